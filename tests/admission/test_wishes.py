@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.admission.reviews import decided
-from tests.admission.shapes import container, pod
+from tests.admission.shapes import container, owned, pod
 from webhook.kube import objects
 from webhook.scheduling.convert import pod_class_of
 from webhook.scheduling.gpu_wishes import whole
@@ -44,7 +44,33 @@ def sliced(
     return pod(annotations={key: value for key, value in values.items() if value is not None})
 
 
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    """The affinity of a pod that must run where one of these terms holds."""
+    needed = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"nodeAffinity": needed}
+
+
+def named(*nodes: str, **more: Any) -> dict[str, Any]:
+    """A term that names nodes by the field that a release writes."""
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}], **more}
+
+
+OWN = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}
+LONG_NAME = "n" * 60
+
 WARNED = {
+    "a pin, as a copy of a placed pod has it": (
+        pod(affinity=required(named("n1"))),
+        ['spec.affinity.nodeAffinity matchFields: only "n1" fits; remove it from a copied pod'],
+    ),
+    "a pin in each of its own terms": (
+        pod(affinity=required(named("n1", **OWN), named("n1"))),
+        ['matchFields: only "n1" fits'],
+    ),
+    "a pin to a node of a long name": (
+        pod(affinity=required(named(LONG_NAME))),
+        [f'only "{LONG_NAME[:35]}..." fits; remove it from a copied pod'],
+    ),
     "a share without a gpu": (
         intel({SHARE: "500"}),
         [f'container "c": {SHARE} without {I915} or {XE} gets no GPU'],
@@ -228,6 +254,15 @@ def test_the_author_is_warned_of(case: str) -> None:
 
 
 QUIET = {
+    "its own affinity": pod(affinity=required(OWN)),
+    "two nodes by name": pod(affinity=required(named("n1", "n2"))),
+    "a node or a pool": pod(affinity=required(named("n1"), OWN)),
+    "a node or another": pod(affinity=required(named("n1"), named("n2"))),
+    "a pin of a pod without a gpu": pod({"cpu": "1"}, affinity=required(named("n1"))),
+    "a pod of a DaemonSet": pod(metadata=owned("DaemonSet", "apps/v1"), affinity=required(named("n1"))),
+    "affinity that is null": pod(
+        affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}}
+    ),
     "two gpus with even shares": intel({I915: "2", SHARE: "1000", keys.MEMORY_MAX: "2Gi"}),
     "a tile a gpu": intel({XE: "4", TILES: "4"}),
     "monitoring beside one gpu": intel({XE: "1", f"{XE}_monitoring": "1"}),

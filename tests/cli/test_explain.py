@@ -92,6 +92,15 @@ def test_pods_that_hold_a_port_which_the_pod_needs_are_named_with_what_would_hel
     assert "it fits when 1 other pods end: ns/web-node-b0-s0-h00" in text
 
 
+def test_a_pod_that_names_its_node_as_a_copy_of_a_placed_one_does_is_told_of_the_field() -> None:
+    field = {"key": "metadata.name", "operator": "In", "values": ["node-b0-s0-h00"]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    text = said(cluster([decode(pod_json("p", affinity=affinity))]), "p")
+    assert "its own spec.affinity.nodeAffinity names the node node-b0-s0-h00 (matchFields" in text
+    assert "matchFields" not in said(cluster([decode(pod_json("p"))]), "p")
+
+
 def test_rules_and_volumes_that_are_not_modelled_are_noted() -> None:
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
     pod = decode(pod_json("p", resourceClaims=[{"name": "gpu"}], volumes=[claim]))

@@ -69,11 +69,44 @@ class SchedulingGroup(Struct, frozen=True):
     """Only whether there is one matters."""
 
 
+class NewField(Struct, frozen=True):
+    """A requirement on a field of the node, as its name."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NewTerm(Struct, frozen=True):
+    """A term of required node affinity; of it only what it requires of the node's fields."""
+
+    match_fields: list[NewField] | None = None
+
+
+class NewNodeSelector(Struct, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: list[NewTerm] | None = None
+
+
+class NewNodeAffinity(Struct, frozen=True):
+    """Only what is required."""
+
+    required_during_scheduling_ignored_during_execution: NewNodeSelector | None = None
+
+
+class NewAffinity(Struct, frozen=True):
+    """Only the affinity for nodes."""
+
+    node_affinity: NewNodeAffinity | None = None
+
+
 class NewPodSpec(Struct, frozen=True):
     """What is read of a pod's spec; the API server has set priority from the class by now."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
+    affinity: NewAffinity | None = None
     containers: list[NewContainer] | None = None
     init_containers: list[NewContainer] | None = None
     scheduling_gates: list[Gate] | None = None
@@ -94,6 +127,13 @@ class NewPod(Struct, frozen=True):
     def annotations(self) -> dict[str, str]:
         """Its annotations, empty if it has none."""
         return self.metadata.annotations or {}
+
+    @property
+    def required_terms(self) -> list[NewTerm]:
+        """The terms of its required node affinity, empty if it has none."""
+        node = self.spec.affinity.node_affinity if self.spec.affinity else None
+        required = node.required_during_scheduling_ignored_during_execution if node else None
+        return (required.node_selector_terms if required else None) or []
 
     @property
     def all_containers(self) -> list[NewContainer]:

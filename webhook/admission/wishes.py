@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from labeler.contract import keys
-from webhook.admission.review import NewContainer, NewPod
+from webhook.admission.review import NewContainer, NewPod, NewTerm
 from webhook.kube.struct import Quantities
 from webhook.policy.values import Policy
 from webhook.scheduling import gpu_wishes
@@ -23,6 +23,8 @@ MOST_WARNINGS: Final = 16
 
 _OURS: Final = "topogate.io/"
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
+_NODE_SHOWN: Final = 38
+"""Characters of a node's name, so that the warning is not cut."""
 _MOST_LEVELS: Final = 8
 """Levels of one annotation that are looked at."""
 _LEVEL_KEYS: Final = frozenset(
@@ -57,6 +59,7 @@ def warnings(pod: NewPod, policy: Policy) -> list[str]:
         found += [*_inject(pod.annotations), *_gang(pod.annotations)]
         found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
         found += _spread(pod.annotations, policy)
+    found += _pin(pod, policy)
     if not _concerns_intel(pod):  # most pods; and a hostile one may have a million containers
         return found
     asking = [
@@ -88,6 +91,27 @@ def shown(found: list[str]) -> tuple[str, ...]:
         found = [*found[: MOST_WARNINGS - 1], f"topogate: and {rest} more warnings"]
     lines = (one_line(line) for line in found)
     return tuple(x if len(x) <= LONGEST_WARNING else x[: LONGEST_WARNING - 3] + "..." for x in lines)
+
+
+def _pin(pod: NewPod, policy: Policy) -> Iterator[str]:
+    """Of a GPU pod that only one node may run, by the field that a release writes too: it may be a copy.
+
+    Whose the field is nobody can tell from the pod; a copy of a placed one (kubectl debug --copy-to, a backup
+    that is restored) waits for that node, which the first one fills.
+    """
+    pins = {tuple(_names(term)) for term in pod.required_terms}
+    if len(pins) != 1 or len(names := pins.pop()) != 1:
+        return
+    if gpu_resources(pod, policy) or pod.spec.resource_claims:
+        node = quote(names[0], _NODE_SHOWN)
+        yield f"spec.affinity.nodeAffinity matchFields: only {node} fits; remove it from a copied pod"
+
+
+def _names(term: NewTerm) -> Iterator[str]:
+    """The nodes that a term names by the field metadata.name."""
+    for each in term.match_fields or ():
+        if (each.key, each.operator) == ("metadata.name", "In"):
+            yield from each.values or ()
 
 
 def _inject(annotations: Mapping[str, str]) -> Iterator[str]:

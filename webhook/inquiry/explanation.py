@@ -19,7 +19,7 @@ from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.decide.shunned import told_of
 from webhook.sweeper.observe.gangs import PodGang, gather
-from webhook.sweeper.observe.pins import is_gated, occupied_node
+from webhook.sweeper.observe.pins import is_gated, occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -78,6 +78,11 @@ def explain_gated(
         f"{len(gang.gated)} wait, {len(gang.released)} are released."
     )
     yield from (f"Note: {problem}." for problem in gang.problems)
+    if is_gated(pod, settings.gate_prefix) and (node := pinned_node(pod)):
+        yield (
+            f"Note: its own spec.affinity.nodeAffinity names the node {node} (matchFields metadata.name); if "
+            "the pod is a copy of one that topogate has placed, make it again without that field."
+        )
     if view.needs is None:
         yield from (f"Note: {note}." for note in unmodelled.claim_notes([pod]))
     if view.storage is None and (volumes := unmodelled.volume_note(pod)):
