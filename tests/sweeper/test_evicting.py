@@ -29,10 +29,12 @@ class Slow(Api):
         self.status = status
         self.refuses = refuses
         self.evicted: list[str] = []
+        self.sent: list[tuple[str, Any]] = []
 
     def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
         self.clock.now += self.seconds
         self.evicted.append(path.split("/")[6])
+        self.sent.append((f"{method} {path}", msgspec.to_builtins(body)))
         if self.refuses:
             raise ApiError(self.status, "InternalError", "a webhook gave no answer in time")
         return b"{}"
@@ -54,6 +56,16 @@ def test_a_pass_whose_time_is_over_ends_between_gangs_not_inside_one() -> None:
     done = apply(api)
     assert api.evicted == ["a-0", "a-1", "a-2"]
     assert done.failed, "the next pass goes on with what is left"
+
+
+def test_pods_go_for_others_by_the_eviction_api_with_their_own_grace_periods() -> None:
+    api = Slow(Clock())
+    apply(api)
+    act, body = api.sent[0]
+    assert act == "POST /api/v1/namespaces/ns/pods/a-0/eviction"
+    assert body["kind"] == "Eviction"
+    assert body["deleteOptions"].keys() == {"preconditions"}
+    assert body["deleteOptions"]["preconditions"]["uid"] == "ns-a-0"
 
 
 @BOTH_WAYS
