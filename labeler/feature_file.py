@@ -1,7 +1,8 @@
 """Labels through Node Feature Discovery: a feature file that NFD's worker reads, instead of writing the Node.
 
-``key=value`` lines in ``/etc/kubernetes/node-feature-discovery/features.d/``. NFD's master must allow our
-label namespaces (``extraLabelNs``), and it turns labels that are listed there into extended resources.
+``key=value`` lines in ``/etc/kubernetes/node-feature-discovery/features.d/``. NFD labels the Node with
+them; its master allows every namespace but kubernetes.io, unless ``denyLabelNs`` says otherwise. A
+NodeFeatureRule makes extended resources of them (manifests/components/labeler-nfd).
 https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html
 """
 

@@ -144,7 +144,9 @@ def _config(options: argparse.Namespace) -> Config:
 def _agent(options: argparse.Namespace, config: Config, contention: Contention) -> Agent:
     name = pod.node_name(options)
     if options.extended_resources and config.feature_file:
-        raise UsageError("--extended-resources: with a feature file it is NFD that makes them")
+        raise UsageError(
+            "--extended-resources: with a feature file, a NodeFeatureRule makes them (components/labeler-nfd)"
+        )
     offline = options.dry_run or config.feature_file is not None
     api = None if offline and not options.server else _api(options)
     context = Context(name, _reader(api)) if api else Context(name)

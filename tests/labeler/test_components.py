@@ -9,12 +9,16 @@ import yaml
 
 from hack.local.cluster import Cluster
 from labeler.config import parse_config
+from labeler.facts import Gpu
+from labeler.labels import intel_labels
+from labeler.resources import RESOURCES
 from labeler.sources import Context, create_source
 from tests.labeler.installed import ROOT, wait_for_namespace
 
 COMPONENTS = ("labeler-gce", "labeler-extended-resources")
 FALLDIO = ("falldio",)
 EKS = ("labeler-eks",)
+NFD = ("labeler-nfd",)
 
 
 def build(cluster: Cluster, folder: Path, components: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -65,6 +69,54 @@ def test_the_component_for_eks_counts_layers_from_below_and_ends_with_the_node(
     source = create_source(name, options, Context("node", lambda: {"labels": labels}))
     assert source.discover().topology == ("nn-3", "nn-4", "node-1")
     assert len(config.levels) == 3
+
+
+def test_the_component_for_nfd_is_taken_by_a_server_that_knows_node_feature_rules(
+    module_cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster = module_cluster
+    definition = str(Path(__file__).with_name("nfd_definition.yaml"))
+    objects = build(cluster, tmp_path, NFD)
+    wait_for_namespace(cluster)
+    cluster.kubectl("apply", "-f", definition)
+    try:
+        cluster.kubectl("wait", "--for=condition=Established", "-f", definition, "--timeout=120s")
+        answer = cluster.kubectl("apply", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    finally:
+        cluster.kubectl("delete", "-f", definition)
+    assert "warning" not in (answer.stdout + answer.stderr).lower()
+
+
+def test_the_rule_for_nfd_makes_resources_of_just_the_labels_of_the_feature_file(
+    module_cluster: Cluster, tmp_path: Path
+) -> None:
+    """A value that begins with "@" is a feature's, by domain, feature and element; all three or none."""
+    objects = build(module_cluster, tmp_path, NFD)
+    (rule,) = one(objects, "NodeFeatureRule")["spec"]["rules"]
+    assert rule["extendedResources"] == {key: f"@local.label.{key}" for key in RESOURCES}
+    (match,) = rule["matchFeatures"]
+    assert match == {
+        "feature": "local.label",
+        "matchExpressions": {key: {"op": "Exists"} for key in RESOURCES},
+    }
+    labels = intel_labels([Gpu(0, "intel", memory_bytes=16 << 30)])
+    assert all(int(labels[key]) > 0 for key in RESOURCES)
+
+
+def test_with_nfd_the_labeler_writes_the_feature_file_into_a_folder_that_it_may_write(
+    module_cluster: Cluster, tmp_path: Path
+) -> None:
+    objects = build(module_cluster, tmp_path, NFD)
+    config = parse_config(yaml.safe_load(one(objects, "ConfigMap")["data"]["labeler.yaml"]), "built")
+    pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
+    mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    assert config.feature_file is not None
+    assert not mounts[str(config.feature_file.parent)].get("readOnly", False)
+    assert one(objects, "ClusterRole")["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+    ]
+    assert pod["securityContext"]["runAsUser"] == 0
+    assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 def test_the_pod_may_do_nothing_but_read(module_cluster: Cluster, tmp_path: Path) -> None:
