@@ -183,6 +183,10 @@ class Stages:
         own = {pod.metadata.uid for pod in group.pods}
         return sum(bool(pod.spec.node_name) for pod in self.cluster.pods if pod.metadata.uid in own)
 
+    def node_of(self, name: str) -> str:
+        """The node of a pod, "" while it has none."""
+        return next(pod.spec.node_name for pod in self.cluster.pods if pod.metadata.name == name)
+
     def sizes(self) -> list[int]:
         """How many pods of each group run, the groups with most first."""
         return sorted(map(self.placed, self.groups), reverse=True)

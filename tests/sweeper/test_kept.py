@@ -1,5 +1,6 @@
 """What plans keep for the next stage of their gangs: from whom, and for how long."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -98,6 +99,17 @@ def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
     assert kept.nodes == {"n1"}
     kept.saw(seen(LEADER), held={"n0", "n3"})
     assert kept.nodes == frozenset()
+
+
+def test_nodes_that_fail_take_no_kept_node_from_who_has_begun() -> None:
+    kept = KeptNodes(Settings(reserve_share=0.5), Clock())
+    kept.saw(seen(LEADER))
+    assert kept.nodes == {"n1", "n2"}
+    view = seen(LEADER)
+    kept.saw(replace(view, nodes={name: node for name, node in NODES.items() if name != "n3"}))
+    assert kept.nodes == {"n1", "n2"}
+    kept.saw(seen(LEADER), held={"n3"})
+    assert kept.nodes == {"n1"}, "and no more than were held in all"
 
 
 def test_what_is_told_of_kept_nodes_changes_with_their_stage_alone() -> None:

@@ -74,6 +74,27 @@ def test_a_pod_that_comes_between_the_stages_takes_no_node_of_theirs() -> None:
     assert scene.sizes() == [4] * 4
 
 
+@pytest.mark.parametrize(("free", "is_kept"), [(1, True), (0, False)])
+def test_who_replaces_a_lost_pod_takes_a_node_of_theirs_only_where_nothing_else_fits(
+    free: int, is_kept: bool
+) -> None:
+    wish = {keys.GANG_ANNOTATION: "other", keys.GANG_SIZE_ANNOTATION: "2"}
+    others = [gpu_pod(f"other-{number}", metadata={"annotations": wish}) for number in range(2)]
+    settings = replace(SETTINGS, reserve_share=1.0)
+    scene = Stages(groups_of(1, 4), [6] + [1] * free, pods=others, settings=settings)
+    scene.sweep()
+    scene.go_on()
+    scene.sweep()
+    lost = next(pod for pod in scene.cluster.pods if pod.metadata.name == "other-1")
+    scene.cluster.pods = [pod for pod in scene.cluster.pods if pod is not lost]
+    del scene.cluster.nodes[lost.spec.node_name]
+    scene.cluster.pods.append(gpu_pod("other-2", metadata={"annotations": wish}))
+    scene.sweep()
+    (plan,) = [each for each in scene.cluster.placements.values() if each.spec.kept]
+    assert (scene.node_of("other-2") not in plan.spec.kept) is is_kept
+    assert scene.node_of("other-2")
+
+
 def test_a_gang_whose_nodes_cannot_be_kept_says_why_it_waits() -> None:
     scene = Stages(groups_of(3, 4), [16], settings=SETTINGS)
     scene.go_on()

@@ -102,8 +102,14 @@ class NodeHealth:
         else:
             self.unreadable, self._facts = {}, {}
 
-    def of(self, gang: PodGang, spare: frozenset[str] = frozenset()) -> Shunned:
-        """The nodes that the gang passes over; spare: those that are not for it as long as others do."""
+    def of(
+        self, gang: PodGang, spare: frozenset[str] = frozenset(), held: frozenset[str] = frozenset()
+    ) -> Shunned:
+        """The nodes that the gang passes over.
+
+        spare: those that are not for it as long as others do; held: those that it may use, and leaves to
+        those for whom they are held while there is other room.
+        """
         namespace, names = gang.key.namespace, {gang_id(key) for key in (gang.key, gang.maker)}
         bad = self.verdicts.of(namespace)
         failed = frozenset[str]().union(
@@ -111,7 +117,7 @@ class NodeHealth:
         )
         refused = self._refused(namespace, names)
         own = failed | refused.keys()
-        if not bad and not own and not spare:
+        if not bad and not own and not spare and not held:
             return Shunned()
         why = dict.fromkeys(failed, _OWN) | refused
         why |= {name: why_bad(each.gangs, each.at, each.cause) for name, each in bad.items()}
@@ -124,8 +130,8 @@ class NodeHealth:
             soft |= bad.keys()
         rules = self._settings.spare_nodes
         if rules.if_nothing_else_fits:
-            return Shunned(hard, steps_of(soft - hard, spare), why, models)
-        return Shunned(hard | spare, steps_of(soft - hard), why, models, len(spare))
+            return Shunned(hard, steps_of(soft - hard, held, spare), why, models)
+        return Shunned(hard | spare, steps_of(soft - hard, held), why, models, len(spare))
 
     def _refused(self, namespace: str, gangs: Set[str]) -> dict[str, str]:
         """Nodes where a pod of one of these gangs was refused, and why; not what is forgiven there."""

@@ -88,6 +88,12 @@ class Holders:
         waiting = list(waiting)
         if self.replacing.fills_up(gang, waiting, view):
             return {}
+        return self.kept_from(gang, waiting, rank)
+
+    def kept_from(
+        self, gang: PodGang, waiting: Iterable[Pod], rank: Mapping[GangKey, int]
+    ) -> dict[str, Held]:
+        """The same, also of a gang whose pods fill up what it had."""
         found = self.reservations.before(rank, gang, waiting)
         reserved = {key.placement_key: held for key, held in found.items()}
         return together(reserved, self.kept.before(gang, waiting), self.booked.before(gang, waiting))

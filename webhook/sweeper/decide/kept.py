@@ -67,6 +67,7 @@ class KeptNodes:
         self._stages: dict[str, _Stage] = {}
         self._keepers: dict[str, _Keeper] = {}
         self._rest = rest or Rest(clock)
+        self._in_all = 0
 
     def saw(
         self,
@@ -85,7 +86,8 @@ class KeptNodes:
         now, before = self._clock(), self._keepers
         self._stages = {each.metadata.uid: self._stage(each, pods) for each in keeping.values()}
         self._keepers = {}
-        left = most_nodes(view, self._settings) - len(held) if keeping else 0
+        # A share of fewer nodes, as some have failed, takes nothing from who has begun: nobody gets more.
+        left = max(most_nodes(view, self._settings), self._in_all) - len(held) if keeping else 0
         for key, placement in sorted(
             keeping.items(), key=lambda each: (self._stages[each[1].metadata.uid].since, each[0])
         ):
@@ -98,6 +100,7 @@ class KeptNodes:
             if there and kept.nodes and now < kept.until:
                 left -= len(kept.nodes - own)
                 self._keepers[key] = _Keeper(plan, urgency(there), kept, own)
+        self._in_all = len(self.nodes - self.made | held)
         self._let_rest(before, view)
 
     def _stage(self, placement: Placement, pods: Mapping[PodId, Pod]) -> "_Stage":

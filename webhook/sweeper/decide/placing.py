@@ -211,8 +211,11 @@ class Placer:
     ) -> NewPlan | None:
         """Where the gang goes; None if it waits, which has been noted."""
         holding = self._holders.before(gang, waiting, now.view, now.rank)
-        is_back = bool(now.spares) and self._holders.replacing.fills_up(gang, waiting, now.view)
-        shunned = now.shunned = self._health.of(gang, frozenset() if is_back else now.spares)
+        is_back = self._holders.replacing.fills_up(gang, waiting, now.view)
+        left_to_others = (
+            held_off(self._holders.kept_from(gang, waiting, now.rank)) if is_back else frozenset()
+        )
+        shunned = now.shunned = self._health.of(gang, frozenset() if is_back else now.spares, left_to_others)
         refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding) | shunned.hard
         questions = asks(gang, now.view, now.plans, self._settings.topology)
         first = next(questions)
