@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations, groupby
 from operator import itemgetter
 
+from tests.placement.test_cards import feasible
 from webhook.placement import Gang, Mode, NoFit, Objective, Options, PodClass, Snapshot, place
 from webhook.placement.snapshot import NodeState
 
@@ -13,7 +14,10 @@ Counts = dict[str, int]
 def rooms(pod: PodClass, state: NodeState) -> int:
     if any(state.node.labels.get(key) != value for key, value in pod.rules.selector):
         return 0
-    return min(max(0, state.free.get(resource, 0)) // amount for resource, amount in pod.requests)
+    count = min(max(0, state.free.get(resource, 0)) // amount for resource, amount in pod.requests)
+    if pod.wants_cards:
+        return next((n for n in range(count) if not feasible(state.cards, [pod] * (n + 1))), count)
+    return count
 
 
 def fits(pods: list[PodClass], state: NodeState) -> bool:
@@ -23,7 +27,10 @@ def fits(pods: list[PodClass], state: NodeState) -> bool:
             return False
         for resource, amount in pod.requests:
             need[resource] = need.get(resource, 0) + amount
-    return all(state.free.get(resource, 0) >= amount for resource, amount in need.items())
+    if any(state.free.get(resource, 0) < amount for resource, amount in need.items()):
+        return False
+    with_cards = [pod for pod in pods if pod.wants_cards]
+    return not with_cards or feasible(state.cards, with_cards)
 
 
 def domain(state: NodeState, level: int) -> tuple[str, ...]:

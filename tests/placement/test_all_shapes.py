@@ -1,0 +1,165 @@
+"""Gangs of every shape on small clusters, beside trying everything: no false proof, acceptance or refusal."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from tests.placement import brute, test_spread
+from tests.placement.small import FAMILY, pod_class, seeds, taken
+from webhook.placement import (
+    Anchor,
+    Assignment,
+    Card,
+    CardWish,
+    Gang,
+    Member,
+    NodeInfo,
+    NoFit,
+    Objective,
+    PodClass,
+    Rules,
+    Slice,
+    Snapshot,
+    Spread,
+    Usage,
+    check,
+    place,
+    vector,
+)
+
+Dice = random.Random
+M: Final = "m"
+POOL: Final = ("pool", "x")
+
+
+def cluster(dice: Dice, *, with_cards: bool) -> list[NodeInfo]:
+    """Up to 12 nodes in three blocks; a host has one node or two, and one node in ten has no place."""
+    made: list[NodeInfo] = []
+    for _ in range(dice.randint(3, 6 if with_cards else 12)):
+        number = len(made)
+        block = dice.randint(0, 2)
+        place = (f"b{block}", f"s{block}{dice.randint(0, 1)}", f"h{block}{number // 2}")
+        labels = dict(zip(FAMILY, place, strict=True)) if dice.random() < 0.9 else {}
+        labels |= dict([POOL]) if dice.random() < 0.3 else {}
+        amounts = {"cpu": 1000 * dice.randint(0, 8), "memory": dice.randint(1, 12), "pods": 110}
+        cards: tuple[Card, ...] = ()
+        if with_cards:
+            cards = tuple(Card(f"card{n}", {M: 10}, numa=n // 2) for n in range(dice.choice((0, 2, 4, 4))))
+            amounts |= {M: 10 * len(cards)}
+        made.append(NodeInfo(f"n{number}", labels, allocatable=amounts, cards=cards))
+    return made
+
+
+def classes(dice: Dice, count: int, *, with_cards: bool = False) -> list[PodClass]:
+    sizes = dice.sample([(1, 0), (1, 1), (2, 1), (1, 3), (3, 2), (2, 4), (4, 0)], count)
+    found = []
+    for cpu, memory in sizes:
+        pod = pod_class(cpu, memory=memory)
+        if with_cards and dice.random() < 0.8:
+            wish = CardWish(dice.choice((1, 1, 2)), vector({M: dice.choice((3, 5, 10))}))
+            amounts = dict(pod.requests) | {M: wish.count * dict(wish.per_card)[M]}
+            pod = replace(pod, requests=vector(amounts), cards=(wish,), single_numa=dice.random() < 0.5)
+        if dice.random() < 0.15:
+            pod = replace(pod, rules=Rules(selector=(POOL,)))
+        found.append(pod)
+    return found
+
+
+def members(pods: list[PodClass], counts: list[int]) -> tuple[Member, ...]:
+    kinds = [pod for pod, count in zip(pods, counts, strict=True) for _ in range(count)]
+    return tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds))
+
+
+def homogeneous(dice: Dice) -> Gang:
+    return Gang("g", members(classes(dice, 1), [dice.randint(1, 7)]))
+
+
+def leader(dice: Dice) -> Gang:
+    return Gang("g", members(classes(dice, 2), [dice.randint(2, 6), 1]))
+
+
+def slices(dice: Dice) -> Gang:
+    size = dice.choice((2, 2, 3))
+    layers: tuple[Slice, ...] = (Slice(dice.choice(("block", "subblock", "host")), size),)
+    if size == 2 and dice.random() < 0.3:
+        layers, size = (Slice("block", 4), Slice("subblock", 2)), 4
+    count, led = size * dice.randint(1, 2), dice.random() < 0.5
+    return Gang("g", members(classes(dice, 1 + led), [count, 1][: 1 + led]), slices=layers)
+
+
+def heterogeneous(dice: Dice) -> Gang:
+    counts = dice.choice(([3, 3], [4, 2], [2, 2, 2], [3, 2, 1], [4, 1, 1], [2, 2, 1, 1], [2, 1, 1, 1, 1]))
+    return Gang("g", members(classes(dice, len(counts)), counts))
+
+
+def with_cards(dice: Dice) -> Gang:
+    counts = dice.choice(([4], [2], [3, 1], [2, 2], [1, 1, 1]))
+    return Gang("g", members(classes(dice, len(counts), with_cards=True), counts))
+
+
+def spread(dice: Dice) -> Gang:
+    wish = Spread(dice.choice(("block", "subblock", "host")), dice.choice((None, None, 1, 2)))
+    return Gang("g", members(classes(dice, 1), [dice.randint(1, 5)]), spread=wish)
+
+
+SHAPES: Final[dict[str, Callable[[Dice], Gang]]] = {
+    "homogeneous": homogeneous,
+    "leader": leader,
+    "slices": slices,
+    "heterogeneous": heterogeneous,
+    "with cards": with_cards,
+    "spread": spread,
+}
+
+
+def drawn(shape: str, seed: int) -> tuple[Gang, Snapshot]:
+    """A gang of a shape, in a third of the cases beside placed pods of its own, and a partly used cluster."""
+    dice = Dice(f"{shape}/{seed}")
+    made = cluster(dice, with_cards=shape == "with cards")
+    gang = SHAPES[shape](dice)
+    names = [node.name for node in made]
+    if dice.random() < 0.3 and not gang.slices:
+        gang = replace(gang, anchors=tuple(Anchor(dice.choice(names)) for _ in range(dice.randint(1, 2))))
+    if dice.random() < 0.4 and gang.spread is None:
+        top = [None, "block", "subblock", "host", "node"] if not gang.slices else ["block"]
+        gang = replace(gang, required_level=dice.choice(top))
+    if gang.slices and any(each.level == "block" for each in gang.slices) and dice.random() < 0.5:
+        gang = replace(gang, required_level=None)
+    if dice.random() < 0.2:
+        gang = replace(gang, excluded_nodes=frozenset(dice.sample(names, 1)))
+    used = [(name, Usage({"memory": 1, "pods": 1})) for name in names if dice.random() < 0.2]
+    return gang, Snapshot.build(made, used)
+
+
+def best(gang: Gang, snapshot: Snapshot) -> tuple[int, Objective] | None:
+    """How uneven a spread must be, and the objective; None where the gang has no place."""
+    if gang.spread is not None:
+        return test_spread.best(gang, snapshot)
+    found = brute.best(gang, snapshot)
+    return None if found is None else (0, found)
+
+
+def value(gang: Gang, snapshot: Snapshot, found: Assignment) -> tuple[int, Objective]:
+    uneven = 0 if gang.spread is None else test_spread.squares(gang, snapshot, taken(found.nodes))
+    return uneven, found.objective
+
+
+def down_to_leftover(each: tuple[int, Objective]) -> object:
+    return each[0], each[1].domains, each[1].leftover
+
+
+@pytest.mark.parametrize("seed", seeds(15))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_gang_is_placed_as_well_as_by_trying_everything_down_to_the_leftover(shape: str, seed: int) -> None:
+    for number in range(4):
+        gang, snapshot = drawn(shape, 4 * seed + number)
+        expected, found = best(gang, snapshot), place(gang, snapshot)
+        if isinstance(found, NoFit):
+            assert expected is None, f"missed {expected}: {found.sentence}"
+            continue
+        assert check(found, gang, snapshot) == []
+        assert expected is not None
+        assert down_to_leftover(value(gang, snapshot, found)) == down_to_leftover(expected)
