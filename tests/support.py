@@ -2,12 +2,14 @@
 
 import contextlib
 import functools
+import ipaddress
 import itertools
 import json
 import os
 import socketserver
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -165,6 +167,26 @@ def audited(cluster: Cluster) -> list[dict[str, Any]]:
 
     cluster.wait_for("the audit log", is_there)
     return [json.loads(line) for line in lines]
+
+
+def listened_on(sessions: set[int]) -> set[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The addresses on which the processes of these sessions take connections by TCP."""
+    inodes = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[3]) in sessions:
+                inodes |= {file.readlink().name for file in stat.with_name("fd").iterdir()}
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in inodes:
+                words = bytes.fromhex(local.partition(":")[0])
+                packed = b"".join(words[n : n + 4][::-1] for n in range(0, len(words), 4))
+                found.add(ipaddress.ip_address(packed))
+    return found
 
 
 def _listed(api: Api, path: str) -> list[dict[str, Any]]:

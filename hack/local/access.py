@@ -83,8 +83,9 @@ class ClusterFolder:
         self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as administrator. Raises ClusterError with its words if `check` and it fails."""
+        own = ["--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "kubectl-cache")]
         result = subprocess.run(
-            [*self.programs.commands["kubectl"], "--kubeconfig", str(self.kubeconfig), *arguments],
+            [*self.programs.commands["kubectl"], *own, *arguments],
             input=stdin,
             capture_output=True,
             text=True,

@@ -202,6 +202,13 @@ def test_no_class_is_injected_while_none_is_known() -> None:
     assert decision.warnings == ("tier high has no effect: no PriorityClass gpu-high-priority here",)
 
 
+@pytest.mark.parametrize("label", sorted(marks.COMPANION_LABELS))
+def test_a_pod_without_gpus_of_a_set_group_or_training_job_is_gated_and_nothing_else(label: str) -> None:
+    made = {"metadata": {"labels": {label: "x"}}, "spec": {"containers": [{"name": "c"}]}}
+    (operation,) = decided(made).operations
+    assert (operation.path, operation.value) == ("/spec/schedulingGates", [{"name": keys.GATE}])
+
+
 def test_a_companion_is_not_held_back_where_it_might_be_refused_for_that() -> None:
     """The maximum of a namespace holds for gated pods; of classes that are not known none can be compared."""
     pod = {"metadata": {"labels": {marks.JOBSET_NAME_LABEL: "x"}}, "spec": {"containers": []}}

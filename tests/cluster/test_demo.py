@@ -10,13 +10,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from http.cookiejar import CookieJar
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hack.demos import demo, workload
 from hack.local import nodes
-from hack.local.build import ROOT, programs
+from hack.local.build import ROOT, cache_folder, programs
 from hack.local.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -31,6 +32,7 @@ class Shown:
     page: str
     status: int
     cluster: Cluster
+    home: Path
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     """One run in which the sweeper is killed, the page is looked at, and the cluster is kept."""
     programs()  # built before anything is waited for
     clusters = tmp_path_factory.mktemp("clusters")
-    environment = {**os.environ, "TOPOGATE_CLUSTERS": str(clusters)}
+    home = tmp_path_factory.mktemp("home")
+    environment = {**os.environ, "TOPOGATE_CLUSTERS": str(clusters), "HOME": str(home)}
+    environment |= {"XDG_CACHE_HOME": str(cache_folder().parent)}
     lines: list[str] = []
     page = ""
     with subprocess.Popen(
@@ -61,7 +65,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         status = running.wait(SECONDS)
         patience.cancel()
     try:
-        yield Shown("".join(lines), page, status, Cluster.load(clusters / "demo"))
+        yield Shown("".join(lines), page, status, Cluster.load(clusters / "demo"), home)
     finally:
         down = [str(ROOT / "hack/cluster"), "down", "--name", "demo"]
         subprocess.run(down, env=environment, check=True, capture_output=True)
@@ -94,6 +98,10 @@ def test_it_can_leave_its_cluster_up(shown: Shown) -> None:
     assert f"export KUBECONFIG={shown.cluster.kubeconfig} " in shown.printed
     job = shown.cluster.kubectl("get", "job", workload.GANG, "-n", workload.NAMESPACE, "-o", "name")
     assert job.stdout == f"job.batch/{workload.GANG}\n"
+
+
+def test_it_leaves_nothing_in_the_home_folder_outside_of_its_caches(shown: Shown) -> None:
+    assert list(shown.home.rglob("*")) == []
 
 
 Body = dict[str, Any]

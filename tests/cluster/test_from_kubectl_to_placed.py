@@ -1,11 +1,13 @@
 """The whole road on a real control plane: manifests, programs under their own identities, placed gangs."""
 
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from hack.demos.command import topogate
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
@@ -17,6 +19,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
 
 SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
+H100 = "NVIDIA-H100-80GB-HBM3"
 
 
 @pytest.fixture(scope="module")
@@ -236,3 +239,76 @@ def test_each_program_is_seen_at_work_under_its_own_identity(installed: Installa
     assert any(
         "pods.topogate.io" in value for entry in entries for value in entry.get("annotations", {}).values()
     )
+
+
+def types(installed: Installation, namespace: str, *words: str) -> str:
+    """What a command of topogate prints, which must succeed."""
+    done = topogate(installed.cluster, namespace, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def gpus_of(installed: Installation, namespace: str) -> dict[str, list[int]]:
+    """What `topogate top` says: model -> GPUs, used, free, waited for."""
+    _, *rows = (line.split() for line in types(installed, namespace, "top").splitlines())
+    return {row[0]: [int(row[-1 - n]) for n in (4, 3, 2, 0)] for row in rows}
+
+
+def test_a_task_is_started_paused_restarted_and_stopped_from_the_command_line(
+    installed: Installation, opted_in: str
+) -> None:
+    cluster = installed.cluster
+    path = f"/apis/falldio.com/v1/namespaces/{opted_in}/gputasks"
+
+    def phase() -> str:
+        return str(installed.api.json("GET", f"{path}/finetune").get("status", {}).get("phase"))
+
+    run = ["run", "--name", "finetune", "--image", "me/train", "-p", "low"]
+    run += ["-m", "h100", "-g", "8", "-w", "2"]
+    gpus, used, free, _ = gpus_of(installed, opted_in)[H100]
+    assert "gputask/finetune created" in types(installed, opted_in, *run, "--", "python", "train.py")
+    cluster.wait_for("it to run", lambda: phase() == "Running")
+    first = wait_for_pods(cluster, opted_in, all_run(2), "its two workers")
+    assert gpus_of(installed, opted_in)[H100][:3] == [gpus, used + 16, free - 16]
+    (line,) = (each for each in types(installed, opted_in, "ps").splitlines() if each.startswith("finetune"))
+    assert line.split()[:5] == ["finetune", "2x8", "h100", "low", "Running"]
+
+    assert "suspended" in types(installed, opted_in, "stop", "--suspend", "finetune")
+    wait_for_pods(cluster, opted_in, lambda pods: not pods, "its GPUs to be given back")
+    assert phase() == "Suspended"
+    assert gpus_of(installed, opted_in)[H100][:3] == [gpus, used, free]
+    types(installed, opted_in, "restart", "finetune")
+    again = wait_for_pods(cluster, opted_in, all_run(2), "its workers to run again")
+    types(installed, opted_in, "restart", "finetune")
+
+    def anew(pods: list[dict[str, Any]]) -> bool:
+        return all_run(2)(pods) is True and not uids(pods) & uids(again)
+
+    def uids(pods: list[dict[str, Any]]) -> set[str]:
+        return {pod["metadata"]["uid"] for pod in pods}
+
+    third = wait_for_pods(cluster, opted_in, anew, "it to begin anew")
+    assert not uids(third) & uids(first)
+    types(installed, opted_in, "stop", "finetune")
+    wait_for_pods(cluster, opted_in, lambda pods: not pods, "its workers to be gone")
+    assert installed.api.json("GET", path)["items"] == []
+
+
+def test_a_rehearsed_task_starts_nothing_and_is_told_where_it_would_go_and_who_waits(
+    installed: Installation, opted_in: str
+) -> None:
+    run = ["run", "--dry-run", "--image", "me/train", "-m", "h100", "-g", "8", "-w"]
+    told = types(installed, opted_in, *run, "2", "--name", "small")
+    assert "small would go to 1 block, 1 subblock, 2 hosts, 2 nodes:" in told
+    assert re.search(r"^  worker 1: node-\S+$", told, re.MULTILINE)
+    assert "Nobody waits." in told
+    create_job(installed.api, opted_in, "waits", 9, {"nvidia.com/gpu": 8})
+    waiting = f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements"
+    installed.cluster.wait_for("a gang that waits", lambda: bool(installed.api.json("GET", waiting)["items"]))
+    assert gpus_of(installed, opted_in)["(any)"][3] == 9 * 8, "are waited for"
+    refused = topogate(installed.cluster, opted_in, *run, "9", "--name", "large")
+    assert refused.returncode == 1
+    assert "large would wait: " in refused.stdout
+    assert "1 gang(s) wait, half of them for more than" in refused.stdout
+    tasks = installed.api.json("GET", f"/apis/falldio.com/v1/namespaces/{opted_in}/gputasks")
+    assert tasks["items"] == []

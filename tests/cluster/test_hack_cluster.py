@@ -1,6 +1,5 @@
 """hack/cluster as a person types it: up, what it prints, a gang, and down."""
 
-import ipaddress
 import os
 import shlex
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from tests.support import wait_for_pods
+from tests.support import listened_on, wait_for_pods
 
 pytestmark = pytest.mark.cluster
 NAME = "played-with"
@@ -57,27 +56,6 @@ def pasted(printed: str, *commands: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def listened_on(cluster: Cluster) -> set[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The addresses on which its programs, and whatever these have started, take connections."""
-    sessions = {process.pid for process in cluster.running.values()}
-    inodes = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(stat.read_text().rpartition(")")[2].split()[3]) in sessions:
-                inodes |= {file.readlink().name for file in stat.with_name("fd").iterdir()}
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            _, local, _, state, *_, inode = line.split()[:10]
-            if state == "0A" and f"socket:[{inode}]" in inodes:
-                words = bytes.fromhex(local.partition(":")[0])
-                packed = b"".join(words[n : n + 4][::-1] for n in range(0, len(words), 4))
-                found.add(ipaddress.ip_address(packed))
-    return found
-
-
 def test_what_is_printed_opts_a_namespace_in_and_a_gang_of_the_examples_is_placed(
     printed: str, up: Cluster
 ) -> None:
@@ -96,7 +74,7 @@ def test_kubectl_topogate_is_the_command(printed: str) -> None:
 
 
 def test_nothing_listens_on_anything_but_loopback(up: Cluster) -> None:
-    found = listened_on(up)
+    found = listened_on({process.pid for process in up.running.values()})
     assert found
     assert [str(address) for address in found if not address.is_loopback] == []
 

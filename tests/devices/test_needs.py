@@ -81,6 +81,21 @@ def test_a_pool_that_is_not_complete_gives_nothing() -> None:
     assert one(claim_spec(exactly(1)), half) == {"n": 0}
 
 
+@pytest.mark.parametrize(("late", "order"), [("a", ["b", "a"]), ("b", ["a", "b"]), ("", ["a", "b"])])
+def test_pools_with_binding_conditions_are_tried_last(late: str, order: list[str]) -> None:
+    conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
+    slices = [
+        slice_of(
+            "n",
+            [gpu("g", more=conditions if name == late else None)],
+            pool={"name": name, "generation": 1, "resourceSliceCount": 1},
+            name=name,
+        )
+        for name in "ab"
+    ]
+    assert [pool.id[1] for pool in supply(*slices).on("n", {}).pools] == order
+
+
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
     old = slice_of("n", [gpu("a"), gpu("b"), gpu("c")])
     new = slice_of("n", [gpu("a")], pool={"name": "n", "generation": 2, "resourceSliceCount": 1})

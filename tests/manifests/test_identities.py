@@ -26,6 +26,7 @@ RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 JOBS: Final = "/apis/batch/v1/namespaces/{tenant}/jobs"
+ACCESS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 POD: Final = {"containers": [{"name": "c", "image": "x"}]}
 PIN: Final = {
@@ -444,6 +445,45 @@ def test_the_webhooks_account_may_read_priority_classes_and_nothing_else(
             (["scheduling.k8s.io"], ["priorityclasses"])
         ]
         assert set(more[0]["verbs"]) <= {"get", "list", "watch"}
+
+
+READS: Final = ("list", "watch")
+OF_FEATURES: Final[dict[str, list[tuple[tuple[str, ...], str, tuple[str, ...]]]]] = {
+    "claims on devices": [
+        (
+            READS,
+            "resource.k8s.io",
+            ("resourceslices", "deviceclasses", "resourceclaims", "resourceclaimtemplates"),
+        )
+    ],
+    "volumes": [
+        (READS, "", ("persistentvolumeclaims", "persistentvolumes")),
+        (READS, "storage.k8s.io", ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities")),
+    ],
+    "spread rules and affinity": [(READS, "", ("namespaces",))],
+    "preemption": [(("create",), "", ("pods/eviction",)), (READS, "policy", ("poddisruptionbudgets",))],
+    "bad nodes": [(("get", "patch"), "", ("configmaps:topogate-node-failures",))],
+    "fair order": [(("get", "patch"), "", ("configmaps:topogate-use",))],
+}
+"""Feature of the table in docs/users/costs.md -> verbs, API group, and resources."""
+
+
+@pytest.mark.parametrize("feature", OF_FEATURES)
+def test_the_sweeper_has_the_rights_that_its_features_need_from_the_base(
+    module_cluster: Cluster, tenant: str, feature: str
+) -> None:
+    assert f"| {feature}" in (ROOT / "docs/users/costs.md").read_text()
+    for verbs, group, resources in OF_FEATURES[feature]:
+        for verb in verbs:
+            for resource in resources:
+                kind, _, name = resource.partition(":")
+                kind, _, part = kind.partition("/")
+                asked = {"verb": verb, "group": group, "resource": kind, "subresource": part, "name": name}
+                if name:
+                    asked["namespace"] = "topogate-system"
+                body = {"apiVersion": "authorization.k8s.io/v1", "spec": {"resourceAttributes": asked}}
+                answer = as_(module_cluster, "sweeper").json("POST", ACCESS, body=body)
+                assert answer["status"]["allowed"], f"{verb} {resource}"
 
 
 def test_every_account_of_the_manifests_is_tried() -> None:
