@@ -27,15 +27,16 @@ GPUS = (keys.INTEL_PREFIX, keys.GPU_PREFIX)
 
 
 class Told:
-    """A source that says what the test wants; None is a failure."""
+    """A source that says what the test wants; None is a failure, with the partial facts if there are any."""
 
-    def __init__(self, word: Facts | None) -> None:
+    def __init__(self, word: Facts | None, partial: Facts | None = None) -> None:
         self.word = word
+        self.partial = partial
         self.changed: Callable[[], None] | None = None
 
     def discover(self) -> Facts:
         if self.word is None:
-            raise SourceError("out of order")
+            raise SourceError("out of order", self.partial)
         return self.word
 
     def watch(self, changed: Callable[[], None], stop: threading.Event) -> None:
@@ -76,6 +77,20 @@ def test_what_nobody_told_is_unknown_only_while_a_source_has_never_spoken() -> N
     assert agent.discover().unknown == ()
     bad.word = None
     assert agent.discover().unknown == ()
+
+
+def test_facts_that_come_with_a_failure_count_and_what_was_told_before_stays() -> None:
+    source = Told(None, partial=CARD)
+    agent = Agent({"half": source}, Recorder())
+    want = agent.discover()
+    assert want.labels[keys.GPU_NUMBERS_LABEL] == "0"
+    assert set(want.unknown) == {*keys.PRERELEASE_TOPOLOGY, keys.LABELER_PREFIX}
+    source.word = PLACE
+    assert agent.discover().labels["topology.gke.io/rack"] == "r"
+    source.word = None
+    want = agent.discover()
+    assert want.labels["topology.gke.io/rack"] == "r"
+    assert (want.labels[keys.GPU_NUMBERS_LABEL], want.unknown) == ("0", ())
 
 
 def test_the_earlier_source_wins_and_the_later_one_fills_in() -> None:

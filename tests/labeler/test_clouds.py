@@ -209,17 +209,25 @@ def place(*levels: str) -> dict[str, str]:
     return {f"topology.gke.io/{name}": level for name, level in zip(names, levels, strict=True)}
 
 
+@pytest.mark.parametrize("newer", [False, True], ids=["physical_host", "physical_host_topology"])
 def test_a_migrated_instance_is_labelled_without_waiting_for_the_interval(
-    google: MetadataService,
+    google: MetadataService, newer: bool
 ) -> None:
+    def move(block: str, subblock: str, host: str) -> None:
+        document = {"block": block, "subBlock": subblock, "host": host}
+        google.set(HOST, None if newer else f"/{block}/{subblock}/{host}")
+        google.set(TOPOLOGY, json.dumps(document) if newer else None)
+
+    move("cluster-a", "rack-b", "host-c")
     recorder = Recorder()
     agent = Agent({"gce": gce(google)}, recorder)
+    agent.discover()
     loop = threading.Thread(target=agent.run, args=(3600.0,))
     loop.start()
     try:
         recorder.wait_for(place("cluster-a", "rack-b", "host-c"))
         _until_asked(google, "last_etag=")
-        google.set(HOST, "/cluster-a/rack-x/host-y")
+        move("cluster-a", "rack-x", "host-y")
         recorder.wait_for(place("cluster-a", "rack-x", "host-y"))
     finally:
         agent.stop()
