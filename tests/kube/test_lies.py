@@ -20,8 +20,10 @@ from hack.local.cluster import Cluster
 from tests.kube.copies import ConfigMap, Observed, connect, copy_of, create, sizes
 from webhook.kube import client, collection
 from webhook.kube import informer as module
+from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.informer import Informer, is_older
 
+SHIPPED_WATCH_SECONDS, SHIPPED_CONFIRMED_SECONDS = collection.WATCH_SECONDS, module.CONFIRMED_SECONDS
 PATH = "/api/v1/namespaces/ns/configmaps"
 
 
@@ -267,6 +269,8 @@ def test_the_bounds_are_those_that_are_told() -> None:
     """Not those of this module's tests: two minutes for a silent watch, half an hour for all else."""
     assert client._LONGEST_RETRY_SECONDS == 30
     assert module.RELIST_SECONDS == 1800
+    assert SHIPPED_CONFIRMED_SECONDS < 0.8 * SHIPPED_WATCH_SECONDS, "the shortest watch counts as long enough"
+    assert SILENCE_SECONDS <= 120
 
 
 @pytest.mark.parametrize(
