@@ -131,6 +131,23 @@ def test_every_container_is_tied_down(control_plane: Cluster, kind: str) -> None
             assert "limits" in container["resources"]
 
 
+@pytest.mark.parametrize("component", ["ui", "allocator"])
+def test_every_container_of_a_component_is_tied_down(component: str) -> None:
+    text = (ROOT / f"manifests/components/{component}/{component}.yaml").read_text()
+    (pod,) = (
+        each["spec"]["template"]["spec"]
+        for each in yaml.safe_load_all(text)
+        if each["kind"] in ("Deployment", "DaemonSet")
+    )
+    assert bool(pod["securityContext"].get("runAsNonRoot")) is (component != "allocator")
+    for container in pod["containers"]:
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert "limits" in container["resources"]
+
+
 def test_every_manifest_file_belongs_to_a_kustomization() -> None:
     for folder in {path.parent for path in (ROOT / "manifests").rglob("kustomization.yaml")}:
         listed = yaml.safe_load((folder / "kustomization.yaml").read_text()).get("resources", [])

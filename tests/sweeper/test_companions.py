@@ -98,6 +98,13 @@ NEAREST = {
 }
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+BESIDE: dict[str, Any] = {
+    "topologyKey": keys.HOSTNAME_LABEL,
+    "labelSelector": {"matchLabels": {"training.kubeflow.org/job-name": "train"}},
+}
+
+
 @pytest.mark.parametrize("case", NEAREST)
 def test_a_launcher_goes_to_the_nearest_node_that_it_may_use_and_its_workers_where_they_would_without_it(
     case: str,
@@ -172,8 +179,11 @@ def test_a_worker_made_anew_does_not_follow_its_launcher() -> None:
     "spec",
     [
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "x"}}]},
+        {"affinity": {"podAffinity": {REQUIRED: [BESIDE]}}},
+        {"affinity": {"podAntiAffinity": {REQUIRED: [BESIDE | {"topologyKey": keys.ZONE_LABEL}]}}},
+        {"topologySpreadConstraints": [BESIDE | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
     ],
-    ids=["volume"],
+    ids=["volume", "affinity", "anti-affinity", "spread"],
 )
 def test_a_launcher_with_rules_that_are_not_counted_goes_wherever_kube_scheduler_sends_it(spec: Any) -> None:
     found = places(placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(**spec)).one())

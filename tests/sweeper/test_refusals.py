@@ -20,6 +20,7 @@ from webhook.scheduling.unmodelled import broken_over
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.avoided import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Avoided
 from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.decide.urgency import may_go_unpinned
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
@@ -172,6 +173,18 @@ def test_no_pod_goes_anywhere_if_that_breaks_what_was_asked_for(
     for gang in placing.gangs():
         placing.avoided.add(gang.key, "n0", "n1")
     assert [plan.is_unpinned for plan in placing.one().plans] == ([True] if unpinned else [])
+
+
+@pytest.mark.parametrize(
+    ("amounts", "may"),
+    [({"nvidia.com/gpu": "1"}, True), ({keys.I915: "1", keys.MILLICORES: "500"}, False)],
+    ids=["whole GPUs", "a share of a card"],
+)
+def test_no_pod_with_cards_goes_where_kube_scheduler_likes(amounts: dict[str, str], may: bool) -> None:
+    container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
+    placing = Placing(Nodes(1, decode(pod_json("p", containers=[container]))), Settings())
+    (gang,) = placing.gangs()
+    assert may_go_unpinned(gang, gang.gated, placing.view()) is may
 
 
 def test_no_pod_goes_anywhere_while_others_are_on_their_way() -> None:
