@@ -43,10 +43,11 @@ class Loss:
         """A sentence for the node's operator."""
         who = f"{self.manager!r}" if self.manager else "another writer"
         found = f"set to {self.found!r}" if self.found else "removed"
+        often = "once" if self.losses == 1 else f"{self.losses} times"
         then = f"in {self.pause_seconds:.0f} s" if self.pause_seconds else "now"
         return (
             f"label {self.key}, which the labeler writes as {self.wanted!r}, was {found} by {who} "
-            f"({self.losses} times); it is written again {then}. Stop the other writer, or leave the label "
+            f"({often}); it is written again {then}. Stop the other writer, or leave the label "
             "to it: take its source out of the labeler's configuration."
         )
 

@@ -147,8 +147,8 @@ def _agent(options: argparse.Namespace, config: Config, contention: Contention) 
         raise UsageError(
             "--extended-resources: with a feature file, a NodeFeatureRule makes them (components/labeler-nfd)"
         )
-    offline = options.dry_run or config.feature_file is not None
-    api = None if offline and not options.server else _api(options)
+    writes_node = not options.dry_run and config.feature_file is None
+    api = _api(options) if writes_node or options.server else _api_of_pod(options)
     context = Context(name, _reader(api)) if api else Context(name)
     sources = {name: create_source(name, source_options, context) for name, source_options in config.sources}
     output = Printer() if options.dry_run else _output(config, api, options.extended_resources, contention)
@@ -172,6 +172,14 @@ def _output(config: Config, api: NodeApi | None, extended_resources: bool, conte
 def _api(options: argparse.Namespace) -> NodeApi:
     server, ca_file = pod.server_of(options)
     return NodeApi(server, options.token_file, ca_file, options.node_name)
+
+
+def _api_of_pod(options: argparse.Namespace) -> NodeApi | None:
+    """The API server for sources that read the Node; None outside of a pod, or in one without credentials."""
+    try:
+        return _api(options)
+    except UsageError:
+        return None
 
 
 def _reader(api: NodeApi) -> Callable[[], Mapping[str, Any]]:

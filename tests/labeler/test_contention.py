@@ -86,7 +86,10 @@ def test_a_label_that_another_writer_changes_once_is_written_again_at_once_with_
     assert scene.fight(1) == [0]
     ((reason, text),) = scene.node.events
     assert reason == CONTESTED
-    assert f"label {RACK}, which the labeler writes as 'r', was set to 'theirs' by 'kubectl-label'" in text
+    assert (
+        f"label {RACK}, which the labeler writes as 'r', was set to 'theirs' by 'kubectl-label' (once)"
+        in text
+    )
 
 
 def test_a_writer_that_goes_on_is_answered_less_and_less_often_with_an_event_each_time(scene: Scene) -> None:

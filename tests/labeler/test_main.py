@@ -1,6 +1,7 @@
 """The command as a person or a pod runs it: what it prints, how it ends, what it needs."""
 
 import http.client
+import re
 import socket
 import subprocess
 import sys
@@ -244,3 +245,33 @@ def test_a_node_without_udev_is_looked_through_all_the_same() -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert "WARNING source udev" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("in_pod", "sentence"),
+    [(False, "the Node is not known without an API server"), (True, "https://127.0.0.1:1.*no answer")],
+    ids=["outside of a pod", "in a pod"],
+)
+def test_a_dry_run_reads_the_node_where_a_pod_can(
+    facts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    in_pod: bool, sentence: str,
+) -> None:  # fmt: skip
+    config = tmp_path / "labeler.yaml"
+    config.write_text(yaml.safe_dump({"sources": [{"node-labels": {"topology": ["example.com/rack"]}}]}))
+    authority = tmp_path / "ca.crt"
+    authority.touch()
+    arguments = ["--config", str(config), "--node-name", "n1", "--dry-run", f"--token-file={facts}"]
+    if in_pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+        arguments.append(f"--ca-file={authority}")
+    assert main(arguments) == 1
+    assert re.search(sentence, caplog.text)
+
+
+def test_a_dry_run_in_a_pod_without_credentials_needs_no_server(
+    facts: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    assert main(["--source", "file", "--facts", facts, "--node-name", "n1", "--dry-run"]) == 0
+    assert "gpu.topogate.io/count=2" in capsys.readouterr().out
