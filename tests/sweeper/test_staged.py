@@ -7,6 +7,11 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.stages import Stages, groups_of, ordered_sets
+from webhook.placement import Assignment, NoFit, Options
+from webhook.sweeper.decide import placing
+from webhook.sweeper.decide.preferring import ask_preferring
+from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.settings import Settings
 
 IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
@@ -104,6 +109,27 @@ def test_a_gang_whose_nodes_cannot_be_kept_says_why_it_waits() -> None:
         "3 nodes are to be kept for the 3 pods that are made once its first ones run, and others hold 6 "
         "of the 8 that may be held at once (reserve_share)"
     ]
+
+
+def test_of_many_groups_that_cannot_begin_yet_one_is_asked_about_in_a_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def ask(question: GangQuestion, now: Round, options: Options) -> Assignment | NoFit:
+        asked.append(question.gang.name)
+        return ask_preferring(question, now, options)
+
+    monkeypatch.setattr(placing, "ask_preferring", ask)
+    scene = Stages(groups_of(30, 4, wishes=IN_ONE_SUBBLOCK), [16] * 4, settings=SETTINGS)
+    scene.go_on()
+    for expected in (11, 1, 1):
+        asked.clear()
+        orders = scene.sweep()
+        assert len(asked) == expected
+        assert len(orders.verdicts) == 20
+    scene.play()
+    assert scene.sizes() == [4] * 16 + [0] * 14
 
 
 def test_a_gang_that_alone_needs_more_than_may_be_held_begins_where_nobody_else_holds_any() -> None:

@@ -6,7 +6,7 @@ same, as room only shrinks until the next.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -231,7 +231,7 @@ class Placer:
         alike = now.no_fit.get(shape)
         if alike is not None and (sentence := alike.told_of(gang.key)):
             now.waits(gang, joined(sentence, kept_out), alike.cause)
-            memory.no_fit = failure
+            memory.no_fit = failure if alike.lasts else None
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
         on_kept = self._on_kept_nodes(gang, asked, now)
@@ -243,7 +243,7 @@ class Placer:
             asked, answer = fewer(gang, waiting, lambda some: self._try(gang, some, avoid, now))
         if not isinstance(answer, NoFit):
             answer = on_nodes_to_keep(gang, asked, answer, now, self._holders, self._settings.options)
-            if self._waits_to_begin(gang, asked, answer, now):
+            if self._waits_to_begin(gang, asked, answer, shape, now):
                 return None
             self.reservations.drop(gang.key)
             memory.no_fit = None
@@ -253,7 +253,7 @@ class Placer:
             None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings, self._keeps())
         )
         if found is not None:
-            if self._waits_to_begin(gang, asked, found.assignment, now):
+            if self._waits_to_begin(gang, asked, found.assignment, shape, now):
                 return None
             if memory.victims != found.names:  # told once, also while the plan cannot be written
                 memory.victims = found.names
@@ -284,10 +284,13 @@ class Placer:
         memory.no_fit = failure
         return None
 
-    def _waits_to_begin(self, gang: PodGang, asked: GangQuestion, answer: Assignment, now: Round) -> bool:
-        """Whether nodes for its later pods cannot be kept yet, which has been noted."""
+    def _waits_to_begin(
+        self, gang: PodGang, asked: GangQuestion, answer: Assignment, shape: Hashable, now: Round
+    ) -> bool:
+        """Whether nodes for its later pods cannot be kept yet, which has been noted, also for those alike."""
         if not_yet := why_not_yet(gang, asked, answer, now, self._holders):
             now.waits(gang, not_yet, Cause.HELD)
+            now.no_fit[shape] = Said(gang.key, asked.gang, not_yet, Cause.HELD, lasts=False)
         return bool(not_yet)
 
     def _try(

@@ -49,12 +49,16 @@ class Memory:
 
 @dataclass(frozen=True)
 class Said:
-    """What a gang was told that found no place, for those that ask the same."""
+    """What a gang was told that found no place, for those that ask the same.
+
+    lasts: whether that holds until the cluster changes, or in this pass alone.
+    """
 
     to: GangKey
     asked: Gang
     sentence: str
     cause: Cause
+    lasts: bool = True
 
     def told_of(self, gang: GangKey) -> str:
         """The sentence for another gang, "" if it names pods that this one's people may know nothing of."""
