@@ -25,6 +25,21 @@ def information(proc: Path, address: str) -> Mapping[str, str]:
         return {}
 
 
+def uuid(information: Mapping[str, str]) -> str:
+    """The name by which its libraries know a GPU; "" while the driver does not know it.
+
+    It writes question marks then, or no line. Data centre GPUs tell it when the driver takes them, others
+    when they are first used (RmGetGpuUuidRaw in the driver's source). One that does not start never tells it.
+    """
+    told = information.get("GPU UUID", "")
+    return "" if "?" in told else told
+
+
+def driver_problem(information: Mapping[str, str]) -> str:
+    """Why a GPU must not be used by what its driver says of it; "" if nothing is known against it."""
+    return "its driver was told to exclude it" if information.get("GPU Excluded") == "Yes" else ""
+
+
 def has_mig_instances(proc: Path, information: Mapping[str, str]) -> bool:
     """Whether a GPU is split into MIG instances, which NVIDIA's own plugin hands out."""
     folder = proc / "driver" / "nvidia" / "capabilities" / f"gpu{information.get('Device Minor', '')}" / "mig"

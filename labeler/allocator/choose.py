@@ -225,6 +225,11 @@ def _number(device: str) -> tuple[int, str, int]:
     return (int(digits) if digits.isdecimal() else 0, card, _share(device))
 
 
+def by_number(cards: Iterable[LocalCard]) -> Cards:
+    """Cards as annotations name them; only of vendors whose cards annotations name."""
+    return {card.number: card for card in cards}
+
+
 def by_name(pods: Iterable[LocalPod]) -> dict[PodName, LocalPod]:
     """Pods by namespace and name."""
     return {pod.key: pod for pod in pods}

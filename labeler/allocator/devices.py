@@ -7,7 +7,7 @@ takes a device that is not listed any more for a healthy one in the status of th
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -38,21 +38,16 @@ class Inventory:
     def look(self) -> None:
         """Scan once."""
         try:
-            found = {card.label: card for card in self._scan()}
+            found = self._scan()
         except OSError as error:
             log.warning("the cards cannot be listed, what was known stays: %s", error)
             return
         with self._changed:
-            cards = {
-                label: replace(card, problem=card.problem or _GONE) for label, card in self._cards.items()
-            }
-            for label, card in found.items():
-                wedged = self._wedged.get(card.pci_address, "")
-                cards[label] = replace(card, problem=card.problem or wedged)
+            cards = self._merged(found)
             if cards == self._cards:
                 return
             _log_changes(self._cards, cards)
-            self._cards = dict(sorted(cards.items(), key=lambda item: item[1].number))
+            self._cards = cards
             self._version += 1
             self._changed.notify_all()
         for resource in {card.resource for card in cards.values()}:
@@ -61,10 +56,39 @@ class Inventory:
             DEVICES.labels(resource, "unhealthy").set(ill)
             DEVICES.labels(resource, "healthy").set(len(own) - ill)
 
-    def cards(self, resource: str | None = None) -> Mapping[int, LocalCard]:
-        """The cards by number, of one resource or of all."""
+    def _merged(self, found: Iterable[LocalCard]) -> dict[str, LocalCard]:
+        """The cards that are there, and as gone those that were."""
+        there = {
+            card.label: replace(card, problem=card.problem or self._wedged.get(card.pci_address, ""))
+            for card in map(self._with_its_name, found)
+        }
+        addresses = {card.pci_address for card in there.values()}
+        gone = {
+            label: replace(card, problem=card.problem or _GONE)
+            for label, card in self._cards.items()
+            if not (card.is_nameless and card.pci_address in addresses)  # it has a name now
+        }
+        return dict(sorted((gone | there).items(), key=lambda item: (item[1].number, item[0])))
+
+    def _with_its_name(self, card: LocalCard) -> LocalCard:
+        """A card whose driver does not tell its name any more, by the name that it had."""
+        if not card.is_nameless:
+            return card
+        had = [
+            each
+            for each in self._cards.values()
+            if each.pci_address == card.pci_address and not each.is_nameless
+        ]
+        last = max(had, key=lambda each: each.problem != _GONE, default=card)
+        return replace(card, name=last.name)
+
+    def cards(self, resource: str | None = None) -> tuple[LocalCard, ...]:
+        """The cards in the order of their numbers, of one resource or of all.
+
+        Of NVIDIA's, one may have the number of one that is gone.
+        """
         with self._changed:
-            return {card.number: card for card in self._cards.values() if resource in (None, card.resource)}
+            return tuple(card for card in self._cards.values() if resource in (None, card.resource))
 
     @property
     def version(self) -> int:

@@ -181,12 +181,12 @@ class Allocator:
         observe_at, problem = 0.0, ""
         while not self.stop.wait(1):
             if self._options.cdi and self._vendor.describes_cdi:
-                problem = cdi.keep(self._options.cdi, self._inventory.cards().values())
+                problem = cdi.keep(self._options.cdi, self._inventory.cards())
             if self._resolver is not None and time.monotonic() >= observe_at:
                 self._resolver.observe()
                 observe_at = time.monotonic() + OBSERVE_SECONDS
             if self._teller is not None:
-                self._teller.turn(self._inventory.cards().values(), self._options.shares)
+                self._teller.turn(self._inventory.cards(), self._options.shares)
             if all(thread.is_alive() for thread in threads):  # else the liveness probe fails
                 problems = (problem, *(each.problem for each in self._registrations))
                 health.beat("; ".join(filter(None, problems)))

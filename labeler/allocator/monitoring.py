@@ -25,7 +25,7 @@ class MonitoringPlugin(Plugin):
 
     def devices(self) -> list[wire.Device]:
         """One, healthy while any card is."""
-        cards = self._inventory.cards(self._shown).values()
+        cards = self._inventory.cards(self._shown)
         if not cards:
             return []
         ill = all(card.problem for card in cards)
@@ -33,7 +33,7 @@ class MonitoringPlugin(Plugin):
 
     def allocate(self, devices: Sequence[str]) -> Edits:
         """The device files of every healthy card; no mask, since a monitor looks at all of them."""
-        cards = {card: () for card in self._inventory.cards(self._shown).values() if not card.problem}
+        cards = {card: () for card in self._inventory.cards(self._shown) if not card.problem}
         edits = self._vendor.edits(cards, (), None, self._use_cdi)
         metrics.ALLOCATIONS.labels(self.resource, DEFAULT).inc()
         return edits

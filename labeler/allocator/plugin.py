@@ -16,6 +16,7 @@ from typing import Any, Final
 import grpc
 
 from labeler.allocator import metrics
+from labeler.allocator.choose import by_number
 from labeler.allocator.devices import Inventory
 from labeler.allocator.resolve import DEFAULT, Grant, Resolver
 from labeler.allocator.values import Edits, LocalCard, Refusal, card_of, device_id
@@ -164,7 +165,7 @@ class CardsPlugin(Plugin):
         """So many of each card."""
         return [
             wire.Device(ID=device_id(card, share), health=UNHEALTHY if card.problem else HEALTHY)
-            for card in self._cards().values()
+            for card in self._cards()
             for share in range(self._shares)
         ]
 
@@ -178,7 +179,7 @@ class CardsPlugin(Plugin):
         if self._resolver is None:
             devices, grant = default({}), Grant(DEFAULT)
         else:
-            every = self._inventory.cards()  # a plan may name cards of other resources beside
+            every = by_number(self._inventory.cards())  # a plan may name cards of other resources beside
             devices, grant = self._resolver.prefer(
                 self.resource, size, available, must_include, every, default
             )
@@ -205,7 +206,7 @@ class CardsPlugin(Plugin):
         )
         return edits
 
-    def _cards(self) -> Mapping[int, LocalCard]:
+    def _cards(self) -> tuple[LocalCard, ...]:
         return self._inventory.cards(self.resource)
 
     def _grant(self, devices: Sequence[str]) -> Grant:
@@ -219,10 +220,10 @@ class CardsPlugin(Plugin):
             return answered.grant
         if self._resolver is None:
             return Grant(DEFAULT)
-        return self._resolver.confirm(self.resource, devices, self._inventory.cards())
+        return self._resolver.confirm(self.resource, devices, by_number(self._inventory.cards()))
 
     def _given(self, grant: Grant, devices: Sequence[str]) -> dict[LocalCard, tuple[int, ...]]:
-        by_label = {card.label: card for card in self._cards().values()}
+        by_label = {card.label: card for card in self._cards()}
         unknown = sorted({card_of(device) for device in devices} - by_label.keys())
         if unknown:
             raise Refusal(f"the kubelet asks for devices of {', '.join(unknown)}, which this node has not")
@@ -245,7 +246,7 @@ class CardsPlugin(Plugin):
             card
             for monitor, resource in self._vendor.monitoring.items()
             if grant.container.wants(monitor)
-            for card in self._inventory.cards(resource).values()
+            for card in self._inventory.cards(resource)
             if not card.problem
         ]
 

@@ -32,12 +32,20 @@ class LocalCard:
     tiles: int = 1
     problem: str = ""
     name: str = ""
-    """What the card is called in device ids and CDI names; "card" and its number if empty."""
+    """What the card is called in device ids and CDI names; "card" and its number if empty.
+
+    Its PCI address as long as the driver does not tell its name.
+    """
 
     @property
     def label(self) -> str:
         """The card's name in device ids."""
         return self.name or f"card{self.number}"
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether its PCI address stands for a name that is not known."""
+        return bool(self.name) and self.name == self.pci_address
 
 
 def device_id(card: LocalCard | str, share: int) -> str:

@@ -23,7 +23,7 @@ import pyudev
 
 from labeler.facts import NO_CARD, Facts, Gpu, SourceError
 from labeler.models import AMD, INTEL, NVIDIA, former_name, model_name, vendor_name
-from labeler.nvidia import has_mig_instances, information
+from labeler.nvidia import driver_problem, has_mig_instances, information
 from labeler.pci import (
     DRIVERS,
     SCREEN_DRIVERS,
@@ -271,9 +271,7 @@ def _problem(device: Any, pci: Any, reported: Mapping[str, str]) -> str:
     """Why a GPU cannot be used, "" if nothing is known against it. reported: by NVIDIA's driver."""
     if device.subsystem == "drm" and device.device_node is None:
         return "it has no device node, so no container could open it"
-    if reported.get("GPU Excluded", "No") == "Yes":
-        return "its driver was told to exclude it"
-    return bus_problem(Path(pci.sys_path))
+    return bus_problem(Path(pci.sys_path)) or driver_problem(reported)
 
 
 def _virtual_functions(pci: Any) -> str:

@@ -91,6 +91,17 @@ def test_an_unreadable_card_hides_no_other(intel: Intel, tmp_path: Path) -> None
     assert [card.number for card in intel.cards()] == [2]
 
 
+def test_a_card_whose_files_cannot_be_listed_is_unhealthy_and_not_hidden(
+    intel: Intel, tmp_path: Path
+) -> None:
+    (pci(tmp_path) / "drm").rename(pci(tmp_path) / "elsewhere")
+    (tmp_path / "sys/class/drm/card1").unlink()
+    (tmp_path / "sys/class/drm/card1").symlink_to(pci(tmp_path) / "elsewhere/card1")
+    assert [(card.number, card.problem) for card in intel.cards()] == [
+        (1, "its device files cannot be listed")
+    ]
+
+
 def test_a_card_without_its_device_file_is_unhealthy(intel: Intel, tmp_path: Path) -> None:
     (tmp_path / "dev/dri/renderD129").unlink()
     assert "renderD129 cannot be looked at: No such file" in intel.cards()[0].problem
@@ -115,12 +126,12 @@ def test_a_card_that_goes_stays_listed_as_unhealthy_until_it_is_back(intel: Inte
     inventory.look()
     unplug(tmp_path, CARD)
     inventory.look()
-    assert inventory.cards()[1].problem == "it is gone"
+    assert inventory.cards()[0].problem == "it is gone"
     for path in (tmp_path / "sys/class/drm").iterdir():
         path.unlink()
     (tmp_path / "sys/class/drm/card1").symlink_to(pci(tmp_path) / "drm/card1")
     inventory.look()
-    assert "cannot be looked at" in inventory.cards()[1].problem
+    assert "cannot be looked at" in inventory.cards()[0].problem
 
 
 def test_a_card_that_its_driver_gave_up_is_unhealthy_until_it_is_bound_again(intel: Intel) -> None:
@@ -128,14 +139,14 @@ def test_a_card_that_its_driver_gave_up_is_unhealthy_until_it_is_bound_again(int
     path = "/sys/devices/pci0000:00/0000:3a:00.0/drm/card1"
     inventory.heard(path, "change", "rebind,bus-reset")
     inventory.look()
-    assert inventory.cards()[1].problem == "its driver gave it up; to recover: rebind,bus-reset"
+    assert inventory.cards()[0].problem == "its driver gave it up; to recover: rebind,bus-reset"
     inventory.heard(path, "add", None)
     inventory.look()
-    assert inventory.cards()[1].problem == ""
+    assert inventory.cards()[0].problem == ""
 
 
 def test_a_card_that_was_reset_and_works_stays_healthy(intel: Intel) -> None:
     inventory = Inventory(intel.cards)
     inventory.heard("/sys/devices/pci0000:00/0000:3a:00.0/drm/card1", "change", "none")
     inventory.look()
-    assert inventory.cards()[1].problem == ""
+    assert inventory.cards()[0].problem == ""

@@ -1,6 +1,7 @@
 """Whole cards that sit close together."""
 
 import os
+import shutil
 import stat
 from collections import Counter
 from itertools import combinations
@@ -12,12 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labeler.allocator.devices import Inventory
 from labeler.allocator.neighbours import closest, common_ancestors
+from labeler.allocator.plugin import CardsPlugin
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.nvidia import Nvidia, address_of, links_of
 
 ADDRESSES = ["0000:18:00.0", "0000:2a:00.0", "0000:98:00.0", "0000:aa:00.0"]
 """Two cards below one processor, two below the other."""
+
+
+UNKNOWN = "GPU-????????-????-????-????-????????????"
+"""What the driver writes for the UUID of a GPU that has not started."""
+
+
+def inform(folder: Path, address: str, minor: int, uuid: str | None = None, excluded: str = "No") -> Path:
+    """Write what the driver tells of a GPU; returns the file."""
+    file = folder / "proc/driver/nvidia/gpus" / address / "information"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid or f'GPU-{minor}-x'}\nBus Location: \t {address}\n"
+        f"Device Minor: \t {minor}\nGPU Excluded:\t {excluded}\n"
+    )
+    return file
 
 
 @pytest.fixture
@@ -32,12 +50,8 @@ def nvidia(tmp_path: Path) -> Nvidia:
         real = tmp_path / "sys/devices" / root / address
         real.mkdir(parents=True)
         (devices / address).symlink_to(real)
-        entry = tmp_path / "proc/driver/nvidia/gpus" / address
-        entry.mkdir(parents=True)
-        (entry / "information").write_text(
-            f"Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-{minor}-x\nBus Location: \t {address}\n"
-            f"Device Minor: \t {minor}\n"
-        )
+        (real / "config").write_bytes(b"\xde\x10" + b"\x00" * 62)
+        inform(tmp_path, address, minor)
         os.mknod(tmp_path / f"dev/nvidia{minor}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     os.mknod(tmp_path / "dev/nvidiactl", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     return Nvidia(Places(tmp_path / "sys", tmp_path / "dev", tmp_path / "proc"))
@@ -58,15 +72,114 @@ def test_a_card_whose_device_file_is_gone_is_unhealthy(nvidia: Nvidia, tmp_path:
     ]  # fmt: skip
 
 
+def faults(nvidia: Nvidia) -> dict[str, str]:
+    return {card.label: card.problem for card in nvidia.cards() if card.problem}
+
+
+def test_cards_that_have_not_started_are_told_one_by_one_by_their_pci_address(
+    nvidia: Nvidia, tmp_path: Path
+) -> None:
+    for minor in (1, 3):
+        inform(tmp_path, ADDRESSES[minor], minor, UNKNOWN)
+    assert [card.label for card in nvidia.cards()] == ["GPU-0-x", ADDRESSES[1], "GPU-2-x", ADDRESSES[3]]
+    assert faults(nvidia).keys() == {ADDRESSES[1], ADDRESSES[3]}
+    assert all("does not know its UUID" in fault for fault in faults(nvidia).values())
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "its driver tells nothing of it"),
+        ("Model: \t\t Unknown\nDevice Minor: \t 1\n", "its driver does not know its UUID"),
+        ("GPU UUID: \t GPU-1-x\nGPU Excluded:\t No\n", "its driver does not tell its device file"),
+    ],
+    ids=["nothing", "no UUID", "no minor"],
+)
+def test_a_card_of_which_its_driver_does_not_tell_enough_is_unhealthy_and_not_hidden(
+    nvidia: Nvidia, tmp_path: Path, text: str, fault: str
+) -> None:
+    (tmp_path / "proc/driver/nvidia/gpus" / ADDRESSES[1] / "information").write_text(text)
+    (told,) = faults(nvidia).values()
+    assert fault in told
+    assert len(nvidia.cards()) == 4
+
+
+def test_a_card_whose_description_cannot_be_read_is_unhealthy(nvidia: Nvidia, tmp_path: Path) -> None:
+    (tmp_path / "proc/driver/nvidia/gpus" / ADDRESSES[1] / "information").unlink()
+    assert faults(nvidia) == {ADDRESSES[1]: "its driver tells nothing of it"}
+
+
+def test_a_card_that_its_driver_was_told_to_exclude_is_unhealthy(nvidia: Nvidia, tmp_path: Path) -> None:
+    inform(tmp_path, ADDRESSES[1], 1, excluded="Yes")
+    assert faults(nvidia) == {"GPU-1-x": "its driver was told to exclude it"}
+
+
+def test_a_card_that_fell_off_its_bus_is_unhealthy_though_its_driver_holds_it(
+    nvidia: Nvidia, tmp_path: Path
+) -> None:
+    (tmp_path / "sys/bus/pci/devices" / ADDRESSES[1] / "config").write_bytes(b"\xff" * 64)
+    assert faults(nvidia) == {"GPU-1-x": "it does not answer on its bus"}
+
+
+def test_a_card_that_is_split_into_mig_instances_is_not_handed_out_whole(
+    nvidia: Nvidia, tmp_path: Path
+) -> None:
+    (tmp_path / "proc/driver/nvidia/capabilities/gpu1/mig/gi3").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/capabilities/gpu2/mig").mkdir(parents=True)
+    assert faults(nvidia).keys() == {"GPU-1-x"}
+
+
+def test_a_card_with_the_minor_of_one_that_is_gone_is_listed_beside_it(
+    nvidia: Nvidia, tmp_path: Path
+) -> None:
+    inventory = Inventory(nvidia.cards)
+    inventory.look()
+    shutil.rmtree(tmp_path / "proc/driver/nvidia/gpus" / ADDRESSES[0])
+    inform(tmp_path, ADDRESSES[1], 0, "GPU-1-x")
+    inventory.look()
+    plugin = CardsPlugin("nvidia.com/gpu", nvidia, inventory, None, 1)
+    assert {device.ID: device.health for device in plugin.devices()} == {
+        "GPU-0-x-0": "Unhealthy", "GPU-1-x-0": "Healthy", "GPU-2-x-0": "Healthy", "GPU-3-x-0": "Healthy",
+    }  # fmt: skip
+    assert plugin.prefer(["GPU-1-x-0", "GPU-2-x-0"], [], 1) == ["GPU-1-x-0"]
+    assert list(plugin.allocate(["GPU-1-x-0"]).nodes) == ["/dev/nvidia0", "/dev/nvidiactl"]
+
+
+def test_a_card_that_starts_is_listed_by_its_name_alone_and_keeps_it(nvidia: Nvidia, tmp_path: Path) -> None:
+    inform(tmp_path, ADDRESSES[1], 1, UNKNOWN)
+    inventory = Inventory(nvidia.cards)
+    inventory.look()
+    assert ADDRESSES[1] in {card.label for card in inventory.cards()}
+    inform(tmp_path, ADDRESSES[1], 1)
+    inventory.look()
+    assert [card.label for card in inventory.cards()] == [f"GPU-{minor}-x" for minor in range(4)]
+    inform(tmp_path, ADDRESSES[1], 1, UNKNOWN)
+    inventory.look()
+    assert [card.label for card in inventory.cards() if card.problem] == ["GPU-1-x"]
+    assert len(inventory.cards()) == 4
+
+
+def test_of_two_cards_that_were_in_one_place_the_one_that_is_there_keeps_its_name(
+    nvidia: Nvidia, tmp_path: Path
+) -> None:
+    inventory = Inventory(nvidia.cards)
+    for uuid in ("GPU-old", "GPU-new", UNKNOWN):
+        inform(tmp_path, ADDRESSES[0], 0, uuid)
+        inventory.look()
+    problems = {card.label: card.problem for card in inventory.cards()}
+    assert problems["GPU-old"] == "it is gone"
+    assert "does not know its UUID" in problems["GPU-new"]
+
+
 def test_cards_below_one_processor_are_chosen_together(nvidia: Nvidia) -> None:
-    cards = {card.number: card for card in nvidia.cards()}
+    cards = nvidia.cards()
     free = [f"GPU-{minor}-x-0" for minor in (0, 2, 3)]
     assert nvidia.default(cards, free, [], 2, {}) == ["GPU-2-x-0", "GPU-3-x-0"]
     assert nvidia.default(cards, free, ["GPU-0-x-0"], 2, {})[0] == "GPU-0-x-0"
 
 
 def test_one_card_is_taken_from_where_it_parts_no_neighbours(nvidia: Nvidia) -> None:
-    cards = {card.number: card for card in nvidia.cards()}
+    cards = nvidia.cards()
     free = [f"GPU-{minor}-x-0" for minor in (0, 2, 3)]
     assert nvidia.default(cards, free, [], 1, {}) == ["GPU-0-x-0"]
 

@@ -44,7 +44,7 @@ class Vendor(Protocol):
 
     def default(
         self,
-        cards: Mapping[int, LocalCard],
+        cards: Iterable[LocalCard],
         available: Iterable[str],
         must_include: Iterable[str],
         size: int,

@@ -4,7 +4,6 @@ Cards, device files and what is skipped are found as Intel's device plugin 0.32 
 ``renderDM`` of one PCI device, no SR-IOV physical function whose virtual functions are in use.
 """
 
-import logging
 import re
 import stat
 from collections.abc import Iterable, Mapping
@@ -17,11 +16,9 @@ from labeler.allocator.masks import environment
 from labeler.allocator.values import Edits, LocalCard, LocalContainer
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
-from labeler.pci import bus_problem, count_tiles, is_integrated
+from labeler.models import INTEL
+from labeler.pci import bus_problem, count_tiles, entries, is_integrated, read
 
-log: Final = logging.getLogger(__name__)
-
-_VENDOR: Final = "0x8086"
 _CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
 _NODE: Final = re.compile(r"(card|renderD)(0|[1-9][0-9]*)")
 _RESOURCES: Final = {"i915": keys.I915, "xe": keys.XE}
@@ -44,20 +41,14 @@ class Intel:
         self._places = places
 
     def cards(self) -> tuple[LocalCard, ...]:
-        """Every card, by number; one that cannot be read is left out and hides no other."""
+        """Every card, by number; what cannot be read of one hides no card."""
         folder = self._places.sys / "class" / "drm"
         if not folder.is_dir():
             return ()
         found = []
         for entry in folder.iterdir():
             match = _CARD.fullmatch(entry.name)
-            if match is None:
-                continue
-            try:
-                card = self._card(entry, int(match[1]))
-            except OSError as error:
-                log.debug("%s is left out: %s", entry.name, error)
-                continue
+            card = self._card(entry, int(match[1])) if match else None
             if card is not None:
                 found.append(card)
         return tuple(sorted(found, key=lambda card: card.number))
@@ -68,7 +59,7 @@ class Intel:
 
     def default(
         self,
-        cards: Mapping[int, LocalCard],
+        cards: Iterable[LocalCard],
         available: Iterable[str],
         must_include: Iterable[str],
         size: int,
@@ -97,15 +88,14 @@ class Intel:
 
     def _card(self, entry: Path, number: int) -> LocalCard | None:
         device = entry / "device"
-        if _read(device / "vendor") != _VENDOR:
+        if read(device / "vendor") != INTEL:
             return None
         resource = _RESOURCES.get((device / "driver").resolve().name)
-        functions = device / "sriov_numvfs"
-        if resource is None or (functions.exists() and _read(functions) != "0"):
+        if resource is None or (read(device / "sriov_numvfs") or "0") != "0":
             return None
         if self._places.ignore_integrated and is_integrated(device):
             return None
-        names = sorted(each.name for each in (device / "drm").iterdir() if _NODE.fullmatch(each.name))
+        names = sorted(each.name for each in entries(device / "drm") if _NODE.fullmatch(each.name))
         address = device.resolve().name
         by_path = [
             f"/dev/dri/by-path/pci-{address}-{'card' if name.startswith('card') else 'render'}"
@@ -122,6 +112,8 @@ class Intel:
         )
 
     def _problem(self, device: Path, names: list[str]) -> str:
+        if not names:
+            return "its device files cannot be listed"
         for name in names:
             path = self._seen(f"/dev/dri/{name}")
             try:
@@ -134,7 +126,3 @@ class Intel:
     def _seen(self, path: str) -> Path:
         """Where this process sees a path below the node's /dev."""
         return self._places.dev / path.removeprefix("/dev/")
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="ascii", errors="replace").strip().lower()

@@ -4,11 +4,12 @@ For node pools that NVIDIA's own device plugin leaves out. No annotation names t
 made here: by NVLinks where NVIDIA's library can be asked (the extra ``nvidia`` of the package), else by the
 PCI ancestors that two cards share. Libraries come into the container by NVIDIA's container runtime, which the
 variable NVIDIA_VISIBLE_DEVICES tells which cards, or by CDI as ``nvidia-ctk cdi generate`` describes them.
-Faults that only the library reports (Xid) are not seen: a card is unhealthy when its device file is gone.
+A card is unhealthy when it does not answer on its bus, when its driver excludes it or does not know its UUID,
+when it is split into MIG instances, or when its device file is gone. Faults that only the library reports
+(most Xids) are not seen.
 """
 
 import logging
-import re
 import stat
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -19,12 +20,18 @@ from labeler.allocator.neighbours import closest, common_ancestors
 from labeler.allocator.values import Edits, LocalCard, LocalContainer, card_of, device_id
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
+from labeler.facts import NO_CARD
+from labeler.nvidia import driver_problem, has_mig_instances, information, uuid
+from labeler.pci import bus_problem
 
 log: Final = logging.getLogger(__name__)
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 _SHARED: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-_FIELD: Final = re.compile(r"^(GPU UUID|Device Minor|Bus Location):\s*(\S+)\s*$", re.MULTILINE)
+_NO_UUID: Final = (
+    "its driver does not know its UUID: run nvidia-smi on the node, which starts cards that are not in use; "
+    "a card that has none then has failed"
+)
 _A_LINK: Final = 100
 """A direct or switched NVLink counts for more than any number of PCI ancestors."""
 
@@ -46,17 +53,11 @@ class Nvidia:
         self._places = places
 
     def cards(self) -> tuple[LocalCard, ...]:
-        """Every GPU that the driver holds, by its minor number."""
+        """Every GPU that the driver holds, by its minor number; what cannot be read of one hides no card."""
         folder = self._places.proc / "driver" / "nvidia" / "gpus"
         if not folder.is_dir():
             return ()
-        found = []
-        for entry in folder.iterdir():
-            try:
-                fields = dict(_FIELD.findall((entry / "information").read_text()))
-                found.append(self._card(fields["GPU UUID"], int(fields["Device Minor"]), entry.name))
-            except (OSError, KeyError, ValueError) as error:
-                log.debug("%s is left out: %s", entry.name, error)
+        found = [self._card(entry.name) for entry in folder.iterdir()]
         return tuple(sorted(found, key=lambda card: card.number))
 
     def rivals(self, resource: str) -> tuple[str, ...]:
@@ -65,14 +66,14 @@ class Nvidia:
 
     def default(
         self,
-        cards: Mapping[int, LocalCard],
+        cards: Iterable[LocalCard],
         available: Iterable[str],
         must_include: Iterable[str],
         size: int,
         taken: Mapping[str, int],
     ) -> list[str]:
         """Whole cards that are close together."""
-        by_label = {card.label: card for card in cards.values()}
+        by_label = {card.label: card for card in cards}
         links = _nvlinks()
 
         def close(one: str, other: str) -> int:
@@ -104,17 +105,42 @@ class Nvidia:
             nodes=(*(node for card in given for node in card.nodes), *shared),
         )
 
-    def _card(self, uuid: str, minor: int, address: str) -> LocalCard:
-        node = f"/dev/nvidia{minor}"
+    def _card(self, address: str) -> LocalCard:
+        reported = information(self._places.proc, address)
+        minor = reported.get("Device Minor", "")
+        nodes = (f"/dev/nvidia{minor}",) if minor.isdecimal() else ()
+        return LocalCard(
+            int(minor) if minor.isdecimal() else NO_CARD,
+            keys.NVIDIA_GPU,
+            nodes,
+            pci_address=address,
+            problem=self._problem(address, reported, nodes),
+            name=uuid(reported) or address,
+        )
+
+    def _problem(self, address: str, reported: Mapping[str, str], nodes: tuple[str, ...]) -> str:
+        """Why a card must not be handed out, the fault that explains others first."""
+        problem = bus_problem(self._pci(address)) or driver_problem(reported)
+        if problem:
+            return problem
+        if not uuid(reported):
+            return _NO_UUID if reported else "its driver tells nothing of it"
+        if has_mig_instances(self._places.proc, reported):
+            return "it is split into MIG instances, which only NVIDIA's own plugin hands out"
+        if not nodes:
+            return "its driver does not tell its device file"
         try:
-            problem = "" if stat.S_ISCHR(self._seen(node).stat().st_mode) else f"{node} is no device file"
+            mode = self._seen(nodes[0]).stat().st_mode
         except OSError as error:
-            problem = f"its device file {node} cannot be looked at: {error.strerror}"
-        return LocalCard(minor, keys.NVIDIA_GPU, (node,), pci_address=address, problem=problem, name=uuid)
+            return f"its device file {nodes[0]} cannot be looked at: {error.strerror}"
+        return "" if stat.S_ISCHR(mode) else f"{nodes[0]} is no device file"
+
+    def _pci(self, address: str) -> Path:
+        return self._places.sys / "bus" / "pci" / "devices" / address
 
     def _ancestors(self, card: LocalCard) -> tuple[str, ...]:
         """The PCI devices above a card, from the root down."""
-        path = (self._places.sys / "bus" / "pci" / "devices" / card.pci_address).resolve()
+        path = self._pci(card.pci_address).resolve()
         return tuple(part for part in path.parent.parts if part.startswith("pci") or ":" in part)
 
     def _seen(self, path: str) -> Path:
