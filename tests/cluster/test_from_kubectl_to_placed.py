@@ -75,6 +75,23 @@ def test_a_gang_runs_in_one_block_with_consecutive_ranks_on_neighbours(
     assert all(not pod["spec"].get("schedulingGates") for pod in pods)
 
 
+def test_the_clusters_own_scheduler_binds_each_pod_of_a_gang(installed: Installation, opted_in: str) -> None:
+    create_job(installed.api, opted_in, "train", 3, {"nvidia.com/gpu": 8})
+    pods = wait_for_pods(installed.cluster, opted_in, all_run(3), "three running pods")
+
+    def binders() -> dict[str, str]:
+        """Pod -> who says that it has bound it."""
+        events = installed.api.json("GET", f"/apis/events.k8s.io/v1/namespaces/{opted_in}/events")["items"]
+        return {
+            each["regarding"]["name"]: each["reportingController"]
+            for each in events
+            if each["reason"] == "Scheduled"
+        }
+
+    installed.cluster.wait_for("its Events", lambda: len(binders()) == 3)
+    assert binders() == {pod["metadata"]["name"]: "default-scheduler" for pod in pods}
+
+
 def test_two_pods_of_half_a_card_each_share_one_card(installed: Installation, opted_in: str) -> None:
     create_job(installed.api, opted_in, "shares", 2, {keys.I915: 1, keys.MILLICORES: 500})
     pods = wait_for_pods(installed.cluster, opted_in, all_run(2), "two running pods")

@@ -98,6 +98,13 @@ def test_every_key_of_the_shipped_families_names_one_level() -> None:
             assert Topology().level(key) in (0, 1, 2, 3)
 
 
+def test_node_names_the_lowest_level() -> None:
+    topology = Topology()
+    assert (
+        topology.level("node") == len(topology.level_names) > max(map(topology.level, topology.level_names))
+    )
+
+
 def test_small_gangs_keep_racks_of_eighteen_whole_for_large_ones() -> None:
     racks = [
         labelled(f"r{n // 18}-{n % 18:02}", {ZONE: "z", CLIQUE: f"c{n // 18}"}, cpu=4) for n in range(54)

@@ -243,6 +243,13 @@ def test_what_is_left_of_several_slices_is_placed_near_its_neighbours() -> None:
     assert set(found) == {"p1", "p2", "p5"}
 
 
+def test_what_is_left_of_several_slices_takes_the_places_beside_those_that_run() -> None:
+    gang = gang_of(worker(0, PAIRS), worker(2, PAIRS), worker(5, PAIRS), size=3)
+    for near, far in (("a", "b"), ("b", "a")):
+        nodes = cluster(**{f"{near}1": 1, f"{near}2": 1, f"{near}3": 1, f"{far}1": 1, f"{far}2": 1})
+        assert subblocks(placed(gang, nodes, {0: f"{near}1"})) == {"p2": near, "p5": near}
+
+
 @pytest.mark.parametrize("there", range(1, 5))
 def test_pods_that_come_one_after_the_other_keep_their_slices(there: int) -> None:
     seats = dict(enumerate(("a1", "a1", "b1", "b1")[: there - 1]))
