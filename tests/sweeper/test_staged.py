@@ -140,6 +140,23 @@ def test_a_gang_that_alone_needs_more_than_may_be_held_begins_where_nobody_else_
     assert scene.sizes() == [6, 2]
 
 
+@pytest.mark.parametrize(("wishes", "begins"), [({}, True), (IN_ONE_SUBBLOCK, False)])
+def test_what_a_large_gang_holds_that_waits_keeps_back_those_alone_that_are_bound_to_a_domain(
+    wishes: dict[str, str], begins: bool
+) -> None:
+    """It holds all that may be held, on other nodes than these would go to."""
+    wish = {keys.GANG_ANNOTATION: "large", keys.GANG_SIZE_ANNOTATION: "9"}
+    metadata = {"annotations": wish, "creationTimestamp": "2025-01-01T00:00:00Z"}
+    large = [gpu_pod(f"large-{number}", metadata=metadata) for number in range(9)]
+    busy = [gpu_pod("busy", node="n0")]
+    settings = Settings(settle_seconds=0, reserve_seconds=0)
+    scene = Stages(groups_of(1, 3, wishes=wishes), [9], pods=[*large, *busy], settings=settings)
+    scene.sweep()
+    assert len(scene.placing.placer.reservations.nodes) == 4
+    scene.go_on()
+    assert bool(scene.sweep().plans) is begins
+
+
 def test_a_gang_that_has_waited_long_is_not_kept_waiting_by_those_behind_it() -> None:
     """It needs all that may be held; others that need less come without end."""
     settings = Settings(settle_seconds=0, reserve_seconds=0)

@@ -53,13 +53,16 @@ class Holders:
     def why_not_kept(self, gang: PodGang, nodes: frozenset[str], view: View) -> str:
         """Why a plan's nodes for later pods cannot be kept now, "" if they can.
 
-        More nodes than may be held at all are kept as far as may be, once nobody else holds any.
+        More nodes than may be held at all are kept as far as may be, once nobody else holds any. What gangs
+        hold that have waited long keeps back those alone whose later pods are bound to one domain: others'
+        may go anywhere, and a large gang that waits is not to keep all of these from beginning.
         """
         most = most_nodes(view, self._settings)
         key = gang.key.placement_key
         wanted = nodes - self.booked.made.get(key, frozenset())
-        others = self.reservations.beside(gang.key) | self.kept.beside(gang.key) | self._promised
-        others |= self.booked.beside_plans(view, but=key)
+        others = self.kept.beside(gang.key) | self._promised | self.booked.beside_plans(view, but=key)
+        if gang.required_level or gang.slices or gang.parts:
+            others |= self.reservations.beside(gang.key)
         if not most or len(wanted | others) <= most or not others:
             return ""
         return (
