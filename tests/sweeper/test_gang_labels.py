@@ -13,6 +13,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
+from webhook.workloads.owners import OwnerRules
 
 HELM = "app.kubernetes.io/instance"
 CHOSEN = (HELM, "name")
@@ -51,12 +52,14 @@ def of(kind: str, **more: Any) -> dict[str, Any]:
 def test_chosen_labels_count_behind_annotations_and_known_controllers(
     metadata: dict[str, Any], kind: str, name: str
 ) -> None:
-    key = key_of(decode(pod_json(metadata=metadata)), CHOSEN)
+    key = key_of(decode(pod_json(metadata=metadata)), OwnerRules(CHOSEN))
     assert (key.kind, key.name) == (kind, name)
 
 
 def test_values_of_two_labels_are_two_gangs_even_if_they_are_the_same_text() -> None:
-    one, two = (key_of(decode(pod_json(metadata={"labels": {label: "x"}})), CHOSEN) for label in CHOSEN)
+    one, two = (
+        key_of(decode(pod_json(metadata={"labels": {label: "x"}})), OwnerRules(CHOSEN)) for label in CHOSEN
+    )
     assert one != two
     assert one.placement_name != two.placement_name
 

@@ -90,8 +90,11 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
         "settle_seconds: 2\nrepair: false\nignored_namespaces: [a, b]\nmode: keep-whole\n"
         "gate_prefix: example.com/wait-\nweights: {cpu: 0, nvidia.com/gpu: 5}\nmost_allocated: true\n"
         "levels: {pod: [example.com/pod], rack: [example.com/rack]}\n"
-        "gang_labels: [app.kubernetes.io/instance, name, name]\n",
+        "gang_labels: [app.kubernetes.io/instance, name, name]\n"
+        "gang_owners: [Workflow.argoproj.io]\nloose_owners: [Flow.example.com, Thing]\n",
     )
+    assert found.owner_rules.gang_owners == {"Workflow.argoproj.io"}
+    assert found.owner_rules.loose_owners == {"Flow.example.com", "Thing"}
     assert found.gang_labels == ("app.kubernetes.io/instance", "name")
     assert (found.settle_seconds, found.repair, found.ignored_namespaces) == (2.0, False, frozenset("ab"))
     assert found.options == Options(
@@ -136,6 +139,13 @@ def test_a_removed_mode_is_taken_with_a_warning_of_what_is_used_instead(
         ("gang_labels: [A.io/b]", "gang_labels: 'A.io/b' is no key of a label"),
         ("gang_labels: [job-name]", "gang_labels: job-name is read already"),
         ("gang_labels: [topogate.io/gang]", "gang_labels: topogate.io/gang is read already"),
+        ("gang_owners: Flow.example.com", "gang_owners: 'Flow.example.com' is not a list of names"),
+        ("gang_owners: [flows.example.com]", "gang_owners: 'flows.example.com' is no kind; write Kind.group"),
+        ("loose_owners: [Flow.example.com/v1]", "loose_owners: 'Flow.example.com/v1' is no kind"),
+        (
+            "{loose_owners: [Flow.example.com], gang_owners: [Flow.example.com]}",
+            "loose_owners: Flow.example.com is in gang_owners too",
+        ),
         ("- a", "must be a mapping of settings"),
         ("a: [", "cannot be read"),
     ],

@@ -30,6 +30,17 @@ class OwnerReference(Struct, frozen=True):
     uid: str = ""
     controller: bool = False
 
+    @property
+    def group(self) -> str:
+        """The API group, "" for the core."""
+        group, slash, _version = self.api_version.partition("/")
+        return group if slash else ""
+
+    @property
+    def kind_and_group(self) -> str:
+        """As settings name it: "Job.batch", or "ReplicationController" in the core group."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
 
 class Metadata(Struct, frozen=True):
     """Object metadata, without managedFields; of annotations those that are read, see kept_annotations."""

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from webhook.sweeper.modes import mode_named
 from webhook.sweeper.node_rules import BadNodes, SpareNodes, read_bad_nodes, read_spares
 from webhook.sweeper.scaling import LONGEST_SECONDS, ScaleUp, read_scale_up
 from webhook.workloads import marks
+from webhook.workloads.owners import OwnerRules, fault_in
 
 logger = logging.getLogger("webhook.sweeper")
 
@@ -31,6 +33,7 @@ REPAIR_OWNERS: Final = frozenset(
         "StatefulSet.apps",
         "ReplicaSet.apps",
         "ReplicationController",
+        "CloneSet.apps.kruise.io",
         "LeaderWorkerSet.leaderworkerset.x-k8s.io",
         "PyTorchJob.kubeflow.org",
         "TFJob.kubeflow.org",
@@ -78,6 +81,8 @@ class Settings:
     names the model of its GPUs in the metrics, before those that are usual.
     gang_labels: keys of pod labels, the first that a pod has makes one gang of those with the same value, if
     neither their annotations nor a controller that is known says so (app.kubernetes.io/instance, name).
+    gang_owners, loose_owners: kinds of owners ("Kind.group") whose pods wait for one another, and whose pods
+    do not; of others than those that are known the pods are one gang.
     bad_nodes, spare_nodes: mappings of their own; see node_rules.
     topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
     a file `mode`, `weights`, `most_allocated` and `bound`; see placement.Options. scale_up: see ScaleUp.
@@ -108,11 +113,18 @@ class Settings:
     gpu_device_classes: frozenset[str] = frozenset(DEFAULT_GPU_CLASSES)
     model_label: str = MODEL_LABELS[0]
     gang_labels: tuple[str, ...] = ()
+    gang_owners: frozenset[str] = frozenset()
+    loose_owners: frozenset[str] = frozenset()
     bad_nodes: BadNodes = field(default_factory=BadNodes)
     spare_nodes: SpareNodes = field(default_factory=SpareNodes)
     topology: Topology = field(default_factory=Topology)
     options: Options = field(default_factory=Options)
     scale_up: ScaleUp = field(default_factory=ScaleUp)
+
+    @cached_property
+    def owner_rules(self) -> OwnerRules:
+        """Which owners make gangs."""
+        return OwnerRules(self.gang_labels, self.gang_owners, self.loose_owners)
 
     @property
     def counting(self) -> Counting:
@@ -135,14 +147,7 @@ _NESTED = ("topology", "options", "scale_up")
 
 def load(path: Path) -> dict[str, Any]:
     """The choices of a file, by the names of Settings' fields. Raises SettingsError."""
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise SettingsError(f"{path}: cannot be read: {error}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise SettingsError(f"{path}: must be a mapping of settings")
+    document = _document(path)
     kinds = {each.name: each.type for each in fields(Settings) if each.name not in _NESTED}
     found: dict[str, Any] = {}
     options: dict[str, Any] = {}
@@ -160,7 +165,22 @@ def load(path: Path) -> dict[str, Any]:
         else:
             known = ", ".join(sorted([*kinds, *_OPTIONS, "levels", "scale_up"]))
             raise SettingsError(f"{path}: {name} is no setting; there are {known}")
+    if fault := fault_in(*(found.get(name, frozenset()) for name in ("gang_owners", "loose_owners"))):
+        raise SettingsError(f"{path}: {fault}")
     return found | ({"options": Options(**options)} if options else {})
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """The file's mapping, empty for an empty file."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError(f"{path}: must be a mapping of settings")
+    return document
 
 
 def _value(path: Path, name: str, value: Any) -> Any:

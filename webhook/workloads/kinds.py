@@ -37,6 +37,7 @@ def _unknown(owner: Any) -> bool | None:
 class Workload(Generic[T]):
     """A kind of owner. kind: of the gang, as pods show it; group, versions, resource: where it is served.
 
+    owner: its own kind, where that is another one.
     versions: those that we can read, the best first. minimum: how many pods are enough, None where all are
     needed. devices: whether any of its pods asks for an extended resource, None where that is not told.
     by_uid: whether pods name the owner's uid, so that a later owner of the same name is told apart.
@@ -53,6 +54,17 @@ class Workload(Generic[T]):
     by_uid: bool = False
     minimum: Callable[[T], int | None] = _unsaid
     devices: Callable[[T], bool | None] = _unknown
+    owner: str = ""
+
+    @property
+    def owner_name(self) -> str:
+        """Its kind and group, as docs and settings write it."""
+        return f"{self.owner or self.kind}.{self.group}"
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether it may say that fewer pods than all are enough."""
+        return self.minimum is not _unsaid
 
     @property
     def name(self) -> str:
@@ -60,17 +72,18 @@ class Workload(Generic[T]):
         return f"{self.resource}.{self.group}"
 
 
-def _training(resource: str, *versions: str) -> Workload[training.TrainingJob]:
+def _training(owner: str, *versions: str) -> Workload[training.TrainingJob]:
     return Workload(
         "TrainingJob",
         "kubeflow.org",
         versions or ("v1",),
-        resource,
+        f"{owner.lower()}s",
         training.TrainingJob,
         training.training_job_size,
         training.training_job_is_staged,
         training.training_job_shape,
         minimum=training.training_job_minimum,
+        owner=owner,
         devices=training.training_job_devices,
     )
 
@@ -140,12 +153,12 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         sets.pod_group_size,
         minimum=sets.pod_group_size,
     ),
-    _training("pytorchjobs"),
-    _training("tfjobs"),
-    _training("mpijobs", "v2beta1", "v1"),
-    _training("xgboostjobs"),
-    _training("paddlejobs"),
-    _training("jaxjobs"),
+    _training("PyTorchJob"),
+    _training("TFJob"),
+    _training("MPIJob", "v2beta1", "v1"),
+    _training("XGBoostJob"),
+    _training("PaddleJob"),
+    _training("JAXJob"),
     Workload(
         "TrainJob",
         "trainer.kubeflow.org",

@@ -53,9 +53,6 @@ COMPANION_LABELS: Final = (
 """Labels of gangs whose pods may be of several templates: one without GPUs may stand beside others with some.
 Not those of a Job, whose pods are alike, nor of a RayCluster, whose head may have to ask for its workers."""
 
-LOOSE_OWNERS: Final = ("ReplicaSet", "DaemonSet", "Node")
-"""Controllers whose pods do not wait for one another: each of their pods is a gang of its own."""
-
 GANG_SIZE_KEYS: Final = (
     keys.GANG_SIZE_ANNOTATION,
     "leaderworkerset.sigs.k8s.io/size",

@@ -202,7 +202,7 @@ class Applier:
                 case Outcome.GONE:  # or so a proxy says of what it does not know
                     done.append(Done(failed_releases=in_doubt))
                 case Outcome.REFUSED:
-                    refused = _refused(pod, key_of(pod, self._pass.settings.gang_labels), release)
+                    refused = _refused(pod, key_of(pod, self._pass.settings.owner_rules), release)
                     done.append(replace(refused, failed_releases=_of_cards(pod, release, 0.0)))
                 case Outcome.FAILED:
                     put_off.append(release)  # nothing that happens need tell of it, so a pass is due
@@ -232,14 +232,14 @@ class Applier:
             f"not released yet: {release.answer}; tried again, every {seconds:g} s at least, with its place "
             "kept: see whether a webhook or the API server itself is at fault"
         )
-        gang = key_of(pod, self._pass.settings.gang_labels)
+        gang = key_of(pod, self._pass.settings.owner_rules)
         return Delay(gang, pod, Hindered.RELEASE_PUT_OFF, str(release.status), note)
 
     def _consumed(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
         """By uid, what to write on pods for which an autoscaler has provided nodes."""
         provided = self._provided()
-        labels = self._pass.settings.gang_labels
-        found = {pod.metadata.uid: key_of(pod, labels).placement_key for pod in pods if provided}
+        rules = self._pass.settings.owner_rules
+        found = {pod.metadata.uid: key_of(pod, rules).placement_key for pod in pods if provided}
         return {uid: provided[name] for uid, name in found.items() if name in provided}
 
 

@@ -60,7 +60,7 @@ class Looker:
             "not released: the API server has taken its release, and it is gated all the same: see whether a "
             f"webhook undoes it; tried again, every {self._pass.settings.interval_seconds:g} s at least"
         )
-        gang = key_of(pod, self._pass.settings.gang_labels)
+        gang = key_of(pod, self._pass.settings.owner_rules)
         told = Delay(gang, pod, Hindered.RELEASE_PUT_OFF, _UNDONE, note)
         failed = FailedRelease((pod, planned), seconds)
         return Done(again_seconds=seconds, failed_releases=(failed,), delays=(told,))

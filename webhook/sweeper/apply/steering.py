@@ -62,7 +62,7 @@ class Steerer:
         seconds, stays = self._put_off.again(uid), self._put_off.stays(uid)
         if error.status in (404, 409, 422) and not stays:
             return Done(again_seconds=seconds)  # what is gone or another by now looks so once
-        gang = key_of(order.pod, self._pass.settings.gang_labels)
+        gang = key_of(order.pod, self._pass.settings.owner_rules)
         again = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
         if error.is_for_now:
             note = f"not given the labels of its GPU model yet; {again}: {answered(error)}"

@@ -76,13 +76,13 @@ class NodeHealth:
             return
         rules, now = self._rules, self._now()
         failed = list(failed)
-        refused = (refusal_of(pod, now, self._settings.gang_labels) for pod in failed)
+        refused = (refusal_of(pod, now, self._settings.owner_rules) for pod in failed)
         self._refusals.saw(filter(None, refused), now, rules.avoid_seconds)
         troubled = view.index.of[Sort.TROUBLED].values()
         found, unstarted = [], dict[str, int]()
         for pod in (*failed, *troubled):
             told = failure_of(
-                pod, self._settings.counting, rules.soon_seconds, now, self._settings.gang_labels
+                pod, self._settings.counting, rules.soon_seconds, now, self._settings.owner_rules
             )
             if told is None or pod.metadata.namespace in view.protected or told.node not in view.nodes:
                 continue

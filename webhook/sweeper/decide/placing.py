@@ -34,6 +34,7 @@ from webhook.sweeper.decide.rounds import Ground, Round, Said
 from webhook.sweeper.decide.shunned import NONE
 from webhook.sweeper.decide.spares import spares
 from webhook.sweeper.decide.stages import on_nodes_to_keep, why_not_yet
+from webhook.sweeper.decide.unknown_owners import owner_told
 from webhook.sweeper.decide.unlabelled import unlabelled
 from webhook.sweeper.decide.urgency import (
     lowest_priority,
@@ -230,7 +231,8 @@ class Placer:
         kept_out = joined(told(holding.values(), gang.key.namespace), shunned.told)
         alike = now.no_fit.get(shape)
         if alike is not None and (sentence := alike.told_of(gang.key)):
-            now.waits(gang, joined(sentence, kept_out), alike.cause)
+            of_owner = owner_told(gang, self._settings.owner_rules, alike.room)
+            now.waits(gang, joined(sentence, of_owner, kept_out), alike.cause)
             memory.no_fit = failure if alike.lasts else None
             return None
         now.budget = Budget(QUESTIONS * self._settings.options.bound)
@@ -279,8 +281,9 @@ class Placer:
             elsewhere = refusing | shunned.hard | now.unlabelled | closed
             is_held = have_room(holding, asked, now.snapshot, now.budget, elsewhere)
             cause = Cause.HELD if is_held else Cause.NO_ROOM
-        now.waits(gang, joined(sentence, kept_out), cause)
-        now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause)
+        of_owner = owner_told(gang, self._settings.owner_rules, answer.room)
+        now.waits(gang, joined(sentence, of_owner, kept_out), cause)
+        now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause, room=answer.room)
         memory.no_fit = failure
         return None
 

@@ -51,7 +51,8 @@ class Memory:
 class Said:
     """What a gang was told that found no place, for those that ask the same.
 
-    lasts: whether that holds until the cluster changes, or in this pass alone.
+    lasts: whether that holds until the cluster changes, or in this pass alone. room: for how many of its pods
+    there is room.
     """
 
     to: GangKey
@@ -59,6 +60,7 @@ class Said:
     sentence: str
     cause: Cause
     lasts: bool = True
+    room: int = 0
 
     def told_of(self, gang: GangKey) -> str:
         """The sentence for another gang, "" if it names pods that this one's people may know nothing of."""

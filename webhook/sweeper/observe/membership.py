@@ -7,7 +7,6 @@ same name is another gang.
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +14,8 @@ from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.text import printable
 from webhook.workloads import marks
-from webhook.workloads.kinds import WORKLOADS
+from webhook.workloads.owners import KNOWN_RULES, Makes, OwnerRules
 from webhook.workloads.ranks import COUNT, mark
-
-_KNOWN_OWNERS: Final = frozenset((*marks.LOOSE_OWNERS, *(each.kind for each in WORKLOADS)))
-"""Controllers of which it is known which of their pods wait for one another."""
 
 
 @dataclass(frozen=True, order=True)
@@ -108,27 +104,43 @@ def _is_on_its_own(pod: Pod) -> bool:
     return not COUNT.fullmatch(jobs) or int(jobs) > MOST_JOBS
 
 
-def key_of(pod: Pod, gang_labels: Sequence[str] = ()) -> GangKey:
+def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES) -> GangKey:
     """The gang that a pod belongs to; a pod without any sign of one is a gang of its own.
 
-    gang_labels: labels of the operator's choice, the first that is there counts. They stand behind what a pod
-    says itself and behind controllers that are known: those say more than a release's name does.
+    Labels of the operator's choice stand behind what a pod says itself and behind known owners: those
+    say more than a release's name does.
     """
     metadata = pod.metadata
     own = metadata.annotations.get(keys.GANG_ANNOTATION)
     if own:
         return GangKey(metadata.namespace, "Gang", printable(own), own)
+    owner = metadata.controller
+    if not rules.is_named_loose(owner) and (marked := _marked_gang(pod)):
+        return marked
+    makes = rules.makes(owner) if owner is not None else Makes.UNKNOWN
+    if makes is Makes.UNKNOWN:
+        for label in rules.gang_labels:
+            if value := metadata.labels.get(label):
+                return GangKey(metadata.namespace, "Group", printable(value), f"{label}={value}")
+    if owner is not None and makes is not Makes.LOOSE:
+        return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid)
+    return GangKey(metadata.namespace, "Pod", metadata.name, metadata.uid)
+
+
+def _marked_gang(pod: Pod) -> GangKey | None:
+    """The gang that its controller writes on the pod, None where it writes none."""
     for kind, name_key, id_key in marks.GANG_LABELS:
         name = mark(pod, name_key)
         if kind == "JobSet" and _is_on_its_own(pod):
             continue
         if name:
-            return GangKey(metadata.namespace, kind, printable(name), mark(pod, id_key) or name)
-    owner = metadata.controller
-    if owner is None or owner.kind not in _KNOWN_OWNERS:
-        for label in gang_labels:
-            if value := metadata.labels.get(label):
-                return GangKey(metadata.namespace, "Group", printable(value), f"{label}={value}")
-    if owner is not None and owner.kind not in marks.LOOSE_OWNERS:
-        return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid)
-    return GangKey(metadata.namespace, "Pod", metadata.name, metadata.uid)
+            return GangKey(pod.metadata.namespace, kind, printable(name), mark(pod, id_key) or name)
+    return None
+
+
+def unknown_owner(pod: Pod, gang: GangKey, rules: OwnerRules) -> str:
+    """The kind and group of the unknown owner by which a pod is of a gang; "" where another sign says so."""
+    owner = pod.metadata.controller
+    if owner is None or (gang.kind, gang.id) != (owner.kind, owner.uid):
+        return ""
+    return owner.kind_and_group if rules.makes(owner) is Makes.UNKNOWN else ""

@@ -15,7 +15,6 @@ elsewhere, and nothing else of the node; see decide.refusals.
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -25,6 +24,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.times import since_1970
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
+from webhook.workloads.owners import KNOWN_RULES, OwnerRules
 
 NOT_ADMITTED: Final = "UnexpectedAdmissionError"
 REFUSED: Final = "Pod was rejected: "
@@ -77,7 +77,7 @@ class _End:
 
 
 def failure_of(
-    pod: Pod, counting: Counting, soon_seconds: float, now: float, gang_labels: Sequence[str] = ()
+    pod: Pod, counting: Counting, soon_seconds: float, now: float, rules: OwnerRules = KNOWN_RULES
 ) -> NodeFailure | None:
     """The failure of a pod with GPUs, None if it has not failed, or not as by its node.
 
@@ -91,7 +91,7 @@ def failure_of(
     created = seconds_of(pod.metadata.creation_timestamp)
     if created is None:
         return None
-    maker = maker_of(pod, key_of(pod, gang_labels))
+    maker = maker_of(pod, key_of(pod, rules))
     at = min(end.at, int(now))
     return NodeFailure(
         pod.metadata.namespace, gang_id(maker), pod.metadata.uid, pod.spec.node_name, min(created, at), at,
@@ -99,14 +99,14 @@ def failure_of(
     )  # fmt: skip
 
 
-def refusal_of(pod: Pod, now: float, gang_labels: Sequence[str] = ()) -> NodeRefusal | None:
+def refusal_of(pod: Pod, now: float, rules: OwnerRules = KNOWN_RULES) -> NodeRefusal | None:
     """That the kubelet refused a failed pod, None if it did not. now: as with failure_of."""
     status = pod.status
     if not pod.spec.node_name or status.phase != "Failed":
         return None
     if not status.message.startswith(REFUSED) and status.reason != NOT_ADMITTED:
         return None
-    maker = maker_of(pod, key_of(pod, gang_labels))
+    maker = maker_of(pod, key_of(pod, rules))
     at = seconds_of(status.start_time)
     return NodeRefusal(
         pod.metadata.namespace, gang_id(maker), pod.spec.node_name, int(now) if at is None else at,

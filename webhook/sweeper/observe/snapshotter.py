@@ -94,7 +94,7 @@ class Snapshotter:
         )
         self._namespaces: NamespaceLabels | None = None
         self._on_nodes = OnNodes()
-        self._gangs: Converted[Pod, GangKey] = Converted(lambda pod, _: key_of(pod, settings.gang_labels))
+        self._gangs: Converted[Pod, GangKey] = Converted(lambda pod, _: key_of(pod, settings.owner_rules))
         self._pods = Pods(Sorter(self._waits, self._gangs.get, PROTECTED | settings.ignored_namespaces))
         self._changes: dict[str, Pod | None] = {}
         self._plans = Plans()

@@ -119,10 +119,7 @@ class Allowance:
 def can_come_again(pod: Pod, owners: frozenset[str]) -> bool:
     """Whether the pod's controller is one of those kinds ("Job.batch") that make a deleted pod again."""
     owner = pod.metadata.controller
-    if owner is None:
-        return False
-    group, slash, _version = owner.api_version.partition("/")
-    return (f"{owner.kind}.{group}" if slash else owner.kind) in owners
+    return owner is not None and owner.kind_and_group in owners
 
 
 def by_owner(pods: Iterable[Pod]) -> dict[PodId, list[Pod]]:

@@ -1,0 +1,96 @@
+"""Which owners make gangs: the table of the docs, and what the code makes of pods of such owners."""
+
+import re
+from typing import Any
+
+import pytest
+
+from hack.local.build import ROOT
+from tests.sweeper.pods import decode, pod_json
+from webhook.kube.objects import OwnerReference, Pod
+from webhook.sweeper.observe.membership import key_of, unknown_owner
+from webhook.sweeper.settings import REPAIR_OWNERS
+from webhook.workloads.kinds import WORKLOADS, Workload
+from webhook.workloads.owners import LOOSE_OWNERS, NAME, LooseOwner, Makes, OwnerRules
+
+PAGE = (ROOT / "docs/users/owners.md").read_text()
+ROWS = {
+    name: (pods, size, minimum)
+    for name, pods, size, minimum in re.findall(
+        r"^\| `([\w.-]+)` \| ([^|]+) \| *([^|]*?) *\| *([^|]*?) *\|$", PAGE, re.MULTILINE
+    )
+}
+
+
+def owned(name: str, **labels: str) -> Pod:
+    """A pod of such an owner, "Kind.group"."""
+    kind, _, group = name.partition(".")
+    version = f"{group}/v1" if group else "v1"
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "uid-o", "controller": True}
+    return decode(pod_json(metadata={"ownerReferences": [owner], "labels": labels}))
+
+
+def test_the_docs_have_a_row_for_each_kind_that_is_known_and_no_other() -> None:
+    known = [each.owner_name for each in WORKLOADS] + [each.name for each in LOOSE_OWNERS]
+    assert sorted(ROWS) == sorted(known)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: each.owner_name)
+def test_the_docs_say_which_gangs_have_a_minimum(workload: Workload[Any]) -> None:
+    pods, size, minimum = ROWS[workload.owner_name]
+    assert pods.startswith("one gang")
+    assert size
+    can_be_fewer = workload.has_minimum
+    assert (minimum != "all") == can_be_fewer
+
+
+@pytest.mark.parametrize("loose", LOOSE_OWNERS, ids=lambda each: each.name)
+def test_pods_of_a_loose_owner_do_not_wait_for_one_another(loose: LooseOwner) -> None:
+    assert ROWS[loose.name] == ("one by one", "", "")
+    assert key_of(owned(loose.name)).name == "p"
+
+
+@pytest.mark.parametrize("name", ["Workflow.example.com", "CloneSet.apps", "Flow.example.com", "Thing"])
+def test_pods_of_an_owner_that_nobody_knows_are_one_gang(name: str) -> None:
+    pod, rules = owned(name), OwnerRules()
+    key = key_of(pod)
+    assert (key.kind, key.name) == (name.partition(".")[0], "o")
+    assert unknown_owner(pod, key, rules) == name
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: each.owner_name)
+def test_no_owner_of_gangs_is_unknown(workload: Workload[Any]) -> None:
+    pod, rules = owned(f"{workload.kind}.{workload.group}"), OwnerRules()
+    assert unknown_owner(pod, key_of(pod), rules) == ""
+
+
+def test_whoever_is_named_loose_makes_loose_pods_whatever_their_labels_say() -> None:
+    rules = OwnerRules(loose_owners=frozenset({"Flow.example.com", "Job.batch"}))
+    assert key_of(owned("Flow.example.com"), rules).kind == "Pod"
+    assert key_of(owned("Flow.example.org"), rules).kind == "Flow"
+    job = owned("Job.batch", **{"batch.kubernetes.io/job-name": "j"})
+    assert (key_of(job).kind, key_of(job, rules).kind) == ("Job", "Pod")
+
+
+def test_whoever_is_named_makes_a_gang_though_known_to_be_loose() -> None:
+    rules = OwnerRules(gang_owners=frozenset({"Workflow.argoproj.io", "Flow.example.com"}))
+    for name in rules.gang_owners:
+        pod = owned(name)
+        assert key_of(pod, rules).kind == name.partition(".")[0]
+        assert unknown_owner(pod, key_of(pod, rules), rules) == ""
+
+
+def test_labels_of_the_operator_s_choice_count_for_owners_that_nobody_names() -> None:
+    labels = {"release": "r"}
+    named = OwnerRules(("release",), gang_owners=frozenset({"Flow.example.com"}))
+    assert key_of(owned("Flow.example.com", **labels), OwnerRules(("release",))).kind == "Group"
+    assert key_of(owned("Flow.example.com", **labels), named).kind == "Flow"
+
+
+@pytest.mark.parametrize("name", sorted(REPAIR_OWNERS))
+def test_owners_are_named_alike_in_all_settings(name: str) -> None:
+    assert NAME.fullmatch(name)
+    kind, _, group = name.partition(".")
+    owner = OwnerReference(api_version=f"{group}/v1" if group else "v1", kind=kind)
+    assert owner.kind_and_group == name
+    assert OwnerRules(loose_owners=frozenset({name})).makes(owner) is Makes.LOOSE
