@@ -329,3 +329,25 @@ def test_a_rehearsed_task_starts_nothing_and_is_told_where_it_would_go_and_who_w
     assert "1 gang(s) wait, half of them for more than" in refused.stdout
     tasks = installed.api.json("GET", f"/apis/falldio.com/v1/namespaces/{opted_in}/gputasks")
     assert tasks["items"] == []
+
+
+def test_the_commands_for_tasks_work_with_a_job(installed: Installation, opted_in: str) -> None:
+    cluster = installed.cluster
+    create_job(installed.api, opted_in, "plain", 2, {"nvidia.com/gpu": 8})
+    wait_for_pods(cluster, opted_in, all_run(2), "a Job of two pods to run")
+
+    def line() -> list[str]:
+        (found,) = (
+            each for each in types(installed, opted_in, "ps").splitlines() if each.startswith("plain")
+        )
+        return found.split()
+
+    cluster.wait_for("the Job to say that they are ready", lambda: "Running" in line())
+    assert line()[:2] == ["plain", "2x8"]
+    types(installed, opted_in, "stop", "--suspend", "job/plain")
+    wait_for_pods(cluster, opted_in, lambda pods: not pods, "its GPUs to be given back")
+    types(installed, opted_in, "restart", "job/plain")
+    wait_for_pods(cluster, opted_in, all_run(2), "it to run again")
+    types(installed, opted_in, "stop", "job/plain")
+    wait_for_pods(cluster, opted_in, lambda pods: not pods, "its pods to be gone")
+    assert installed.api.json("GET", f"/apis/batch/v1/namespaces/{opted_in}/jobs")["items"] == []
