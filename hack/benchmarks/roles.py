@@ -48,8 +48,7 @@ def questions(quick: bool) -> Iterator[tuple[str, Gang, Callable[[], Snapshot]]]
         for name, gang in several_roles.ROLES.items():
             yield f"{name}, {nodes} nodes", gang, lambda nodes=nodes: _fragmented(nodes)  # type: ignore[misc]
     two = several_roles.ROLES["128 A + 32 B"]
-    preferred, required = replace(two, preferred_levels=("block",)), replace(two, required_level="block")
-    yield "128 A + 32 B, preferred block, 5000 nodes", preferred, lambda: _fragmented(5000)
+    required = replace(two, required_level="block")
     yield "128 A + 32 B, required block, 5000 nodes", required, lambda: _fragmented(5000)
     if not quick:
         yield f"128 A + 32 B, {LARGE} nodes", two, lambda: _fragmented(LARGE)
