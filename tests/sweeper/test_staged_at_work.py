@@ -13,7 +13,16 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import delete, register_nodes
 from tests.sweeper.at_work import Pods, create_pod, is_gated, named, run_all, sweep, template
-from tests.sweeper.sets import IN_ORDER, begin_jobset, begin_lws, in_two_stages, lws_pod, replicated
+from tests.sweeper.sets import (
+    IN_ORDER,
+    begin_jobset,
+    begin_lws,
+    define,
+    in_two_stages,
+    lws_pod,
+    make,
+    replicated,
+)
 from webhook.kube.client import Api
 from webhook.sweeper.settings import Settings
 
@@ -174,30 +183,99 @@ def runtime_class(api: Api, namespace: str) -> dict[str, Any]:
     return {"runtimeClassName": "kata"}
 
 
+def marked(body: dict[str, Any], labels: dict[str, str], **annotations: str) -> dict[str, Any]:
+    """A pod of a template as its controller makes it."""
+    metadata = body["metadata"]
+    return {
+        **body,
+        "metadata": {"labels": labels, "annotations": {**metadata["annotations"], **annotations}},
+    }
+
+
+def one_after_another(
+    api: Api, namespace: str, first: dict[str, Any], second: dict[str, Any]
+) -> Callable[[Pods], bool]:
+    """Make a pod, and another once that runs; tells when both do."""
+    create_pod(api, namespace, "train-0", first)
+    begun: list[str] = []
+
+    def all_run(pods: Pods) -> bool:
+        if run_all(pods, "train-0", 1) and not begun:
+            begun.append("second")
+            create_pod(api, namespace, "train-1", second)
+        return run_all(pods, "train", 2)
+
+    return all_run
+
+
+def stateful_set(
+    cluster: Cluster, namespace: str, _: list[str], body: dict[str, Any]
+) -> Callable[[Pods], bool]:
+    made = marked(body, {"app": "train"})
+    spec = {"replicas": 2, "serviceName": "train", "selector": {"matchLabels": {"app": "train"}}}
+    path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+    cluster.api().request(
+        "POST", path, body={"metadata": {"name": "train"}, "spec": {**spec, "template": made}}
+    )
+    return lambda pods: run_all(pods, "train", 2)
+
+
+def job_set(
+    cluster: Cluster, namespace: str, defined: list[str], body: dict[str, Any]
+) -> Callable[[Pods], bool]:
+    parts = [replicated("leader", 1, body), replicated("workers", 1, body)]
+    return in_two_stages(begin_jobset(cluster, namespace, defined, parts, **IN_ORDER), "train-leader", 2)
+
+
+def leader_worker_set(
+    cluster: Cluster, namespace: str, defined: list[str], body: dict[str, Any]
+) -> Callable[[Pods], bool]:
+    group = {"size": 2, "leaderTemplate": body, "workerTemplate": body}
+    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": group}
+    begin_lws(cluster, namespace, defined, spec)
+    first, second = (
+        marked(body, each["metadata"]["labels"], **each["metadata"]["annotations"])
+        for each in (lws_pod(0, 2), lws_pod(1, 2))
+    )
+    return one_after_another(cluster.api(), namespace, first, second)
+
+
+def mpi_job(
+    cluster: Cluster, namespace: str, defined: list[str], body: dict[str, Any]
+) -> Callable[[Pods], bool]:
+    define(cluster, defined, "MPIJob", "kubeflow.org", "v2beta1")
+    spec = {
+        "launcherCreationPolicy": "WaitForWorkersReady",
+        "runLauncherAsWorker": True,
+        "mpiReplicaSpecs": {"Launcher": {"template": body}, "Worker": {"replicas": 1, "template": body}},
+    }
+    make(cluster, namespace, "kubeflow.org/v2beta1", "MPIJob", spec)
+    first, second = (
+        marked(
+            body,
+            {
+                "training.kubeflow.org/job-name": "train",
+                "training.kubeflow.org/job-role": role,
+                "training.kubeflow.org/replica-index": index,
+            },
+        )
+        for role, index in (("worker", "1"), ("launcher", "0"))
+    )
+    return one_after_another(cluster.api(), namespace, first, second)
+
+
 @pytest.mark.parametrize("add", [limit_range, runtime_class], ids=["LimitRange", "RuntimeClass"])
-@pytest.mark.parametrize("kind", ["StatefulSet", "JobSet"])
+@pytest.mark.parametrize("begin", [stateful_set, job_set, leader_worker_set, mpi_job])
 def test_a_later_stage_is_asked_for_with_what_is_added_to_its_pods(
     fragmented: Cluster,
     namespace: str,
     defined: list[str],
-    kind: str,
+    begin: Callable[[Cluster, str, list[str], dict[str, Any]], Callable[[Pods], bool]],
     add: Callable[[Api, str], dict[str, Any]],
 ) -> None:
-    api = fragmented.api()
-    body = template(4, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}, **add(api, namespace))
-    if kind == "JobSet":
-        parts = [replicated("leader", 1, body), replicated("workers", 1, body)]
-        create = begin_jobset(fragmented, namespace, defined, parts, **IN_ORDER)
-        all_run = in_two_stages(create, "train-leader", 2)
-    else:
-        body["metadata"]["labels"] = {"app": "train"}
-        spec = {"replicas": 2, "serviceName": "train", "selector": {"matchLabels": {"app": "train"}}}
-        path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
-        api.request("POST", path, body={"metadata": {"name": "train"}, "spec": {**spec, "template": body}})
-
-        def all_run(pods: Pods) -> bool:
-            return run_all(pods, "train", 2)
-
+    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
+    body = template(4, annotations=wish, **add(fragmented.api(), namespace))
+    all_run = begin(fragmented, namespace, defined, body)
     pods = sweep(fragmented, namespace, SETTINGS, all_run, "both pods to run", 40)
     found = {pod["spec"]["nodeName"] for pod in named(pods, "train")}
     # By their templates both would fit on the one free node of a subblock of the first block.
