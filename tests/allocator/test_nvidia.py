@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from labeler.allocator.devices import Inventory
 from labeler.allocator.neighbours import closest, common_ancestors
+from labeler.allocator.nvlinks import LOOK_SECONDS, NvLinks, address_of, links_of
 from labeler.allocator.plugin import CardsPlugin
 from labeler.allocator.vendors import Places
-from labeler.allocator.vendors.nvidia import Nvidia, address_of, links_of
+from labeler.allocator.vendors.nvidia import Nvidia
 
 ADDRESSES = ["0000:18:00.0", "0000:2a:00.0", "0000:98:00.0", "0000:aa:00.0"]
 """Two cards below one processor, two below the other."""
@@ -54,7 +55,7 @@ def nvidia(tmp_path: Path) -> Nvidia:
         inform(tmp_path, address, minor)
         os.mknod(tmp_path / f"dev/nvidia{minor}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     os.mknod(tmp_path / "dev/nvidiactl", stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    return Nvidia(Places(tmp_path / "sys", tmp_path / "dev", tmp_path / "proc"))
+    return Nvidia(Places(tmp_path / "sys", tmp_path / "dev", tmp_path / "proc"), NvLinks(None))
 
 
 def test_cards_are_told_by_uuid_with_their_files(nvidia: Nvidia) -> None:
@@ -193,30 +194,46 @@ def test_a_container_gets_its_cards_what_all_share_and_their_names(nvidia: Nvidi
 
 
 class Library:
-    """NVML's functions for a machine of four; `remotes`: the other end of each link of each card."""
+    """NVML's functions for a machine of four; `remotes`: the other end of each link of each card.
+
+    No card answers while `lost` has its index, and nothing while the library is not open or `is_away`.
+    """
 
     NVML_NVLINK_MAX_LINKS = 4
     NVMLError = RuntimeError
 
     def __init__(self, *remotes: list[str]) -> None:
-        self._remotes = remotes
+        self.remotes = remotes
+        self.lost: set[int] = set()
+        self.is_away = False
+        self.opened = 0
+
+    def nvmlInit(self) -> None:
+        if self.is_away:
+            raise RuntimeError("driver not loaded")
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:
+        self.opened -= 1
 
     def nvmlDeviceGetCount(self) -> int:
-        return len(self._remotes)
+        return len(self.remotes)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index in self.lost:
+            raise RuntimeError("GPU is lost")
         return index
 
     def nvmlDeviceGetPciInfo(self, index: int) -> Any:
         return SimpleNamespace(busId=f"0000{ADDRESSES[index]}".upper().encode())
 
     def nvmlDeviceGetNvLinkState(self, index: int, link: int) -> int:
-        if link >= len(self._remotes[index]):
+        if link >= len(self.remotes[index]):
             raise RuntimeError("no such link")
         return 1
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, index: int, link: int) -> Any:
-        return SimpleNamespace(busId=f"0000{self._remotes[index][link]}".upper())
+        return SimpleNamespace(busId=f"0000{self.remotes[index][link]}".upper())
 
 
 def test_direct_links_are_counted_once_for_a_pair() -> None:
@@ -230,6 +247,79 @@ def test_cards_on_switches_are_joined_with_each_other() -> None:
     links = links_of(Library([switch] * 4, [switch] * 4, [switch] * 2, []))
     a, b, c, _ = ADDRESSES
     assert links == {frozenset((a, b)): 4, frozenset((a, c)): 2, frozenset((b, c)): 2}
+
+
+def test_a_gpu_that_is_lost_hides_no_links_and_is_no_switch() -> None:
+    a, b, c, d = ADDRESSES
+    library = Library([b, d], [a, d], [d], [a, b, c])
+    library.lost = {3}
+    links = links_of(library, ADDRESSES)
+    assert links[frozenset((a, b))] == 1
+    assert frozenset((a, c)) not in links
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    """The time, in the first place."""
+    return [0.0]
+
+
+def test_links_that_come_up_late_are_seen_within_a_minute(clock: list[float]) -> None:
+    a, b, *_ = ADDRESSES
+    library = Library([], [], [], [])
+    links = NvLinks(library, lambda: clock[0])
+    assert links.now(ADDRESSES) == {}
+    library.remotes = ([b], [a], [], [])
+    clock[0] = LOOK_SECONDS
+    assert links.now(ADDRESSES) == {frozenset((a, b)): 1}
+    assert LOOK_SECONDS <= 60
+    assert library.opened == 0
+
+
+def test_a_look_that_fails_is_repeated_at_the_next_question(clock: list[float]) -> None:
+    a, b, *_ = ADDRESSES
+    library = Library([b], [a], [], [])
+    library.is_away = True
+    links = NvLinks(library, lambda: clock[0])
+    assert links.now(ADDRESSES) == {}
+    library.is_away = False
+    assert links.now(ADDRESSES) == {frozenset((a, b)): 1}
+
+
+def test_links_stay_known_while_the_library_does_not_answer(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b, *_ = ADDRESSES
+    library = Library([b], [a], [], [])
+    links = NvLinks(library, lambda: clock[0])
+    links.now(ADDRESSES)
+    library.is_away = True
+    for clock[0] in (LOOK_SECONDS, 2 * LOOK_SECONDS):
+        assert links.now(ADDRESSES) == {frozenset((a, b)): 1}
+    assert caplog.text.count("driver not loaded") == 1
+
+
+def test_cards_that_are_linked_are_chosen_before_neighbours_on_the_bus(
+    tmp_path: Path, nvidia: Nvidia
+) -> None:
+    a, _, c, _ = ADDRESSES
+    linked = Nvidia(
+        Places(tmp_path / "sys", tmp_path / "dev", tmp_path / "proc"),
+        NvLinks(Library([c], [], [a], [])),
+    )
+    free = [f"GPU-{minor}-x-0" for minor in range(3)]
+    assert linked.default(linked.cards(), free, [], 2, {}) == ["GPU-0-x-0", "GPU-2-x-0"]
+    assert nvidia.default(nvidia.cards(), free, [], 2, {}) == ["GPU-0-x-0", "GPU-1-x-0"]
+
+
+def test_without_nvidias_driver_its_real_library_leaves_the_choice_to_the_bus(nvidia: Nvidia) -> None:
+    pynvml = pytest.importorskip("pynvml")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        assert NvLinks(pynvml).now(ADDRESSES) == {}
+    else:
+        pytest.skip("this machine has NVIDIA's driver")
 
 
 def test_addresses_are_written_as_the_kernel_writes_them() -> None:

@@ -9,22 +9,19 @@ when it is split into MIG instances, or when its device file is gone. Faults tha
 (most Xids) are not seen.
 """
 
-import logging
 import stat
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from labeler.allocator.neighbours import closest, common_ancestors
+from labeler.allocator.nvlinks import NvLinks, library
 from labeler.allocator.values import Edits, LocalCard, LocalContainer, card_of, device_id
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
 from labeler.facts import NO_CARD
 from labeler.nvidia import driver_problem, has_mig_instances, information, uuid
 from labeler.pci import bus_problem
-
-log: Final = logging.getLogger(__name__)
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 _SHARED: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
@@ -38,7 +35,7 @@ _A_LINK: Final = 100
 
 def create(places: Places) -> "Nvidia":
     """This machine's NVIDIA GPUs."""
-    return Nvidia(places)
+    return Nvidia(places, NvLinks(library()))
 
 
 class Nvidia:
@@ -49,8 +46,9 @@ class Nvidia:
     has_plans = False
     describes_cdi = False
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, nvlinks: NvLinks) -> None:
         self._places = places
+        self._nvlinks = nvlinks
 
     def cards(self) -> tuple[LocalCard, ...]:
         """Every GPU that the driver holds, by its minor number; what cannot be read of one hides no card."""
@@ -74,7 +72,7 @@ class Nvidia:
     ) -> list[str]:
         """Whole cards that are close together."""
         by_label = {card.label: card for card in cards}
-        links = _nvlinks()
+        links = self._nvlinks.now([card.pci_address for card in by_label.values()])
 
         def close(one: str, other: str) -> int:
             a, b = by_label[one], by_label[other]
@@ -145,51 +143,3 @@ class Nvidia:
 
     def _seen(self, path: str) -> Path:
         return self._places.dev / path.removeprefix("/dev/")
-
-
-@cache
-def _nvlinks() -> Mapping[frozenset[str], int]:
-    """How many NVLinks join two GPUs, by their PCI addresses; {} where the library cannot be asked."""
-    try:
-        import pynvml
-    except ImportError:
-        return {}
-    try:
-        pynvml.nvmlInit()
-        return links_of(pynvml)
-    except pynvml.NVMLError as error:
-        log.warning("NVLinks are not known, PCI neighbourhood counts alone: %s", error)
-        return {}
-
-
-def links_of(nvml: Any) -> Mapping[frozenset[str], int]:
-    """The same, asked of a library with NVML's functions. Links to switches join every two GPUs there."""
-    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    addresses = [address_of(nvml.nvmlDeviceGetPciInfo(handle).busId) for handle in handles]
-    links: dict[frozenset[str], int] = {}
-    switched: dict[str, int] = {}
-    for address, handle in zip(addresses, handles, strict=True):
-        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-            try:
-                if not nvml.nvmlDeviceGetNvLinkState(handle, link):
-                    continue
-                other = address_of(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
-            except nvml.NVMLError:
-                continue  # this card has fewer links
-            if other in addresses:
-                pair = frozenset((address, other))
-                links[pair] = links.get(pair, 0) + (address < other)  # each link is told from both ends
-            else:
-                switched[address] = switched.get(address, 0) + 1
-    for one in switched:
-        for other in switched:
-            if one < other:
-                links[frozenset((one, other))] = min(switched[one], switched[other])
-    return links
-
-
-def address_of(bus_id: bytes | str) -> str:
-    """NVML's 00000000:3A:00.0 as the kernel writes it."""
-    text = (bus_id.decode() if isinstance(bus_id, bytes) else bus_id).lower()
-    domain, _, rest = text.partition(":")
-    return f"{int(domain, 16):04x}:{rest}"
