@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from labeler.pci import count
+from labeler.pci import count, entries
 
+_GPUS: Final = Path("driver/nvidia/gpus")
 _LINE: Final = re.compile(r"^([A-Za-z ]+):[ \t]*(\S.*?)\s*$", re.MULTILINE)
 _INSTANCE: Final = re.compile(r"gi[0-9]+")
 
 
 def information(proc: Path, address: str) -> Mapping[str, str]:
     """What the driver says of the GPU at a PCI address; {} where it says nothing."""
-    path = proc / "driver" / "nvidia" / "gpus" / address / "information"
+    path = proc / _GPUS / address / "information"
     try:
         return dict(_LINE.findall(path.read_text(encoding="utf-8", errors="replace")))
     except OSError:
@@ -38,6 +39,13 @@ def uuid(information: Mapping[str, str]) -> str:
 def driver_problem(information: Mapping[str, str]) -> str:
     """Why a GPU must not be used by what its driver says of it; "" if nothing is known against it."""
     return "its driver was told to exclude it" if information.get("GPU Excluded") == "Yes" else ""
+
+
+def start_problem(proc: Path, address: str) -> str:
+    """Why a GPU has not started; "" while no GPU of the node has, for then nobody may have used one yet."""
+    gpus = {entry.name: uuid(information(proc, entry.name)) for entry in entries(proc / _GPUS)}
+    has_failed = address in gpus and not gpus[address] and any(gpus.values())
+    return "its driver does not know its UUID, and does know that of another GPU here" if has_failed else ""
 
 
 def has_mig_instances(proc: Path, information: Mapping[str, str]) -> bool:

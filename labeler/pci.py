@@ -13,6 +13,9 @@ from labeler.models import AMD, INTEL, NVIDIA, is_discrete
 DRIVERS: Final = {INTEL: ("i915", "xe"), AMD: ("amdgpu",), NVIDIA: ("nvidia",)}
 """Of each vendor id the drivers under which a card can compute. nouveau, radeon and vfio-pci are not."""
 
+DRM_DRIVERS: Final = (*DRIVERS[INTEL], *DRIVERS[AMD])
+"""Those that make a drm card of each device that works. NVIDIA's does so only with a further module."""
+
 SCREEN_DRIVERS: Final = frozenset(
     {
         "ast", "bochs-drm", "cirrus", "cirrus-qemu", "gma500", "hibmc-drm", "hyperv_drm", "mgag200", "qxl",

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -23,9 +24,10 @@ import pyudev
 
 from labeler.facts import NO_CARD, Facts, Gpu, SourceError
 from labeler.models import AMD, INTEL, NVIDIA, former_name, model_name, vendor_name
-from labeler.nvidia import driver_problem, has_mig_instances, information
+from labeler.nvidia import driver_problem, has_mig_instances, information, start_problem
 from labeler.pci import (
     DRIVERS,
+    DRM_DRIVERS,
     SCREEN_DRIVERS,
     bus_problem,
     count,
@@ -186,7 +188,7 @@ class UdevSource:
         return cards + [
             device
             for device in pci
-            if device.driver in ("nvidia", *self._drivers)
+            if device.driver in (*chain(*DRIVERS.values()), *self._drivers)
             and device.sys_path not in with_card
             and read(Path(device.sys_path) / "class").startswith(_CLASSES)
         ]
@@ -220,6 +222,8 @@ class UdevSource:
         vendor_id, device_id = _hex_id(pci, "vendor"), _hex_id(pci, "device")
         from_database = pci.properties.get("ID_MODEL_FROM_DATABASE")
         shared, problem = _virtual_functions(pci), _problem(device, pci, reported)
+        if vendor_id == NVIDIA:
+            problem = problem or start_problem(self._proc, pci.sys_name)
         is_card = device.subsystem == "drm"
         tiles = count_tiles(Path(device.sys_path), Path(pci.sys_path)) if vendor_id == INTEL else 1
         return Gpu(
@@ -271,7 +275,10 @@ def _problem(device: Any, pci: Any, reported: Mapping[str, str]) -> str:
     """Why a GPU cannot be used, "" if nothing is known against it. reported: by NVIDIA's driver."""
     if device.subsystem == "drm" and device.device_node is None:
         return "it has no device node, so no container could open it"
-    return bus_problem(Path(pci.sys_path)) or driver_problem(reported)
+    problem = bus_problem(Path(pci.sys_path)) or driver_problem(reported)
+    if not problem and device.subsystem != "drm" and pci.driver in DRM_DRIVERS:
+        return f"its driver {pci.driver} has made no card of it; the kernel's log says why"
+    return problem
 
 
 def _virtual_functions(pci: Any) -> str:

@@ -148,8 +148,9 @@ class Machine:
         self._ask(do="add", text=card.text)
 
     def remove(self, card: Card) -> None:
-        """Pull a card out; the kernel says so."""
-        self._ask(do="remove", path=f"/sys{card.path}")
+        """Pull a card out; the kernel says so, first of its drm device and then of the PCI device."""
+        for path in (card.path, card.pci_path):
+            self._ask(do="remove", path=f"/sys{path}")
 
     def event(self, card: Card, action: str = "change") -> None:
         """The kernel says something of a card."""

@@ -195,6 +195,39 @@ def test_a_gpu_that_its_driver_was_told_to_exclude_is_not_counted(tmp_path: Path
     assert (found["count"], found["broken"]) == ("1", "1")
 
 
+UNKNOWN = "GPU-????????-????-????-????-????????????"
+"""What NVIDIA's driver writes for the UUID of a GPU that has not started."""
+
+
+@pytest.mark.parametrize("second", [UNKNOWN, ""], ids=["question marks", "an empty line"])
+def test_a_gpu_that_does_not_start_beside_one_that_does_is_broken(tmp_path: Path, second: str) -> None:
+    write_information(tmp_path, "0000:03:00.0", 0, GPU_UUID="GPU-1f2e")
+    write_information(tmp_path, "0000:04:00.0", 1, GPU_UUID=second)
+    with Machine(H100, replace(H100, number=1), proc=str(tmp_path)) as machine:
+        found, notes = machine.labels(), machine.annotations()
+    assert (found["gpu.topogate.io/count"], found["gpu.topogate.io/broken"]) == ("1", "1")
+    assert notes["labeler.topogate.io/broken-gpus"].startswith(
+        "0000:04:00.0: its driver does not know its UUID"
+    )
+
+
+def test_gpus_that_nobody_has_used_since_the_start_are_not_broken(tmp_path: Path) -> None:
+    for minor in range(2):
+        write_information(tmp_path, f"0000:0{3 + minor}:00.0", minor, GPU_UUID=UNKNOWN)
+    found = labels(H100, replace(H100, number=1), proc=str(tmp_path))
+    assert (found["count"], found.get("broken")) == ("2", None)
+
+
+@pytest.mark.parametrize("gpu", [MI300X, FLEX, B580], ids=["amdgpu", "i915", "xe, as in survivability mode"])
+def test_a_gpu_of_which_its_driver_makes_no_card_is_broken(gpu: Card) -> None:
+    with Machine(replace(gpu, drm_card=False), H100) as machine:
+        found, notes = machine.labels(), machine.annotations()
+    assert (found["gpu.topogate.io/count"], found["gpu.topogate.io/broken"]) == ("1", "1")
+    told = notes["labeler.topogate.io/broken-gpus"]
+    assert f": its driver {gpu.driver} has made no card of it" in told
+    assert told.startswith("0000:")
+
+
 # --- what is there, and not ours ---------------------------------------------------------------------
 
 
