@@ -351,3 +351,28 @@ def test_a_node_with_a_broken_gpu_is_odd_and_named_with_the_gpu_and_its_fault(
     finally:
         label_node(installed.api, node, {keys.GPU_BROKEN_LABEL: None}, {keys.BROKEN_GPUS_ANNOTATION: None})
     assert (finding.state, finding.sentence) == (State.ODD, f"node {node} has 1 broken GPU(s): {fault}")
+
+
+@pytest.mark.parametrize(
+    ("offers", "named"),
+    [(None, ""), ("card0=nvidia.com/gpu:1,card3=nvidia.com/gpu:0", ": card3")],
+    ids=["of any device plugin", "of topogate's allocator"],
+)
+def test_a_node_whose_device_plugin_has_unhealthy_devices_is_odd_and_named(
+    installed: Installation, offers: str | None, named: str
+) -> None:
+    node, resource = "node-b0-s0-h00", "nvidia.com/gpu"
+
+    def write(usable: str) -> None:
+        body = {"status": {"capacity": {resource: "8"}, "allocatable": {resource: usable}}}
+        installed.api.request("PATCH", f"/api/v1/nodes/{node}/status", body=body, content_type=MERGE_PATCH)
+
+    write("7")
+    label_node(installed.api, node, {}, {keys.OFFERED_CARDS_ANNOTATION: offers})
+    try:
+        (finding,) = (each for each in examine(installed.api) if each.check == "cards")
+    finally:
+        write("8")
+        label_node(installed.api, node, {}, {keys.OFFERED_CARDS_ANNOTATION: None})
+    assert finding.state is State.ODD
+    assert finding.sentence == f"node {node} has 1 of 8 devices of {resource} out of use{named}"

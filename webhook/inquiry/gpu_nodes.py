@@ -6,6 +6,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from labeler.contract import keys
+from labeler.contract.errors import ContractError
+from labeler.contract.offers import decode_offers
+from labeler.contract.quantities import parse
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.kube.client import Api
 from webhook.scheduling.gpus import MODEL_LABELS
@@ -50,15 +53,50 @@ def models(api: Api, now: datetime) -> Iterator[Finding]:
 
 
 def broken(api: Api, now: datetime) -> Iterator[Finding]:
-    """GPUs that are there and cannot be used are not counted by the labeler."""
-    faulty = [item for item in _nodes(api) if keys.GPU_BROKEN_LABEL in _labels(item)]
-    for item in faulty:
-        which = (item["metadata"].get("annotations") or {}).get(keys.BROKEN_GPUS_ANNOTATION, "")
-        count = _labels(item)[keys.GPU_BROKEN_LABEL]
-        sentence = f"node {_name(item)} has {count} broken GPU(s)" + (f": {which}" if which else "")
-        yield found(State.ODD, sentence, f"kubectl drain {_name(item)}; the kernel's log there says more.")
-    if not faulty:
-        yield found(State.WELL, "no labeler has found a broken GPU")
+    """GPUs that are there and cannot be used, by the labeler or by the device plugin of the node."""
+    is_well = True
+    for item in _nodes(api):
+        remedy = f"kubectl drain {_name(item)}; the kernel's log there says more."
+        for sentence in (_by_labeler(item), _by_device_plugin(item)):
+            if sentence:
+                is_well = False
+                yield found(State.ODD, f"node {_name(item)} has {sentence}", remedy)
+    if is_well:
+        yield found(State.WELL, "no labeler and no device plugin has found a broken GPU")
+
+
+def _by_labeler(node: dict[str, Any]) -> str:
+    """What the labeler found, "" for nothing; it does not count such GPUs."""
+    count = _labels(node).get(keys.GPU_BROKEN_LABEL)
+    which = (node["metadata"].get("annotations") or {}).get(keys.BROKEN_GPUS_ANNOTATION, "")
+    return f"{count} broken GPU(s)" + (f": {which}" if which else "") if count else ""
+
+
+def _by_device_plugin(node: dict[str, Any]) -> str:
+    """Devices that are unhealthy: the kubelet leaves them in the capacity and not in what may be allocated.
+
+    A card that is shared counts once a share. With topogate's allocator an annotation names the cards.
+    """
+    status = node.get("status") or {}
+    capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
+    devices = []
+    for name in filter(_is_gpu, sorted(capacity)):
+        in_all, usable = (parse(amounts.get(name, "0")) // 1000 for amounts in (capacity, allocatable))
+        if usable < in_all:
+            devices.append(f"{in_all - usable} of {in_all} devices of {name}")
+    if not devices:
+        return ""
+    cards = _out_of_use(node["metadata"].get("annotations") or {})
+    return f"{', '.join(devices)} out of use" + (f": {cards}" if cards else "")
+
+
+def _out_of_use(annotations: dict[str, str]) -> str:
+    """The cards that topogate's allocator hands out to nobody; "" where it does not tell."""
+    try:
+        offers = decode_offers(annotations) or {}
+    except ContractError:
+        return ""  # the sweeper's log tells of it
+    return ", ".join(f"card{number}" for number, offer in sorted(offers.items()) if not offer.shares)
 
 
 def _nodes(api: Api) -> list[dict[str, Any]]:
@@ -76,7 +114,11 @@ def _labels(node: dict[str, Any]) -> dict[str, str]:
 
 def _has_gpus(node: dict[str, Any]) -> bool:
     amounts = (node.get("status") or {}).get("allocatable") or {}
-    return any("gpu" in name and "/" in name and amount != "0" for name, amount in amounts.items())
+    return any(_is_gpu(name) and amount != "0" for name, amount in amounts.items())
+
+
+def _is_gpu(resource: str) -> bool:
+    return "gpu" in resource and "/" in resource
 
 
 def _has_place(node: dict[str, Any]) -> bool:
