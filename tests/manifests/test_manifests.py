@@ -19,6 +19,7 @@ from webhook.cli.main import main
 from webhook.cli.policy import differences, identity
 from webhook.policy import rendering
 from webhook.policy.file import parse_policy
+from webhook.sweeper.settings import load
 
 OVERLAYS = [
     "base",
@@ -102,6 +103,34 @@ def test_the_line_of_the_operators_paper_changes_the_gates_prefix_wherever_it_st
     assert changed == {"guards.yaml", "sweeper.yaml", "policy.yaml", *rendered}
     policy = parse_policy(yaml.safe_load(texts["policy.yaml"])["data"]["policy.yaml"])
     assert policy.gate == "example.com/wait-topogate"
+
+
+def test_the_overlay_of_the_page_on_settings_hands_its_file_to_the_sweeper(
+    control_plane: Cluster, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs/operators/settings.md").read_text()
+    settings, kustomization = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    overlay = tmp_path / "manifests/overlays/ours"
+    overlay.mkdir()
+    (overlay / "sweeper.yaml").write_text(settings)
+    (overlay / "kustomization.yaml").write_text(kustomization)
+    objects = render(control_plane, str(overlay))
+    (deployment,) = (
+        each for each in objects if each["kind"] == "Deployment" and each["metadata"]["name"] == "sweeper"
+    )
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (path,) = (
+        Path(each.removeprefix("--config=")) for each in container["args"] if each.startswith("--config=")
+    )
+    (volume,) = (each["name"] for each in container["volumeMounts"] if each["mountPath"] == str(path.parent))
+    (source,) = (each["configMap"]["name"] for each in pod["volumes"] if each["name"] == volume)
+    (data,) = (
+        each["data"] for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == source
+    )
+    (tmp_path / "sweeper.yaml").write_text(data[path.name])
+    assert load(tmp_path / "sweeper.yaml") == yaml.safe_load(settings)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
