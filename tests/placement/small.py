@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from labeler.contract import keys
@@ -10,6 +11,7 @@ from webhook.placement import (
     Gang,
     Member,
     NodeInfo,
+    Objective,
     Options,
     PodClass,
     Snapshot,
@@ -65,6 +67,11 @@ def taken(nodes: Mapping[str, str]) -> dict[str, int]:
     for name in nodes.values():
         counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))
+
+
+def without_headroom(objective: Objective) -> Objective:
+    """The objective down to the leftover."""
+    return replace(objective, headroom_penalty=0, preference_penalty=0)
 
 
 def placed(gang: Gang, snapshot: Snapshot, options: Options | None = None) -> Assignment:

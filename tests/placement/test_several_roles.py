@@ -1,6 +1,11 @@
 """Gangs of several large classes of pods: as few domains as first-fit in single domains uses, or fewer."""
 
+import os
 import random
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -13,11 +18,15 @@ from webhook.placement import (
     Gang,
     Member,
     NodeInfo,
+    NoFit,
     PodClass,
     Snapshot,
     Usage,
+    place,
     vector,
 )
+from webhook.placement.budget import Budget
+from webhook.placement.heterogeneous.integer_program import INFINITE, IntegerProgram, LexicographicSearch
 
 Amounts = Mapping[str, int]
 GIB = 2**30
@@ -47,6 +56,98 @@ def test_workers_and_servers_go_into_two_subblocks_of_one_block(
 def test_workers_and_servers_are_placed_as_near_on_a_hundred_thousand_nodes() -> None:
     found = placed(gang((128, WORKER), (32, SERVER)), Snapshot.build(cluster(100_000, 8), []))
     assert found.objective.domains == (1, 2, 32, 32)
+
+
+CPU_ONLY = {"cpu": 32_000, "memory": 128 * GIB, "pods": 1}
+WHOLE_NODE = {"cpu": 4000, "memory": 16 * GIB, "pods": 1, GPU: 8}
+PAIR = {"cpu": 2000, "pods": 1, GPU: 2}
+LARGE_CPU = {"cpu": 48_000, "memory": 256 * GIB, "pods": 1, GPU: 1}
+
+
+@pytest.mark.parametrize(
+    ("roles", "least"),
+    [
+        ([(16, WORKER), (16, SERVER), (16, CPU_ONLY), (16, WHOLE_NODE), (16, PAIR)], (1, 2, 30, 30)),
+        ([(256, WHOLE_NODE), (16, WORKER)], (2, 14, 258, 258)),
+        ([(40, LARGE_CPU), (40, PAIR)], (1, 2, 27, 27)),
+        ([(500, WORKER), (100, SERVER)], (1, 6, 113, 113)),
+        ([(1000, PAIR), (300, LARGE_CPU), (50, WHOLE_NODE)], (2, 20, 386, 386)),
+    ],
+    ids=["5 classes of 16", "256 and 16", "40 and 40", "500 and 100", "1000, 300 and 50"],
+)
+def test_gangs_of_several_roles_use_the_fewest_domains_and_it_is_proven(
+    roles: list[tuple[int, Amounts]], least: tuple[int, ...]
+) -> None:
+    found = placed(gang(*roles), Snapshot.build(cluster(5000, 8), []))
+    assert found.objective.domains == least
+    assert found.proven
+
+
+def test_the_nearest_domain_is_named_with_its_room_for_each_role() -> None:
+    made = [
+        NodeInfo(f"n{n}", node("", (f"b{n // 4}", f"r{n // 2}", f"h{n}")).labels, allocatable=EMPTY)
+        for n in range(10)
+    ]
+    found = place(gang((24, WORKER), (7, SERVER), required="block"), Snapshot.build(made, []))
+    assert isinstance(found, NoFit)
+    assert found.proven
+    assert found.nearest is not None
+    assert found.nearest.domain in {("b0",), ("b1",)}
+    assert "block b0 has room for " in found.sentence
+    assert " of 24 as p0 and " in found.sentence
+    assert " of 7 as p24" in found.sentence
+
+
+SAME = """
+import sys
+sys.path.insert(0, ".")
+from hack.benchmarks.placing.instances import cluster
+from tests.placement.test_several_roles import PAIR, SERVER, WORKER, gang
+from webhook.placement import Snapshot, place
+snapshot = Snapshot.build(cluster(500, 8), [])
+print(sorted(place(gang((60, WORKER), (20, SERVER), (9, PAIR)), snapshot).nodes.items()))
+"""
+
+
+def test_the_answer_is_the_same_in_each_process_whatever_its_hash_seed_and_threads() -> None:
+    answers = set()
+    for seed, threads in (("0", "1"), ("1", "8"), ("77", "2")):
+        env = dict(os.environ, PYTHONHASHSEED=seed, OMP_NUM_THREADS=threads)
+        run = subprocess.run(
+            [sys.executable, "-c", SAME], env=env, capture_output=True, text=True, check=True
+        )
+        answers.add(run.stdout)
+    assert len(answers) == 1
+
+
+def test_other_threads_run_while_an_integer_program_is_solved() -> None:
+    """A Lease is renewed meanwhile."""
+    dice = random.Random(1)
+    program = IntegerProgram()
+    columns = [program.column(3) for _ in range(40)]
+    for _ in range(20):
+        factors = {column: float(dice.randint(10, 99)) for column in columns}
+        program.row(sum(factors.values()), INFINITE, factors)
+    search = LexicographicSearch(program, Budget(10**9))
+    began, ended = threading.Event(), threading.Event()
+    turns: list[None] = []
+
+    def tick() -> None:
+        began.set()
+        while not ended.is_set():
+            turns.append(None)
+            time.sleep(0)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    began.wait()
+    turns.clear()
+    outcome = search.minimise([float(dice.randint(50, 100)) for _ in columns])
+    ticks = len(turns)
+    ended.set()
+    thread.join()
+    assert outcome.values is not None
+    assert ticks > 100
 
 
 EMPTY = {"cpu": 96_000, "memory": 2**40, "pods": 110, GPU: 8}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from webhook.placement.budget import Budget
 from webhook.placement.cards import choose as cards
 from webhook.placement.cards.choose import Room
-from webhook.placement.cards.packing import LONGEST
+from webhook.placement.cards.packing import LONGEST, STEPS
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import Block, NodeState
@@ -197,8 +197,13 @@ def is_open(state: NodeState) -> bool:
     return node.ready and not (node.taints or node.unschedulable or node.problem)
 
 
-def fits_together(pods: Sequence[PodClass], state: NodeState, budget: Budget | None = None) -> bool | None:
-    """Whether all these pods fit on the node beside its own, whatever its rules say; None: not decided."""
+def fits_together(
+    pods: Sequence[PodClass], state: NodeState, budget: Budget | None = None, looks: int = STEPS
+) -> bool | None:
+    """Whether all these pods fit on the node beside its own, whatever its rules say; None: not decided.
+
+    looks: see cards.choose.fits.
+    """
     wanted: dict[str, int] = {}
     for pod in pods:
         for resource, amount in pod.requests:
@@ -206,7 +211,7 @@ def fits_together(pods: Sequence[PodClass], state: NodeState, budget: Budget | N
     if any(amount > state.free.get(resource, 0) for resource, amount in wanted.items()):
         return False
     with_cards = [pod for pod in pods if pod.wants_cards]
-    return cards.fits(state.cards, with_cards, budget) if with_cards else True
+    return cards.fits(state.cards, with_cards, budget, looks) if with_cards else True
 
 
 def shortage(pod_class: PodClass, state: NodeState, budget: Budget | None = None) -> str:

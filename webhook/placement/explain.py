@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from webhook.placement import capacity
-from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement import capacity, heterogeneous
+from webhook.placement.budget import Budget
 from webhook.placement.evaluate import class_room
-from webhook.placement.in_slices import layers
+from webhook.placement.in_slices import layers, room_in_slices
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.names import an
 from webhook.placement.question import Counts, Question, is_in, is_usable, one_of
@@ -15,7 +15,6 @@ from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.spread.shares import room_under_cap
 from webhook.placement.synthetic import WHOLE, is_synthetic
 from webhook.placement.tree import Tree
-from webhook.placement.unlike.frontier import FrontierSearch
 from webhook.placement.vertex import Vertex, domains_at, rooms_of_states
 
 
@@ -61,9 +60,10 @@ def no_fit(
     rooms = {state.name: each for state, each in rooms_of_states(root)} if several else {}
     causes = Counter(cause for cause in _causes(question, snapshot, rooms, budget) if cause)
     ordered = _by_times(causes)
-    nearest = _nearest(question, snapshot, root, budget) if proven else None
+    found = _nearest(question, snapshot, root, budget) if proven or several else None
+    nearest = found[0] if found else None
     room = nearest.room if nearest else 0
-    body = _nearness(gang, question, snapshot, root, nearest, proven)
+    body = _nearness(gang, question, snapshot, root, found, proven)
     if proven:
         body += layers(question, snapshot, root)
     if tree.exact and several:
@@ -181,6 +181,9 @@ def _short_classes(
 MOST_CLASSES = 3
 """Classes of unlike pods that a sentence names."""
 
+NEAREST = 8
+"""The part of the steps for the domain that comes nearest."""
+
 
 def _by_times(causes: Counter[str]) -> dict[str, int]:
     return dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
@@ -208,52 +211,67 @@ def _alone(question: Question) -> list[str]:
     )
 
 
-def _nearest(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Nearest | None:
-    """The domain of the required level with the most room for members, or the whole cluster."""
-    level = question.required if question.required is not None else -1
-    search = FrontierSearch(question, budget.part(question.options.budget))
-    alike = len(question.counts) == 1 and not question.slices
-    best: tuple[int, Vertex] | None = None
-    stack = [root]
-    try:
-        while stack:
-            vertex = stack.pop()
-            if vertex.bottom < level:
-                stack += reversed(vertex.children)
-                continue
-            if question.spread is not None:
-                room = min(room_under_cap(question, vertex), question.counts[0])
-            elif alike:
-                room = min(vertex.room, question.counts[0])
-            else:
-                room = max(sum(map(min, state, question.counts)) for state in search.frontier(vertex))
-            if best is None or room > best[0]:
-                best = (room, vertex)
-    except OutOfSteps:
+def _nearest(
+    question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
+) -> tuple[Nearest, Counts] | None:
+    """The domain of the required level with the most room for members, or the whole cluster, and for how many
+    of each class it has room together.
+    """
+    if len(question.counts) > 1:
+        part = budget.part(max(budget.left, question.options.bound) // NEAREST)
+        found = heterogeneous.nearest(question, root, len(snapshot.nodes), part)
+    else:
+        rooms = ((_room_alone(question, each), each) for each in domains_at(root, question.required))
+        room, vertex = max(rooms, key=lambda pair: pair[0], default=(0, None))
+        found = None if vertex is None else (vertex, (min(room, question.counts[0]),))
+    if found is None:
         return None
-    if best is None:
-        return None
-    names = snapshot.topology.names(best[1].key[:1])
-    name = names[level] if level >= 0 else ""
-    return Nearest(name, best[1].key[1 : level + 2] if level >= 0 else (), best[0])
+    vertex, held = found
+    names = snapshot.topology.names(vertex.key[:1])
+    if question.required is None:
+        return Nearest("", (), sum(held)), held
+    return Nearest(names[question.required], vertex.key[1 : question.required + 2], sum(held)), held
+
+
+def _room_alone(question: Question, vertex: Vertex) -> int:
+    """Room of a domain for identical pods, in whole slices, and under a cap."""
+    if question.spread is not None:
+        return room_under_cap(question, vertex)
+    return room_in_slices(vertex, question.slices) if question.slices else vertex.room
 
 
 def _nearness(
-    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, nearest: Nearest | None, proven: bool
+    gang: Gang,
+    question: Question,
+    snapshot: Snapshot,
+    root: Vertex,
+    found: tuple[Nearest, Counts] | None,
+    proven: bool,
 ) -> str:
     """What came closest, in words."""
-    wanted = len(gang.members)
-    if not proven:
-        return _not_found(min(question.options.budget, question.options.bound))
+    nearest = None if found is None else found[0]
+    body = "" if proven else _not_found(question.options.bound)
+    if not proven and (nearest is None or not nearest.room or len(question.counts) == 1):
+        return body
     if root.room and gang.spread is not None and nearest is not None and not nearest.room:
         return f"no {_word(gang.spread.level, snapshot)} with room may take one more"
     if not root.children or (nearest is not None and not nearest.room):
         return "no node has room for any of them"
-    if nearest is None:
+    if found is None or nearest is None:
         return "there is no way to place them all"
-    if nearest.domain:
-        return f"{nearest.level} {'/'.join(nearest.domain)} has room for {nearest.room} of {wanted}"
-    return f"the cluster has room for {nearest.room} of {wanted}"
+    where = f"{nearest.level} {'/'.join(nearest.domain)}" if nearest.domain else "the cluster"
+    has_room = f"{where} has room for {_held(gang, question, found[1])}"
+    return f"{body}; {has_room}" if body else has_room
+
+
+def _held(gang: Gang, question: Question, held: Counts) -> str:
+    """For how many of the gang's pods there is room, and for how many of each class where there are a few."""
+    total = f"{sum(held)} of {len(gang.members)}"
+    if not 1 < len(held) <= MOST_CLASSES or not sum(held):
+        return total
+    classes = zip(held, question.counts, strict=True)
+    parts = [f"{room} of {count} as {one_of(gang, question, n)}" for n, (room, count) in enumerate(classes)]
+    return f"{total}: {' and '.join(parts)}"
 
 
 def _sentence(

@@ -27,6 +27,11 @@ def layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
     return f" in slices of {sizes}" + (f"; room for {'; '.join(parts)}" if any(held) else "")
 
 
+def room_in_slices(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> int:
+    """For how many workers in whole slices a domain has room."""
+    return _slices_in(vertex, slices)[0]
+
+
 def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> _Held:
     """What a domain holds."""
     whole = partial(_whole, slices)

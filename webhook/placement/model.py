@@ -213,14 +213,13 @@ class Mode(StrEnum):
 class Options:
     """Choices of the operator. weights: resource -> weight in the headroom score (see headroom.Score), where
     a GPU that is asked for counts too. bound: steps that one question may take in all, about a microsecond of
-    CPU each (see budget.Budget). budget: of these, steps of the exact search for unlike pods.
+    CPU each (see budget.Budget).
     """
 
     mode: Mode = Mode.BEST_FIT
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
     most_allocated: bool = False
     bound: int = 1_000_000
-    budget: int = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)

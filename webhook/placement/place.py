@@ -35,7 +35,6 @@ from webhook.placement.snapshot import Path, Snapshot, families_of, key_of
 from webhook.placement.solution import Solution
 from webhook.placement.spread import solve as spread
 from webhook.placement.tree import Tree, build
-from webhook.placement.unlike import solve as unlike
 from webhook.placement.vertex import Vertex
 
 NEIGHBOURS: Final = 64
@@ -44,20 +43,11 @@ NEIGHBOURS: Final = 64
 NEIGHBOURHOODS: Final = 4
 """Domains up to which members are steered at once; each makes a class of its own for the search."""
 
-STEERING: Final = 20_000
-"""Search steps for one attempt at steering."""
-
 RESERVE: Final = 8
 """The part of the steps that the rule for workers has at least, beside them."""
 
 RULE: Final = 8
 """Steps for each node that it has at least."""
-
-SOON: Final = 256
-"""The part of the steps for first-fit beside an exact search, or eight for each node."""
-
-TIES: Final = 16
-"""Pods of unlike classes up to which a place that bounds prove is searched for one with more headroom."""
 
 
 def place(
@@ -134,9 +124,8 @@ def _near_neighbours(
         return None
     if question.options.mode is not Mode.BEST_FIT or all(anchor.rank is None for anchor in gang.anchors):
         return None
-    options = replace(question.options, budget=min(question.options.budget, STEERING))
     for level in range(question.levels, -1, -1):
-        confined, members = ask(gang, snapshot, options, near=level)
+        confined, members = ask(gang, snapshot, question.options, near=level)
         if not confined.confined or len(set(confined.confined)) > NEIGHBOURHOODS:
             continue
         part = budget.part(budget.left // 4)
@@ -174,26 +163,23 @@ def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -
 
 def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Solution:
     """Gangs that are more than identical pods, and modes that know no better node: mostly alike where that
-    solves them, else first-fit by joint bounds, kept unless another search finds something better.
+    solves them, else by joint bounds, first-fit and the pattern program.
     """
     reserve = budget.left // RESERVE
     if (only := only_way.solve(question, root, budget)) is not None:
         return only
+    found = []
     if mixed.serves(question):
         with contextlib.suppress(OutOfSteps):
             return mixed.solve(question, root, budget.part(budget.left * 15 // 16))
-    first = budget.part(max(budget.left // SOON, min(reserve, RULE * len(snapshot.nodes))))
-    found = [heterogeneous.first_fit(question, root, len(snapshot.nodes), first)]
-    if mixed.serves(question):
         found.append(_by_rule(question, root, reserve, budget))
-    if not (found[0].proven and sum(question.counts) > TIES) and (
-        found[0].counts is None or budget.left >= RULE * census(root)[-1][0]
-    ):
-        found.append(unlike.solve(question, root, budget))
-    best = _better(question, snapshot, root, found)
-    if best.counts is not None or best.proven or mixed.serves(question):
-        return best
-    return _by_rule(question, root, max(reserve, budget.left), budget)
+        if found[0].counts is not None and budget.left < RULE * len(snapshot.nodes):
+            return found[0]
+    steps = max(budget.left, reserve, min(RULE * len(snapshot.nodes), question.options.bound))
+    part = Budget(steps)
+    found.append(heterogeneous.solve(question, root, len(snapshot.nodes), part))
+    budget.take(part.spent)
+    return _better(question, snapshot, root, found)
 
 
 def _better(question: Question, snapshot: Snapshot, root: Vertex, found: Sequence[Solution]) -> Solution:

@@ -45,7 +45,7 @@ def _victims(snapshot: Snapshot, gang: Gang) -> Row:
 
 
 def packings(repeats: int, quick: bool) -> Iterator[Row]:
-    """Nodes that pods fill, or lack one cpu for: decided or not. Ours looks for any place (budget 1)."""
+    """Nodes that pods fill, or lack one cpu for: decided or not."""
     for nodes, count, slack in (
         (6, 3, 0), (6, 3, -1), (10, 4, 0), (10, 4, -1), (20, 6, 0), (20, 6, -1), (20, 8, 1), (50, 8, 0),
         (50, 8, -1),
@@ -64,7 +64,7 @@ def _packing_row(what: str, drawn: list[Packing]) -> Row:
     highs = []
     for packing in drawn:
         gang, snapshot = packed(packing)
-        taken, found = timed(place, gang, snapshot, Options(budget=1))
+        taken, found = timed(place, gang, snapshot)
         seconds.append(taken)
         ours.append(True if isinstance(found, Assignment) else False if found.proven else None)
         taken, fits = timed(packs, packing, PATIENCE)

@@ -1,22 +1,45 @@
-"""Gangs of several classes of pods: bounds over all classes and resources together, first-fit decreasing."""
+"""Gangs of several classes of pods: joint bounds, first-fit decreasing, a pattern program for each domain."""
+
+from typing import Final
 
 from webhook.placement.budget import Budget
-from webhook.placement.question import Question
+from webhook.placement.question import Counts, Question
 from webhook.placement.solution import Solution
 from webhook.placement.vertex import Vertex
 
-MOST: int = 4_000_000
+MOST: Final = 16_000_000
 """Classes times nodes up to which a gang is worked out in columns."""
 
+SAID: Final = 16
+"""The part of that up to which the nearest domain of a gang that has no place is looked for."""
 
-def first_fit(question: Question, root: Vertex, nodes: int, budget: Budget) -> Solution:
-    """The best place that first-fit-decreasing finds, whether it is proven that there is no better one.
+# Numpy and HiGHS take a fifth of a second to load: not before a gang needs them.
 
-    nodes: how many there are in the tree. Gangs in slices, or spread, are not for it.
+
+def solve(question: Question, root: Vertex, nodes: int, budget: Budget) -> Solution:
+    """The best place that is found within the steps, and whether it is proven that there is no better one.
+
+    nodes: at least as many as there are in the tree. Gangs that are spread are not for it.
     """
-    if question.slices or question.spread is not None or len(question.counts) * nodes > MOST:
+    if question.spread is not None or len(question.counts) * nodes > MOST:
         return Solution(None, False)
-    # Numpy takes a tenth of a second to load: not before a gang needs it.
+    from webhook.placement.heterogeneous.arrays import TooLargeError
     from webhook.placement.heterogeneous.candidate_search import CandidateSearch
 
-    return CandidateSearch(question, root, budget).first_fit()
+    try:
+        return CandidateSearch(question, root, budget).solve()
+    except TooLargeError:
+        return Solution(None, False)
+
+
+def nearest(question: Question, root: Vertex, nodes: int, budget: Budget) -> tuple[Vertex, Counts] | None:
+    """Which domain of the required level comes nearest to holding the gang, and what it holds together."""
+    if question.spread is not None or question.slices or len(question.counts) * nodes > MOST // SAID:
+        return None
+    from webhook.placement.heterogeneous.arrays import TooLargeError
+    from webhook.placement.heterogeneous.nearest_domain import nearest_domain
+
+    try:
+        return nearest_domain(question, root, budget)
+    except TooLargeError:
+        return None

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from math import gcd
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,13 +51,18 @@ class DomainRange:
             yield from part.inside()
 
 
-def numbers_of(ranges: Ranges) -> Ints:
-    """The node numbers of some runs."""
-    return np.concatenate([np.arange(first, end) for first, end in ranges])
+LARGEST: Final = 2**62
+"""The most that is added up of a resource, in its grains: sums are machine words."""
+
+
+class TooLargeError(Exception):
+    """Amounts are too large to be added up in machine words."""
 
 
 class GangArrays:
-    """counts: pods of each class. requests: class x resource. totals: what it asks for of each resource.
+    """Amounts are counted in the resources' grains. Raises TooLargeError.
+
+    counts: pods of each class. requests: class x resource. totals: what it asks for of each resource.
     rooms: class x node, room for each class alone, at most what the gang has. free: node x resource, at most
     the totals. starts: at each level the node numbers where domains begin; paid: whether anchors use these.
     """
@@ -67,14 +73,17 @@ class GangArrays:
         self.classes = len(question.counts)
         self.counts: Ints = np.array(question.counts, dtype=np.int64)
         self.resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
-        self.requests: Ints = np.array(
-            [
-                [dict(pod.requests).get(resource, 0) for resource in self.resources]
-                for pod in question.classes
-            ],
-            dtype=np.int64,
-        ).reshape(self.classes, len(self.resources))
-        self.totals: Ints = self.counts @ self.requests
+        asked = [[dict(pod.requests).get(name, 0) for name in self.resources] for pod in question.classes]
+        self._grains = [gcd(*amounts) or 1 for amounts in zip(*asked, strict=True)]
+        """Of each resource the largest amount of which all requests are multiples: it is counted in these."""
+        rows = [[amount // grain for amount, grain in zip(row, self._grains, strict=True)] for row in asked]
+        self.request_rows = [[(n, amount) for n, amount in enumerate(row) if amount] for row in rows]
+        """Of each class the resources that it asks for, by their numbers, and how much."""
+        totals = [sum(map(int.__mul__, question.counts, column)) for column in zip(*rows, strict=True)]
+        if max(totals, default=0) > LARGEST:
+            raise TooLargeError
+        self.requests: Ints = np.array(rows, dtype=np.int64).reshape(self.classes, len(self.resources))
+        self.totals: Ints = np.array(totals, dtype=np.int64)
         self.carded = [pod.wants_cards for pod in question.classes]
         self.states: list[NodeState] = []
         self.holders: list[DomainRange] = []
@@ -88,12 +97,22 @@ class GangArrays:
             if rooms
             else np.zeros((self.classes, 0), dtype=np.int32)
         )
-        free = [[state.free.get(resource, 0) for state in self.states] for resource in self.resources]
-        columns = np.array(free, dtype=np.int64).reshape(len(free), len(self.states))
-        self.free: Ints = np.ascontiguousarray(np.clip(np.minimum(columns, self.totals[:, None]), 0, None).T)
+        columns = [self._free(number) for number in range(len(self.resources))]
+        self.free: Ints = np.array(columns, dtype=np.int64).reshape(len(columns), len(self.states)).T.copy()
         self.starts = [np.array(starts, dtype=np.int64) for starts in self._starts]
         self.paid = [np.array(paid, dtype=np.bool_) for paid in self._paid]
         self.firsts = np.array([holder.first for holder in self.holders], dtype=np.int64)
+
+    def _free(self, number: int) -> Ints:
+        """What each node has free of a resource, at most what the gang asks for."""
+        name, grain, total = self.resources[number], self._grains[number], int(self.totals[number])
+        amounts = [state.free.get(name, 0) for state in self.states]
+        if max(amounts, default=0) > LARGEST:
+            amounts = [min(amount // grain, total) * grain for amount in amounts]
+        free: Ints = np.clip(np.array(amounts, dtype=np.int64) // grain, 0, total)
+        if free.sum(dtype=np.float64) > LARGEST:
+            raise TooLargeError
+        return free
 
     def _domain(self, vertex: Vertex, parent: DomainRange | None, rooms: list[Array]) -> DomainRange:
         domain = DomainRange(vertex, parent, len(self.states))
@@ -125,6 +144,11 @@ class GangArrays:
     def holder(self, node: int) -> DomainRange:
         """The domain just around a node, or the node itself where it stands alone."""
         return self.holders[int(np.searchsorted(self.firsts, node, side="right")) - 1]
+
+    def around(self, node: int) -> DomainRange:
+        """The domain just around a node."""
+        holder = self.holder(node)
+        return holder.parent if holder.is_node and holder.parent is not None else holder
 
     def node_cost(self, node: int, holder: DomainRange | None = None) -> int:
         """The cost of using a node, that of the domains around it left out."""

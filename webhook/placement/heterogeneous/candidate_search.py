@@ -1,19 +1,28 @@
 """One gang: domain after domain in the order of what they cost at least, while one may be better.
 
-A domain that the bounds rule out, or that costs at least as much as the best place so far, is passed over. So
-what is left is proven; the headroom, a tie-break, is not part of any bound here.
+Each is filled by first-fit decreasing, and then, while the bounds leave something better open, decided by
+the pattern program. A domain that the bounds rule out, or that costs at least as much as the best place so
+far, is passed over. One that the linear program rules out teaches a measure by which others may be ruled
+out. Of a domain too large for one program sets of its parts are candidates: those of the fewest parts, then
+of more. So what is left is proven; the headroom, a tie-break, is not part of any bound here.
 """
 
 import heapq
 from collections.abc import Iterator
-from typing import Final
+from itertools import combinations
+from math import comb
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
-from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Taken
-from webhook.placement.heterogeneous.first_fit_decreasing import Filled, FirstFitDecreasing
+from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Ints, Taken
+from webhook.placement.heterogeneous.first_fit_decreasing import MANY, Filled, FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
+from webhook.placement.heterogeneous.pattern_program import PatternProgram
+from webhook.placement.heterogeneous.patterns import NodePatterns
 from webhook.placement.question import Question, pods_of
 from webhook.placement.solution import Solution
 from webhook.placement.vertex import Vertex
@@ -24,44 +33,79 @@ ALONE: Final = 16
 WIDEST: Final = 3
 """Domains with the most room that are filled in any case."""
 
-_Entry = tuple[int, int, Candidate | int]
-"""At most its cost, its number, and a candidate or a single node."""
+SMALL: Final = 1500
+"""Columns up to which a domain is decided by one program."""
+
+SETS: Final = 3000
+"""Sets of parts of a domain that are looked at."""
+
+LESSONS: Final = 16
+"""Linear programs that are asked for one more measure."""
+
+KINDS: Final = 3000
+"""Kinds of nodes up to which a measure is learnt."""
+
+FILLING: Final = 4
+"""The part of the steps for first-fit."""
+
+LISTING: Final = 2
+"""The part of the steps for the patterns of nodes, and for what they are worth."""
+
+
+class _Entry(NamedTuple):
+    """least: at most its cost. measures: how many there were when that was worked out."""
+
+    least: int
+    number: int
+    measures: int
+    candidate: Candidate | int
+    """A candidate, or a single node."""
 
 
 class CandidateSearch:
-    """One question that no slices and no spread shape."""
+    """One question. is_plain: no slices shape it, so that first-fit can fill domains."""
 
     def __init__(self, question: Question, root: Vertex, budget: Budget) -> None:
         self.question = question
         self.budget = budget
         self.arrays = GangArrays(question, root)
         self.bounds = JointBounds(self.arrays)
-        self.filler = FirstFitDecreasing(self.arrays, self.bounds, budget)
+        self.filler = FirstFitDecreasing(self.arrays, self.bounds, budget.part(budget.left // FILLING))
+        self.patterns = NodePatterns(self.arrays, budget.part(budget.left // LISTING))
+        self.is_plain = not question.slices
         self.best: Filled | None = None
+        self.is_certain = True
+        self._heap: list[_Entry] = []
+        self._entries = 0
+        self._lessons = LESSONS
 
-    def first_fit(self) -> Solution:
-        """The best place that first-fit-decreasing finds within the steps, proven where its cost is a bound.
+    def solve(self) -> Solution:
+        """The best place that is found within the steps, and whether nothing better exists.
 
         A place in the domains with the most room is looked for in any case.
         """
-        heap = self._heap()
-        widest = heapq.nlargest(WIDEST, heap)
-        certain = True
-        while heap:
-            least, _, candidate = heapq.heappop(heap)
-            if not self._may_be_better(least):
-                break
-            certain &= self._look(candidate, least)
+        for candidate in self._candidates(self.arrays.root):
+            self._push(candidate)
+        widest = heapq.nlargest(WIDEST, self._heap)
+        while self._heap and self._may_be_better(self._heap[0].least):
+            entry = heapq.heappop(self._heap)
+            if isinstance(entry.candidate, int):
+                self._on_one_node(entry.candidate)
+            elif entry.measures < len(self.bounds.measures):
+                self._push(entry.candidate)
+            else:
+                self._look(entry.candidate, entry.least)
             if self.budget.exhausted:
-                certain &= not heap
+                self.is_certain &= not self._heap or not self._may_be_better(self._heap[0].least)
                 break
+        if self.best is None and self.is_plain:
+            for entry in widest:
+                if isinstance(entry.candidate, Candidate):
+                    self._keep(self.filler.fill(entry.candidate))
         if self.best is None:
-            for least, _, candidate in widest:
-                self._look(candidate, least)
-        if self.best is None:
-            return Solution(None, certain)
+            return Solution(None, self.is_certain)
         cost, taken = self.best
-        return Solution(self.arrays.named(taken), certain, cost)
+        return Solution(self.arrays.named(taken), self.is_certain, cost)
 
     def _may_be_better(self, least: int) -> bool:
         """Whether something of this bound may be better, but for the headroom."""
@@ -71,40 +115,26 @@ class CandidateSearch:
         if found is not None and (self.best is None or found[0] < self.best[0]):
             self.best = found
 
-    def _look(self, candidate: Candidate | int, least: int) -> bool:
-        """Look for a place there; whether there is none better than the best then."""
-        if isinstance(candidate, int):
-            return self._on_one_node(candidate)
-        self._keep(self.filler.fill(candidate, least | (1 << SCORE_BITS) - 1))
-        return not self._may_be_better(least)
-
-    def _on_one_node(self, node: int) -> bool:
-        """Whether it was decided."""
-        pods = pods_of(self.question.classes, self.question.counts)
-        fits = capacity.fits_together(pods, self.arrays.states[node], self.budget)
-        if fits:
-            taken: Taken = {node: self.question.counts}
-            self._keep((self.arrays.cost(taken), taken))
-        return fits is not None
-
     # --- candidates ----------------------------------------------------------------------------------
 
-    def _heap(self) -> list[_Entry]:
-        """All candidates that the bounds do not rule out, by what they cost at least."""
-        entries: list[_Entry] = []
-        for candidate in self._candidates(self.arrays.root):
-            if isinstance(candidate, int):
-                holder = self.arrays.holder(candidate)
-                around = holder.parent if holder.is_node else holder
-                least = self.arrays.base(around) + self.arrays.node_cost(candidate, holder)
-            else:
-                inside = self.bounds.least_cost(candidate)
-                if inside is None:
-                    continue
-                least = self.arrays.base(candidate.domain) + inside
-            entries.append((least, len(entries), candidate))
-        heapq.heapify(entries)
-        return entries
+    def _push(self, candidate: Candidate | int) -> None:
+        """A candidate, unless the bounds rule it out."""
+        arrays = self.arrays
+        if isinstance(candidate, int):
+            least = arrays.base(self._outside(candidate)) + arrays.node_cost(candidate)
+        else:
+            inside = self.bounds.least_cost(candidate) if self.bounds.may_hold(candidate.ranges) else None
+            if inside is None:
+                return
+            least = arrays.base(candidate.domain) + inside
+        self._entries += 1
+        self.budget.take(len(self.bounds.measures))
+        heapq.heappush(self._heap, _Entry(least, self._entries, len(self.bounds.measures), candidate))
+
+    def _outside(self, node: int) -> DomainRange | None:
+        """The domain around a node whose cost the node's own does not have."""
+        holder = self.arrays.holder(node)
+        return holder.parent if holder.is_node else holder
 
     def _candidates(self, domain: DomainRange) -> Iterator[Candidate | int]:
         """A domain, and those in it, that may hold the gang, and single nodes."""
@@ -116,10 +146,145 @@ class CandidateSearch:
             yield domain.first
             return
         if required is None or domain.vertex.bottom >= required:
-            yield Candidate.whole(domain)
+            yield Candidate.whole(domain, 0 if self.question.anchored else 2)
         for part in domain.parts:
             yield from self._candidates(part)
         if domain.vertex.leaves is not None:
             fitting = self.bounds.nodes_that_may_hold(domain.first, domain.end).tolist()
             fitting.sort(key=lambda node: (self.arrays.node_cost(node, domain), node))
-            yield from fitting[: ALONE if any(self.arrays.carded) else 1]
+            most = ALONE if any(self.arrays.carded) else 1
+            self.is_certain &= len(fitting) <= most or most == 1
+            yield from fitting[:most]
+
+    # --- looking at one ------------------------------------------------------------------------------
+
+    def _on_one_node(self, node: int) -> None:
+        pods = pods_of(self.question.classes, self.question.counts)
+        fits = capacity.fits_together(pods, self.arrays.states[node], self.budget)
+        self.is_certain &= fits is not None
+        if fits:
+            taken: Taken = {node: self.question.counts}
+            self._keep((self.arrays.cost(taken), taken))
+
+    def _look(self, candidate: Candidate, least: int) -> None:
+        """Look for a place there, until there is none better than the best, or that is not certain."""
+        is_filled = False
+        if self.is_plain and not self.filler.budget.exhausted:
+            filled = self.filler.fill(candidate, least | (1 << SCORE_BITS) - 1)
+            self._keep(filled)
+            is_filled = filled is not None
+        if not self._may_be_better(least):
+            return
+        if self.arrays.classes > MANY:
+            self.is_certain = False
+            return
+        if self._split(candidate):
+            return
+        program = PatternProgram(self.arrays, self.patterns, self.bounds.measures, candidate, self.budget)
+        if program.is_too_large or self.budget.exhausted:
+            self.is_certain = False
+            return
+        if not is_filled and program.exact and self._learn(program):
+            self._push(candidate)
+            return
+        base = self.arrays.base(candidate.domain)
+        found = program.solve(None if self.best is None else self.best[0] - base, self._known(candidate))
+        self.is_certain &= found.exact
+        if found.taken is not None:
+            self._keep((self.arrays.cost(found.taken), found.taken))
+
+    def _known(self, candidate: Candidate) -> dict[int, int]:
+        """Of the fields of numbers of domains what is known to be the least."""
+        costs = self.arrays.costs
+        levels = range(candidate.domain.vertex.bottom + 1, costs.depth)
+        return {costs.domains[level]: self.bounds.fewest(level, candidate.ranges) or 0 for level in levels}
+
+    def _learn(self, program: PatternProgram) -> bool:
+        """One more measure, by which the candidate holds less than the gang; whether there is one."""
+        if not self._lessons or self.question.slices:
+            return False
+        self._lessons -= 1
+        weights = program.weights()
+        if weights is None:
+            return False
+        of_kinds: dict[object, int] = {}
+        held = np.zeros(len(self.arrays.states), dtype=np.int64)
+        self.budget.take(len(held))
+        for node in range(len(held)):
+            kind = self.patterns.kind(node)
+            if kind not in of_kinds:
+                patterns = self.patterns.of(node)
+                if not patterns.exact or len(of_kinds) > KINDS:
+                    return False
+                of_kinds[kind] = max(
+                    (sum(map(int.__mul__, weights, pattern)) for pattern in patterns.every), default=0
+                )
+            held[node] = of_kinds[kind]
+        self.bounds.add(held, sum(map(int.__mul__, weights, self.question.counts)))
+        return True
+
+    # --- sets of the parts of a large domain ---------------------------------------------------------
+
+    def _split(self, candidate: Candidate) -> bool:
+        """Whether sets of its parts are looked at instead, as it is too large."""
+        if candidate.uses_all or not candidate.parts or not self._is_large(candidate):
+            return False
+        paid = [part for part in candidate.parts if self.arrays.is_paid(part)]
+        others = [part for part in candidate.parts if not self.arrays.is_paid(part)]
+        level = candidate.domain.vertex.bottom + 1
+        fewest = max(candidate.fewest_parts, self.bounds.fewest(level, candidate.ranges) or 0)
+        if not paid:
+            fewest = max(fewest, 1)
+        if fewest >= len(others):
+            return False
+        self._push(Candidate.whole(candidate.domain, fewest + 1))
+        if not fewest:
+            self._push(Candidate.of_parts(candidate.domain, paid, uses_all=False))
+            return True
+        for parts in self._sets(paid, others, fewest):
+            self._push(Candidate.of_parts(candidate.domain, [*paid, *parts], uses_all=not paid))
+        return True
+
+    def _is_large(self, candidate: Candidate) -> bool:
+        """Whether its program has many columns."""
+        columns = 0
+        seen: set[object] = set()
+        for first, end in candidate.ranges:
+            for node in range(first, end):
+                key = id(self.arrays.around(node)), self.patterns.kind(node)
+                if key not in seen:
+                    seen.add(key)
+                    columns += len(self.patterns.of(node).every)
+                    if columns > SMALL or self.budget.exhausted:
+                        return True
+        return False
+
+    def _sets(
+        self, paid: list[DomainRange], others: list[DomainRange], size: int
+    ) -> Iterator[list[DomainRange]]:
+        """Sets of so many parts that may hold the gang beside those that anchors pay for."""
+        needs = self.bounds.needs
+        held = self.bounds.contributions(others)
+        if paid:
+            needs = needs - self.bounds.contributions(paid).sum(axis=0)
+        if comb(len(others), size) > SETS:
+            top = np.sort(held, axis=0)[::-1][: size - 1].sum(axis=0)
+            enough = np.flatnonzero((held + top >= needs).all(axis=1))  # any set is of these
+            others, held = [others[number] for number in enough], held[enough]
+        if comb(len(others), size) > SETS:
+            self.is_certain = False
+            yield from self._roomiest(others, held, needs, size)
+            return
+        self.budget.take(comb(len(others), size))
+        for chosen in combinations(range(len(others)), size):
+            if (held[list(chosen)].sum(axis=0) >= needs).all():
+                yield [others[number] for number in chosen]
+
+    @staticmethod
+    def _roomiest(
+        others: list[DomainRange], held: Ints, needs: Ints, size: int
+    ) -> Iterator[list[DomainRange]]:
+        """The set of the parts that hold most of what is needed, where there are too many sets."""
+        value = np.minimum(held / np.maximum(needs, 1), 1.0).min(axis=1)
+        order = np.lexsort((np.arange(len(others)), -value))
+        yield [others[number] for number in order[:size]]

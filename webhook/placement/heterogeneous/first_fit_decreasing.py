@@ -16,7 +16,7 @@ from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Ints, Taken
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
-from webhook.placement.question import pods_of
+from webhook.placement.question import Counts, pods_of
 
 ORDERS: Final = 4
 """Orders of the classes that are tried in each set of nodes."""
@@ -25,7 +25,13 @@ CLASS: Final = 40
 """Steps that a class takes in a set of nodes however few these are."""
 
 NODES: Final = 25
-"""Nodes for which a class takes one more step."""
+"""Nodes with room for a class for which it takes one more step."""
+
+LOOKED: Final = 300
+"""Nodes that are looked at for room in one step."""
+
+MANY: Final = 64
+"""Classes beyond which a candidate is filled as a whole, classes with few nodes to choose from first."""
 
 SIZES: Final = 1_000_000
 """Nodes are compared by the shares of what is scarce that they have free, in parts of so many."""
@@ -84,6 +90,7 @@ class FirstFitDecreasing:
         choice = np.count_nonzero(arrays.rooms, axis=1)
         keys = [-share, choice, *(-arrays.requests).T]
         numbers = np.arange(arrays.classes)
+        self._by_choice = tuple(np.lexsort((numbers, -share, choice)).tolist())
         orders = [tuple(np.lexsort((numbers, -share, key)).tolist()) for key in keys]
         return list(dict.fromkeys(orders))
 
@@ -93,9 +100,15 @@ class FirstFitDecreasing:
         limit: a cost at which nothing better is looked for.
         """
         best: Filled | None = None
+        if self.arrays.classes > MANY:
+            numbers = np.concatenate([np.arange(first, end) for first, end in candidate.ranges])
+            taken = self._fill(_Nodes(numbers, np.zeros_like(numbers)), self._by_choice, _VARIANTS[2])
+            best = None if taken is None else (self.arrays.cost(taken), taken)
+            if self.budget.exhausted:
+                return best
         for nodes in self._choices(candidate):
-            for order, way in product(self._orders, _VARIANTS):
-                found = self._fill(nodes, order, way)
+            for order, variant in product(self._orders, _VARIANTS):
+                found = self._fill(nodes, order, variant)
                 if found is not None:
                     cost = self.arrays.cost(found)
                     if best is None or cost < best[0]:
@@ -105,6 +118,19 @@ class FirstFitDecreasing:
             if best is not None:
                 return best
         return None
+
+    def most_held(self, domain: DomainRange) -> Counts:
+        """How many pods of each class a domain is found to hold together: of some fillings the largest."""
+        numbers = np.arange(domain.first, domain.end)
+        nodes = _Nodes(numbers, np.zeros(len(numbers), dtype=np.int64))
+        best: Counts = (0,) * self.arrays.classes
+        for order, variant in product([*self._orders, self._orders[0][::-1]], _VARIANTS[2:]):
+            held = self._fill_partly(nodes, order, variant)
+            counts = tuple(map(sum, zip(*held.values(), strict=True))) if held else best
+            best = max(best, counts, key=sum)
+            if best == self.arrays.question.counts or self.budget.exhausted:
+                break
+        return best
 
     # --- which nodes ---------------------------------------------------------------------------------
 
@@ -161,37 +187,44 @@ class FirstFitDecreasing:
 
     # --- filling them --------------------------------------------------------------------------------
 
-    def _fill(self, nodes: _Nodes, order: Sequence[int], way: _Variant) -> Taken | None:
+    def _fill(self, nodes: _Nodes, order: Sequence[int], variant: _Variant) -> Taken | None:
         """Class after class in this order; None where one finds too little room."""
+        taken = self._fill_partly(nodes, order, variant, is_whole=True)
+        held = tuple(map(sum, zip(*taken.values(), strict=True))) if taken else ()
+        return taken if held == self.arrays.question.counts else None
+
+    def _fill_partly(
+        self, nodes: _Nodes, order: Sequence[int], variant: _Variant, *, is_whole: bool = False
+    ) -> Taken:
+        """The same with as many pods as there is room for. is_whole: it ends at a class that is short."""
         arrays = self.arrays
         free, sizes = arrays.free[nodes.numbers], self._sizes[nodes.numbers]
-        ranks = nodes.ranks if way.is_ranked else np.zeros_like(nodes.ranks)
+        ranks = nodes.ranks if variant.is_ranked else np.zeros_like(nodes.ranks)
         used = np.zeros(len(nodes.numbers), dtype=np.bool_)
         held: dict[int, dict[int, int]] = {}
         for number in order:
-            self.budget.take(CLASS + len(nodes.numbers) // NODES)
-            room = self._room(number, nodes, free)
+            at, room = self._room(number, nodes, free)
             left = arrays.question.counts[number]
-            amounts = np.zeros(len(room), dtype=np.int64)
-            at = np.flatnonzero((room > 0) & used)
-            at = at[np.lexsort((room[at], ranks[at]))]
+            amounts = np.zeros(len(at), dtype=np.int64)
+            beside = np.flatnonzero(used[at])
+            beside = beside[np.lexsort((room[beside], ranks[at[beside]]))]
             if arrays.carded[number]:
-                left -= self._take_beside(number, nodes, held, at, room, left, amounts)
+                left -= self._take_beside(number, nodes, held, at, beside, room, left, amounts)
             else:
-                left -= _take(at, room, left, amounts)
+                left -= _take(beside, room, left, amounts)
             if left:
-                at = np.flatnonzero((room > 0) & ~used)
-                sign = -1 if way.roomiest_first else 1
-                if way.part > 1 and number != order[-1]:
-                    room = np.where(room > 0, np.maximum(1, room // way.part), 0)
-                at = at[np.lexsort((sign * sizes[at], sign * room[at], ranks[at]))]
-                left -= _take_tightest_last(at, room, ranks, left, amounts)
-            if left:
-                return None
+                new = np.flatnonzero(~used[at])
+                sign = -1 if variant.roomiest_first else 1
+                if variant.part > 1 and number != order[-1]:
+                    room = np.maximum(1, room // variant.part)
+                new = new[np.lexsort((sign * sizes[at[new]], sign * room[new], ranks[at[new]]))]
+                left -= _take_tightest_last(new, room, ranks[at], left, amounts)
+            if left and is_whole:
+                return {}
             taken = np.flatnonzero(amounts)
-            free[taken] -= amounts[taken, None] * arrays.requests[number]
-            used[taken] = True
-            for position, amount in zip(taken.tolist(), amounts[taken].tolist(), strict=True):
+            free[at[taken]] -= amounts[taken, None] * arrays.requests[number]
+            used[at[taken]] = True
+            for position, amount in zip(at[taken].tolist(), amounts[taken].tolist(), strict=True):
                 held.setdefault(position, {})[number] = amount
         names = nodes.numbers.tolist()
         return {
@@ -199,31 +232,37 @@ class FirstFitDecreasing:
             for position, pods in held.items()
         }
 
-    def _room(self, number: int, nodes: _Nodes, free: Ints) -> Ints:
-        """How many more pods of a class each node takes by its free amounts."""
-        room: Ints = self.arrays.rooms[number][nodes.numbers].astype(np.int64)
-        for resource in np.flatnonzero(self.arrays.requests[number]):
-            np.minimum(room, free[:, resource] // self.arrays.requests[number, resource], out=room)
-        return room
+    def _room(self, number: int, nodes: _Nodes, free: Ints) -> tuple[Ints, Ints]:
+        """The positions of the nodes with room for more pods of a class, and for how many."""
+        alone = self.arrays.rooms[number][nodes.numbers]
+        at = np.flatnonzero(alone)
+        self.budget.take(CLASS + len(alone) // LOOKED + len(at) // NODES)
+        room: Ints = alone[at].astype(np.int64)
+        for resource, amount in self.arrays.request_rows[number]:
+            np.minimum(room, free[at, resource] // amount, out=room)
+        fits = np.flatnonzero(room > 0)
+        return at[fits], room[fits]
 
     def _take_beside(
         self,
         number: int,
         nodes: _Nodes,
         held: dict[int, dict[int, int]],
-        positions: Ints,
+        at: Ints,
+        beside: Ints,
         room: Ints,
         wanted: int,
         amounts: Ints,
     ) -> int:
         """Pods that want cards onto nodes that hold others: as many as cards are found for; how many."""
         left = wanted
-        for position in positions.tolist():
+        for each in beside.tolist():
             if not left or self.budget.exhausted:
                 break
+            position = int(at[each])
             node = int(nodes.numbers[position])
-            most = self._most_beside(number, node, held[position], min(left, int(room[position])))
-            amounts[position] = most
+            most = self._most_beside(number, node, held[position], min(left, int(room[each])))
+            amounts[each] = most
             left -= most
         return wanted - left
 

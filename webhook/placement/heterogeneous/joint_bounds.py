@@ -10,10 +10,14 @@ Source: Glover, Surrogate constraints, Operations Research 16 (1968).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Ints, Ranges
+
+CLASSES: Final = 64
+"""Classes of which each has a measure: those for which room is the scarcest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,19 +35,20 @@ class Measure:
 class Candidate:
     """Where the gang may be: a domain, or some of its parts.
 
-    is_shared: by two or more of its parts. uses_all: whatever is worth looking for uses each of the parts.
+    fewest_parts: it uses at least so many parts that no anchors pay for. uses_all: whatever is worth looking
+    for uses each of the parts.
     """
 
     domain: DomainRange
     parts: tuple[DomainRange, ...]
     ranges: Ranges
-    is_shared: bool = True
+    fewest_parts: int = 2
     uses_all: bool = False
 
     @staticmethod
-    def whole(domain: DomainRange) -> "Candidate":
+    def whole(domain: DomainRange, fewest_parts: int) -> "Candidate":
         """A domain whose parts share the gang."""
-        return Candidate(domain, tuple(domain.parts), ((domain.first, domain.end),))
+        return Candidate(domain, tuple(domain.parts), ((domain.first, domain.end),), fewest_parts)
 
     @staticmethod
     def of_parts(domain: DomainRange, parts: Sequence[DomainRange], *, uses_all: bool) -> "Candidate":
@@ -55,7 +60,7 @@ class Candidate:
                 ranges[-1] = (ranges[-1][0], part.end)
             else:
                 ranges.append((part.first, part.end))
-        return Candidate(domain, tuple(ordered), tuple(ranges), is_shared=False, uses_all=uses_all)
+        return Candidate(domain, tuple(ordered), tuple(ranges), 0, uses_all)
 
 
 class JointBounds:
@@ -64,14 +69,20 @@ class JointBounds:
     def __init__(self, arrays: GangArrays) -> None:
         self.arrays = arrays
         self.measures: list[Measure] = []
-        for number, count in enumerate(arrays.counts.tolist()):
-            self._add(arrays.rooms[number].astype(np.int64), count)
+        for number in self._scarcest():
+            self._add(arrays.rooms[number].astype(np.int64), arrays.question.counts[number])
         if arrays.classes > 1:
             for number, total in enumerate(arrays.totals.tolist()):
                 if total:
                     held = arrays.requests[:, number] @ arrays.rooms
                     self._add(np.minimum(arrays.free[:, number], held), total)
         self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
+
+    def _scarcest(self) -> list[int]:
+        """The classes for which there is the least room for their number, as many as are told apart."""
+        shares = self.arrays.rooms.sum(axis=1) / self.arrays.counts
+        scarcest: list[int] = np.argsort(shares, kind="stable")[:CLASSES].tolist()
+        return scarcest
 
     def _add(self, of_nodes: Ints, need: int) -> None:
         sums = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(of_nodes)))
@@ -147,9 +158,9 @@ class JointBounds:
             count = self.fewest(level, candidate.ranges)
             if count is None:
                 return None
+            if level == below.start:
+                count = max(count, candidate.fewest_parts)
             if not arrays.question.anchored:
-                if candidate.is_shared and level == below.start:
-                    count = max(count, 2)
                 total += arrays.question.counts[0] << costs.leftover[level]
             total += count << costs.domains[level]
         return total

@@ -1,0 +1,156 @@
+"""An integer program on HiGHS whose objectives come one after the other, each held at what it reached.
+
+Work is bounded by counts: nodes of the search, and how often HiGHS looks at its limits, each look weighed by
+the size of the matrix. There is no clock, one thread and a fixed seed, so the answers are the same
+everywhere. Python's lock is not held meanwhile. What HiGHS claims is checked: a value is worked out of the
+solution, and no solution is handed to it (after `setSolution` it once took a hint for its answer).
+
+Source: Huangfu and Hall, Parallelizing the dual revised simplex method (2018), https://highs.dev.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.placement.budget import Budget
+
+NODES: Final = 200
+"""Nodes of the search for one objective."""
+
+LOOK: Final = 1
+"""Steps for an entry of the matrix each time that HiGHS looks at its limits."""
+
+LOOKS: Final = 24
+"""Looks that one objective may take however few steps there are."""
+
+SOLVE: Final = 6
+"""Steps for an entry of the matrix that is handed to HiGHS and solved without a search."""
+
+Row = Mapping[int, float]
+"""Factors of columns, by their numbers."""
+
+INFINITE: Final = float("inf")
+
+
+@dataclass(slots=True)
+class IntegerProgram:
+    """upper: the most of each column, whose least is 0. rows: least, most and factors of each."""
+
+    upper: list[float] = field(default_factory=list)
+    rows: list[tuple[float, float, Row]] = field(default_factory=list)
+
+    def column(self, most: float) -> int:
+        """One more column; its number."""
+        self.upper.append(most)
+        return len(self.upper) - 1
+
+    def row(self, least: float, most: float, factors: Row) -> None:
+        """One more row."""
+        self.rows.append((least, most, factors))
+
+    @property
+    def entries(self) -> int:
+        """How many factors there are."""
+        return sum(len(factors) for _, _, factors in self.rows)
+
+    def model(self, *, is_integer: bool = True) -> Any:
+        """It as HiGHS takes it, without an objective."""
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self.upper), len(self.rows)
+        lp.col_cost_ = np.zeros(len(self.upper))
+        lp.col_lower_ = np.zeros(len(self.upper))
+        lp.col_upper_ = np.array(self.upper, dtype=float)
+        lp.row_lower_ = np.array([least for least, _, _ in self.rows], dtype=float)
+        lp.row_upper_ = np.array([most for _, most, _ in self.rows], dtype=float)
+        matrix = lp.a_matrix_
+        matrix.format_ = highspy.MatrixFormat.kRowwise
+        matrix.start_ = np.cumsum([0, *(len(factors) for _, _, factors in self.rows)])
+        matrix.index_ = np.array(
+            [column for _, _, factors in self.rows for column in factors], dtype=np.int32
+        )
+        values = [value for _, _, factors in self.rows for value in factors.values()]
+        matrix.value_ = np.array(values, dtype=float)
+        if is_integer:
+            lp.integrality_ = [highspy.HighsVarType.kInteger] * len(self.upper)
+        return lp
+
+
+class Minimum(NamedTuple):
+    """values: of the columns; None: nothing was found. exact: nothing better exists."""
+
+    values: NDArray[Any] | None
+    exact: bool
+
+
+class LexicographicSearch:
+    """One program, asked for one objective after the other."""
+
+    def __init__(self, program: IntegerProgram, budget: Budget) -> None:
+        self._columns = np.arange(len(program.upper), dtype=np.int32)
+        self._budget = budget
+        self._entries = max(1, program.entries)
+        self._looks = 0
+        self._highs = _solver()
+        for option, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", 0.99), ("mip_max_nodes", NODES)):
+            self._highs.setOptionValue(option, value)
+        self._highs.passModel(program.model())
+        self._highs.cbMipInterrupt.subscribe(self._look)
+
+    def _look(self, event: Any) -> None:
+        self._looks += 1
+        self._budget.take(self._entries * LOOK)
+        if self._looks > LOOKS and self._budget.left < 0:
+            event.interrupt()
+
+    def at_most(self, costs: Sequence[float], most: float) -> None:
+        """From now on these costs come to no more than that."""
+        factors = np.array(costs, dtype=float)
+        used = np.flatnonzero(factors)
+        self._highs.addRow(-INFINITE, most, len(used), used.astype(np.int32), factors[used])
+
+    def minimise(self, costs: Sequence[float]) -> Minimum:
+        """The least of these costs."""
+        factors = np.array(costs, dtype=float)
+        self._looks = 0
+        self._budget.take(self._entries * SOLVE)
+        self._highs.changeColsCost(len(factors), self._columns, factors)
+        self._highs.run()
+        status = self._highs.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return Minimum(None, True)
+        info = self._highs.getInfo()
+        is_best = status == highspy.HighsModelStatus.kOptimal
+        if info.primal_solution_status != int(highspy.kSolutionStatusFeasible):
+            return Minimum(None, False)
+        values = np.round(np.array(self._highs.getSolution().col_value))
+        if abs(float(factors @ values) - info.objective_function_value) > 0.5:
+            return Minimum(None, False)
+        return Minimum(values, is_best)
+
+
+def prices(program: IntegerProgram, costs: Sequence[float], rows: int) -> tuple[float, list[float]] | None:
+    """The least costs without the wish for integers, and what each of the first rows costs there.
+
+    None where there is no solution, or no least one.
+    """
+    solver = _solver()
+    lp = program.model(is_integer=False)
+    lp.col_cost_ = np.array(costs, dtype=float)
+    solver.passModel(lp)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    duals = list(solver.getSolution().row_dual[:rows])
+    return float(solver.getInfo().objective_function_value), duals
+
+
+def _solver() -> Any:
+    solver = cast(Any, highspy).Highs()
+    solver.silent()
+    solver.setOptionValue("threads", 1)
+    solver.setOptionValue("random_seed", 1)
+    return solver

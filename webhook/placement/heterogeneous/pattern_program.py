@@ -1,0 +1,432 @@
+"""The pattern program of one candidate: how many nodes of each kind take which pattern, in which domains.
+
+Columns: for each domain that costs something whether it is used, and for nodes that are alike in one domain
+how many take each pattern. Rows: a domain that is used is in one that is used; nodes are taken in used
+domains alone; each class is covered. Slices are columns too: at their level each domain has a number of
+them, and holds that many pods. The objective is the documented order, one field after the other.
+
+Source: Gilmore and Gomory (1961), see patterns.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from webhook.placement.budget import Budget
+from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS, Costs
+from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Taken
+from webhook.placement.heterogeneous.integer_program import (
+    INFINITE,
+    SOLVE,
+    IntegerProgram,
+    LexicographicSearch,
+    prices,
+)
+from webhook.placement.heterogeneous.joint_bounds import Candidate, Measure
+from webhook.placement.heterogeneous.patterns import NodePatterns
+from webhook.placement.question import Counts
+
+COLUMNS: Final = 2500
+"""Columns beyond which only the best patterns of each kind of node are taken."""
+
+LARGEST: Final = 20_000
+"""Columns beyond which nothing is tried."""
+
+NODE: Final = 10
+"""Steps to write a node down."""
+
+COLUMN: Final = 4
+"""Steps to write a column down."""
+
+FINE: Final = 400
+"""Nodes up to which the headroom is part of the program, in the last place."""
+
+SCALE: Final = 10_000
+"""Parts of a measure's need that a domain contributes."""
+
+WEIGHTS: Final = 1_000_000
+"""The largest weight that prices teach."""
+
+
+def fields_of(costs: Costs) -> list[tuple[int, int]]:
+    """The fields of a cost but for the headroom, the most important first: where each begins, its bits."""
+    fields = [(shift, COUNT_BITS) for shift in costs.domains]
+    fields += [(shift, ROOM_BITS) for shift in costs.leftover]
+    if costs.machine is not None:
+        fields.append((costs.holes, HOLE_BITS))
+    return sorted(fields, reverse=True)
+
+
+def value_of(cost: int, field_of_cost: tuple[int, int]) -> int:
+    """A field of a cost."""
+    shift, bits = field_of_cost
+    return cost >> shift & (1 << bits) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that are alike in one domain, those that cost least first, and the column of each pattern."""
+
+    nodes: tuple[int, ...]
+    columns: tuple[tuple[int, Counts], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Pods of a class in a run of nodes: so many for each one that a column counts."""
+
+    number: int
+    first: int
+    end: int
+    column: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """taken: something better than asked for, or None. exact: nothing better exists in the candidate."""
+
+    taken: Taken | None
+    exact: bool
+
+
+class PatternProgram:
+    """One candidate.
+
+    is_too_large: it has too many columns, and is not to be solved. exact: it has all patterns of all nodes.
+    """
+
+    def __init__(
+        self,
+        arrays: GangArrays,
+        patterns: NodePatterns,
+        measures: Sequence[Measure],
+        candidate: Candidate,
+        budget: Budget,
+    ) -> None:
+        """budget: of the steps to write it down."""
+        self.arrays = arrays
+        self.patterns = patterns
+        self.candidate = candidate
+        self.exact = True
+        self.is_too_large = False
+        self.is_fine = sum(end - first for first, end in candidate.ranges) <= FINE
+        self.program = IntegerProgram()
+        self.budget = budget
+        self.costs: list[int] = []
+        """Of each column what one of it costs."""
+        self.groups: list[NodeGroup] = []
+        self.quotas: list[Quota] = []
+        self._used: dict[int, int] = {}
+        """By a domain's id the column that says whether it is used."""
+        self._covers: list[dict[int, float]] = [{} for _ in range(arrays.classes)]
+        self._add_domains()
+        self._add_nodes()
+        if not self.is_too_large:
+            self._cover()
+            self._add_measures(measures)
+
+    # --- the model -----------------------------------------------------------------------------------
+
+    def _column(self, cost: int, most: float) -> int:
+        self.costs.append(cost)
+        return self.program.column(most)
+
+    def _add_domains(self) -> None:
+        tops = {id(part) for part in self.candidate.parts}
+        for part in self.candidate.parts:
+            for domain in part.inside():
+                if domain.is_node or not domain.own:
+                    continue
+                column = self._used[id(domain)] = self._column(domain.own, 1)
+                around = self._used.get(id(domain.parent))
+                if id(domain) not in tops and around is not None:
+                    self.program.row(-INFINITE, 0, {column: 1, around: -1})
+
+    def _add_nodes(self) -> None:
+        pods = sum(self.arrays.question.counts)
+        alike = list(self._alike())
+        total = sum(len(self.patterns.of(nodes[0]).every) for _, nodes in alike)
+        self.budget.take(NODE * sum(len(nodes) for _, nodes in alike) + COLUMN * min(total, COLUMNS))
+        taken = self._best_patterns([nodes for _, nodes in alike]) if COLUMNS < total <= LARGEST else {}
+        self.is_too_large = total > COLUMNS and not taken
+        if self.is_too_large:
+            return
+        self.exact &= not taken
+        for holder, nodes in alike:
+            found = self.patterns.of(nodes[0])
+            self.exact &= found.exact
+            cost = self.arrays.node_cost(nodes[0])
+            if not self.is_fine:
+                cost = cost >> SCORE_BITS << SCORE_BITS
+            columns = tuple(
+                (self._column(cost, min(len(nodes), pods)), pattern)
+                for pattern in taken.get(self.patterns.kind(nodes[0]), found.every)
+                if any(pattern)
+            )
+            if not columns:
+                continue
+            for column, pattern in columns:
+                for number, count in enumerate(pattern):
+                    if count:
+                        self._covers[number][column] = count
+            row: dict[int, float] = dict.fromkeys((column for column, _ in columns), 1)
+            used = self._used.get(id(holder))
+            if used is None:
+                self.program.row(-INFINITE, len(nodes), row)
+            else:
+                self.program.row(-INFINITE, 0, row | {used: -len(nodes)})
+            self.groups.append(NodeGroup(tuple(nodes), columns))
+
+    def _alike(self) -> Iterator[tuple[DomainRange, list[int]]]:
+        """Nodes of one domain that are alike, in the order of what they cost."""
+        arrays = self.arrays
+        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        levels = [level for level, _ in arrays.question.slices]
+        holders: dict[tuple[object, ...], DomainRange] = {}
+        for node in self._nodes():
+            holder = arrays.holder(node)
+            zones = tuple(int(np.searchsorted(arrays.starts[level], node, side="right")) for level in levels)
+            cost = arrays.node_cost(node, holder) >> (0 if self.is_fine else SCORE_BITS)
+            around = arrays.around(node)
+            key: tuple[object, ...] = (id(around), self.patterns.kind(node), cost, zones)
+            groups[key].append(node)
+            holders[key] = around
+        for key, nodes in groups.items():
+            yield holders[key], sorted(nodes, key=lambda node: (arrays.node_cost(node), node))
+
+    def _nodes(self) -> Iterator[int]:
+        for first, end in self.candidate.ranges:
+            yield from range(first, end)
+
+    def _cover(self) -> None:
+        question = self.arrays.question
+        for number, count in enumerate(question.counts):
+            layers = question.slices[question.unbound_slices[number] :] if question.slices else ()
+            if layers:
+                self._cover_by_slices(number, count, layers)
+            else:
+                self.program.row(count, INFINITE, self._covers[number])
+
+    def _cover_by_slices(self, number: int, count: int, layers: Sequence[tuple[int, int]]) -> None:
+        """layers: level and size of each kind of slice that binds the class, the coarsest first."""
+        inner: dict[int, tuple[int, int]] | None = None
+        """Of the layer below: where a domain begins -> its column, and the slices' size."""
+        for level, size in reversed(layers):
+            here = {}
+            for first, end in self._zones(level):
+                if inner is None:
+                    held = self._covers_between(number, first, end)
+                else:
+                    held = {column: float(each) for at, (column, each) in inner.items() if first <= at < end}
+                if not held:
+                    continue
+                column = self._column(0, count // size)
+                self.program.row(0, INFINITE if inner is None else 0, held | {column: -size})
+                here[first] = column, size
+                if inner is None:
+                    self.quotas.append(Quota(number, first, end, column, size))
+            inner = here
+        assert inner is not None
+        self.program.row(count, count, {column: float(size) for column, size in inner.values()})
+
+    def _zones(self, level: int) -> Iterator[tuple[int, int]]:
+        """The domains of a level as runs of nodes, also those around the candidate."""
+        starts = self.arrays.starts[level]
+        for first, end in self.candidate.ranges:
+            low, high = np.searchsorted(starts, (first, end))
+            inside = [first, *(each for each in starts[low:high].tolist() if each != first)]
+            yield from zip(inside, [*inside[1:], end], strict=True)
+
+    def _covers_between(self, number: int, first: int, end: int) -> dict[int, float]:
+        return {
+            column: float(pattern[number])
+            for group in self.groups
+            if first <= group.nodes[0] < end
+            for column, pattern in group.columns
+            if pattern[number]
+        }
+
+    def _add_measures(self, measures: Sequence[Measure]) -> None:
+        """The used domains just around nodes have room by each measure: implied, but for fractions."""
+        nodes_in: dict[int, list[int]] = {}
+        for node in self._nodes():
+            nodes_in.setdefault(id(self.arrays.around(node)), []).append(node)
+        for measure in measures:
+            row: dict[int, float] = {}
+            beside = 0
+            for around, nodes in nodes_in.items():
+                room = min(measure.need, int(measure.of_nodes[nodes].sum()))
+                if around in self._used:
+                    row[self._used[around]] = -(
+                        -room * SCALE // measure.need
+                    )  # rounded up, so that it is implied
+                else:
+                    beside += room
+            if row and measure.need > beside:
+                self.program.row((measure.need - beside) * SCALE // measure.need, INFINITE, row)
+
+    # --- solving it ----------------------------------------------------------------------------------
+
+    def solve(self, limit: int | None, least: Mapping[int, int]) -> Found:
+        """The best place that costs less than the limit, both without what is paid for around the candidate.
+
+        least: of fields, by where they begin, what is known to be the least.
+        """
+        if limit is not None and limit <= 0:
+            return Found(None, exact=True)
+        fields = fields_of(self.arrays.costs)
+        if self.is_fine:
+            fields.append((0, SCORE_BITS))
+        search = LexicographicSearch(self.program, self.budget)
+        progress = _Progress(search, self.budget, self.exact, is_better=limit is None)
+        for each in fields:
+            costs = [float(value_of(cost, each)) for cost in self.costs]
+            most = 0 if limit is None else value_of(limit, each)
+            if not progress.take(costs, most, least.get(each[0], 0)):
+                break
+        if progress.values is None or not progress.is_better:
+            return Found(None, progress.exact and (progress.is_hopeless or not progress.is_better))
+        taken = self._taken(progress.values)
+        return Found(taken, progress.exact and taken is not None)
+
+    def _taken(self, values: Array) -> Taken | None:
+        """The nodes that a solution takes; None where it does not hold what it should."""
+        held: dict[int, list[int]] = {}
+        for group in self.groups:
+            nodes = iter(group.nodes)
+            for column, pattern in group.columns:
+                for _ in range(int(values[column])):
+                    held[next(nodes)] = list(pattern)
+        sliced = {quota.number for quota in self.quotas}
+        for number, count in enumerate(self.arrays.question.counts):
+            if number not in sliced:
+                _trim(held, number, range(len(self.arrays.states)), count)
+        for quota in self.quotas:
+            wanted = int(values[quota.column]) * quota.size
+            _trim(held, quota.number, range(quota.first, quota.end), wanted)
+        taken = {node: tuple(counts) for node, counts in held.items() if any(counts)}
+        sums = tuple(map(sum, zip(*taken.values(), strict=True)))
+        return taken if sums == self.arrays.question.counts else None
+
+    # --- what a relaxation teaches -------------------------------------------------------------------
+
+    def _best_patterns(self, groups: Sequence[Sequence[int]]) -> dict[object, tuple[Counts, ...]]:
+        """Of each kind of node the patterns that are worth most, where there are too many columns."""
+        held, worth = self._relaxed(groups)
+        if held <= 0 or not any(worth):
+            return {}
+        most = max(1, COLUMNS // len(groups))
+        best: dict[object, tuple[Counts, ...]] = {}
+        for nodes in groups:
+            every = self.patterns.of(nodes[0]).every
+            values = np.array(every, dtype=float).reshape(len(every), len(worth)) @ np.array(worth)
+            order = np.argsort(-values, kind="stable")[:most].tolist()
+            best[self.patterns.kind(nodes[0])] = tuple(every[number] for number in order)
+        return best
+
+    def weights(self) -> list[int] | None:
+        """Weights of the classes by which the candidate holds less than the gang; None if there are none."""
+        held, worth = self._relaxed([group.nodes for group in self.groups])
+        if not 0 <= held < 1 - 1e-7 or not any(worth):
+            return None
+        return [round(each / max(worth) * WEIGHTS) for each in worth]
+
+    def _relaxed(self, groups: Sequence[Sequence[int]]) -> tuple[float, list[float]]:
+        """How large a part of the gang nodes hold if they may be cut, and what a pod of each class is worth
+        then; -1 where that is not known.
+        """
+        counts = self.arrays.question.counts
+        kinds: dict[object, tuple[int, int]] = {}
+        """Of each kind of node one, and how many there are."""
+        for nodes in groups:
+            kind = self.patterns.kind(nodes[0])
+            kinds[kind] = nodes[0], len(nodes) + (kinds[kind][1] if kind in kinds else 0)
+        program = IntegerProgram()
+        part = program.column(2)
+        covers: list[dict[int, float]] = [{part: -float(count)} for count in counts]
+        limits: list[tuple[int, dict[int, float]]] = []
+        for node, number in kinds.values():
+            limits.append((number, {}))
+            for pattern in self.patterns.of(node).every:
+                column = program.column(INFINITE)
+                limits[-1][1][column] = 1
+                for each, count in enumerate(pattern):
+                    if count:
+                        covers[each][column] = count
+        for cover in covers:
+            program.row(0, INFINITE, cover)
+        for number, row in limits:
+            program.row(-INFINITE, number, row)
+        self.patterns.budget.take(SOLVE * program.entries)
+        priced = prices(program, [-1.0, *(0.0 for _ in program.upper[1:])], len(covers))
+        if priced is None:
+            return -1.0, [0.0] * len(counts)
+        return -priced[0], [max(0.0, dual) for dual in priced[1]]
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the fields of the objective are decided.
+
+    is_better: whether a field is below that of the cost to beat, all before it the same. is_hopeless: nothing
+    is as good as that. values: of the columns, the best so far.
+    """
+
+    search: LexicographicSearch
+    budget: Budget
+    exact: bool
+    is_better: bool
+    is_hopeless: bool = False
+    values: Array | None = None
+    decided: list[list[float]] = field(default_factory=list)
+
+    def take(self, costs: list[float], most: int, least: int) -> bool:
+        """Decide one more field; whether to go on. most: that of the cost to beat. least: as is known."""
+        if not any(costs):
+            self.is_better |= most > 0
+            return True
+        if self.is_better and self.values is not None and costs in self.decided:
+            return True
+        self.decided.append(costs)
+        if not self.is_better:
+            self.search.at_most(costs, most)
+            if self.values is None and most == least:
+                return True
+        if (self.values is None or self._total(costs) > least) and not self._minimise(costs):
+            return False
+        total = self._total(costs)
+        if not self.is_better and total > most:
+            return False
+        self.is_better |= total < most
+        self.search.at_most(costs, total)
+        return True
+
+    def _total(self, costs: list[float]) -> float:
+        return 0.0 if self.values is None else float(np.dot(costs, self.values))
+
+    def _minimise(self, costs: list[float]) -> bool:
+        """Whether to go on with what was found."""
+        found, is_best = self.search.minimise(costs)
+        if found is None and is_best and not (self.is_better and self.values is not None):
+            self.is_hopeless, self.is_better = True, self.is_better and self.values is None
+            return False
+        self.exact &= is_best and found is not None
+        if found is not None:
+            self.values = found
+        return self.values is not None and (is_best or self.budget.left >= 0)
+
+
+def _trim(held: Mapping[int, list[int]], number: int, nodes: range, wanted: int) -> None:
+    """Take pods of a class away, on the emptiest nodes first, until there are so many on these nodes."""
+    mine = [node for node in held if node in nodes and held[node][number]]
+    surplus = sum(held[node][number] for node in mine) - wanted
+    for node in sorted(mine, key=lambda node: (sum(held[node]), -node)):
+        if surplus <= 0:
+            return
+        less = min(surplus, held[node][number])
+        held[node][number] -= less
+        surplus -= less

@@ -1,0 +1,154 @@
+"""Patterns of a node: how many pods of each class it takes together so that nothing can be added.
+
+A solution needs no others, as pods may be taken away from a pattern. Nodes with the same rooms, free amounts
+and cards have the same patterns. Source: Gilmore and Gomory, A linear programming approach to the
+cutting-stock problem (1961); here resources are many and nodes unlike.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from webhook.placement import capacity
+from webhook.placement.budget import Budget
+from webhook.placement.cards import choose as cards
+from webhook.placement.heterogeneous.arrays import GangArrays
+from webhook.placement.question import Counts, pods_of
+
+MOST: Final = 3000
+"""Patterns of one kind of node."""
+
+VISITS: Final = 20_000
+"""Steps for the patterns of one kind of node at least."""
+
+SHARE: Final = 8
+"""The part of the steps that are left for the patterns of one kind of node."""
+
+VISIT: Final = 3
+"""Steps to try a number of pods of one class."""
+
+CLASSES: Final = 30
+"""Classes with room on one node beyond which its patterns are too many to begin with."""
+
+CARDS: Final = 10
+"""Steps of a question to the cards beside those that they take themselves."""
+
+LOOKS: Final = 1000
+"""Looks of such a question: pods whose cards are packed are mostly found to fit in few."""
+
+NodeKind = tuple[object, ...]
+"""What the patterns of a node follow from."""
+
+
+class Patterns(NamedTuple):
+    """every: all that there are, if they are exact; else some of them."""
+
+    every: tuple[Counts, ...]
+    exact: bool
+
+
+class NodePatterns:
+    """The patterns of the nodes of one gang, worked out once for each kind of node."""
+
+    def __init__(self, arrays: GangArrays, budget: Budget) -> None:
+        self.arrays = arrays
+        self.budget = budget
+        self._kinds: dict[int, NodeKind] = {}
+        self._patterns: dict[NodeKind, Patterns] = {}
+
+    def kind(self, node: int) -> NodeKind:
+        """The kind of a node."""
+        if node not in self._kinds:
+            arrays, state = self.arrays, self.arrays.states[node]
+            carded = state.cards and any(arrays.carded)
+            self._kinds[node] = (
+                arrays.rooms[:, node].tobytes(),
+                arrays.free[node].tobytes(),
+                tuple(map(cards.signature, state.cards)) if carded else (),
+            )
+        return self._kinds[node]
+
+    def of(self, node: int) -> Patterns:
+        """The patterns of a node."""
+        kind = self.kind(node)
+        if kind not in self._patterns:
+            part = self.budget.part(max(VISITS, self.budget.left // SHARE))
+            self._patterns[kind] = _Listing(self.arrays, node, part).patterns()
+        return self._patterns[kind]
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The patterns of one node, those of the classes with the least room decided first."""
+
+    arrays: GangArrays
+    node: int
+    budget: Budget
+    exact: bool = True
+    is_cut: bool = False
+    """Whether the steps ended before all were found."""
+    found: list[Counts] = field(default_factory=list)
+    rooms: list[int] = field(init=False)
+    order: list[int] = field(init=False)
+    carded: frozenset[int] = field(init=False)
+    fits: dict[tuple[tuple[int, int], ...], bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Work out what each class has room for."""
+        self.rooms = self.arrays.rooms[:, self.node].tolist()
+        self.order = sorted((c for c, room in enumerate(self.rooms) if room), key=self.rooms.__getitem__)
+        self.carded = frozenset(c for c in self.order if self.arrays.carded[c])
+
+    def patterns(self) -> Patterns:
+        """All of them, or those found before the steps ended."""
+        self.is_cut = len(self.order) > CLASSES
+        if self.order and not self.is_cut:
+            self._choose(0, self.arrays.free[self.node].tolist(), {})
+        return Patterns(tuple(self.found[:MOST]), self.exact and not self.is_cut)
+
+    def _choose(self, position: int, left: list[int], held: dict[int, int]) -> None:
+        """Every number of pods of the class at a position. left: of each resource."""
+        self.budget.take(VISIT)
+        if len(self.found) > MOST or self.budget.exhausted:
+            self.is_cut = True
+            return
+        if position == len(self.order):
+            if not any(self._fits_more(each, left, held) for each in self.order):
+                self.found.append(tuple(held.get(each, 0) for each in range(len(self.rooms))))
+            return
+        number = self.order[position]
+        request = self.arrays.request_rows[number]
+        most = min([self.rooms[number], *(left[r] // amount for r, amount in request)])
+        is_last = position == len(self.order) - 1 and not self.carded
+        for count in range(most, (most if is_last else 0) - 1, -1):
+            held[number] = count
+            if number in self.carded and count and not self._cards_fit(held):
+                continue
+            after = list(left)
+            for resource, amount in request:
+                after[resource] -= count * amount
+            self._choose(position + 1, after, held)
+            if self.is_cut:
+                break
+        held.pop(number, None)
+
+    def _fits_more(self, number: int, left: list[int], held: dict[int, int]) -> bool:
+        """Whether one more pod of a class fits."""
+        if held[number] >= self.rooms[number]:
+            return False
+        if any(left[resource] < amount for resource, amount in self.arrays.request_rows[number]):
+            return False
+        return not self.carded or self._cards_fit({**held, number: held[number] + 1})
+
+    def _cards_fit(self, held: dict[int, int]) -> bool:
+        """Whether the cards serve the pods; what is not decided counts as not, and nothing is exact then."""
+        wanted = tuple(sorted((each, count) for each, count in held.items() if count and each in self.carded))
+        if len(wanted) <= 1:
+            return all(count <= self.rooms[each] for each, count in wanted)
+        if wanted not in self.fits:
+            self.budget.take(CARDS)
+            classes = [self.arrays.question.classes[each] for each, _ in wanted]
+            pods = pods_of(classes, [count for _, count in wanted])
+            fits = capacity.fits_together(pods, self.arrays.states[self.node], self.budget, LOOKS)
+            self.exact &= fits is not None
+            self.fits[wanted] = bool(fits)
+        return self.fits[wanted]
