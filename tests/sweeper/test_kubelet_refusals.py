@@ -1,5 +1,6 @@
 """What becomes of a gang one of whose pods a kubelet has refused: the next one goes elsewhere."""
 
+import time
 from typing import Any
 
 import pytest
@@ -149,3 +150,17 @@ def test_what_is_remembered_is_bounded_and_who_has_most_loses_the_oldest_first()
     assert refusals.of("few", ["g"])
     assert not refusals.of("many", ["g0"])
     assert refusals.of("many", ["g1"])
+
+
+def test_many_refusals_at_once_cost_little_time() -> None:
+    refusals, began = Refusals(), time.process_time()
+    refusals.saw([NodeRefusal("many", f"g{number}", "n0", number, "x") for number in range(12_500)], 1, 1e9)
+    assert time.process_time() - began < 2
+    assert refusals.of("many", ["g12499"])
+
+
+def test_a_node_whose_clock_is_ahead_is_avoided_no_longer_than_others() -> None:
+    pod = gone("OutOfcpu", "n0")
+    refusal = refusal_of(pod, NOW - 1e6)
+    assert refusal is not None
+    assert refusal.at == NOW - 1e6

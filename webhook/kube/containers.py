@@ -9,7 +9,7 @@ from webhook.kube.struct import Quantities, Struct
 
 
 class Resources(Struct, frozen=True):
-    """ActualResources and limits of a container or of a whole pod."""
+    """Requests and limits of a container or of a whole pod."""
 
     requests: Quantities = {}
     limits: Quantities = {}

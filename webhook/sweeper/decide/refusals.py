@@ -34,13 +34,16 @@ class Refusals:
             if key not in self._last or self._last[key].at < each.at:
                 self._last[key] = each
         self._last = {key: each for key, each in self._last.items() if now - each.at < seconds}
-        while len(self._last) > MOST:
-            counts = Counter(namespace for namespace, _, _ in self._last)
-            most = max(counts, key=lambda name: (counts[name], name))
-            del self._last[min((key for key in self._last if key[0] == most), key=self._age)]
+        if len(self._last) > MOST:
+            self._last = dict(self._newest_of_each_namespace())
 
-    def _age(self, key: _Key) -> tuple[int, _Key]:
-        return self._last[key].at, key
+    def _newest_of_each_namespace(self) -> list[tuple[_Key, NodeRefusal]]:
+        """MOST of them: the last ones of all namespaces first, then the last but one, and so on."""
+        seen, places = Counter[str](), list[tuple[int, _Key]]()
+        for key in sorted(self._last, key=lambda key: (-self._last[key].at, key)):
+            seen[key[0]] += 1
+            places.append((seen[key[0]], key))
+        return [(key, self._last[key]) for _, key in sorted(places)[:MOST]]
 
     def of(self, namespace: str, gangs: Iterable[str]) -> dict[str, NodeRefusal]:
         """Node -> the refusal there, of gangs by these names (see gang_id)."""

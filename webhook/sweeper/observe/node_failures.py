@@ -107,11 +107,9 @@ def refusal_of(pod: Pod, now: float, rules: OwnerRules = KNOWN_RULES) -> NodeRef
     if not status.message.startswith(REFUSED) and status.reason != NOT_ADMITTED:
         return None
     maker = maker_of(pod, key_of(pod, rules))
-    at = seconds_of(status.start_time)
-    return NodeRefusal(
-        pod.metadata.namespace, gang_id(maker), pod.spec.node_name, int(now) if at is None else at,
-        status.reason,
-    )  # fmt: skip
+    started = seconds_of(status.start_time)
+    at = int(now) if started is None else min(started, int(now))  # a node's clock may be ahead
+    return NodeRefusal(pod.metadata.namespace, gang_id(maker), pod.spec.node_name, at, status.reason)
 
 
 def is_troubled(pod: Pod) -> bool:
