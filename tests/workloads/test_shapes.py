@@ -274,6 +274,25 @@ def test_a_jobset_s_earlier_job_that_is_missing_is_awaited_until_it_is_done(
 
 
 @pytest.mark.parametrize(
+    ("spec", "there"),
+    [
+        ({"parallelism": 1, "completions": 3}, [(0, 2), (1, 0)]),
+        ({"completionMode": "NonIndexed"}, [(1, 0)]),
+    ],
+    ids=["its later pods are there", "its pods have no numbers"],
+)
+def test_a_jobset_s_earlier_job_whose_first_pods_cannot_be_seen_is_not_awaited(
+    spec: dict[str, Any], there: list[tuple[int, int]]
+) -> None:
+    jobs = [replicated(name, 1, 1) for name in ("a", "b")]
+    for each in jobs:
+        each["template"]["spec"]["template"] = template()
+    jobs[0]["template"]["spec"] |= spec
+    shape = shape_of(JOBSET, {"replicatedJobs": jobs, "startupPolicy": IN_ORDER})
+    assert awaited(shape, [member(*each) for each in there]).stage_is_whole
+
+
+@pytest.mark.parametrize(
     "body",
     [template(0), template(8, {keys.INJECT_ANNOTATION: "false"})],
     ids=["asks for no extended resource", "is opted out"],

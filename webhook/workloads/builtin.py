@@ -46,6 +46,7 @@ class JobSpec(Struct, frozen=True):
 
     parallelism: int | None = None
     completions: int | None = None
+    completion_mode: str = ""
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     pod_failure_policy: PodFailurePolicy | None = None

@@ -116,6 +116,8 @@ def _parts_of(owner: JobSet, each: ReplicatedJob, stage: int, groups: tuple[Rank
     written = _exclusive(owner, each)
     template = _annotated(each.template.spec.template, written)
     count, ended = at_once(each.template.spec), _ended(owner).get(each.name, 0)
+    if each.template.spec.completion_mode == "NonIndexed":
+        ended = len(groups)  # nobody tells its pods apart, so none can be missed
 
     def part(indices: range, follows: bool = False) -> Part:
         return Part(each.name, stage, template, indices, groups, follows, marks.JOB_GLOBAL_INDEX, ended)

@@ -4,7 +4,7 @@ The pods of a stage are made once all pods of the stages before it run (or have 
 have it). So a gang can be planned by what it will be while its first pods alone are there.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,19 +55,17 @@ class Part:
         """The groups whose pods are made by now, if its stage is: all, but for followers that still wait."""
         if not self.follows:
             return list(self.groups)
-        return self._met(there)
+        return [group for group in self.groups if any(rank in there for rank in self.ranks_of([group]))]
 
-    def stands(self, there: Container[Rank]) -> bool:
+    def stands(self, there: Collection[Rank]) -> bool:
         """Whether all of its pods that its controller keeps are there, if its stage is an earlier one.
 
-        Of a group that is there in part the others may have ended one by one.
+        Of a group that is there in part the others may have ended one by one, and later ones have come.
         """
         if self.ended is None:
             return all(rank in there for rank in self.ranks)
-        return not self.count or len(self.groups) - len(self._met(there)) <= self.ended
-
-    def _met(self, there: Container[Rank]) -> list[Rank]:
-        return [group for group in self.groups if any(rank in there for rank in self.ranks_of([group]))]
+        present = {rank[:-1] for rank in there}
+        return not self.count or sum(group not in present for group in self.groups) <= self.ended
 
 
 Shape = tuple[Part, ...]
