@@ -177,8 +177,8 @@ def test_each_invariant_names_what_holds_it() -> None:
     assert [row for row in rows if "::" not in row and "`hack/" not in row] == []
 
 
-def test_every_room_stands_in_the_table_of_the_architecture() -> None:
-    told = set(re.findall(r"`([\w/]+)`", section("The rooms")))
+def test_every_package_stands_in_the_table_of_the_architecture() -> None:
+    told = set(re.findall(r"`([\w/]+)`", section("The packages")))
     packages = {
         str(path.parent.relative_to(ROOT))
         for root in ("labeler", "webhook")
