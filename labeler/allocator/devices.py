@@ -15,13 +15,13 @@ import pyudev
 
 from labeler.allocator.metrics import DEVICES
 from labeler.allocator.values import LocalCard
+from labeler.wedged import WedgedGpus
 
 log: Final = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.5
 _GONE: Final = "it is gone"
-_RECOVERED: Final = "none"
 
 
 class Inventory:
@@ -31,7 +31,7 @@ class Inventory:
         """scan: the cards as they are now. Nothing is scanned yet."""
         self._scan = scan
         self._cards: dict[str, LocalCard] = {}
-        self._wedged: dict[str, str] = {}
+        self.wedged = WedgedGpus()
         self._version = 0
         self._changed = threading.Condition()
 
@@ -59,7 +59,7 @@ class Inventory:
     def _merged(self, found: Iterable[LocalCard]) -> dict[str, LocalCard]:
         """The cards that are there, and as gone those that were."""
         there = {
-            card.label: replace(card, problem=card.problem or self._wedged.get(card.pci_address, ""))
+            card.label: replace(card, problem=card.problem or self.wedged.problem(card.pci_address))
             for card in map(self._with_its_name, found)
         }
         addresses = {card.pci_address for card in there.values()}
@@ -123,19 +123,8 @@ class Inventory:
                 log.warning("device events were lost: %s", error)
                 event, look_at = None, 0.0
             if event is not None:
-                self.heard(str(event.sys_path), str(event.action), event.properties.get("WEDGED"))
+                self.wedged.heard(str(event.sys_path), str(event.action), event.properties.get("WEDGED"))
                 look_at = min(look_at, time.monotonic() + _POLL_SECONDS)
-
-    def heard(self, path: str, action: str, wedged: str | None) -> None:
-        """Take note of a card that its driver has given up (uevent WEDGED), and of one that comes back.
-
-        https://docs.kernel.org/gpu/drm-uapi.html#device-wedging: "none" is a card that was reset and works.
-        """
-        address = path.rpartition("/drm/")[0].rpartition("/")[2]
-        if wedged is not None and wedged != _RECOVERED:
-            self._wedged[address] = f"its driver gave it up; to recover: {wedged}"
-        elif action in ("add", "remove"):
-            self._wedged.pop(address, None)
 
 
 def _log_changes(before: Mapping[str, LocalCard], after: Mapping[str, LocalCard]) -> None:

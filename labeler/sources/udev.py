@@ -37,6 +37,7 @@ from labeler.pci import (
     vram_bytes,
 )
 from labeler.sources import Context, OptionError, Options, check_options
+from labeler.wedged import WedgedGpus
 
 log: Final = logging.getLogger(__name__)
 
@@ -117,6 +118,7 @@ class UdevSource:
         self._drivers = drivers
         self._proc = proc
         self._complaints: set[str] = set()
+        self._wedged = WedgedGpus()
 
     def discover(self) -> Facts:
         """All GPUs, those that must not be used marked as skipped. Raises SourceError if udev fails whole."""
@@ -173,7 +175,10 @@ class UdevSource:
         yield True  # what happened since it was last looked, and before this listened
         while not stop.is_set():
             try:
-                yield monitor.poll(timeout=_POLL_SECONDS) is not None
+                event = monitor.poll(timeout=_POLL_SECONDS)
+                if event is not None:
+                    self._wedged.heard(str(event.sys_path), str(event.action), event.properties.get("WEDGED"))
+                yield event is not None
             except OSError as error:
                 log.warning("device events were lost: %s", error)
                 stop.wait(_POLL_SECONDS)
@@ -224,6 +229,7 @@ class UdevSource:
         shared, problem = _virtual_functions(pci), _problem(device, pci, reported)
         if vendor_id == NVIDIA:
             problem = problem or start_problem(self._proc, pci.sys_name)
+        problem = problem or self._wedged.problem(pci.sys_name)
         is_card = device.subsystem == "drm"
         tiles = count_tiles(Path(device.sys_path), Path(pci.sys_path)) if vendor_id == INTEL else 1
         return Gpu(

@@ -27,6 +27,7 @@ class Card:
 
     address: its PCI ancestors; None in attributes leaves a file out. binary: files of the PCI device, in hex.
     below: a device between the PCI device and the drm one, as "virtio0". "" for driver: none is bound.
+    told: what the events of its drm device say beside.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Card:
     render_node: bool = False
     drm_card: bool = True
     below: str = ""
+    told: dict[str, str] = field(default_factory=dict)
 
     @property
     def pci_path(self) -> str:
@@ -94,6 +96,7 @@ class Card:
         if self.device_node or not name.startswith("card"):
             lines[1:1] = [f"N: dri/{name}"]
             lines.append(f"E: DEVNAME=/dev/dri/{name}")
+        lines += [f"E: {key}={value}" for key, value in self.told.items()]
         return lines + [f"A: {key}={value}\\n" for key, value in attributes.items()]
 
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -304,6 +305,15 @@ def test_a_card_that_is_plugged_in_or_pulled_out_is_labelled_without_waiting_for
         next_labels(machine, lambda labels: decode_cards(labels) == (1,))
         machine.remove(card(1))
         next_labels(machine, lambda labels: labels == {})
+
+
+def test_a_card_that_its_driver_gave_up_is_broken() -> None:
+    with Machine(card(0)) as machine:
+        machine.watch()
+        next_labels(machine, lambda labels: decode_cards(labels) == (0,))
+        machine.add(replace(card(1), told={"WEDGED": "rebind,bus-reset"}))
+        labels = next_labels(machine, lambda labels: labels.get("gpu.topogate.io/broken") == "1")
+    assert decode_cards(labels) == (0,)
 
 
 def test_what_happens_before_the_monitor_listens_is_seen_once_it_does(
