@@ -28,6 +28,7 @@ from webhook.kube.client import Api
 
 SYSTEM: Final = "topogate-system"
 LABELER: Final = "topogate-labeler"
+IMAGES: Final = ("topogate", "topogate-labeler")
 WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
 _PARALLEL_LABELERS: Final = 4
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -35,12 +36,13 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass
 class Installation:
-    """topogate in a local cluster."""
+    """topogate in a local cluster. root: the working tree that its manifests and programs are taken from."""
 
     cluster: Cluster
     base: str = "base"
     components: tuple[str, ...] = ()
     image_tag: str = ""
+    root: Path = ROOT
     webhook_port: int = field(default_factory=free_port)
     programs: dict[str, Program] = field(default_factory=dict)
 
@@ -90,7 +92,7 @@ class Installation:
 
         def all_bound() -> bool:
             for pod in self._pods(LABELER, {"app.kubernetes.io/name": "labeler"}):
-                if pod["spec"].get("nodeName") in wanted:
+                if pod["spec"].get("nodeName") in wanted and self._is_current(pod):
                     pods[pod["spec"]["nodeName"]] = pod
             return wanted <= pods.keys()
 
@@ -98,7 +100,7 @@ class Installation:
         done = iter(range(1, len(pods) + 1))
 
         def run(pod: dict[str, Any]) -> None:
-            program = kubelet.prepare(self.cluster, pod, kubeconfig=False, tied=False)
+            program = self._of_root(kubelet.prepare(self.cluster, pod, kubeconfig=False, tied=False))
             _run_to_end(self.cluster, program, "--oneshot")
             progress(next(done))
 
@@ -119,11 +121,11 @@ class Installation:
             "labeler.yaml": yaml.safe_dump({"sources": [{"file": {"path": "/etc/topogate/facts.yaml"}}]}),
             "facts.yaml": yaml.safe_dump(facts),
         }
-        manifests = os.path.relpath(ROOT / "manifests", folder.resolve())
+        manifests = os.path.relpath(self.root / "manifests", folder.resolve())
         return {
             "resources": [f"{manifests}/{self.base}"],
             "components": [f"{manifests}/components/{name}" for name in self.components],
-            "images": [{"name": "topogate", "newTag": self.image_tag}] if self.image_tag else [],
+            "images": [{"name": name, "newTag": self.image_tag} for name in IMAGES if self.image_tag],
             "patches": [
                 _patch(
                     "MutatingWebhookConfiguration",
@@ -147,7 +149,12 @@ class Installation:
             return bool(found)
 
         self.cluster.wait_for(f"a pod of {namespace} with {labels}", is_there)
-        return kubelet.prepare(self.cluster, found[0], kubeconfig=True, tied=self.cluster.tied)
+        return self._of_root(kubelet.prepare(self.cluster, found[0], kubeconfig=True, tied=self.cluster.tied))
+
+    def _of_root(self, program: Program) -> Program:
+        """A program that takes its modules from the root, whatever the environment has installed."""
+        program.environment["PYTHONPATH"] = str(self.root)
+        return program
 
     def _is_current(self, pod: dict[str, Any]) -> bool:
         """Whether a pod is of the image that was applied last, and not about to go."""

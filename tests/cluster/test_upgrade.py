@@ -1,0 +1,349 @@
+"""Two versions at once: gangs live through an upgrade from the previous version and through the way back."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from hack.local import nodes
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.install import SYSTEM, WEBHOOKS, Installation, facts_of, system_node
+from labeler.contract import keys
+from tests.cluster.test_from_kubectl_to_placed import create_job
+from tests.cluster.test_leaving import create_task, gates
+from tests.definitions import define, wait_served
+from tests.support import audited, create_namespace, delete, register_nodes, wait_for_pods
+from tests.sweeper.at_work import Pods, create_pod, named, run_all
+from tests.sweeper.sets import lws_pod, make
+from webhook.kube.client import JSON_PATCH, MERGE_PATCH
+from webhook.workloads import marks
+
+PREVIOUS: Final = "fd0a6ff28c748c8389a623734bc64b7fd8f36c40"
+"""The revision from which an upgrade, and to which the way back, is tried."""
+
+GRID: Final = nodes.grid(nodes.Shape(nodes=22, blocks=2, subblocks=2, intel=2))
+GPU: Final = "nvidia.com/gpu"
+LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/topogate-sweeper"
+DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments"
+SHARE: Final = {keys.I915: 1, keys.MILLICORES: 300}
+LABELLED: Final = [GRID[0], GRID[-1]]
+"""Nodes of each kind on which labelers run."""
+
+ODD: Final = f"int(object.metadata.?annotations[?'{marks.JOB_INDEX_KEY}'].orValue('0')) % 2 == 1"
+QUIET_SECONDS: Final = 4.0
+REFUSED: Final = re.compile(": (?!404|409)4..$")
+"""A write whose answer is not that others were quicker; requests of a program that is killed end with 500."""
+
+
+@pytest.fixture
+def previous(tmp_path: Path) -> Path:
+    """A working tree of the previous version, without its history."""
+    archive = tmp_path / "previous.tar"
+    command = ["git", "-C", str(ROOT), "archive", f"--output={archive}", PREVIOUS]
+    done = subprocess.run(
+        [*command, "manifests", "webhook", "labeler"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"the previous version, {PREVIOUS}, is not in this repository: {done.stderr.strip()}")
+    tree = tmp_path / "previous"
+    tree.mkdir()
+    subprocess.run(["tar", "-xf", archive, "-C", tree], check=True)
+    where = run_of(tree, sys.executable, "-P", "-c", "import webhook; print(*webhook.__path__)")
+    assert where.strip() == str(tree / "webhook"), "programs take their modules from there"
+    return tree
+
+
+def run_of(tree: Path, *command: str) -> str:
+    """What a command prints that takes topogate from a working tree."""
+    environment = os.environ | {"PYTHONPATH": str(tree)}
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+@pytest.fixture
+def versions(
+    cluster: Cluster, previous: Path, defined: list[str]
+) -> Iterator[tuple[Installation, Installation]]:
+    """The previous version at work on labelled nodes, and the present one, of which nothing is there yet."""
+    defined.append(define(cluster, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1"))
+    wait_served(cluster, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+    old = Installation(cluster, image_tag="previous", root=previous)
+    new = Installation(cluster, image_tag="present")
+    register_nodes(cluster, [system_node(), *GRID])
+    try:
+        old.apply(facts_of(GRID))
+        old.start()
+        yield old, new
+    finally:
+        old.stop()
+        new.stop()
+
+
+class Gangs:
+    """Gangs that are under way while one version replaces another, in a namespace of their own."""
+
+    def __init__(self, cluster: Cluster, pool: list[nodes.SimulatedNode]) -> None:
+        """Two nodes are the pool: a gang of low priority fills them, and its budget lets nobody evict it."""
+        self.cluster, self.api = cluster, cluster.api()
+        self.namespace = create_namespace(cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+        self.runs: dict[str, int] = {}
+        self._pool = {"pool": self.namespace}
+        for node in pool:
+            body = {"metadata": {"labels": self._pool}}
+            self.api.request("PATCH", f"/api/v1/nodes/{node.name}", body=body, content_type=MERGE_PATCH)
+        self.create("low", 2, {GPU: 8}, nodeSelector=self._pool, priorityClassName="gpu-low-priority")
+        self._budgets = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets"
+        spec = {"minAvailable": 2, "selector": {"matchLabels": {marks.JOB_NAME_LABEL: "low"}}}
+        self.api.request("POST", self._budgets, body={"metadata": {"name": "low"}, "spec": spec})
+
+    def create(self, name: str, pods: int, limits: dict[str, Any], **spec: Any) -> None:
+        create_job(self.api, self.namespace, name, pods, limits, **spec)
+        self.runs[name] = pods
+
+    def begin(self) -> None:
+        """Until one waits for its later pods, one for its victims, and one is released in part."""
+        template = {"size": 3, "workerTemplate": {"spec": lws_pod(1, 3)["spec"]}}
+        spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": template}
+        make(self.cluster, self.namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+        create_pod(self.api, self.namespace, "train-0", _ungated(lws_pod(0, 3)))
+        self.runs["train"] = 1
+        self.create("shares-first", 2, SHARE)
+        create_task(self.api, self.namespace, "task-first")
+        self.runs["task-first"] = 1
+        self.all_run()
+        self.create("high", 2, {GPU: 8}, nodeSelector=self._pool, priorityClassName="gpu-high-priority")
+        self.cluster.wait_for(
+            "a plan with victims", lambda: any(plan.get("victims") for plan in self.plans())
+        )
+        self.create("half", 24, {GPU: 1})
+        self.wait(lambda pods: 0 < len(gates(named(pods, "half"))) < 24, "a gang that is released in part")
+
+    def go_on(self) -> None:
+        """What they waited for comes, and new ones: all run that can, and the victim waits."""
+        for index in (1, 2):
+            create_pod(self.api, self.namespace, f"train-0-{index}", _ungated(lws_pod(index, 3)))
+        delete(self.api, f"{self._budgets}/low")
+        self.create("shares-last", 2, SHARE)
+        create_task(self.api, self.namespace, "task-last")
+        self.runs |= {"train": 3, "task-last": 1}
+        del self.runs["low"]
+        self.all_run()
+        self.wait(lambda pods: len(gates(named(pods, "low"))) == 2, "the evicted gang to be gated")
+
+    def end(self) -> None:
+        """The gang that was evicted has its nodes again once the other is gone."""
+        path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/high"
+        self.api.request("DELETE", path, query={"propagationPolicy": "Background"})
+        del self.runs["high"]
+        self.runs["low"] = 2
+        self.all_run()
+        assert len(self.wait(bool, "pods")) == sum(self.runs.values())
+
+    def all_run(self) -> dict[str, str]:
+        """Wait for it; returns where each pod is, by its uid, which its plan says too."""
+        for name, count in self.runs.items():
+            self.wait(partial(run_all, prefix=name, count=count), f"{count} pods of {name} to run")
+        pods = self.wait(bool, "pods")
+        found = {
+            pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")
+        }
+        planned = {each["uid"]: each["node"] for plan in self.plans() for each in plan.get("pods", ())}
+        assert found.items() <= planned.items()
+        return found
+
+    def plans(self) -> list[dict[str, Any]]:
+        path = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
+        return [each["spec"] for each in self.api.json("GET", path)["items"]]
+
+    def wait(self, condition: Callable[[Pods], bool], what: str) -> Pods:
+        return wait_for_pods(self.cluster, self.namespace, condition, f"{what} in {self.namespace}", 60)
+
+
+def _ungated(body: dict[str, Any]) -> dict[str, Any]:
+    """A pod before admission, which gives it its gate."""
+    del body["spec"]["schedulingGates"]
+    return body
+
+
+def replace(source: Installation, target: Installation, gangs: Gangs) -> None:
+    """One version in the place of another, with both at once for a while, in which leaders are killed."""
+    halt_rollouts(source)
+    target.apply(facts_of(GRID))
+    target.start()
+    admit_by_both(source)
+    assert leads(source)
+    gangs.begin()
+    killed = [source.programs[name] for name in ("sweeper", "tasks")]
+    for program in killed:
+        assert program.process is not None
+        program.process.send(signal.SIGKILL)
+    gangs.go_on()
+    for program in killed:
+        program.start()
+    for ends, follows in ((target, source), (source, target)):  # back, and forth again
+        ends.programs["sweeper"].stop()
+        ends.cluster.wait_for("the other version to lead", partial(leads, follows), 30)
+        ends.programs["sweeper"].start()
+        gangs.create(f"by-{follows.image_tag}", 2, {GPU: 1})
+        gangs.all_run()
+    check(source.cluster, gangs)
+    for each in (source, target):
+        options = ("--kubeconfig", str(each.cluster.kubeconfig), "-n", gangs.namespace)
+        shown = run_of(each.root, str(Path(sys.executable).parent / "topogate"), "gangs", *options)
+        assert {line.split()[1] for line in shown.splitlines() if "Waiting" in line} == {"Job/low"}
+    admit_by_one(source)
+    source.stop()
+    end_rollouts(source)
+    target.label(LABELLED)
+
+
+def halt_rollouts(installation: Installation) -> None:
+    """Rollouts that begin now stand still with a pod of each version."""
+    for name in ("webhook", "sweeper", "tasks"):
+        body = {"spec": {"minReadySeconds": 3000, "progressDeadlineSeconds": 3600}}
+        installation.api.request("PATCH", f"{DEPLOYMENTS}/{name}", body=body, content_type=MERGE_PATCH)
+
+
+def end_rollouts(installation: Installation) -> None:
+    for name in ("webhook", "sweeper", "tasks"):
+        body = {"spec": {"minReadySeconds": 0}}
+        installation.api.request("PATCH", f"{DEPLOYMENTS}/{name}", body=body, content_type=MERGE_PATCH)
+        installation.cluster.kubectl("rollout", "status", f"deployment/{name}", "-n", SYSTEM, "--timeout=60s")
+
+
+def admit_by_both(other: Installation) -> None:
+    """Pods of odd ranks are admitted by the other version's webhook: those of each gang by both."""
+    (own,) = other.api.json("GET", WEBHOOKS)["webhooks"]
+    url = {"url": f"https://127.0.0.1:{other.webhook_port}/mutate"}
+    odd = {**own, "name": "odd.topogate.io", "clientConfig": {**own["clientConfig"], **url}}
+    conditions = own["matchConditions"]
+    odd["matchConditions"] = [*conditions, {"name": "odd", "expression": ODD}]
+    own["matchConditions"] = [*conditions, {"name": "even", "expression": f"!({ODD})"}]
+    _replace_webhooks(other, [own, odd])
+
+
+def admit_by_one(other: Installation) -> None:
+    """Undo that. Both have changed pods by now."""
+    notes = [note for entry in audited(other.cluster) for note in entry.get("annotations", {}).values()]
+    for name in ("pods.topogate.io", "odd.topogate.io"):
+        assert any(f'"webhook":"{name}","mutated":true' in note for note in notes)
+    own, _ = other.api.json("GET", WEBHOOKS)["webhooks"]
+    own["matchConditions"] = [each for each in own["matchConditions"] if each["name"] != "even"]
+    _replace_webhooks(other, [own])
+
+
+def _replace_webhooks(installation: Installation, webhooks: list[dict[str, Any]]) -> None:
+    body = [{"op": "replace", "path": "/webhooks", "value": webhooks}]
+    installation.api.request("PATCH", WEBHOOKS, body=body, content_type=JSON_PATCH)
+
+
+def leads(installation: Installation) -> bool:
+    """Whether the sweeper of an installation holds the Lease."""
+    process = installation.programs["sweeper"].process
+    holder = installation.api.json("GET", LEASE)["spec"].get("holderIdentity") or ""
+    return process is not None and holder.endswith(f"_{process.pid}")
+
+
+def check(cluster: Cluster, *gangs: Gangs) -> None:
+    """All run, nothing is booked twice, nobody met an error, and nobody writes without end."""
+    for each in gangs:
+        each.all_run()
+    used = Counter[tuple[str, str]]()
+    for pod in cluster.api().json("GET", "/api/v1/pods", query={"fieldSelector": "status.phase=Running"})[
+        "items"
+    ]:
+        limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
+        card = pod["metadata"].get("annotations", {}).get(keys.GAS_CARDS_ANNOTATION, "")
+        used[pod["spec"]["nodeName"], GPU] += int(limits.get(GPU, 0))
+        used[pod["spec"]["nodeName"], card] += int(limits.get(keys.MILLICORES, 0))
+    assert max(count for (_, name), count in used.items() if name == GPU) <= 8
+    assert max(count for (_, name), count in used.items() if name != GPU) <= 1000
+    logs = [log.read_text() for log in (cluster.folder / "logs").glob("topogate-*")]
+    assert [
+        line for log in logs for line in log.splitlines() if " ERROR " in line or "Traceback" in line
+    ] == []
+    wrote = writes(cluster)
+    time.sleep(QUIET_SECONDS)
+    assert writes(cluster)[len(wrote) :] == [], "a status that two disagree on is written for ever"
+    assert [write for write in wrote if REFUSED.search(write)] == []
+
+
+def writes(cluster: Cluster) -> list[str]:
+    """What topogate's accounts have written so far but for Leases, each with its answer."""
+    return [
+        f"{entry['verb']} {entry['requestURI']}: {entry.get('responseStatus', {}).get('code')}"
+        for entry in audited(cluster)
+        if entry["user"].get("username", "").startswith("system:serviceaccount:topogate-")
+        and entry["verb"] not in ("get", "list", "watch")
+        and "/leases" not in entry["requestURI"]
+    ]
+
+
+def labels(cluster: Cluster) -> dict[str, dict[str, str]]:
+    return {
+        node.name: cluster.api().json("GET", f"/api/v1/nodes/{node.name}")["metadata"]["labels"]
+        for node in LABELLED
+    }
+
+
+def test_live_gangs_end_whole_through_an_upgrade_and_the_way_back(
+    versions: tuple[Installation, Installation],
+) -> None:
+    old, new = versions
+    cluster = old.cluster
+    old.label(LABELLED)
+    first, second = (Gangs(cluster, GRID[2 * number : 2 * number + 2]) for number in range(2))
+    second.all_run()
+    before = labels(cluster)
+
+    replace(old, new, first)
+    first.end()
+    check(cluster, first, second)
+    ran, victims = first.all_run(), second.all_run()
+    assert all(found.items() <= labels(cluster)[name].items() for name, found in before.items())
+
+    replace(new, old, second)
+    second.end()
+    check(cluster, first, second)
+    assert first.all_run() == ran, "whom the newer version placed the older one leaves alone"
+    assert not victims.keys() & second.all_run().keys()
+    assert labels(cluster) == before
+
+
+def comparable(schema: Any, other: Any) -> Any:
+    """A schema without the sentences for people, and without the fields that the other has not."""
+    if isinstance(schema, list):
+        beside = other if isinstance(other, list) and len(other) == len(schema) else [None] * len(schema)
+        return [comparable(*each) for each in zip(schema, beside, strict=True)]
+    if not isinstance(schema, dict):
+        return schema
+    others = other if isinstance(other, dict) else {}
+    hidden = schema.get("properties", {}).keys() - others.get("properties", {}).keys()
+    kept = {
+        key: value for key, value in schema.items() if not (key == "description" and isinstance(value, str))
+    }
+    if "properties" in kept:
+        kept["properties"] = {key: value for key, value in kept["properties"].items() if key not in hidden}
+    return {key: comparable(value, others.get(key)) for key, value in kept.items()}
+
+
+@pytest.mark.parametrize("kind", ["placements", "gputasks"])
+def test_objects_of_the_previous_version_are_valid_and_differ_by_new_fields_alone(
+    previous: Path, kind: str
+) -> None:
+    file = f"manifests/base/{kind}.yaml"
+    old, new = (
+        next(yaml.safe_load_all((tree / file).read_text()))["spec"]["versions"] for tree in (previous, ROOT)
+    )
+    assert [each["name"] for each in new] == [each["name"] for each in old]
+    assert comparable(new, old) == comparable(old, old)
