@@ -6,7 +6,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import gpu_pod
-from tests.sweeper.stages import Stages, groups_of, ordered_sets
+from tests.sweeper.stages import OLD, Stages, groups_of, ordered_sets
 from webhook.placement import Assignment, NoFit, Options
 from webhook.sweeper.decide import placing
 from webhook.sweeper.decide.preferring import ask_preferring
@@ -189,3 +189,20 @@ def test_workers_of_a_gang_that_begins_do_not_pass_over_what_others_hold() -> No
     scene.sweep()
     assert scene.placed(second) == 1
     assert scene.placed(first) == 1
+
+
+def test_a_gang_in_stages_begins_though_one_that_never_fits_holds_all_that_may_be_held() -> None:
+    """The other one holds some nodes or others for ever: those that it held in vain rest meanwhile."""
+    wish = {keys.GANG_ANNOTATION: "giant", keys.GANG_SIZE_ANNOTATION: "9"}
+    giant = [
+        gpu_pod(f"giant-{number}", metadata={"annotations": wish, "creationTimestamp": OLD})
+        for number in range(9)
+    ]
+    busy = [gpu_pod(f"busy-{number}", node=f"n{number}") for number in range(4)]
+    settings = Settings(settle_seconds=0, reserve_seconds=0, reserve_hold_seconds=100, reserve_share=0.25)
+    scene = Stages(groups_of(1, 2), [12], pods=[*giant, *busy], settings=settings)
+    scene.go_on()
+    for _ in range(100):
+        scene.sweep()
+        scene.placing.clock.now += 10
+    assert scene.placed(scene.groups[0]) == 1

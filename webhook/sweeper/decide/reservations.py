@@ -74,6 +74,8 @@ class Reservations:
         self._rest = rest or Rest(clock)
         self._kept: frozenset[str] = frozenset()
         self._made: frozenset[str] = frozenset()
+        self._paused_until = float("-inf")
+        self._stages_wait = self._stages_waited = False
 
     def of(self, key: GangKey) -> frozenset[str]:
         """The nodes that a gang holds."""
@@ -133,10 +135,18 @@ class Reservations:
         for their gangs, and do not count to the share.
         """
         self._kept, self._made = kept, made
+        self._stages_waited, self._stages_wait = self._stages_wait, False
         now = self._clock()
         for key, held in list(self._held.items()):
             if key not in living or now >= held.until:
                 self._let_go(key)
+
+    def leave_share_to_stages(self) -> None:
+        """A gang in stages has waited long for the share of nodes that may be held.
+
+        What was held in vain then gives it a turn: for reserve_hold_seconds nobody holds others instead.
+        """
+        self._stages_wait = True
 
     def give_up(self, key: GangKey) -> None:
         """The gang cannot be placed as it is now, whatever becomes free."""
@@ -146,6 +156,7 @@ class Reservations:
     def _let_go(self, key: GangKey) -> None:
         """What was held in vain rests for as long as it was held."""
         held = self._held.pop(key)
+        self._paused_until = self._clock() + self._settings.reserve_hold_seconds
         logger.info("lets_go gang=%s nodes=%d", key, len(held.nodes))
         self._rest.begin(held.nodes, held.since, key.placement_key)
 
@@ -163,7 +174,8 @@ class Reservations:
             if all(name in snapshot.nodes for name in held.nodes):
                 return
             self._let_go(gang.key)
-        if not self.has_waited_long(gang):
+        is_paused = self._stages_waited and self._clock() < self._paused_until
+        if is_paused or not self.has_waited_long(gang):
             return
         taken = self._taken()
         if self._left(view) <= 0:

@@ -40,6 +40,7 @@ def why_not_yet(gang: PodGang, asked: GangQuestion, answer: Assignment, now: Rou
     told = holders.why_not_kept(gang, kept, now.view) or now.none_begins
     if told and not now.none_begins and holders.reservations.has_waited_long(gang):
         now.none_begins = _OTHERS_FIRST
+        holders.reservations.leave_share_to_stages()
     return told
 
 
