@@ -186,8 +186,21 @@ MINIMA = [
     pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS, **ELASTIC}, 3, id="pytorchjob-elastic"),
     pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS, **ELASTIC, **AVAILABLE}, 5, id="pytorchjob-both"),
     pytest.param(MPI, {"mpiReplicaSpecs": WORKERS, **AVAILABLE}, 5, id="mpijob-available"),
+    pytest.param(
+        PYTORCH,
+        {"pytorchReplicaSpecs": WORKERS, "runPolicy": {"schedulingPolicy": {"minAvailable": -5}}},
+        None,
+        id="pytorchjob-available-negative",
+    ),
+    pytest.param(
+        PYTORCH,
+        {"pytorchReplicaSpecs": WORKERS, "elasticPolicy": {"minReplicas": -2}},
+        None,
+        id="pytorchjob-elastic-negative",
+    ),
     pytest.param(TRAIN, {"trainer": {"numNodes": 4}}, None, id="trainjob"),
     pytest.param(RAY, {"workerGroupSpecs": GROUPS}, 6, id="raycluster"),
+    pytest.param(RAY, {"workerGroupSpecs": [{"minReplicas": -9}]}, 1, id="raycluster-negative"),
     pytest.param(
         RAY, {"enableInTreeAutoscaling": True, "workerGroupSpecs": GROUPS}, 6, id="raycluster-autoscaled"
     ),

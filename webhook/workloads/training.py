@@ -77,10 +77,10 @@ def training_job_size(owner: TrainingJob) -> int | None:
 def training_job_minimum(owner: TrainingJob) -> int | None:
     """schedulingPolicy.minAvailable; else as many workers as elasticPolicy asks for, and all other roles."""
     policy = owner.spec.run_policy and owner.spec.run_policy.scheduling_policy
-    if policy and policy.min_available:
+    if policy and policy.min_available and policy.min_available > 0:
         return policy.min_available
     elastic = owner.spec.elastic_policy
-    if elastic is None or not elastic.min_replicas:
+    if elastic is None or not elastic.min_replicas or elastic.min_replicas < 0:
         return None
     others = (spec for role, spec in _roles(owner.spec).items() if role.lower() != "worker")
     return elastic.min_replicas + sum(map(_replicas, others))
@@ -183,7 +183,7 @@ def ray_cluster_size(owner: RayCluster) -> int | None:
 
 
 def ray_cluster_minimum(owner: RayCluster) -> int | None:
-    """The head, and the least replicas of each group; None where a replica has several hosts.
+    """The head, and the least replicas of each group, 0 at least; None where a replica has several hosts.
 
     Of such a replica a part is of no use, and which pods are of one replica nobody says here.
     """
@@ -196,5 +196,5 @@ def ray_cluster_minimum(owner: RayCluster) -> int | None:
 def _workers(group: WorkerGroup, replicas: int) -> int:
     """Pods of a group that has so many replicas, if its maximum allows."""
     if group.max_replicas is not None:
-        replicas = min(replicas, max(group.max_replicas, 0))
-    return 0 if group.suspend else replicas * (group.num_of_hosts or 1)
+        replicas = min(replicas, group.max_replicas)
+    return 0 if group.suspend else max(0, replicas) * (group.num_of_hosts or 1)
