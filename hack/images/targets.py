@@ -33,10 +33,10 @@ TOPOGATE: Final = Target(
         "kubernetes", "certifi", "charset-normalizer", "durationpy", "idna", "oauthlib", "pydantic",
         "pydantic-core", "annotated-types", "typing-inspection", "python-dateutil",
         "requests", "requests-oauthlib", "websocket-client",
-        "numpy",
+        "numpy", "highspy",
         "cel-expr-python",
     ),
-    ("libstdc++6",),  # numpy, grpcio, cel-expr-python
+    ("libstdc++6",),  # numpy, highspy, grpcio, cel-expr-python
 )  # fmt: skip
 LABELER: Final = Target("topogate-labeler", ("labeler",), _LABELER, ("libstdc++6",))
 TARGETS: Final = {target.name: target for target in (TOPOGATE, LABELER)}

@@ -155,10 +155,18 @@ class Gangs:
             self.wait(partial(run_all, prefix=name, count=count), f"{count} pods of {name} to run")
         pods = self.wait(bool, "pods")
         found = {
-            pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")
+            pod["metadata"]["uid"]: pod["spec"]["nodeName"]
+            for pod in pods
+            # An evicted gang's plan may be gone before its pods are.
+            if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
         }
         planned = {each["uid"]: each["node"] for plan in self.plans() for each in plan.get("pods", ())}
-        assert found.items() <= planned.items()
+        unplanned = [
+            pod["metadata"]["name"]
+            for pod in pods
+            if planned.get(pod["metadata"]["uid"]) != found.get(pod["metadata"]["uid"])
+        ]
+        assert found.items() <= planned.items(), unplanned
         return found
 
     def plans(self) -> list[dict[str, Any]]:

@@ -414,7 +414,7 @@ def test_cards_are_booked_whatever_the_tiles_and_the_time_say(case: str) -> None
 
 def test_tiles_are_booked_beside_cards_that_cannot_be_read() -> None:
     node = gpu_node("0", i915="4", tiles="4")
-    texts = {"gas_container_cards": "card0|card0", "gas_container_tiles": "card0:gt0+gt1"}
+    texts = {"gas_container_cards": "the first", "gas_container_tiles": "card0:gt0+gt1"}
     running = gpu_pod({"i915": 1, "tiles": 2}, **texts)
     assert convert.usage_of(running).tiles == {"card0": {0, 1}}
     assert text_of(node, gpu_pod({"i915": 1, "tiles": 2}), [running]) == "card0:gt2:gt3"
@@ -437,10 +437,10 @@ def test_tiles_are_not_booked_for_a_pod_that_asks_for_none() -> None:
     assert convert.usage_of(running).tiles == {}
 
 
-def test_usage_with_a_slot_too_few_books_no_cards() -> None:
+def test_usage_with_a_slot_too_few_books_the_card_that_is_named() -> None:
     pod = gpu_pod({"i915": 1}, {"i915": 1}, gas_container_cards="card0")
     usage = convert.usage_of(pod)
-    assert (usage.cards, usage.requests) == ({}, {PLUGIN: 2, "pods": 1})
+    assert (usage.cards, usage.requests) == ({"card0": {PLUGIN: 1}}, {PLUGIN: 2, "pods": 1})
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,10 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
     part = Budget(steps)
     found.append(heterogeneous.solve(question, root, len(snapshot.nodes), part))
     budget.take(part.spent)
-    return _better(question, snapshot, root, found)
+    best = _better(question, snapshot, root, found)
+    if best.counts is not None or best.proven or mixed.serves(question):
+        return best
+    return _by_rule(question, root, max(reserve, budget.left), budget)
 
 
 def _better(question: Question, snapshot: Snapshot, root: Vertex, found: Sequence[Solution]) -> Solution:
