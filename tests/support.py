@@ -42,6 +42,8 @@ _OURS: Final[list[tuple[str, Callable[[dict[str, Any]], bool]]]] = [
         for path in (
             "/apis/rbac.authorization.k8s.io/v1/clusterroles",
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles",
             "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
         )
     ),

@@ -1,6 +1,6 @@
 """What the API server itself refuses: one test for each forbidden act, and for what must stay allowed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,15 +100,26 @@ def guarded(module_cluster: Cluster) -> Cluster:
     namespace = create_namespace(module_cluster)
 
     def is_enforced() -> bool:
+        """Each of them by itself: the API server takes up one policy after the other."""
         name = create(module_cluster.api(), namespace, gated(""))["metadata"]["name"]
-        try:
-            patch(module_cluster, namespace, name, without(keys.GATE))
-        except ClusterError:
-            return True
-        return False
+        marked = gated("")
+        marked["metadata"]["annotations"][keys.GAS_TIMESTAMP_ANNOTATION] = "1"
+        return (
+            is_refused(lambda: patch(module_cluster, namespace, name, without(keys.GATE)))
+            and is_refused(lambda: create(module_cluster.api(), namespace, marked))
+            and is_refused(lambda: remove(module_cluster, namespace, name, user=SWEEPER))
+        )
 
     module_cluster.wait_for("the guards to be enforced", is_enforced)
     return module_cluster
+
+
+def is_refused(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except (ApiError, ClusterError):
+        return True
+    return False
 
 
 def gated(name: str, *gates: str) -> dict[str, Any]:
