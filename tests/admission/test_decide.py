@@ -19,7 +19,7 @@ from webhook.admission.decide import Decision, decide
 from webhook.admission.review import NewPod
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
-from webhook.policy.values import Policy
+from webhook.policy.values import GpuModel, Policy
 from webhook.workloads import marks
 
 OWN_PREFIX: Final = "example.com/wait-"
@@ -267,3 +267,30 @@ def test_who_names_a_scheduler_that_the_policy_does_not_is_told_who_places_the_p
 @pytest.mark.parametrize("namespace", ["kube-system", "topogate-system", "topogate-labeler"])
 def test_pods_of_an_excluded_namespace_are_left_alone_even_if_we_are_asked(namespace: str) -> None:
     assert decided(gpu_pod(), namespace).reason == "excluded-namespace"
+
+
+def test_a_pod_that_asks_for_time_sliced_gpus_is_gated_by_default() -> None:
+    decision = decided(gpu_pod(resource="nvidia.com/gpu.shared"), policy=Policy())
+    assert [each.path for each in decision.operations] == ["/spec/schedulingGates"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "product"),
+    [("nvidia.com/gpu", "NVIDIA-H100"), ("nvidia.com/gpu.shared", "NVIDIA-H100-SHARED")],
+)
+def test_the_nodes_of_a_model_are_those_that_hand_out_what_the_pod_asks_for(
+    resource: str, product: str
+) -> None:
+    """Feature discovery appends -SHARED to the product of nodes whose GPUs are time-sliced."""
+    h100 = GpuModel("H100", {"nvidia.com/gpu.product": "NVIDIA-H100"}, resources=("nvidia.com/gpu",))
+    pod = gpu_pod(resource=resource, annotations={keys.GPU_MODEL_ANNOTATION: "h100"})
+    decision = decided(pod, policy=Policy(gpu_models=(h100,)))
+    assert {"nvidia.com/gpu.product": product} in [each.value for each in decision.operations]
+
+
+@pytest.mark.parametrize("suffix", ["", "-SHARED", "-MIG-1g.10gb", "-MIG-1g.10gb-SHARED"])
+def test_a_node_that_hands_out_parts_of_its_gpus_is_of_their_model(suffix: str) -> None:
+    h100 = GpuModel("H100", {"nvidia.com/gpu.product": "NVIDIA-H100"})
+    labels = {"nvidia.com/gpu.product": f"NVIDIA-H100{suffix}", "other": "x"}
+    assert Policy(gpu_models=(h100,)).model_of_node(labels) == "H100"
+    assert Policy(gpu_models=(h100,)).model_of_node({"nvidia.com/gpu.product": "NVIDIA-H100-NVL"}) == ""

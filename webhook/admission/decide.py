@@ -253,7 +253,8 @@ def _model(
             # A default yields to what the author wrote; only an explicit wish can contradict it.
             warnings.append(f"namespace default GPU model {model.name} not applied: the pod asks otherwise")
             return []
-    return patch.put_members(("spec", "nodeSelector"), pod.spec.node_selector, model.labels)
+    labels = model.labels_for(asked)
+    return patch.put_members(("spec", "nodeSelector"), pod.spec.node_selector, labels)
 
 
 def _obstacle(pod: NewPod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError | None:
@@ -266,7 +267,7 @@ def _obstacle(pod: NewPod, model: GpuModel, asked: tuple[str, ...]) -> DeniedErr
             f"but the pod asks for {sentence_list(foreign)}",
         )
     there = pod.spec.node_selector or {}
-    for key, value in model.labels.items():
+    for key, value in model.labels_for(asked).items():
         if there.get(key, value) != value:
             return DeniedError(
                 "model-selector",

@@ -4,7 +4,7 @@ How the YAML file becomes one of these, and what is wrong with a file, is `file`
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
@@ -15,7 +15,15 @@ from labeler.contract import keys
 from webhook.policy.fair import FairOrder
 
 ANY_NAMESPACE: Final = "*"
-DEFAULT_GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", keys.I915, keys.XE, "nvidia.com/mig-*")
+DEFAULT_GPU_RESOURCES: Final = (
+    "nvidia.com/gpu",
+    "nvidia.com/gpu.shared",
+    "amd.com/gpu",
+    keys.I915,
+    keys.XE,
+    "nvidia.com/mig-*",
+)
+"""With renameByDefault NVIDIA's plugin appends `.shared` to what it hands out time-sliced."""
 DEFAULT_EXCLUDED_NAMESPACES: Final = (
     "kube-system",
     "kube-public",
@@ -26,6 +34,11 @@ DEFAULT_EXCLUDED_NAMESPACES: Final = (
 DEFAULT_SCHEDULER_NAMES: Final = ("default-scheduler",)
 EVERY_CLASS: Final = ("*",)
 LONGEST_MODEL_NAME: Final = 100
+PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+SHARED_RESOURCE: Final = ".shared"
+SHARED_PRODUCT: Final = "-SHARED"
+_PRODUCT_SUFFIX: Final = re.compile(r"(-MIG-[0-9a-z.+]+)?(-SHARED)?$")
+"""What NVIDIA's feature discovery appends to the product of GPUs that it hands out in parts."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +67,16 @@ class GpuModel:
         return _any_of(self.resources)
 
     def serves(self, resource: str) -> bool:
-        """Whether this model can hand out that GPU resource."""
-        return not self.resources or self._resource_pattern.match(resource) is not None
+        """Whether this model can hand out that GPU resource; what is time-sliced counts as the whole."""
+        whole = resource.removesuffix(SHARED_RESOURCE)
+        return not self.resources or self._resource_pattern.match(whole) is not None
+
+    def labels_for(self, resources: Iterable[str]) -> dict[str, str]:
+        """What nodes carry that hand out these resources: of time-sliced GPUs the product says so itself."""
+        if PRODUCT_LABEL not in self.labels or not any(each.endswith(SHARED_RESOURCE) for each in resources):
+            return self.labels
+        product = self.labels[PRODUCT_LABEL].removesuffix(SHARED_PRODUCT)
+        return {**self.labels, PRODUCT_LABEL: product + SHARED_PRODUCT}
 
 
 @dataclass(frozen=True)
@@ -151,7 +172,12 @@ class Policy:
         return self._models.get(normal_model_name(name))
 
     def model_of_node(self, labels: Mapping[str, str]) -> str:
-        """The catalogue's model whose labels a node carries, "" if there is none."""
+        """The catalogue's model whose labels a node carries, "" if there is none.
+
+        A product that is handed out in parts is the model all the same.
+        """
+        if product := labels.get(PRODUCT_LABEL):
+            labels = {**labels, PRODUCT_LABEL: _PRODUCT_SUFFIX.sub("", product)}
         fits = (each.name for each in self.gpu_models if each.labels.items() <= labels.items())
         return next(fits, "")
 

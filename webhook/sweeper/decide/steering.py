@@ -77,15 +77,15 @@ def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None 
         known = sentence_list([each.name for each in policy.gpu_models])
         raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish or '')}; known: {known}")
     foreign = [name for name in asked if not model.serves(name)]
-    there = pod.spec.node_selector
-    against = [key for key, value in model.labels.items() if there.get(key, value) != value]
+    there, labels = pod.spec.node_selector, model.labels_for(asked)
+    against = [key for key, value in labels.items() if there.get(key, value) != value]
     if wish is None and (foreign or against or not asked):
         return {}
     if foreign:
         raise UnmetError(f"GPU model {model.name} does not offer {sentence_list(foreign)}")
     if against:
         raise UnmetError(f"GPU model {model.name} contradicts its nodeSelector {sentence_list(against)}")
-    return {key: value for key, value in model.labels.items() if key not in there}
+    return {key: value for key, value in labels.items() if key not in there}
 
 
 def _rules(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> NamespaceRules:
