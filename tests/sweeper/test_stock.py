@@ -96,13 +96,5 @@ def test_sums_that_were_kept_equal_sums_made_anew(changes: list[tuple[int, int]]
         assert take_stock(after, COUNTING) == take_stock(fresh, COUNTING)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "fewest"),
-    [(1, [1, 1, 1, 1]), (8, [1, 1, 1, 1]), (9, [1, 1, 2, 2]), (25, [2, 3, 4, 4]), (99, [2, 3, 4, 4])],
-)
-def test_the_fewest_domains_are_those_of_an_empty_cluster(gpus: int, fewest: list[int]) -> None:
-    assert stock_of(two_blocks(("n0", 8), ("n1", 8))).fewest(gpus) == fewest
-
-
 def test_every_level_of_the_topology_and_the_node_have_a_name() -> None:
     assert stock_of(two_blocks()).levels == (*keys.LEVEL_NAMES, "node")

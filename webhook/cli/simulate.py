@@ -8,7 +8,6 @@ those of their gang that have some, parts that name levels of their own have the
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -108,21 +107,22 @@ def _map(answer: WholeAnswer, snapshot: Snapshot) -> Iterator[str]:
     # Loaded for this option alone.
     from webhook.cli import map as tree
     from webhook.policy.values import Policy
+    from webhook.scheduling.gpu_counts import count_used
     from webhook.ui.files import counting
     from webhook.ui.picture import WAITED_FOR, lineage, node_tile, sum_domains
 
     counted = counting(Policy())
-    taken: Counter[str] = Counter()
+    after = snapshot
     if isinstance(answer.found, Assignment):
-        members = answer.asked.gang.members
-        gpus = {member.name: counted.gpus(member.pod_class.requests) for member in members}
-        for placed in answer.found.placed:
-            taken[placed.node] += gpus[placed.member]
-    tiles = [
-        msgspec.structs.replace(tile, waiting=taken[name], state=WAITED_FOR if taken[name] else tile.state)
-        for name, state in snapshot.nodes.items()
-        if (tile := node_tile(state, counted)).gpus
-    ]
+        after = snapshot.assume(answer.found, answer.asked.gang)
+    tiles = []
+    for name, state in snapshot.nodes.items():
+        tile = node_tile(state, counted)
+        taken = count_used(after.nodes[name], counted) - tile.used if after.nodes[name] is not state else 0
+        if tile.gpus:
+            tiles.append(
+                msgspec.structs.replace(tile, waiting=taken, state=WAITED_FOR if taken else tile.state)
+            )
     used = {above for tile in tiles if tile.waiting for above in lineage(tile.domain)}
     lowest = max(0, len(snapshot.topology.level_names) - 2)
     shown = [

@@ -1,18 +1,20 @@
-"""`topogate top`: the GPUs of the cluster by model: how many there are, are free, and are waited for."""
+"""`topogate top`: the GPUs of the cluster by model: how many there are, are free, and are waited for.
+
+A card that is shared counts as one card, in use when any share of it is; a MIG instance counts as one, of a
+model of its own.
+"""
 
 import argparse
-from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.cli import session, works
-from webhook.scheduling.gpus import MODEL_LABELS
+from webhook.cli import session
 
 if TYPE_CHECKING:
-    from webhook.kube.client import Api
+    from webhook.inquiry.reading import ClusterReading
 
 _ANY: Final = "(any)"
-_OVER: Final = ("Succeeded", "Failed")
+_UNKNOWN: Final = "(unknown)"
 
 
 @dataclass
@@ -41,7 +43,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    lines = gather(session.connect(options, brief=True))
+    api = session.connect(options, brief=True)
+    # Loaded once the cluster's address is known: a mistake in a kubeconfig is told without.
+    from webhook.inquiry.reading import ClusterReading
+
+    lines = gather(ClusterReading.read_usage(api))
     if options.output in ("json", "yaml"):
         session.show({"kind": "GPUs", "models": [asdict(line) for line in lines]}, options.output)
         return 0
@@ -56,39 +62,32 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def gather(api: "Api") -> list[Line]:
-    """One line a model. Raises ApiError."""
+def gather(cluster: "ClusterReading") -> list[Line]:
+    """One line a model."""
+    from webhook.scheduling.gpu_counts import node_gpus, used_gpus
+    from webhook.sweeper.observe.node_failures import gpus_of
+    from webhook.sweeper.observe.snapshotter import Snapshotter
+    from webhook.sweeper.settings import Settings
+
+    settings = Settings()
+    snapshotter = Snapshotter(cluster, settings)
+    snapshot = snapshotter.snapshot(snapshotter.view())
     lines: dict[str, Line] = {}
-    model_of, room = {}, {}
-    for node in session.pages(api, "/api/v1/nodes"):
-        amounts = (node.get("status") or {}).get("allocatable") or {}
-        gpus = sum(
-            int(amount) for name, amount in amounts.items() if works.is_gpu(name) and amount.isdecimal()
-        )
-        if not gpus:
-            continue
-        labels = node["metadata"].get("labels") or {}
-        model = next((labels[key] for key in MODEL_LABELS if labels.get(key)), "(unknown)")
-        line = lines.setdefault(model, Line(model))
-        line.nodes += 1
-        line.total += gpus
-        model_of[node["metadata"]["name"]], room[node["metadata"]["name"]] = model, gpus
-    used: dict[str, int] = defaultdict(int)
-    for pod in session.pages(
-        api, "/api/v1/pods", fieldSelector=",".join(f"status.phase!={x}" for x in _OVER)
-    ):
-        asked, node_name = works.gpus_asked(pod["spec"]), pod["spec"].get("nodeName")
-        if not asked:
-            continue
-        if node_name:
-            used[node_name] += asked
-        else:
-            selector = pod["spec"].get("nodeSelector") or {}
-            model = next((selector[key] for key in MODEL_LABELS if selector.get(key)), _ANY)
-            lines.setdefault(model, Line(model)).waiting += asked
-    for name, model in model_of.items():
-        line = lines[model]
-        line.used += used[name]
-        line.free += max(0, room[name] - used[name])
-        line.whole += not used[name]
+    for state in snapshot.nodes.values():
+        counts = [(each, used_gpus(state, each)) for each in node_gpus(state.node, settings.counting)]
+        is_free = not any(used for _, used in counts)
+        for found, used in counts:
+            line = _line(lines, found.model or _UNKNOWN)
+            line.nodes += 1
+            line.total += found.gpus
+            line.used += used
+            line.free += found.gpus - used
+            line.whole += is_free
+    for pod in cluster.pods:
+        if not pod.spec.node_name and (asked := gpus_of(pod, settings.counting)):
+            _line(lines, settings.counting.model(pod.spec.node_selector) or _ANY).waiting += asked
     return sorted(lines.values(), key=lambda line: (line.model == _ANY, line.model))
+
+
+def _line(lines: dict[str, Line], model: str) -> Line:
+    return lines.setdefault(model, Line(model))

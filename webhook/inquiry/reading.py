@@ -65,6 +65,18 @@ class ClusterReading:
             lambda namespace: bad_nodes.avoided(api, time.time(), namespace),
         )
 
+    @classmethod
+    def read_usage(cls, api: Api) -> "ClusterReading":
+        """Nodes and pods alone, and devices as far as they may be read: what is in use. Raises ApiError."""
+        return cls(
+            tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),
+            {node.metadata.name: node for node in read_all(api, NODES, Node)},
+            {},
+            lambda key: OwnerSays(None),
+            read_supply=functools.cache(lambda: _supply(api)),
+            read_classes=functools.cache(lambda: _classes(api)),
+        )
+
     def pod_items(self) -> Iterable[Pod]:
         """All unfinished pods."""
         return self.pods

@@ -5,6 +5,7 @@ few seconds, and never for more than a small share of the time.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,11 +13,13 @@ from typing import Final
 from webhook.kube.times import since_1970
 from webhook.placement import Snapshot
 from webhook.placement.snapshot import key_of
+from webhook.scheduling.gpu_counts import count_gpus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
 from webhook.sweeper.metrics import replace
+from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.plans import PodId
-from webhook.sweeper.observe.stock import Stock, take_stock
+from webhook.sweeper.observe.stock import NODE, Stock, take_stock
 from webhook.sweeper.observe.view import View, identity
 from webhook.sweeper.pace import Pace
 
@@ -52,6 +55,7 @@ class Figures:
         self._classes: set[str] = set()
         self._placed: list[NewPlan] = []
         self._stock: Stock | None = None
+        self._fewest_domains = FewestDomains()
         self._taken_at = 0.0
         self._pace = Pace(SHARE, self._clock, least=EVERY_SECONDS)
 
@@ -131,28 +135,25 @@ class Figures:
     def _note_held(self, snapshot: Snapshot, held: Sequence[frozenset[str]]) -> None:
         for purpose, names in zip(("waiting", "stages", "booked"), held, strict=True):
             nodes = (snapshot.nodes[name].node for name in names if name in snapshot.nodes)
-            gpus = sum(self._counting.gpus(node.allocatable) for node in nodes)
+            gpus = sum(count_gpus(node, self._counting) for node in nodes)
             self._metrics.reserved.labels(purpose).set(gpus)
 
     def _note_spread(self, plan: NewPlan, snapshot: Snapshot) -> None:
         """Compare with the fewest domains. Of whole gangs alone: other plans go where the gang's pods are."""
-        stock = self._stock
-        gang = plan.asked.gang
-        gpus = sum(self._counting.gpus(member.pod_class.requests) for member in gang.members)
+        classes = Counter(
+            member.pod_class
+            for member in plan.asked.gang.members
+            if self._counting.gpus(member.pod_class.requests)
+        )
         names = set(plan.answer.nodes.values())
-        if (
-            stock is None
-            or plan.gang.released
-            or plan.is_unpinned
-            or not gpus
-            or not names <= snapshot.nodes.keys()
-        ):
+        if plan.gang.released or plan.is_unpinned or not classes or not names <= snapshot.nodes.keys():
             return
-        levels = len(stock.levels) - 1
-        keys = [key_of(snapshot.nodes[name], levels) for name in names]
-        for number, (level, fewest) in enumerate(zip(stock.levels, stock.fewest(gpus), strict=True)):
-            count = len({key[: number + 2] if number < levels else key for key in keys})
-            self._metrics.spread_ratio.labels(level).observe(count / fewest)
+        level_names = (*snapshot.topology.level_names, NODE)
+        fewest = self._fewest_domains.of(classes, snapshot)
+        keys = [key_of(snapshot.nodes[name], len(level_names) - 1) for name in names]
+        for number, (level, best) in enumerate(zip(level_names, fewest, strict=False)):
+            count = len({key[: number + 2] if level != NODE else key for key in keys})
+            self._metrics.spread_ratio.labels(level).observe(count / best)
 
 
 def _seconds(created: str | None) -> float:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from webhook.kube.objects import Pod
-from webhook.placement import Snapshot
+from webhook.placement import PodClass, Snapshot
 from webhook.placement.snapshot import key_of
+from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey
-from webhook.sweeper.observe.stock import Stock
 from webhook.sweeper.observe.view import View
 from webhook.ui.picture import Shown
 
@@ -28,8 +28,8 @@ class ShownMember(Shown, frozen=True):
 class GangRow(Shown, frozen=True):
     """A gang in the list. created: RFC 3339; proven: nothing better existed when it was planned.
 
-    domains: in how many of each of the upper levels its pods are; fewest: in how many its GPUs would fit, if
-    nobody else were there; compared: the two as people read them.
+    domains: in how many of each of the upper levels its pods are; fewest: in how many they would be at best,
+    if nobody else were there, [] if nowhere; compared: the two as people read them.
     """
 
     id: str
@@ -115,14 +115,20 @@ def _row(gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int]) -> 
     )
 
 
-def with_spread(row: GangRow, snapshot: Snapshot, stock: Stock) -> GangRow:
-    """The row with its spread beside the best that its size allows."""
-    if not row.gpus or not row.pods:
+def with_spread(
+    row: GangRow, classes: Mapping[PodClass, int], snapshot: Snapshot, fewest_domains: FewestDomains
+) -> GangRow:
+    """The row with its spread beside the best that nodes which it may use allow.
+
+    classes: of its pods with GPUs that are there, with their number; others are like these.
+    """
+    if not row.gpus or not row.pods or not classes:
         return row
-    names = stock.levels[:UPPER_LEVELS]
-    fewest = stock.fewest(-(-row.gpus * row.size // row.pods))[: len(names)]
+    names = snapshot.topology.level_names[:UPPER_LEVELS]
+    pods = {each: -(-count * row.size // row.pods) for each, count in classes.items()}
+    fewest = fewest_domains.of(pods, snapshot)[: len(names)]
     there = [snapshot.nodes[each.node] for each in row.members if each.node in snapshot.nodes]
-    keys = {key_of(state, len(stock.levels) - 1) for state in there}
+    keys = {key_of(state, len(snapshot.topology.level_names)) for state in there}
     domains = [len({key[: level + 2] for key in keys}) for level in range(len(names))] if keys else []
     return msgspec.structs.replace(
         row, domains=domains, fewest=fewest, compared=_compared(names, domains, fewest)
@@ -130,7 +136,13 @@ def with_spread(row: GangRow, snapshot: Snapshot, stock: Stock) -> GangRow:
 
 
 def _compared(names: Sequence[str], domains: Sequence[int], fewest: Sequence[int]) -> str:
-    """As "1 block, 3 subblocks (best 2)"; where no pod has a place yet, "at best 1 block, 2 subblocks"."""
+    """As "1 block, 3 subblocks (best 2)"; where no pod has a place yet, "at best 1 block, 2 subblocks".
+
+    fewest: empty where the nodes that it may use have no room for it even without other pods.
+    """
+    if not fewest and not domains:
+        return "more than its nodes have"
+    fewest = fewest or domains
     words = [
         _counted(count, name) + (f" (best {best})" if domains and best < count else "")
         for name, count, best in zip(names, domains or fewest, fewest, strict=True)

@@ -6,17 +6,18 @@ Viewers cost one drawing between them: each asks for the version that is there, 
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Snapshot
+from webhook.placement import PodClass, Snapshot
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
-from webhook.sweeper.observe.stock import take_stock
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.ui.gangs import GangRow, list_gangs, with_spread
@@ -48,6 +49,16 @@ class Scene:
     namespaces: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownPod:
+    """A pod with what was worked out of it. pod_class: None where its requests cannot be read."""
+
+    pod: Pod
+    gang: GangKey
+    gpus: int
+    pod_class: PodClass | None
+
+
 class Artist:
     """Draws scenes of a source, keeping what did not change between two of them."""
 
@@ -62,7 +73,8 @@ class Artist:
         self._avoided = avoided
         self._snapshotter = Snapshotter(source, settings)
         self._counting = counting
-        self._known: dict[str, tuple[Pod, GangKey, int]] = {}
+        self._known: dict[str, _KnownPod] = {}
+        self._fewest_domains = FewestDomains()
         self._version = 0
 
     def scene(self) -> Scene:
@@ -71,33 +83,43 @@ class Artist:
         snapshot = self._snapshotter.snapshot(view)
         picture = draw(view, snapshot, self._counting, self._avoided())
         self._learn(view)
-        gpus = {uid: count for uid, (_, _, count) in self._known.items() if count}
-        gangs = list_gangs(view, gpus, lambda pod: self._known[pod.metadata.uid][1])
+        gpus = {uid: known.gpus for uid, known in self._known.items() if known.gpus}
+        gangs = list_gangs(view, gpus, lambda pod: self._known[pod.metadata.uid].gang)
         if gangs:
-            stock = take_stock(snapshot, self._counting)
-            gangs = [with_spread(row, snapshot, stock) for row in gangs]
+            classes = self._classes()
+            gangs = [
+                with_spread(row, classes.get(row.id, {}), snapshot, self._fewest_domains) for row in gangs
+            ]
         self._version += 1
         named = {pod.namespace for tile in picture.nodes.values() for pod in tile.pods}
         named |= {row.namespace for row in gangs}
         named |= {tile.held_for.partition("/")[0] for tile in picture.nodes.values() if tile.held_for}
         return Scene(self._version, time.time(), view, snapshot, picture, gangs, frozenset(named))
 
+    def _classes(self) -> dict[str, Counter[PodClass]]:
+        """By the key of a gang's Placement, the classes of its pods with GPUs."""
+        found: dict[str, Counter[PodClass]] = {}
+        for known in self._known.values():
+            if known.gpus and known.pod_class is not None:
+                found.setdefault(known.gang.placement_key, Counter())[known.pod_class] += 1
+        return found
+
     def _learn(self, view: View) -> None:
         """Gang and GPUs of each pod, worked out once for as long as the object is the very same."""
-        known: dict[str, tuple[Pod, GangKey, int]] = {}
+        known: dict[str, _KnownPod] = {}
         for pod in (*view.gated, *view.others):
             uid = pod.metadata.uid
             before = self._known.get(uid)
-            known[uid] = (
-                before if before and before[0] is pod else (pod, view.gang_of(pod), self._gpus(view, pod))
-            )
+            known[uid] = before if before and before.pod is pod else self._of(view, pod)
         self._known = known
 
-    def _gpus(self, view: View, pod: Pod) -> int:
+    def _of(self, view: View, pod: Pod) -> _KnownPod:
         try:
-            return self._counting.gpus(view.class_of(pod).requests)
+            pod_class = view.class_of(pod)
         except ValueError:
-            return 0  # the map shows its node as full; the sweeper's log says why it cannot be read
+            # The map shows its node as full; the sweeper's log says why it cannot be read.
+            return _KnownPod(pod, view.gang_of(pod), 0, None)
+        return _KnownPod(pod, view.gang_of(pod), self._counting.gpus(pod_class.requests), pod_class)
 
 
 class Live:

@@ -1,8 +1,8 @@
 """What the page shows of the cluster at one moment: domains and nodes. Pure; redact hides names.
 
 A picture is made once for all viewers and then cut down to what each of them may see (see redact).
-GPUs are counted over the operator's GPU resources (admission's gpuResources); shared cards count as the units
-of their resource, and are shown one by one inside their node.
+GPUs are counted over the operator's GPU resources (admission's gpuResources) by scheduling.gpu_counts; shared
+cards are shown one by one inside their node.
 """
 
 from collections import Counter
@@ -17,6 +17,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Snapshot, Topology
 from webhook.placement.names import natural
 from webhook.placement.snapshot import NodeState
+from webhook.scheduling.gpu_counts import NodeGpus, node_gpus, used_gpus
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.view import View
 
@@ -192,24 +193,37 @@ def node_tile(
         for pod, how in pods
         if (gpus := taken.get(f"{pod.metadata.namespace}/{pod.metadata.name}", 0))
     ]
-    gpus = counting.gpus(state.node.allocatable)
-    waiting = sum(pod.gpus for pod in shown if pod.state != "bound")
-    used = max(0, gpus - counting.gpus(state.free) - waiting)
+    found = node_gpus(state.node, counting)
+    gpus = sum(each.gpus for each in found)
+    used = _used(state, found, coming=set())
+    coming = {f"{pod.namespace}/{pod.name}" for pod in shown if pod.state != "bound"}
+    if coming:
+        of_bound = _used(state, found, coming)
+        waiting, used = used - of_bound, of_bound
+    else:
+        waiting = 0
     cause = excluded_because(state)
     if cause:
         condition = EXCLUDED
-    elif waiting:
+    elif coming:
         condition = WAITED_FOR
     elif holder[0]:
         condition = RESERVED
     else:
         condition = USED if used else FREE
     domain = domain_of(state)
-    model = counting.model(state.node.labels)
+    model = found[0].model if found else counting.model(state.node.labels)
     cards = _cards(state)
     return NodeTile(
         state.name, domain, model, gpus, used, waiting, condition, cause, cards, shown, *holder, avoided
     )
+
+
+def _used(state: NodeState, found: Iterable[NodeGpus], coming: Set[str]) -> int:
+    """GPUs in use, those of pods that are on their way left out."""
+    if coming:
+        state = state.with_usages(tuple(use for use in state.usages if use.name not in coming))
+    return sum(used_gpus(state, each) for each in found)
 
 
 def excluded_because(state: NodeState) -> str:

@@ -3,15 +3,14 @@
 A block's sums stay for as long as the block does, so a pass adds up only what has changed since the last.
 """
 
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.placement import Snapshot
 from webhook.placement.snapshot import Block, NodeState, place_of
+from webhook.scheduling.gpu_counts import NodeGpus, node_gpus, used_gpus
 from webhook.scheduling.gpus import Counting
 
 FREE: Final = "free"
@@ -37,6 +36,13 @@ class _Domain:
     used: int = 0
     whole: dict[str, int] = field(default_factory=dict)
 
+    def add(self, other: "_Domain") -> None:
+        """Count another's in."""
+        self.gpus += other.gpus
+        self.used += other.used
+        for model, count in other.whole.items():
+            self.whole[model] = self.whole.get(model, 0) + count
+
 
 @dataclass(frozen=True)
 class _BlockStock:
@@ -45,7 +51,6 @@ class _BlockStock:
     gpus: Mapping[tuple[str, str], int]
     largest: tuple[Mapping[str, int], ...]
     domains: tuple[Mapping[str, int], ...]
-    sizes: tuple[tuple[int, ...], ...]
     unplaced: int
 
 
@@ -63,18 +68,6 @@ class Stock:
     largest: Mapping[tuple[str, str], int]
     domains: Mapping[tuple[str, str], int]
     unplaced: int
-    sizes: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    """Per level the GPUs of each domain, block by block."""
-
-    @cached_property
-    def _sums(self) -> list[list[int]]:
-        """Per level the GPUs of the 1, 2, ... largest domains."""
-        ordered = (sorted((size for block in sizes for size in block), reverse=True) for sizes in self.sizes)
-        return [list(accumulate(each)) for each in ordered]
-
-    def fewest(self, gpus: int) -> list[int]:
-        """Per level the domains that so many GPUs need at least, if nobody else were there."""
-        return [max(1, min(len(sums), bisect_left(sums, gpus) + 1)) for sums in self._sums]
 
 
 def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
@@ -83,7 +76,6 @@ def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
     gpus: dict[tuple[str, str], int] = {}
     largest: dict[tuple[str, str], int] = {}
     domains: dict[tuple[str, str], int] = {}
-    sizes: list[list[tuple[int, ...]]] = [[] for _ in levels]
     unplaced = 0
     for block in snapshot.blocks.values():
         own = _of_block(block, len(levels) - 1, counting)
@@ -95,7 +87,6 @@ def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
                 largest[level, model] = max(count, largest.get((level, model), 0))
             for state, count in own.domains[number].items():
                 domains[level, state] = domains.get((level, state), 0) + count
-            sizes[number].append(own.sizes[number])
     models = sorted({model for model, _ in gpus})
     shown = set(models[:MOST_MODELS])
     for (model, state), count in list(gpus.items()):
@@ -106,7 +97,7 @@ def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
         if model not in shown:
             del largest[level, model]
             largest[level, OTHER] = max(count, largest.get((level, OTHER), 0))
-    return Stock(levels, gpus, largest, domains, unplaced, tuple(map(tuple, sizes)))
+    return Stock(levels, gpus, largest, domains, unplaced)
 
 
 def _of_block(block: Block, levels: int, counting: Counting) -> _BlockStock:
@@ -117,43 +108,40 @@ def _of_block(block: Block, levels: int, counting: Counting) -> _BlockStock:
 
 
 def _added_up(states: Iterable[NodeState], levels: int, counting: Counting) -> _BlockStock:
-    gpus: dict[tuple[str, str], int] = {}
+    gpus: Counter[tuple[str, str]] = Counter()
     domains: list[dict[tuple[str, ...], _Domain]] = [{} for _ in range(levels)]
     nodes: list[_Domain] = []
     unplaced = 0
     for state in states:
-        node = state.node
-        names = counting.names(node.allocatable)
-        total = sum(node.allocatable[name] for name in names)
-        if not total:
+        found = node_gpus(state.node, counting)
+        if not found:
             continue
         unplaced += state.path is None
-        model = counting.model(node.labels)
-        if node.problem or node.unschedulable or not node.ready:
-            gpus[model, EXCLUDED] = gpus.get((model, EXCLUDED), 0) + total
+        own = _of_node(state, found, gpus)
+        if own is None:
             continue
-        used = min(total, max(0, total - sum(state.free[name] for name in names)))
-        gpus[model, USED] = gpus.get((model, USED), 0) + used
-        gpus[model, FREE] = gpus.get((model, FREE), 0) + total - used
-        whole = 0 if used else total
-        nodes.append(_Domain(total, used, {model: whole}))
+        nodes.append(own)
         place = place_of(state, levels)
         for level, known in enumerate(domains):
-            key = place[: level + 2]
-            domain = known.get(key)
-            if domain is None:
-                domain = known[key] = _Domain()
-            domain.gpus += total
-            domain.used += used
-            domain.whole[model] = domain.whole.get(model, 0) + whole
+            known.setdefault(place[: level + 2], _Domain()).add(own)
     each_level = [*(list(known.values()) for known in domains), nodes]
-    return _BlockStock(
-        gpus,
-        tuple(map(_largest, each_level)),
-        tuple(map(_by_use, each_level)),
-        tuple(tuple(domain.gpus for domain in known) for known in each_level),
-        unplaced,
-    )
+    return _BlockStock(gpus, tuple(map(_largest, each_level)), tuple(map(_by_use, each_level)), unplaced)
+
+
+def _of_node(state: NodeState, found: Iterable[NodeGpus], gpus: Counter[tuple[str, str]]) -> _Domain | None:
+    """A node's sums, None if it takes no pods; its GPUs are added to `gpus` in any case."""
+    node = state.node
+    if node.problem or node.unschedulable or not node.ready:
+        for each in found:
+            gpus[each.model, EXCLUDED] += each.gpus
+        return None
+    own = _Domain()
+    for each in found:
+        used = used_gpus(state, each)
+        gpus[each.model, USED] += used
+        gpus[each.model, FREE] += each.gpus - used
+        own.add(_Domain(each.gpus, used, {each.model: each.gpus}))
+    return replace(own, whole={}) if own.used else own
 
 
 def _largest(domains: Iterable[_Domain]) -> dict[str, int]:

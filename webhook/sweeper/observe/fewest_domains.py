@@ -1,0 +1,146 @@
+"""In how few domains pods would lie at best: on empty nodes that they may use. Pure, and a lower bound.
+
+Pods that exist, neighbours and reservations count for nothing; labels, taints and what nodes have do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import is_
+from typing import Final
+
+from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Term
+from webhook.placement.capacity import reason_against_node
+from webhook.placement.snapshot import Block, NodeState, key_of
+from webhook.placement.synthetic import is_synthetic
+
+MOST_CLASSES: Final = 8
+"""Classes of one gang that are looked at: of more the bound is lower."""
+MOST_KEPT: Final = 64
+"""Gangs' classes for which sums are kept."""
+
+_Classes = tuple[PodClass, ...]
+_Column = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _BlockSums:
+    """nodes: as they were summed. levels: of each level the domains of a block, with slots by class and
+    amounts by resource.
+    """
+
+    nodes: tuple[NodeInfo, ...]
+    levels: tuple[tuple[_Column, ...], ...]
+
+
+class FewestDomains:
+    """Answers for gang after gang, and keeps the sums of blocks whose nodes stay the same."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_Classes, dict[tuple[str, ...], _BlockSums]] = {}
+
+    def of(self, pods: Mapping[PodClass, int], snapshot: Snapshot) -> list[int]:
+        """The fewest domains of each level, coarsest first, and of nodes; [] if all nodes are too few.
+
+        pods: how many of each class.
+        """
+        counts: dict[PodClass, int] = {}
+        for pod_class, count in pods.items():
+            free = _without_place(pod_class)
+            counts[free] = counts.get(free, 0) + count
+        classes = tuple(counts)[:MOST_CLASSES]
+        if not classes:
+            return []
+        common = _common_resources(classes)
+        needs = [counts[each] for each in classes]
+        needs += [sum(counts[each] * _asked(each, name) for each in classes) for name in common]
+        found = [
+            [_fewest(column, need) for column, need in zip(level, needs, strict=True)]
+            for level in self._levels(classes, common, snapshot)
+        ]
+        return [] if any(0 in counts for counts in found) else list(map(max, found))
+
+    def _levels(
+        self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot
+    ) -> list[list[list[int]]]:
+        """Of each level, by column, the domains' sums."""
+        if classes not in self._kept and len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        kept = self._kept.setdefault(classes, {})
+        count = len(snapshot.topology.level_names) + 1
+        levels: list[list[_Column]] = [[] for _ in range(count)]
+        for key, block in snapshot.blocks.items():
+            known = kept.get(key)
+            if known is None or not _are_same(known.nodes, block):
+                known = kept[key] = _summed(block, classes, common, count - 1)
+            for level, domains in zip(levels, known.levels, strict=True):
+                level.extend(domains)
+        width = len(classes) + len(common)
+        return [[[domain[column] for domain in level] for column in range(width)] for level in levels]
+
+
+def _fewest(sums: list[int], need: int) -> int:
+    """Of how many of the largest sums the need is met, 0 if not of all."""
+    for count, total in enumerate(accumulate(sorted(sums, reverse=True)), 1):
+        if total >= need:
+            return count
+    return 0
+
+
+def _are_same(nodes: tuple[NodeInfo, ...], block: Block) -> bool:
+    states = block.states
+    return len(nodes) == len(states) and all(map(is_, nodes, [state.node for state in states]))
+
+
+def _summed(block: Block, classes: _Classes, common: tuple[str, ...], levels: int) -> _BlockSums:
+    domains: list[dict[tuple[str, ...], list[int]]] = [{} for _ in range(levels + 1)]
+    for state in block.states:
+        slots = [_slots(each, state) for each in classes]
+        if not any(slots):
+            continue
+        column = slots + [state.node.allocatable.get(name, 0) for name in common]
+        key = key_of(state, levels)
+        for level, known in enumerate(domains):
+            name = key[: level + 2] if level < levels else key
+            own = known.get(name)
+            known[name] = column if own is None else [a + b for a, b in zip(own, column, strict=True)]
+    return _BlockSums(
+        tuple(state.node for state in block.states),
+        tuple(tuple(map(tuple, known.values())) for known in domains),
+    )
+
+
+def _slots(pod_class: PodClass, state: NodeState) -> int:
+    """How many pods of the class an empty node takes."""
+    if reason_against_node(pod_class, state):
+        return 0
+    has = state.node.allocatable
+    return min((has.get(name, 0) // amount for name, amount in pod_class.requests if amount > 0), default=0)
+
+
+def _asked(pod_class: PodClass, name: str) -> int:
+    return dict(pod_class.requests).get(name, 0)
+
+
+def _common_resources(classes: _Classes) -> tuple[str, ...]:
+    """Resources that more than one class asks for: their pods share the nodes."""
+    if len(classes) < 2:
+        return ()
+    names = [name for each in classes for name, amount in each.requests if amount > 0]
+    return tuple(sorted({name for name in names if names.count(name) > 1 and not is_synthetic(name)}))
+
+
+def _without_place(pod_class: PodClass) -> PodClass:
+    """The class without what says where its pods are, or beside whom they cannot be."""
+    rules = pod_class.rules
+    free = replace(rules, kept_off=(), affinity=_without_fields(rules))
+    requests = tuple(pair for pair in pod_class.requests if not is_synthetic(pair[0]))
+    return PodClass(requests, free, problem=pod_class.problem)
+
+
+def _without_fields(rules: Rules) -> tuple[Term, ...] | None:
+    """Required node affinity without the names of nodes, by which released pods are pinned."""
+    if rules.affinity is None or not any(term.fields for term in rules.affinity):
+        return rules.affinity
+    terms = tuple(Term(term.expressions) for term in rules.affinity if term.expressions)
+    return terms or None
