@@ -17,22 +17,20 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Final
 
 from labeler.contract import keys
-from labeler.documents import DocumentError, read_document
+from labeler.documents import DocumentError, read_document, unknown_key
 
-_FIELDS: Final = (
-    "sources", "levels", "interval", "pci-group-level", "feature-file",
-)  # fmt: skip
 _LABEL_KEY: Final = re.compile(
     r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
 
 
 class ConfigError(ValueError):
-    """The configuration is wrong; the message names file and place."""
+    """The configuration is wrong; the message has a line for each fault, with file and place."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,38 @@ class Config:
     feature_file: Path | None = None
 
 
+@dataclass(frozen=True)
+class Key:
+    """A key of the file, for docs: what it takes, its default (None for none) and what it means."""
+
+    what: str
+    default: object
+    meaning: str
+
+
+KEYS: Final[Mapping[str, Key]] = {
+    "sources": Key("a list", None, "Where facts come from; of two that say the same, the first counts."),
+    "levels": Key(
+        "a list of label keys",
+        Config.levels,
+        "The labels of the topology, coarsest first.",
+    ),
+    "interval": Key(
+        "a number of seconds from 1 up", Config.interval_seconds, "Time between two looks without an event."
+    ),
+    "pci-group-level": Key(
+        "a number from 0 up",
+        Config.pci_group_level,
+        "How many PCI ancestors the cards of one group share; 0 for no groups.",
+    ),
+    "feature-file": Key(
+        "an absolute path",
+        None,
+        "Where a feature file of Node Feature Discovery is written; the Node is not.",
+    ),
+}
+
+
 def load_config(path: Path) -> Config:
     """Read and check a file. Raises ConfigError."""
     try:
@@ -55,50 +85,57 @@ def load_config(path: Path) -> Config:
 
 
 def parse_config(document: object, where: str) -> Config:
-    """Check a document; where opens every complaint. Raises ConfigError."""
-    if not isinstance(document, Mapping):
-        raise ConfigError(f"{where}: must be a mapping with the field sources")
-    for name in document:
-        if name not in _FIELDS:
-            raise ConfigError(f"{where}: no field is called {name!r}; there are {', '.join(_FIELDS)}")
-    file = document.get("feature-file")
-    if file is not None and not (isinstance(file, str) and file.startswith("/")):
-        raise ConfigError(f"{where}: feature-file: must be an absolute path, is {file!r}")
-    return Config(
-        feature_file=Path(file) if file else None,
-        sources=_sources(document.get("sources"), f"{where}: sources"),
-        levels=_levels(document.get("levels", list(keys.PRERELEASE_TOPOLOGY)), f"{where}: levels"),
-        interval_seconds=_at_least(document.get("interval", 60), 1, f"{where}: interval"),
-        pci_group_level=int(_at_least(document.get("pci-group-level", 0), 0, f"{where}: pci-group-level")),
+    """Check a document; where opens the line of each fault. Raises ConfigError with all of them."""
+    faults: list[str] = []
+    given = document if isinstance(document, Mapping) else {}
+    if given is not document:
+        faults.append("document: must be a mapping with the key sources")
+    faults += [f"{name}: {unknown_key(name, tuple(KEYS))}" for name in given if name not in KEYS]
+    file = given.get("feature-file")
+    if "feature-file" in given and not (isinstance(file, str) and file.startswith("/")):
+        faults.append(f"feature-file: must be an absolute path, not {file!r}")
+    config = Config(
+        feature_file=Path(str(file)) if file else None,
+        sources=_sources(given.get("sources"), faults),
+        levels=_levels(given.get("levels", list(keys.PRERELEASE_TOPOLOGY)), faults),
+        interval_seconds=_at_least(1, given.get("interval", 60), "interval", faults),
+        pci_group_level=int(_at_least(0, given.get("pci-group-level", 0), "pci-group-level", faults)),
     )
+    if faults:
+        raise ConfigError("\n".join(f"{where}: {fault}" for fault in faults))
+    return config
 
 
-def _sources(value: object, where: str) -> tuple[tuple[str, Mapping[str, object]], ...]:
+def _sources(value: object, faults: list[str]) -> tuple[tuple[str, Mapping[str, object]], ...]:
     if not isinstance(value, list) or not value:
-        raise ConfigError(f"{where}: must be a list of at least one source")
+        faults.append("sources: must be a list of at least one source")
+        return ()
     found: dict[str, Mapping[str, object]] = {}
     for item in value:
         name, options = (
             next(iter(item.items())) if isinstance(item, Mapping) and len(item) == 1 else (item, {})
         )
         if not isinstance(name, str) or not isinstance(options or {}, Mapping):
-            raise ConfigError(f"{where}: {item!r} is neither a name nor one name with options")
-        if name in found:
-            raise ConfigError(f"{where}: {name} is there twice")
-        found[name] = options or {}
+            faults.append(f"sources: {item!r} is neither a name nor one name with options")
+        elif name in found:
+            faults.append(f"sources: {name} is there twice")
+        else:
+            found[name] = options or {}
     return tuple(found.items())
 
 
-def _levels(value: object, where: str) -> tuple[str, ...]:
+def _levels(value: object, faults: list[str]) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or len(set(map(str, value))) != len(value):
-        raise ConfigError(f"{where}: must be a list of different label keys, coarsest first")
+        faults.append("levels: must be a list of different label keys, coarsest first")
+        return ()
     for key in value:
         if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
-            raise ConfigError(f"{where}: {key!r} is no label key with a prefix")
+            faults.append(f"levels: {key!r} is no label key with a prefix")
     return tuple(value)
 
 
-def _at_least(value: object, least: float, where: str) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{where}: must be a number from {least} up, is {value!r}")
+def _at_least(least: float, value: object, path: str, faults: list[str]) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value < inf:
+        faults.append(f"{path}: must be a number from {least} up, not {value!r}")
+        return least
     return value

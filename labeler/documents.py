@@ -1,7 +1,7 @@
-"""Reads YAML and JSON files; a key that stands twice is an error, because one of the two would be lost."""
+"""Reads YAML and JSON files strictly: a key that is written twice is an error, since one of both is lost."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,16 @@ def read_document(path: Path) -> object:
         except ValueError:
             pass  # YAML may open so, too
     return _read_yaml(text, path)
+
+
+def unknown_key(name: object, known: Sequence[str]) -> str:
+    """What is said of a key that nothing reads, with the one that its writer may have meant."""
+    from difflib import get_close_matches  # for a fault alone: it costs memory on every node
+
+    near = get_close_matches(str(name), known, n=1)
+    return "unknown key; " + (
+        f"did you mean {near[0]}?" if near else f"known are {', '.join(known) or 'none'}"
+    )
 
 
 def _read_yaml(text: str, path: Path) -> object:
@@ -51,6 +61,6 @@ def _without_repetition(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key!r} stands twice")
+            raise ValueError(f"key {key!r} is written twice")
         found[key] = value
     return found

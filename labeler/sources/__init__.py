@@ -11,6 +11,7 @@ from importlib import import_module
 from threading import Event
 from typing import Any, Protocol, cast
 
+from labeler.documents import unknown_key
 from labeler.facts import Facts, SourceError
 
 Options = Mapping[str, object]
@@ -65,5 +66,4 @@ def check_options(source: str, options: Options, allowed: tuple[str, ...]) -> No
     """Raise OptionError for an option that the source does not have: a typo must not become a default."""
     for option in options:
         if option not in allowed:
-            has = f"it has {', '.join(allowed)}" if allowed else "it has none"
-            raise OptionError(f"source {source}: no option is called {option!r}; {has}")
+            raise OptionError(f"source {source}: {option}: {unknown_key(option, allowed)}")

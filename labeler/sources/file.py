@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-from labeler.documents import DocumentError, read_document
+from labeler.documents import DocumentError, read_document, unknown_key
 from labeler.facts import Facts, Gpu, SourceError
 from labeler.sources import Context, OptionError, Options, check_options
 
@@ -92,7 +92,7 @@ def parse_entry(entry: object, where: str) -> Facts:
         raise SourceError(f"{where}: must be a path or a mapping, is {entry!r}")
     for name in entry:
         if name not in _FIELDS:
-            raise SourceError(f"{where}: no field is called {name!r}; there are {', '.join(_FIELDS)}")
+            raise SourceError(f"{where}.{name}: {unknown_key(name, _FIELDS)}")
     topology = _place(entry["topology"], f"{where}.topology") if "topology" in entry else None
     if "cards" in entry:
         return Facts(topology=topology, gpus=_gpus(entry, where))

@@ -58,11 +58,11 @@ def test_a_node_stays_where_it_was_while_its_driver_publishes_anew() -> None:
 def test_what_names_no_attribute_is_told(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(f"levels: {{block: example.com/block, clique: '{wrong}'}}\n")
-    with pytest.raises(SettingsError, match="names no attribute of devices; write device:DOMAIN/NAME"):
+    with pytest.raises(SettingsError, match="is no attribute of devices; write device:DOMAIN/NAME"):
         load(path)
 
 
 def test_a_level_may_be_read_from_devices(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(f"levels: {{block: example.com/block, clique: '{KEY}'}}\n")
-    assert load(path)["topology"] == TOPOLOGY
+    assert load(path).topology == TOPOLOGY

@@ -191,7 +191,7 @@ def test_a_configuration_names_sources_in_order_with_their_options(tmp_path: Pat
         (None, "must be a mapping"),
         ({}, "sources: must be a list"),
         ({"sources": []}, "sources: must be a list"),
-        ({"sources": ["udev"], "levls": []}, "no field is called 'levls'; there are sources, levels"),
+        ({"sources": ["udev"], "levls": []}, "levls: unknown key; did you mean levels?"),
         ({"sources": ["udev", "udev"]}, "udev is there twice"),
         ({"sources": [{"a": {}, "b": {}}]}, "neither a name nor one name with options"),
         ({"sources": [{"file": "path"}]}, "neither a name nor one name with options"),
@@ -210,6 +210,17 @@ def test_a_wrong_configuration_is_refused_with_file_and_place(document: object, 
         parse_config(document, "labeler.yaml")
     assert str(error.value).startswith("labeler.yaml: ")
     assert sentence in str(error.value)
+
+
+def test_all_mistakes_of_a_configuration_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_config({"sources": [], "levls": [], "interval": "60s", "x": 1}, "labeler.yaml")
+    assert str(error.value).splitlines() == [
+        "labeler.yaml: levls: unknown key; did you mean levels?",
+        "labeler.yaml: x: unknown key; known are sources, levels, interval, pci-group-level, feature-file",
+        "labeler.yaml: sources: must be a list of at least one source",
+        "labeler.yaml: interval: must be a number from 1 up, not '60s'",
+    ]
 
 
 def test_the_shipped_configurations_are_right() -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from webhook.cli.main import main
 from webhook.cli.policy import differences, identity
 from webhook.policy import rendering
 from webhook.policy.file import parse_policy
-from webhook.sweeper.settings import load
+from webhook.sweeper.settings import Settings, load
 
 OVERLAYS = [
     "base",
@@ -130,7 +131,7 @@ def test_the_overlay_of_the_page_on_settings_hands_its_file_to_the_sweeper(
         each["data"] for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == source
     )
     (tmp_path / "sweeper.yaml").write_text(data[path.name])
-    assert load(tmp_path / "sweeper.yaml") == yaml.safe_load(settings)
+    assert load(tmp_path / "sweeper.yaml") == replace(Settings(), **yaml.safe_load(settings))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

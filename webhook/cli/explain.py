@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 2
     try:
-        settings = Settings(**(load(arguments.config) if arguments.config else {}))
+        settings = load(arguments.config) if arguments.config else Settings()
         api = Api.connect(
             session.kubeconfigs_of(arguments), user_agent="topogate-explain", context=arguments.context
         )

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import yaml
-
 from labeler.contract import keys
 from webhook.inquiry.findings import SYSTEM, Finding, State, found, some
 from webhook.kube.access import may
 from webhook.kube.client import Api, ApiError
 from webhook.kube.provisioning import GROUP_VERSION, REQUESTS
 from webhook.sweeper.scaleup.steps import SILENT_SECONDS
+from webhook.sweeper.settings import SettingsError, parse
 
 _FLAG: Final = "--scale-up="
 _CONFIG: Final = "--config="
@@ -75,11 +74,9 @@ def _class_in_file(api: Api, pod: dict[str, Any], container: dict[str, Any], pat
             name = volume["configMap"]["name"]
             body = api.json("GET", f"/api/v1/namespaces/{SYSTEM}/configmaps/{name}")
             try:
-                settings = yaml.safe_load((body.get("data") or {}).get(file, ""))
-            except yaml.YAMLError:
+                return parse((body.get("data") or {}).get(file, ""), path).scale_up.provisioning_class
+            except SettingsError:
                 return ""  # the sweeper itself does not start with it, and says so
-            chosen = settings.get("scale_up") if isinstance(settings, dict) else None
-            return str(chosen.get("provisioning_class") or "") if isinstance(chosen, dict) else ""
     return ""
 
 

@@ -11,6 +11,18 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.policy.document import ABSENT, DocumentReader, PolicyError, read_yaml, shown
 from webhook.policy.fair import read_fair_order
+from webhook.policy.fields import (
+    CLASS_PATTERN,
+    CLASS_WORDS,
+    DNS_NAME,
+    GATE_PREFIX,
+    LABEL_VALUE,
+    NAMESPACE_NAME,
+    QUALIFIED_NAME,
+    RESOURCE_PATTERN,
+    RESOURCE_WORDS,
+    SHORT_NAME,
+)
 from webhook.policy.values import (
     ANY_NAMESPACE,
     DEFAULT_EXCLUDED_NAMESPACES,
@@ -27,18 +39,6 @@ from webhook.policy.values import (
 
 API_VERSION: Final = "topogate.io/v1alpha1"
 KIND: Final = "AdmissionPolicy"
-
-_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DNS: Final = r"(?=[^/]{1,253}(?:/|\Z))[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_LABEL_VALUE: Final = re.compile(rf"({_NAME})?")
-_QUALIFIED_NAME: Final = re.compile(rf"({_DNS}/)?{_NAME}")
-_GATE_PREFIX: Final = re.compile(rf"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}")
-_RESOURCE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]+/[-A-Za-z0-9_.*?\[\]!]+")
-_CLASS_PATTERN: Final = re.compile(r"[-a-z0-9.*?\[\]!]+")
-_DNS_NAME: Final = re.compile(_DNS)
-_NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_TIER_NAME: Final = re.compile(_NAME)
-_PATTERN_WORDS: Final = "resource name or pattern"
 
 
 def load_policy(path: Path) -> Policy:
@@ -88,17 +88,17 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
     ) -> tuple[str, ...]:
         return reader.texts(root[key], key, pattern, what) if key in root else default
 
-    resources = or_default("gpuResources", DEFAULT_GPU_RESOURCES, _RESOURCE_PATTERN, _PATTERN_WORDS)
+    resources = or_default("gpuResources", DEFAULT_GPU_RESOURCES, RESOURCE_PATTERN, RESOURCE_WORDS)
     if not resources:
         reader.fault("gpuResources", "must name at least one resource")
-    levels = or_default("topologyLevels", keys.LEVEL_NAMES, _TIER_NAME, "level name")
+    levels = or_default("topologyLevels", keys.LEVEL_NAMES, SHORT_NAME, "level name")
     if not levels:
         reader.fault("topologyLevels", "must name at least one level")
-    schedulers = or_default("schedulerNames", DEFAULT_SCHEDULER_NAMES, _DNS_NAME, "scheduler's name")
+    schedulers = or_default("schedulerNames", DEFAULT_SCHEDULER_NAMES, DNS_NAME, "scheduler's name")
     if not schedulers:
         reader.fault("schedulerNames", "must name at least one scheduler")
     excluded = reader.texts(
-        root.get("excludedNamespaces", ABSENT), "excludedNamespaces", _NAMESPACE_NAME, "namespace name"
+        root.get("excludedNamespaces", ABSENT), "excludedNamespaces", NAMESPACE_NAME, "namespace name"
     )
     claims, classes = _claims(root.get("resourceClaims", False), reader)
     keeps = root.get("keepManagedFields", False)
@@ -121,7 +121,7 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         fair_order=read_fair_order(
             root.get("fairOrder", ABSENT),
             reader,
-            _QUALIFIED_NAME,
+            QUALIFIED_NAME,
             _finder(models),
             [item.name for item in models],
         ),
@@ -144,16 +144,16 @@ def _claims(value: Any, reader: DocumentReader) -> tuple[bool, tuple[str, ...]]:
             f"must be true, false, or a list of DeviceClasses (names or patterns), not {shown(value)}",
         )
         return False, EVERY_CLASS
-    return True, reader.texts(value, "resourceClaims", _CLASS_PATTERN, "DeviceClass name or pattern")
+    return True, reader.texts(value, "resourceClaims", CLASS_PATTERN, CLASS_WORDS)
 
 
 def _gate(root: dict[str, Any], reader: DocumentReader) -> tuple[str, str]:
     """gate: the one that pods are given; gatePrefix: of the gates that the sweeper serves (its --gate)."""
     given = root.get("gatePrefix", keys.GATE_PREFIX)
-    prefix = reader.text(given, "gatePrefix", _GATE_PREFIX, "beginning of a gate's name")
+    prefix = reader.text(given, "gatePrefix", GATE_PREFIX, "beginning of a gate's name")
     if "gate" not in root:
         return prefix + keys.GATE.removeprefix(keys.GATE_PREFIX), prefix
-    gate = reader.text(root["gate"], "gate", _QUALIFIED_NAME, "qualified name")
+    gate = reader.text(root["gate"], "gate", QUALIFIED_NAME, "qualified name")
     if gate and prefix and not gate.startswith(prefix):
         reader.fault(
             "gate", f"{shown(gate)} must start with {prefix} (gatePrefix): no sweeper removes another"
@@ -165,11 +165,9 @@ def _tiers(value: Any, reader: DocumentReader) -> tuple[Tier, ...]:
     tiers: list[Tier] = []
     for path, item in reader.items(value, "tiers"):
         fields = reader.mapping(item, path, ("name", "priorityClassName"))
-        name = reader.text(fields.get("name", ABSENT), f"{path}.name", _TIER_NAME, "tier name")
+        name = reader.text(fields.get("name", ABSENT), f"{path}.name", SHORT_NAME, "tier name")
         class_path = f"{path}.priorityClassName"
-        class_name = reader.text(
-            fields.get("priorityClassName", ABSENT), class_path, _DNS_NAME, "object name"
-        )
+        class_name = reader.text(fields.get("priorityClassName", ABSENT), class_path, DNS_NAME, "object name")
         if class_name.startswith("system-"):
             reader.fault(class_path, f"{class_name!r} is for the cluster's own pods")
         if name and any(tier.name == name for tier in tiers):
@@ -203,7 +201,7 @@ def _models(value: Any, reader: DocumentReader) -> tuple[GpuModel, ...]:
                 aliases=aliases,
                 labels=_labels(fields.get("labels", ABSENT), f"{path}.labels", reader),
                 resources=reader.texts(
-                    fields.get("resources", ABSENT), f"{path}.resources", _RESOURCE_PATTERN, _PATTERN_WORDS
+                    fields.get("resources", ABSENT), f"{path}.resources", RESOURCE_PATTERN, RESOURCE_WORDS
                 ),
             )
         )
@@ -215,9 +213,9 @@ def _labels(value: Any, path: str, reader: DocumentReader) -> dict[str, str]:
     if not labels:
         reader.fault(path, "must name at least one node label")
     for key, text in labels.items():
-        if not _QUALIFIED_NAME.fullmatch(key):
+        if not QUALIFIED_NAME.fullmatch(key):
             reader.fault(path, f"{shown(key)} is no label key")
-        reader.text(text, f"{path}[{key}]", _LABEL_VALUE, "label value (at most 63 of A-Z a-z 0-9 - _ .)")
+        reader.text(text, f"{path}[{key}]", LABEL_VALUE, "label value (at most 63 of A-Z a-z 0-9 - _ .)")
     return {key: text for key, text in labels.items() if isinstance(text, str)}
 
 
@@ -229,7 +227,7 @@ def _namespaces(
     rules: dict[str, NamespaceRules] = {}
     for namespace, item in reader.mapping(value, "namespaces", None).items():
         path = f"namespaces.{namespace}"
-        if namespace != ANY_NAMESPACE and not _NAMESPACE_NAME.fullmatch(namespace):
+        if namespace != ANY_NAMESPACE and not NAMESPACE_NAME.fullmatch(namespace):
             reader.fault(path, f'{shown(namespace)} is no namespace name; "*" stands for all others')
         fields = reader.mapping(item, path, ("defaultTier", "maximumTier", "defaultGpuModel"))
         default = reader.one_of(fields.get("defaultTier", ABSENT), f"{path}.defaultTier", tier_names, "tier")

@@ -6,20 +6,17 @@ import os
 import signal
 import socket
 import threading
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from labeler.contract import keys
 from webhook import logs, version
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.lease import Elector
-from webhook.placement import Options
 from webhook.policy.store import OptionalPolicy, watch_files
-from webhook.sweeper.modes import add_mode, mode_named
+from webhook.sweeper.modes import add_mode
 from webhook.sweeper.process import run
-from webhook.sweeper.scaling import ScaleUp
-from webhook.sweeper.settings import Settings, SettingsError, load
+from webhook.sweeper.settings import FLAGS, Settings, SettingsError, load, with_flags
 
 LEASE: Final = "topogate-sweeper"
 NAMESPACE: Final = "topogate-system"
@@ -37,7 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
         settings = _settings(options)
         api = Api.connect(options.kubeconfig, user_agent="topogate-sweeper")
     except (SettingsError, ConnectError) as error:
-        logger.error("cannot_start reason=%r", str(error))
+        for line in str(error).splitlines():  # of settings, each is a fault of its own
+            logger.error("cannot_start reason=%r", line)
         return 2
     identity = f"{socket.gethostname()}_{os.getpid()}"
     elector = None
@@ -57,37 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    """The file's choices, with the flags' over them."""
-    chosen: dict[str, Any] = load(options.config) if options.config else {}
-    flags = {
-        "gate_prefix": options.gate,
-        "settle_seconds": options.settle,
-        "patience_seconds": options.patience,
-        "interval_seconds": options.interval,
-        "ignored_namespaces": frozenset(options.ignored_namespace) if options.ignored_namespace else None,
-        "options": replace(chosen.get("options", Options()), mode=mode_named(options.mode, _warn))
-        if options.mode
-        else None,
-    }
-    chosen["scale_up"] = _scale_up(chosen.get("scale_up", ScaleUp()), options)
-    return Settings(**chosen | {name: value for name, value in flags.items() if value is not None})
-
-
-def _warn(what: str) -> None:
-    logger.warning("mode_removed reason=%r", what)
-
-
-def _scale_up(chosen: ScaleUp, options: argparse.Namespace) -> ScaleUp:
-    """How nodes are asked for: the file's choices, with the flags' over them. Raises SettingsError."""
-    flags = {
-        "provisioning_class": options.scale_up,
-        "requests": options.scale_up_requests,
-        "pods": options.scale_up_pods,
-    }
-    try:
-        return replace(chosen, **{name: value for name, value in flags.items() if value is not None})
-    except ValueError as error:
-        raise SettingsError(f"--scale-up: {error}") from error
+    """The file's choices, with the flags' over them. Raises SettingsError."""
+    chosen = load(options.config) if options.config else Settings()
+    return with_flags(chosen, {flag: getattr(options, flag) for flag in FLAGS})
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ def mode_named(name: object, warn: Callable[[str], None]) -> Mode:
     try:
         return Mode(str(name))
     except ValueError:
-        raise ValueError(f"mode: {name!r} is none of {', '.join(Mode)}") from None
+        raise ValueError(f"{name!r} is none of {', '.join(Mode)}") from None
 
 
 def add_mode(parser: argparse.ArgumentParser) -> None:

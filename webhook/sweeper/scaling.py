@@ -1,76 +1,69 @@
 """What an operator chooses about asking an autoscaler for nodes."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from webhook.sweeper.nested import Check, check_all, number, read
+from webhook.policy.fields import DNS_NAME, checked, mapping, number, seconds, setting
 
-_CLASS: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PARAMETER_LENGTH: Final = 255
+_LONGEST_CLASS: Final = 253
 
-LONGEST_SECONDS: Final = 1e9
-"""Of any time that is chosen, 31 years: a date so far from now can be told."""
+
+def _class(value: object) -> str:
+    if value != "" and not (
+        isinstance(value, str) and len(value) <= _LONGEST_CLASS and DNS_NAME.fullmatch(value)
+    ):
+        raise ValueError
+    return str(value)
+
+
+_CLASS: Final = checked(
+    'a ProvisioningRequest class such as best-effort-atomic-scale-up.autoscaling.x-k8s.io, or ""', _class
+)
+
+
+def _parameter(value: object) -> str:
+    if not isinstance(value, str) or len(value) > _PARAMETER_LENGTH:
+        raise ValueError
+    return value
+
+
+_PARAMETERS: Final = mapping(
+    checked(f"a text of at most {_PARAMETER_LENGTH} characters", _parameter), "parameters"
+)
 
 
 @dataclass(frozen=True)
 class ScaleUp:
-    """How nodes are asked for. Times are in seconds.
+    """How nodes are asked for."""
 
-    provisioning_class: spec.provisioningClassName of every request, "" where nothing is asked for; the
-    autoscaler's documentation says which there are. parameters: spec.parameters, as the class reads them.
-    requests, pods: how many requests, and pods in them, a namespace may have at a time.
-    after_seconds: a gang asks once it has found no room for this long. retry_seconds: one that was refused
-    asks again after this long, then after twice as long, and so on up to an hour.
-    label_seconds: a node that is younger and has no topology labels yet is given to nobody.
-    """
-
-    provisioning_class: str = ""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    requests: int = 10
-    pods: int = 1000
-    after_seconds: float = 5.0
-    retry_seconds: float = 60.0
-    label_seconds: float = 120.0
-
-    def __post_init__(self) -> None:
-        """Check. Raises ValueError with a sentence."""
-        check_all(self, _CHECKS)
+    provisioning_class: str = setting(
+        "",
+        _CLASS,
+        "spec.provisioningClassName of every request; the autoscaler's documentation says which there are. "
+        "Without one, nothing is asked for.",
+    )
+    parameters: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "kind": _PARAMETERS,
+            "meaning": "spec.parameters of every request, as the class reads them.",
+        },
+    )
+    requests: int = setting(10, number(1, whole=True), "Requests that a namespace may have at a time.")
+    pods: int = setting(1000, number(1, whole=True), "Pods in all requests of a namespace.")
+    after_seconds: float = setting(5.0, seconds(), "A gang asks once it has found no nodes for this long.")
+    retry_seconds: float = setting(
+        60.0,
+        seconds(),
+        "A gang that was refused asks again after this long, then after twice as long, up to an hour.",
+    )
+    label_seconds: float = setting(
+        120.0, seconds(), "A node that is younger and has no topology labels yet is given to nobody."
+    )
 
     @property
     def is_on(self) -> bool:
         """Whether nodes are asked for at all."""
         return bool(self.provisioning_class)
-
-
-def _provisioning_class(value: Any) -> str:
-    if not isinstance(value, str) or (value and not _CLASS.fullmatch(value)):
-        example = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-        raise ValueError(f"no class of provisioning, as {example} is")
-    return value
-
-
-def _parameters(value: Any) -> Mapping[str, str]:
-    if not isinstance(value, Mapping) or not all(
-        isinstance(key, str) and key and isinstance(each, str) and len(each) <= _PARAMETER_LENGTH
-        for key, each in value.items()
-    ):
-        raise ValueError(f"not a mapping of names to texts of at most {_PARAMETER_LENGTH} characters")
-    return value
-
-
-_CHECKS: Final[Mapping[str, Check]] = {
-    "provisioning_class": _provisioning_class,
-    "parameters": _parameters,
-    "requests": number(1, whole=True),
-    "pods": number(1, whole=True),
-    "after_seconds": number(0),
-    "retry_seconds": number(0),
-    "label_seconds": number(0, LONGEST_SECONDS),
-}
-
-
-def read_scale_up(value: Any) -> ScaleUp:
-    """The choices of a mapping. Raises ValueError with a sentence that names the field."""
-    return read(ScaleUp, value, _CHECKS)

@@ -2,29 +2,51 @@
 
 import logging
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from labeler.contract import keys
 from webhook.placement import Mode, Options, PlacementError, Topology
+from webhook.policy.document import DocumentReader, PolicyError, read_yaml
+from webhook.policy.fields import (
+    CLASS_PATTERN,
+    CLASS_WORDS,
+    DNS_NAME,
+    GATE_PREFIX,
+    NAMESPACE_NAME,
+    QUALIFIED_NAME,
+    RESOURCE_PATTERN,
+    RESOURCE_WORDS,
+    TRUTH,
+    Setting,
+    ValueKind,
+    mapping,
+    number,
+    read,
+    seconds,
+    section,
+    setting,
+    settings_of,
+    text,
+    texts,
+)
 from webhook.policy.values import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
 from webhook.sweeper.modes import mode_named
-from webhook.sweeper.node_rules import BadNodes, SpareNodes, read_bad_nodes, read_spares
-from webhook.sweeper.scaling import LONGEST_SECONDS, ScaleUp, read_scale_up
+from webhook.sweeper.node_rules import BadNodes, SpareNodes
+from webhook.sweeper.scaling import ScaleUp
 from webhook.workloads import marks
-from webhook.workloads.owners import OwnerRules, fault_in
+from webhook.workloads.owners import NAME as OWNER_NAME
+from webhook.workloads.owners import OwnerRules
 
 logger = logging.getLogger("webhook.sweeper")
 
 
-class SettingsError(ValueError):
-    """The configuration is wrong; the message names file, field and what would do."""
+class SettingsError(PolicyError):
+    """The file or a flag is wrong; the message has a line for each fault, with the setting's path."""
 
 
 REPAIR_OWNERS: Final = frozenset(
@@ -47,79 +69,167 @@ REPAIR_OWNERS: Final = frozenset(
 )
 
 
+def _read_gang_labels(value: Any, path: str, reader: DocumentReader) -> tuple[str, ...]:
+    found = reader.texts(value, path, QUALIFIED_NAME, "label key")
+    for each in found:
+        if each in marks.ALL or each.startswith("topogate.io/"):
+            reader.fault(path, f"{each} is read already, with a meaning of its own")
+    return found
+
+
+_SHARE: Final = number(0, 1)
+_KINDS_OF_OWNERS: Final = texts(OWNER_NAME, "kind of owner, Kind.group, as Workflow.argoproj.io")
+_GANG_LABELS: Final = ValueKind("a list of label keys, the most important first", _read_gang_labels)
+
+
 @dataclass(frozen=True)
 class Settings:
-    """All choices, with defaults that need no thought. Times are in seconds.
+    """All choices, with defaults that need no thought.
 
-    settle_seconds: a gang whose size nobody tells is complete after this long without a new pod.
-    patience_seconds: a gang whose size is told, but whose pods do not all come, is placed as it is after
-    this long without a new pod (controllers that make pods only after others run would wait for ever).
-    go_on_with_fewer: whether that holds also for a gang whose controller says that it cannot make the others,
-    as where a quota is used up. Else such a gang waits, and tells the controller's reason.
-    interval_seconds: a pass happens at least this often, whatever is heard.
-    bind_seconds: a released pod that kube-scheduler has not bound by then counts as failed.
-    not_ready_seconds: a node may be not ready for this long before pods that never ran there are replaced.
-    abandon_seconds: a released pod that kube-scheduler cannot bind and that nobody makes again is deleted
-    after this long all the same, if none of its gang runs: it keeps its place from others.
-    rollback_seconds: a gang that is partly released and whose rest finds no place is rolled back after this.
-    reserve_seconds: a gang that does not fit holds nodes for itself once it has waited this long.
-    reserve_hold_seconds: for so long at a time; then those nodes are held for nobody as long.
-    reserve_share: of the nodes, from 0 to 1, that all gangs together may hold.
-    pass_seconds: after this long no further gang is asked about in a pass; the others have their turn next.
-    repair: whether pods that a controller makes again may be deleted, to place them anew.
-    repair_owners: the kinds of controllers that do make a deleted pod again, as "Kind" or "Kind.group"; a
-    workflow engine, for one, takes the deletion for a failure of the step.
-    schedulers: pods are released to these alone (spec.schedulerName); another may never bind them.
-    preempt: whether gangs and pods of lower priority go for a gang that else finds no place.
-    evict_broken: whether the rest of a gang is evicted that others have preempted below its minimum, and that
-    cannot be whole again where it is; broken_seconds: once it has been so for that long, or
-    twenty times as long where an autoscaler is asked for nodes.
-    keep_managed_fields: whether pods keep their managedFields. Else a release empties those of a pod that a
-    controller made and nobody has applied to: the API server tracks no more who writes which of its fields.
-    gpu_resources: what the metrics count as GPUs, names or shell patterns; gpu_device_classes: of devices
-    that are had by claims, the DeviceClasses. model_label: the node label that
-    names the model of its GPUs in the metrics, before those that are usual.
-    gang_labels: keys of pod labels, the first that a pod has makes one gang of those with the same value, if
-    neither their annotations nor a controller that is known says so (app.kubernetes.io/instance, name).
-    gang_owners, loose_owners: kinds of owners ("Kind.group") whose pods wait for one another, and whose pods
-    do not; of others than those that are known the pods are one gang.
-    bad_nodes, spare_nodes: mappings of their own; see node_rules.
-    topology: in a file `levels`, which map each level's name to its label keys, coarsest first. options: in
-    a file `mode`, `weights`, `most_allocated` and `bound`; see placement.Options. scale_up: see ScaleUp.
+    topology: in a file `levels`. options: in a file `mode`, `weights`, `most_allocated` and `bound`.
     """
 
-    gate_prefix: str = keys.GATE_PREFIX
-    settle_seconds: float = 5.0
-    patience_seconds: float = 60.0
-    interval_seconds: float = 30.0
-    bind_seconds: float = 120.0
-    not_ready_seconds: float = 60.0
-    abandon_seconds: float = 3600.0
-    rollback_seconds: float = 300.0
-    reserve_seconds: float = 300.0
-    reserve_hold_seconds: float = 1800.0
-    reserve_share: float = 0.5
-    pass_seconds: float = 10.0
-    go_on_with_fewer: bool = False
-    repair: bool = True
-    repair_owners: frozenset[str] = REPAIR_OWNERS
-    schedulers: frozenset[str] = frozenset({"default-scheduler"})
-    preempt: bool = True
-    evict_broken: bool = True
-    broken_seconds: float = 30.0
-    keep_managed_fields: bool = False
-    ignored_namespaces: frozenset[str] = frozenset()
-    gpu_resources: frozenset[str] = frozenset(DEFAULT_GPU_RESOURCES)
-    gpu_device_classes: frozenset[str] = frozenset(DEFAULT_GPU_CLASSES)
-    model_label: str = MODEL_LABELS[0]
-    gang_labels: tuple[str, ...] = ()
-    gang_owners: frozenset[str] = frozenset()
-    loose_owners: frozenset[str] = frozenset()
-    bad_nodes: BadNodes = field(default_factory=BadNodes)
-    spare_nodes: SpareNodes = field(default_factory=SpareNodes)
+    gate_prefix: str = setting(
+        keys.GATE_PREFIX,
+        text(GATE_PREFIX, "beginning of a gate's name"),
+        "Pods with a scheduling gate that begins so are served.",
+    )
+    settle_seconds: float = setting(
+        5.0,
+        seconds(),
+        "A gang whose size nobody tells is complete after this long without a new pod.",
+    )
+    patience_seconds: float = setting(
+        60.0,
+        seconds(),
+        "A gang whose size is known, but whose pods do not all come, is placed as it is after this long "
+        "without a new pod: controllers that make pods only after others run would wait for ever.",
+    )
+    interval_seconds: float = setting(
+        30.0, seconds(), "A pass happens at least this often, whatever changes."
+    )
+    bind_seconds: float = setting(
+        120.0, seconds(), "A released pod that kube-scheduler has not bound by then counts as failed."
+    )
+    not_ready_seconds: float = setting(
+        60.0,
+        seconds(),
+        "A node may be not ready for this long before pods that never ran there are replaced.",
+    )
+    abandon_seconds: float = setting(
+        3600.0,
+        seconds(),
+        "A released pod that kube-scheduler cannot bind and that no controller recreates is deleted after "
+        "this long all the same, if none of its gang runs: it keeps its place from others.",
+    )
+    rollback_seconds: float = setting(
+        300.0,
+        seconds(),
+        "A gang that is partly released and whose other pods find no nodes is rolled back after this.",
+    )
+    reserve_seconds: float = setting(
+        300.0,
+        seconds(),
+        "A gang that does not fit has nodes reserved for it once it has waited this long.",
+    )
+    reserve_hold_seconds: float = setting(
+        1800.0,
+        seconds(),
+        "For so long at a time; then those nodes are reserved for nobody as long.",
+    )
+    reserve_share: float = setting(
+        0.5, _SHARE, "Of the nodes, the share that may be reserved for all gangs together."
+    )
+    pass_seconds: float = setting(
+        10.0,
+        seconds(),
+        "After this long no further gang is placed in a pass; the others come first in the next.",
+    )
+    go_on_with_fewer: bool = setting(
+        False,
+        TRUTH,
+        "Whether patience_seconds holds also for a gang whose controller says that it cannot make the "
+        "others, as where a quota is used up. Else such a gang waits, with the controller's reason.",
+    )
+    repair: bool = setting(
+        True,
+        TRUTH,
+        "Whether pods that a controller recreates may be deleted, to place them again.",
+    )
+    repair_owners: frozenset[str] = setting(
+        REPAIR_OWNERS,
+        _KINDS_OF_OWNERS,
+        "The kinds of controllers that do recreate a deleted pod; a workflow engine, for one, takes the "
+        "deletion for a failure of the step.",
+    )
+    schedulers: frozenset[str] = setting(
+        frozenset({"default-scheduler"}),
+        texts(DNS_NAME, "scheduler's name", some=True),
+        "Pods are released to these alone (spec.schedulerName); another may never bind them.",
+    )
+    preempt: bool = setting(
+        True,
+        TRUTH,
+        "Whether gangs and pods of lower priority are evicted for a gang that else finds no nodes.",
+    )
+    evict_broken: bool = setting(
+        True,
+        TRUTH,
+        "Whether what is left of a gang is evicted that others have preempted below its minimum, and that "
+        "cannot be whole again where it is.",
+    )
+    broken_seconds: float = setting(
+        30.0,
+        seconds(),
+        "It is evicted once it has been so for this long, or twenty times as long where an autoscaler is "
+        "asked for nodes.",
+    )
+    keep_managed_fields: bool = setting(
+        False,
+        TRUTH,
+        "Whether pods keep their managedFields. Else a release empties those of a pod that a controller "
+        "made and nobody has applied to: the API server tracks no more who writes which of its fields.",
+    )
+    ignored_namespaces: frozenset[str] = setting(
+        frozenset(),
+        texts(NAMESPACE_NAME, "namespace name"),
+        "Namespaces whose pods are left alone.",
+    )
+    gpu_resources: frozenset[str] = setting(
+        frozenset(DEFAULT_GPU_RESOURCES),
+        texts(RESOURCE_PATTERN, RESOURCE_WORDS, some=True),
+        "What the metrics count as GPUs.",
+    )
+    gpu_device_classes: frozenset[str] = setting(
+        frozenset(DEFAULT_GPU_CLASSES),
+        texts(CLASS_PATTERN, CLASS_WORDS),
+        "Of devices that pods have by claims, the DeviceClasses that the metrics count as GPUs.",
+    )
+    model_label: str = setting(
+        MODEL_LABELS[0],
+        text(QUALIFIED_NAME, "label key"),
+        "The node label that names the model of its GPUs in the metrics, before those that are usual.",
+    )
+    gang_labels: tuple[str, ...] = setting(
+        (),
+        _GANG_LABELS,
+        "Keys of pod labels. The first that a pod has makes one gang of those with the same value, if "
+        "neither their annotations nor a known controller says so (app.kubernetes.io/instance, name).",
+    )
+    gang_owners: frozenset[str] = setting(
+        frozenset(), _KINDS_OF_OWNERS, "Kinds of owners whose pods wait for one another."
+    )
+    loose_owners: frozenset[str] = setting(
+        frozenset(),
+        _KINDS_OF_OWNERS,
+        "Kinds of owners whose pods run one by one. Of owners that are unknown and not listed here, the "
+        "pods are one gang.",
+    )
+    bad_nodes: BadNodes = section(BadNodes, "Nodes on which pods fail.")
+    spare_nodes: SpareNodes = section(SpareNodes, "Nodes that are left free for repairs.")
     topology: Topology = field(default_factory=Topology)
     options: Options = field(default_factory=Options)
-    scale_up: ScaleUp = field(default_factory=ScaleUp)
+    scale_up: ScaleUp = section(ScaleUp, "Asking an autoscaler for nodes.")
 
     @cached_property
     def owner_rules(self) -> OwnerRules:
@@ -134,170 +244,152 @@ class Settings:
         )
 
 
-_LABEL_KEY: Final = re.compile(
-    r"(?:(?=[^/]{1,253}/)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-)
+def _read_mode(value: Any, path: str, reader: DocumentReader) -> Any:
+    try:
+        return mode_named(value, lambda what: logger.warning("mode_removed setting=%s reason=%r", path, what))
+    except ValueError as error:
+        reader.fault(path, str(error))
+        return None
+
+
+def _read_levels(value: Any, path: str, reader: DocumentReader) -> Topology:
+    """A mapping of level names, coarsest first, to the label key of each family, or a list of such keys.
+
+    In the place of a key, device:DOMAIN/NAME stands for an attribute of the node's devices.
+    """
+    columns: list[list[str]] = []
+    for name, given in reader.mapping(value, path, None).items():
+        listed = given if isinstance(given, list) else [given]
+        columns.append([_level_key(each, f"{path}.{name}", reader) for each in listed])
+    if not columns:
+        reader.fault(path, "must map each level's name to its label keys, coarsest first")
+        return Topology()
+    if len({len(column) for column in columns}) != 1:
+        reader.fault(path, "each level needs one label key for each family")
+        return Topology()
+    try:
+        return Topology(tuple(zip(*columns, strict=True)), tuple(value))
+    except PlacementError as error:
+        reader.fault(path, str(error))
+        return Topology()
+
+
+def _level_key(value: Any, path: str, reader: DocumentReader) -> str:
+    if not isinstance(value, str) or not value.startswith(keys.DEVICE_ATTRIBUTE):
+        return reader.text(value, path, QUALIFIED_NAME, "label key")
+    return reader.text(
+        value,
+        path,
+        _ATTRIBUTE,
+        f"attribute of devices; write {keys.DEVICE_ATTRIBUTE}DOMAIN/NAME, as device:gpu.nvidia.com/cliqueID",
+    )
+
 
 _ATTRIBUTE: Final = re.compile(
     keys.DEVICE_ATTRIBUTE + r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*"
 )
+_DEFAULTS: Final = Options()
+_OPTIONS: Final = (
+    Setting(
+        "mode",
+        _DEFAULTS.mode,
+        ValueKind(f"one of {', '.join(Mode)}", _read_mode),
+        "How gangs are laid out; described above.",
+    ),
+    Setting(
+        "weights",
+        _DEFAULTS.weights,
+        mapping(number(0, 1000, whole=True), "resource names"),
+        "How much each resource that stays free counts, between nodes that are else equally good.",
+    ),
+    Setting(
+        "most_allocated",
+        _DEFAULTS.most_allocated,
+        TRUTH,
+        "Prefer the fullest node that will do, not the emptiest.",
+    ),
+    Setting(
+        "bound",
+        _DEFAULTS.bound,
+        number(10_000, 60_000_000, whole=True, of=" of steps"),
+        "Work that one question to the placement core may take, in steps of about a microsecond.",
+    ),
+)
+_LEVELS: Final = Setting(
+    "levels",
+    None,
+    ValueKind("a mapping of level names, coarsest first, to label keys", _read_levels),
+    "The levels of the topology and the node labels that name their domains; a list has a key for each "
+    "family.",
+)
+FILE: Final = (*settings_of(Settings), _LEVELS, *_OPTIONS)
+"""All settings that a file may have."""
 
-_NESTED = ("topology", "options", "scale_up")
-
-
-def load(path: Path) -> dict[str, Any]:
-    """The choices of a file, by the names of Settings' fields. Raises SettingsError."""
-    document = _document(path)
-    kinds = {each.name: each.type for each in fields(Settings) if each.name not in _NESTED}
-    found: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    for name, value in document.items():
-        if name == "levels":
-            found["topology"] = _topology(path, value)
-        elif name == "gang_labels":
-            found[name] = _gang_labels(path, value)
-        elif name in _MAPPINGS:
-            found[name] = _mapping(path, name, value)
-        elif name in _OPTIONS:
-            options[name] = _OPTIONS[name](path, value)
-        elif name in kinds:
-            found[name] = _value(path, name, value)
-        else:
-            known = ", ".join(sorted([*kinds, *_OPTIONS, "levels", "scale_up"]))
-            raise SettingsError(f"{path}: {name} is no setting; there are {known}")
-    if fault := fault_in(*(found.get(name, frozenset()) for name in ("gang_owners", "loose_owners"))):
-        raise SettingsError(f"{path}: {fault}")
-    return found | ({"options": Options(**options)} if options else {})
-
-
-def _document(path: Path) -> dict[str, Any]:
-    """The file's mapping, empty for an empty file."""
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise SettingsError(f"{path}: cannot be read: {error}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise SettingsError(f"{path}: must be a mapping of settings")
-    return document
-
-
-def _value(path: Path, name: str, value: Any) -> Any:
-    default = getattr(Settings(), name)
-    if isinstance(default, bool) and isinstance(value, bool):
-        return value
-    if (
-        isinstance(default, float)
-        and isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and 0 <= value <= LONGEST_SECONDS
-    ):
-        return float(value)
-    if isinstance(default, str) and isinstance(value, str) and value:
-        return value
-    if (
-        isinstance(default, frozenset)
-        and isinstance(value, list)
-        and all(isinstance(each, str) for each in value)
-    ):
-        return frozenset(value)
-    wanted = {
-        bool: "true or false",
-        float: f"a number of seconds up to {LONGEST_SECONDS:g}",
-        str: "a text",
-        frozenset: "a list of names",
-    }
-    raise SettingsError(f"{path}: {name}: {value!r} is not {wanted[type(default)]}")
-
-
-def _gang_labels(path: Path, value: Any) -> tuple[str, ...]:
-    """gang_labels: a list of label keys, the most important first."""
-    if not isinstance(value, list):
-        raise SettingsError(f"{path}: gang_labels: {value!r} is not a list of label keys")
-    for each in value:
-        if not isinstance(each, str) or not _LABEL_KEY.fullmatch(each):
-            raise SettingsError(f"{path}: gang_labels: {each!r} is no key of a label")
-        if each in marks.ALL or each.startswith("topogate.io/"):
-            raise SettingsError(f"{path}: gang_labels: {each} is read already, with a meaning of its own")
-    return tuple(dict.fromkeys(value))
-
-
-_MAPPINGS: Final[dict[str, Callable[[Any], Any]]] = {
-    "bad_nodes": read_bad_nodes,
-    "spare_nodes": read_spares,
-    "scale_up": read_scale_up,
+FLAGS: Final[Mapping[str, str]] = {
+    "gate": "gate_prefix",
+    "settle": "settle_seconds",
+    "patience": "patience_seconds",
+    "interval": "interval_seconds",
+    "ignored_namespace": "ignored_namespaces",
+    "mode": "mode",
+    "scale_up": "scale_up.provisioning_class",
+    "scale_up_requests": "scale_up.requests",
+    "scale_up_pods": "scale_up.pods",
 }
-"""Settings that are mappings of settings of their own, and how each is read."""
+"""The sweeper's flags, as argparse names them, and the setting that each stands for."""
 
 
-def _mapping(path: Path, name: str, value: Any) -> Any:
+def load(path: Path) -> Settings:
+    """The settings of a file. Raises SettingsError."""
     try:
-        return _MAPPINGS[name](value)
-    except ValueError as error:
-        raise SettingsError(f"{path}: {name}: {error}") from error
+        content = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    return parse(content, str(path))
 
 
-def _mode(path: Path, value: Any) -> Mode:
+def parse(content: str | bytes, source: str) -> Settings:
+    """The settings of a file's content. Raises SettingsError, each line of which begins with the source."""
+    reader = DocumentReader()
     try:
-        return mode_named(value, lambda what: logger.warning("mode_removed file=%s reason=%r", path, what))
-    except ValueError as error:
-        raise SettingsError(f"{path}: {error}") from error
+        document = read_yaml(content, source)
+    except PolicyError as error:
+        raise SettingsError(source, error.faults) from None
+    found = read(FILE, {} if document is None else document, "", reader)
+    for each in sorted(found.get("gang_owners", frozenset()) & found.get("loose_owners", frozenset())):
+        reader.fault("loose_owners", f"{each} is in gang_owners too")
+    if reader.faults:
+        raise SettingsError(source, reader.faults)
+    return _with(Settings(), found)
 
 
-def _weights(path: Path, value: Any) -> dict[str, int]:
-    """weights: how much each resource that stays free counts, between nodes that are equally good else."""
-    if (
-        not isinstance(value, dict)
-        or not all(isinstance(name, str) and name for name in value)
-        or not all(type(weight) is int and 0 <= weight <= 1000 for weight in value.values())
-    ):
-        raise SettingsError(f"{path}: weights: must map resource names to whole numbers from 0 to 1000")
-    return dict(value)
+def with_flags(settings: Settings, flags: Mapping[str, Any]) -> Settings:
+    """These settings with flags over them. flags: by argparse's name; None, or an empty list, is not given.
 
-
-def _most_allocated(path: Path, value: Any) -> bool:
-    """most_allocated: prefer the fullest node that will do, not the emptiest."""
-    if not isinstance(value, bool):
-        raise SettingsError(f"{path}: most_allocated: {value!r} is not true or false")
-    return value
-
-
-def _bound(path: Path, value: Any) -> int:
-    """bound: steps, about a microsecond each, that one question to the placement core may take."""
-    if type(value) is not int or not 10_000 <= value <= 60_000_000:
-        raise SettingsError(f"{path}: bound: {value!r} is not a whole number of steps from 10000 to 60000000")
-    return value
-
-
-_OPTIONS: Final[dict[str, Callable[[Path, Any], Any]]] = {
-    "mode": _mode,
-    "weights": _weights,
-    "most_allocated": _most_allocated,
-    "bound": _bound,
-}
-"""What the placement core can be told, and how each is read."""
-
-
-def _topology(path: Path, value: Any) -> Topology:
-    """levels: a mapping of level names, coarsest first, to the label key of each family.
-
-    In the place of a key, device:DOMAIN/NAME stands for an attribute of the node's devices.
+    Raises SettingsError, with a line for each flag that is wrong.
     """
-    if not isinstance(value, dict) or not value:
-        raise SettingsError(f"{path}: levels: must map each level's name to its label keys, coarsest first")
-    for each in (
-        text for keys_ in value.values() for text in (keys_ if isinstance(keys_, list) else [keys_])
-    ):
-        if str(each).startswith(keys.DEVICE_ATTRIBUTE) and not _ATTRIBUTE.fullmatch(str(each)):
-            raise SettingsError(
-                f"{path}: levels: {each!r} names no attribute of devices; write {keys.DEVICE_ATTRIBUTE}"
-                "DOMAIN/NAME, as device:gpu.nvidia.com/cliqueID"
-            )
-    columns = [keys_ if isinstance(keys_, list) else [keys_] for keys_ in value.values()]
-    if len({len(column) for column in columns}) != 1:
-        raise SettingsError(f"{path}: levels: each level needs one label key for each family")
-    try:
-        return Topology(tuple(zip(*columns, strict=True)), tuple(map(str, value)))
-    except PlacementError as error:
-        raise SettingsError(f"{path}: levels: {error}") from error
+    reader = DocumentReader()
+    found: dict[str, Any] = {}
+    scale_up: dict[str, Any] = {}
+    for flag, value in flags.items():
+        if value is None or value == []:
+            continue
+        section, _, name = FLAGS[flag].rpartition(".")
+        taken = _KINDS[FLAGS[flag]].read(value, f"--{flag.replace('_', '-')}", reader)
+        (scale_up if section else found)[name] = taken
+    if reader.faults:
+        raise SettingsError("topogate-sweeper", reader.faults)
+    return _with(settings, found | {"scale_up": replace(settings.scale_up, **scale_up)})
+
+
+_KINDS: Final = {each.name: each.kind for each in FILE if isinstance(each.kind, ValueKind)} | {
+    f"scale_up.{each.name}": each.kind for each in settings_of(ScaleUp) if isinstance(each.kind, ValueKind)
+}
+
+
+def _with(settings: Settings, found: dict[str, Any]) -> Settings:
+    """These settings with others, by their names in a file, over them."""
+    options = {each.name: found.pop(each.name) for each in _OPTIONS if each.name in found}
+    if "levels" in found:
+        found["topology"] = found.pop("levels")
+    return replace(settings, options=replace(settings.options, **options), **found)

@@ -22,6 +22,6 @@ def counting(policy: Policy) -> Counting:
 def read_files(config: Path | None, policy: Path | None) -> tuple[Settings, Policy]:
     """The sweeper's settings and admission's policy, or their defaults. Raises FilesError."""
     try:
-        return Settings(**(load(config) if config else {})), load_policy(policy) if policy else Policy()
+        return load(config) if config else Settings(), load_policy(policy) if policy else Policy()
     except (SettingsError, PolicyError) as error:
         raise FilesError(str(error)) from None

@@ -89,13 +89,3 @@ class OwnerRules:
 
 KNOWN_RULES: Final = OwnerRules()
 """What is known without an operator."""
-
-
-def fault_in(gang_owners: frozenset[str], loose_owners: frozenset[str]) -> str:
-    """What is wrong with an operator's lists, "" if nothing is."""
-    for setting, names in (("gang_owners", gang_owners), ("loose_owners", loose_owners)):
-        for each in sorted(names):
-            if not NAME.fullmatch(each):
-                return f"{setting}: {each!r} is no kind; write Kind.group, as Workflow.argoproj.io"
-    both = sorted(gang_owners & loose_owners)
-    return f"loose_owners: {both[0]} is in gang_owners too" if both else ""
