@@ -48,7 +48,7 @@ def test_a_search_for_any_place_that_ends_proves_that_there_is_none() -> None:
     found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES))
     assert isinstance(found, NoFit)
     assert found.proven
-    assert "the cluster has room for 3 of 4: 2 of 3 as p1 and 1 of 1 as p0" in found.sentence
+    assert "the cluster has room for 2 of 3 pods like p1 and 1 of 1 pod like p0" in found.sentence
 
 
 GIVEN_UP = {6, 12, 19}

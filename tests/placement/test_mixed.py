@@ -276,7 +276,7 @@ def test_of_unlike_pods_those_are_named_that_have_no_room_and_why() -> None:
     found = place(asked, snapshot_of({"b": {"r": {"a": 4, "c": 4}}}))
     assert isinstance(found, NoFit)
     assert found.proven
-    assert "for 1 as leader alone there is room for 0 (nodeSelector: 2)" in found.sentence
+    assert "for 1 pod like leader alone there is room for 0 (nodeSelector: 2)" in found.sentence
 
 
 def test_of_unlike_pods_that_each_have_room_alone_each_is_told_what_is_ruled_out_for_it() -> None:
@@ -287,8 +287,8 @@ def test_of_unlike_pods_that_each_have_room_alone_each_is_told_what_is_ruled_out
     nodes[0] = replace(nodes[0], labels={**nodes[0].labels, "kubernetes.io/os": "a"})
     found = place(Gang("g", (*gang_of(3).members, leader)), Snapshot.build(nodes, []))
     assert isinstance(found, NoFit)
-    assert "for 3 as p-0 alone there is room for 4 (no node is out)" in found.sentence
-    assert "for 1 as leader alone there is room for 1 (nodeSelector: 1)" in found.sentence
+    assert "for 3 pods like p-0 alone there is room for 4 (no node is out)" in found.sentence
+    assert "for 1 pod like leader alone there is room for 1 (nodeSelector: 1)" in found.sentence
 
 
 def test_of_unlike_pods_in_one_domain_each_is_told_what_the_roomiest_domain_has_for_it() -> None:
@@ -298,7 +298,7 @@ def test_of_unlike_pods_in_one_domain_each_is_told_what_the_roomiest_domain_has_
     tree = {"b": {"r1": {"a": 4, "b": 1}, "r2": {"c": 4, "d": 1}}}
     found = place(replace(asked, required_level="subblock"), snapshot_of(tree))
     assert isinstance(found, NoFit)
-    assert 'for 2 as p-0 alone there is room for 1 (resource "cpu": 2)' in found.sentence
+    assert 'for 2 pods like p-0 alone there is room for 1 (resource "cpu": 2)' in found.sentence
 
 
 def test_more_kinds_of_pods_than_can_be_looked_at_on_so_many_nodes_are_told_so() -> None:

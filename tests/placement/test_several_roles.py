@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ from webhook.placement import (
     NodeInfo,
     NoFit,
     PodClass,
+    Slice,
     Snapshot,
     Usage,
     place,
@@ -27,6 +29,7 @@ from webhook.placement import (
 )
 from webhook.placement.budget import Budget
 from webhook.placement.heterogeneous.integer_program import INFINITE, IntegerProgram, LexicographicSearch
+from webhook.placement.model import Nearest
 
 Amounts = Mapping[str, int]
 GIB = 2**30
@@ -83,19 +86,59 @@ def test_gangs_of_several_roles_use_the_fewest_domains_and_it_is_proven(
     assert found.proven
 
 
-def test_the_nearest_domain_is_named_with_its_room_for_each_role() -> None:
+def two_blocks_of_four() -> Snapshot:
+    """Empty nodes in pairs, four in the blocks b0 and b1, two in b2."""
     made = [
         NodeInfo(f"n{n}", node("", (f"b{n // 4}", f"r{n // 2}", f"h{n}")).labels, allocatable=EMPTY)
         for n in range(10)
     ]
-    found = place(gang((24, WORKER), (7, SERVER), required="block"), Snapshot.build(made, []))
+    return Snapshot.build(made, [])
+
+
+def called(asked: Gang, *roles: str) -> Gang:
+    """The same gang, where pods that ask for the same have a role, in the order of their ranks."""
+    kinds = list(dict.fromkeys(member.pod_class for member in asked.members))
+    named = dict(zip(kinds, roles, strict=True))
+    return replace(asked, members=tuple(replace(each, role=named[each.pod_class]) for each in asked.members))
+
+
+@pytest.mark.parametrize(
+    ("roles", "room"),
+    [
+        (("worker", "server"), "block b0 has room for 24 of 24 workers and 2 of 7 servers"),
+        (("rollouts", "servers"), "block b0 has room for 24 of 24 pods of rollouts and 2 of 7 servers"),
+        (("", ""), "block b0 has room for 24 of 24 pods like p0 and 2 of 7 pods like p24"),
+        (("worker", "worker"), "block b0 has room for 24 of 24 pods like p0 and 2 of 7 pods like p24"),
+    ],
+)
+def test_the_nearest_domain_is_named_with_its_room_for_each_role(roles: tuple[str, str], room: str) -> None:
+    asked = called(gang((24, WORKER), (7, SERVER), required="block"), *roles)
+    found = place(asked, two_blocks_of_four())
     assert isinstance(found, NoFit)
     assert found.proven
+    assert found.nearest == Nearest("block", ("b0",), 26)
+    assert found.nearest.sentence == room
+    assert found.sentence.startswith(f"Gang g needs room for 31 pods in one block: {room}")
+
+
+def test_the_nearest_domain_of_workers_in_slices_holds_whole_slices_beside_the_others() -> None:
+    """A pair of nodes of 8 GPUs holds 2 slices of 6 workers, and beside them an evaluator of 4 GPUs."""
+    asked = called(gang((36, WORKER), (3, SERVER), required="block"), "worker", "evaluator")
+    asked = replace(asked, slices=(Slice("subblock", 6),))
+    found = place(asked, two_blocks_of_four())
+    assert isinstance(found, NoFit)
     assert found.nearest is not None
-    assert found.nearest.domain in {("b0",), ("b1",)}
-    assert "block b0 has room for " in found.sentence
-    assert " of 24 as p0 and " in found.sentence
-    assert " of 7 as p24" in found.sentence
+    assert found.nearest.sentence == "block b0 has room for 24 of 36 workers and 2 of 3 evaluators"
+    assert "; room for 4 of 6 in a subblock" in found.sentence
+
+
+def test_roles_that_ask_for_the_same_are_named_together() -> None:
+    asked = gang((16, WORKER), (16, SERVER), required="block")
+    members = [replace(each, role="ps" if each.rank == 0 else "worker") for each in asked.members[:16]]
+    members += [replace(each, role="server") for each in asked.members[16:]]
+    found = place(replace(asked, members=tuple(members)), two_blocks_of_four())
+    assert isinstance(found, NoFit)
+    assert " of 16 pods of ps and worker and " in found.sentence
 
 
 SAME = """

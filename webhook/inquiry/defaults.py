@@ -70,12 +70,12 @@ def jobset_labels(name: str, part: str, number: int, jobs: int) -> dict[str, str
 
 def training_labels(name: str, role: str) -> dict[str, str]:
     """What Kubeflow's training operator adds; role: of a pod."""
-    return {marks.TRAINING_JOB_NAME_LABEL: name, "training.kubeflow.org/job-role": role}
+    return {marks.TRAINING_JOB_NAME_LABEL: name, marks.JOB_ROLE: role}
 
 
 def group_labels(name: str, subgroups: Mapping[str, Any], size: int, index: int) -> dict[str, str]:
-    """What LeaderWorkerSet and its webhook add to a pod of a group of this size."""
-    labels = {marks.LEADER_WORKER_SET_NAME_LABEL: name}
+    """What LeaderWorkerSet and its webhook add to a pod of a group of this size; index: the pod's number."""
+    labels = {marks.LEADER_WORKER_SET_NAME_LABEL: name, marks.WORKER_INDEX: str(index)}
     each = subgroups.get("subGroupSize")
     if not isinstance(each, int) or isinstance(each, bool) or each < 1:
         return labels

@@ -206,9 +206,7 @@ def _said(
         return
     yield f"Now: {answer.sentence}"
     if answer.nearest is not None:
-        nearest = answer.nearest
-        place_name = "/".join(nearest.domain)
-        yield f"Nearest miss: {nearest.level} {place_name} has room for {nearest.room} of {answer.wanted}."
+        yield f"Nearest miss: {answer.nearest.sentence}."
     if now.has_parts:
         named_so = ", ".join(part.name for part in gang.parts)
         yield f"Each of its parts is placed by its own wish, or none of them: {named_so}."

@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from webhook.placement import capacity, heterogeneous
+from webhook.placement import capacity
 from webhook.placement.budget import Budget
+from webhook.placement.class_names import ClassNames
 from webhook.placement.evaluate import class_room
-from webhook.placement.in_slices import layers, room_in_slices
+from webhook.placement.in_slices import layers
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.names import an
-from webhook.placement.question import Counts, Question, is_in, is_usable, one_of
+from webhook.placement.nearest import level_word, nearest_domain
+from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
-from webhook.placement.spread.shares import room_under_cap
 from webhook.placement.synthetic import WHOLE, is_synthetic
 from webhook.placement.tree import Tree
 from webhook.placement.vertex import Vertex, domains_at, rooms_of_states
@@ -60,10 +61,9 @@ def no_fit(
     rooms = {state.name: each for state, each in rooms_of_states(root)} if several else {}
     causes = Counter(cause for cause in _causes(question, snapshot, rooms, budget) if cause)
     ordered = _by_times(causes)
-    found = _nearest(question, snapshot, root, budget) if proven or several else None
-    nearest = found[0] if found else None
+    nearest = nearest_domain(gang, question, snapshot, root, budget) if proven or several else None
     room = nearest.room if nearest else 0
-    body = _nearness(gang, question, snapshot, root, found, proven)
+    body = _nearness(gang, question, snapshot, root, nearest, proven)
     if proven:
         body += layers(question, snapshot, root)
     if tree.exact and several:
@@ -170,19 +170,17 @@ def _short_classes(
         sums = list(map(max, sums, map(sum, here))) if domain.children or domain.state else sums
     short = [number for number, count in enumerate(question.counts) if sums[number] < count]
     told = ""
+    names = ClassNames(gang, question)
     for number in (short or range(len(sums)))[:MOST_CLASSES]:
         causes = Counter(_class_causes(question, number, snapshot, rooms, budget))
-        like = one_of(gang, question, number)
+        pods = names.pods(number, question.counts[number])
         why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
-        told += f"; for {question.counts[number]} as {like} alone there is room for {sums[number]} ({why})"
+        told += f"; for {pods} alone there is room for {sums[number]} ({why})"
     return told
 
 
 MOST_CLASSES = 3
 """Classes of unlike pods that a sentence names."""
-
-NEAREST = 8
-"""The part of the steps for the domain that comes nearest."""
 
 
 def _by_times(causes: Counter[str]) -> dict[str, int]:
@@ -211,76 +209,35 @@ def _alone(question: Question) -> list[str]:
     )
 
 
-def _nearest(
-    question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
-) -> tuple[Nearest, Counts] | None:
-    """The domain of the required level with the most room for members, or the whole cluster, and for how many
-    of each class it has room together.
-    """
-    if len(question.counts) > 1:
-        part = budget.part(max(budget.left, question.options.bound) // NEAREST)
-        found = heterogeneous.nearest(question, root, len(snapshot.nodes), part)
-    else:
-        rooms = ((_room_alone(question, each), each) for each in domains_at(root, question.required))
-        room, vertex = max(rooms, key=lambda pair: pair[0], default=(0, None))
-        found = None if vertex is None else (vertex, (min(room, question.counts[0]),))
-    if found is None:
-        return None
-    vertex, held = found
-    names = snapshot.topology.names(vertex.key[:1])
-    if question.required is None:
-        return Nearest("", (), sum(held)), held
-    return Nearest(names[question.required], vertex.key[1 : question.required + 2], sum(held)), held
-
-
-def _room_alone(question: Question, vertex: Vertex) -> int:
-    """Room of a domain for identical pods, in whole slices, and under a cap."""
-    if question.spread is not None:
-        return room_under_cap(question, vertex)
-    return room_in_slices(vertex, question.slices) if question.slices else vertex.room
-
-
 def _nearness(
     gang: Gang,
     question: Question,
     snapshot: Snapshot,
     root: Vertex,
-    found: tuple[Nearest, Counts] | None,
+    nearest: Nearest | None,
     proven: bool,
 ) -> str:
     """What came closest, in words."""
-    nearest = None if found is None else found[0]
-    body = "" if proven else _not_found(question.options.bound)
-    if not proven and (nearest is None or not nearest.room or len(question.counts) == 1):
-        return body
-    if root.room and gang.spread is not None and nearest is not None and not nearest.room:
-        return f"no {_word(gang.spread.level, snapshot)} with room may take one more"
-    if not root.children or (nearest is not None and not nearest.room):
+    has_none = nearest is not None and not nearest.room
+    if not proven:
+        body = _not_found(question.options.bound)
+        if nearest is None or has_none or len(question.counts) == 1:
+            return body
+        return f"{body}; {nearest.sentence}"
+    if has_none and root.room and gang.spread is not None:
+        return f"no {level_word(gang.spread.level, snapshot)} with room may take one more"
+    if has_none or not root.children:
         return "no node has room for any of them"
-    if found is None or nearest is None:
-        return "there is no way to place them all"
-    where = f"{nearest.level} {'/'.join(nearest.domain)}" if nearest.domain else "the cluster"
-    has_room = f"{where} has room for {_held(gang, question, found[1])}"
-    return f"{body}; {has_room}" if body else has_room
-
-
-def _held(gang: Gang, question: Question, held: Counts) -> str:
-    """For how many of the gang's pods there is room, and for how many of each class where there are a few."""
-    total = f"{sum(held)} of {len(gang.members)}"
-    if not 1 < len(held) <= MOST_CLASSES or not sum(held):
-        return total
-    classes = zip(held, question.counts, strict=True)
-    parts = [f"{room} of {count} as {one_of(gang, question, n)}" for n, (room, count) in enumerate(classes)]
-    return f"{total}: {' and '.join(parts)}"
+    return "there is no way to place them all" if nearest is None else nearest.sentence
 
 
 def _sentence(
     gang: Gang, question: Question, snapshot: Snapshot, body: str, causes: dict[str, int], proven: bool
 ) -> str:
     wanted = len(gang.members)
-    where = f" in one {_word(gang.required_level, snapshot)}" if gang.required_level else ""
+    where = f" in one {level_word(gang.required_level, snapshot)}" if gang.required_level else ""
     if gang.spread is not None and gang.spread.most is not None:
-        where += f", at most {gang.spread.most} in {an(_word(gang.spread.level, snapshot))}"
+        where += f", at most {gang.spread.most} in {an(level_word(gang.spread.level, snapshot))}"
         if question.spread is not None and question.spread.there:
             where += f" beside the {sum(question.spread.there.values())} that are placed"
     head = f"Gang {gang.name} needs room for {_count(wanted, 'pod')}{where}: "
@@ -294,14 +251,6 @@ def _sentence(
         if ruled
         else f"{head}{body}. None of {total} is excluded."
     )
-
-
-def _word(level: str, snapshot: Snapshot) -> str:
-    """What the users of the nodes' labels call a level that is wished for by its name."""
-    names = snapshot.topology.level_names
-    if level not in names:
-        return level
-    return snapshot.topology.names(key[0] for key in snapshot.blocks)[names.index(level)]
 
 
 def _count(number: int, what: str) -> str:

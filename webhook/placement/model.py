@@ -134,13 +134,15 @@ class PodClass:
 class Member:
     """One pod of the gang that is to be placed; its name is opaque here.
 
-    called: how sentences name it, by its name where empty. It makes no two members unlike.
+    called: how sentences name it, by its name where empty. role: what its users call the pods that do the
+    same ("worker"), "" where they have no word for them. Neither makes two members unlike.
     """
 
     name: str
     rank: int | None
     pod_class: PodClass
     called: str = field(default="", compare=False)
+    role: str = field(default="", compare=False)
 
     @property
     def shown(self) -> str:
@@ -285,11 +287,15 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The domain that came closest: its level's name, its label values, room for how many members."""
+    """The domain that came closest: its level's name, its label values, room for how many members.
+
+    Both are empty where the whole cluster counts. sentence: the same for people, by the roles of the members.
+    """
 
     level: str
     domain: tuple[str, ...]
     room: int
+    sentence: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,15 +286,6 @@ def _check_sliced_classes(
             )
 
 
-def one_of(gang: Gang, question: Question, number: int) -> str:
-    """The name of a pod of a class; beside slices leaders are one of their own, whatever they ask for."""
-    alike = [member for member in gang.members if member.pod_class == question.classes[number]]
-    if question.unbound_slices:
-        leads = question.unbound_slices[number] == len(question.slices)
-        alike = [each for each in alike if (each.rank is not None and each.rank < 0) == leads] or alike
-    return alike[0].shown
-
-
 def is_usable(question: Question, state: NodeState) -> bool:
     """Whether the gang's own wishes leave the node to it."""
     if state.path is None and question.labelled_only:

@@ -74,30 +74,38 @@ JOBS_OF_JOBSET: Final = "jobset.sigs.k8s.io/global-replicas"
 SUBGROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/subgroup-index"
 """The number of a LeaderWorkerSet's subgroup within its group."""
 
+RAY_NODE_TYPE: Final = "ray.io/node-type"
+RAY_HEAD: Final = "head"
+"""The node type of the pod that leads a RayCluster."""
+RAY_GROUP: Final = "ray.io/group"
+REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
+JOB_ROLE: Final = "training.kubeflow.org/job-role"
+TASK_SPEC: Final = "volcano.sh/task-spec"
+WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+"""The number of a pod within its LeaderWorkerSet's group; the leader has 0."""
+
 RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     # (keys of what the pod is for, where each role or group has a numbering of its own; keys of its numbers)
     ((), (JOB_GLOBAL_INDEX, JOB_INDEX_KEY)),
     ((), (JOB_INDEX_KEY,)),
-    ((), ("leaderworkerset.sigs.k8s.io/worker-index",)),
+    ((), (WORKER_INDEX,)),
     ((), ("kueue.x-k8s.io/pod-group-pod-index",)),
-    (("training.kubeflow.org/replica-type",), ("training.kubeflow.org/replica-index",)),
+    ((REPLICA_TYPE,), ("training.kubeflow.org/replica-index",)),
     (
-        ("ray.io/node-type", "ray.io/group"),
+        (RAY_NODE_TYPE, RAY_GROUP),
         ("ray.io/worker-group-replica-index", "ray.io/replica-host-index"),
     ),
-    (("ray.io/node-type", "ray.io/group"), ("ray.io/replica-host-index",)),
-    (("volcano.sh/task-spec",), ("volcano.sh/task-index",)),
+    ((RAY_NODE_TYPE, RAY_GROUP), ("ray.io/replica-host-index",)),
+    ((TASK_SPEC,), ("volcano.sh/task-index",)),
     ((), ("apps.kubernetes.io/pod-index",)),
 )
 """Labels or annotations that number the pods of a gang; several together count from the outside in. The
 first entry counts of which all numbers are there."""
 
-LEADER_KEYS: Final = (
-    "training.kubeflow.org/replica-type",
-    "training.kubeflow.org/job-role",
-    "ray.io/node-type",
-    "volcano.sh/task-spec",
-)
+ROLE_KEYS: Final = (REPLICATED_JOB_LABEL, REPLICA_TYPE, JOB_ROLE, TASK_SPEC)
+"""Labels or annotations whose value is what the users of a gang call pods that do the same."""
+
+LEADER_KEYS: Final = (REPLICA_TYPE, JOB_ROLE, RAY_NODE_TYPE, TASK_SPEC)
 """Labels or annotations that tell a leader: there is one, and some controllers do not number it."""
 
 LEADER_ROLES: Final = ("master", "chief", "launcher", "head")

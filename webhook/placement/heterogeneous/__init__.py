@@ -34,7 +34,7 @@ def solve(question: Question, root: Vertex, nodes: int, budget: Budget) -> Solut
 
 def nearest(question: Question, root: Vertex, nodes: int, budget: Budget) -> tuple[Vertex, Counts] | None:
     """Which domain of the required level comes nearest to holding the gang, and what it holds together."""
-    if question.spread is not None or question.slices or len(question.counts) * nodes > MOST // SAID:
+    if question.spread is not None or len(question.counts) * nodes > MOST // SAID:
         return None
     from webhook.placement.heterogeneous.arrays import TooLargeError
     from webhook.placement.heterogeneous.nearest_domain import nearest_domain

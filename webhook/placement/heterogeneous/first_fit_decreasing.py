@@ -5,7 +5,7 @@ Heuristics for vector bin packing (2011). Parts of a domain are taken one after 
 hold most of what is scarce there; so few of them are used, at every level.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -16,7 +16,7 @@ from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Ints, Taken
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
-from webhook.placement.question import Counts, pods_of
+from webhook.placement.question import pods_of
 
 ORDERS: Final = 4
 """Orders of the classes that are tried in each set of nodes."""
@@ -119,18 +119,20 @@ class FirstFitDecreasing:
                 return best
         return None
 
-    def most_held(self, domain: DomainRange) -> Counts:
-        """How many pods of each class a domain is found to hold together: of some fillings the largest."""
+    def partial_fills(
+        self, domain: DomainRange, classes: Collection[int], before: Ints
+    ) -> Iterator[tuple[Taken, Ints]]:
+        """Some ways to put as many pods of these classes into a domain as there is room for, and what each
+        node has free beside them. before: what each has free without them.
+        """
         numbers = np.arange(domain.first, domain.end)
         nodes = _Nodes(numbers, np.zeros(len(numbers), dtype=np.int64))
-        best: Counts = (0,) * self.arrays.classes
         for order, variant in product([*self._orders, self._orders[0][::-1]], _VARIANTS[2:]):
-            held = self._fill_partly(nodes, order, variant)
-            counts = tuple(map(sum, zip(*held.values(), strict=True))) if held else best
-            best = max(best, counts, key=sum)
-            if best == self.arrays.question.counts or self.budget.exhausted:
-                break
-        return best
+            free = before.copy()
+            taken = self._fill_partly(nodes, free, [each for each in order if each in classes], variant)
+            yield taken, free
+            if self.budget.exhausted:
+                return
 
     # --- which nodes ---------------------------------------------------------------------------------
 
@@ -189,16 +191,20 @@ class FirstFitDecreasing:
 
     def _fill(self, nodes: _Nodes, order: Sequence[int], variant: _Variant) -> Taken | None:
         """Class after class in this order; None where one finds too little room."""
-        taken = self._fill_partly(nodes, order, variant, is_whole=True)
+        free = self.arrays.free[nodes.numbers]
+        taken = self._fill_partly(nodes, free, order, variant, is_whole=True)
         held = tuple(map(sum, zip(*taken.values(), strict=True))) if taken else ()
         return taken if held == self.arrays.question.counts else None
 
     def _fill_partly(
-        self, nodes: _Nodes, order: Sequence[int], variant: _Variant, *, is_whole: bool = False
+        self, nodes: _Nodes, free: Ints, order: Sequence[int], variant: _Variant, *, is_whole: bool = False
     ) -> Taken:
-        """The same with as many pods as there is room for. is_whole: it ends at a class that is short."""
+        """The same with as many pods as there is room for, which are taken off what the nodes have free.
+
+        is_whole: it ends at a class that is short.
+        """
         arrays = self.arrays
-        free, sizes = arrays.free[nodes.numbers], self._sizes[nodes.numbers]
+        sizes = self._sizes[nodes.numbers]
         ranks = nodes.ranks if variant.is_ranked else np.zeros_like(nodes.ranks)
         used = np.zeros(len(nodes.numbers), dtype=np.bool_)
         held: dict[int, dict[int, int]] = {}

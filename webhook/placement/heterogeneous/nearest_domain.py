@@ -1,12 +1,12 @@
 """Which domain comes nearest to holding a gang that has no place: the one found to hold most of its pods."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from webhook.placement.budget import Budget
-from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays
+from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Ints
 from webhook.placement.heterogeneous.first_fit_decreasing import FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import JointBounds
 from webhook.placement.question import Counts, Question
@@ -28,7 +28,7 @@ def nearest_domain(question: Question, root: Vertex, budget: Budget) -> tuple[Ve
     filler = FirstFitDecreasing(arrays, bounds, budget)
     best: tuple[Vertex, Counts] | None = None
     for number in order[:MOST]:
-        held = filler.most_held(domains[number])
+        held = _most_held(filler, domains[number])
         if best is None or sum(held) > sum(best[1]):
             best = domains[number].vertex, held
         if budget.exhausted:
@@ -45,3 +45,64 @@ def _domains(domain: DomainRange, level: int) -> Iterator[DomainRange]:
             yield DomainRange(vertex, domain, number, number + 1)
     for part in domain.parts if domain.vertex.bottom < level else ():
         yield from _domains(part, level)
+
+
+def _most_held(filler: FirstFitDecreasing, domain: DomainRange) -> Counts:
+    """How many pods of each class a domain is found to hold together: of some fillings the largest.
+
+    Pods in slices come after the others, which are few, and then before these.
+    """
+    arrays, question = filler.arrays, filler.arrays.question
+    classes = range(arrays.classes)
+    layers = len(question.slices)
+    in_slices = [number for number, done in enumerate(question.unbound_slices) if done < layers]
+    in_slices.sort(key=lambda number: -question.unbound_slices[number])
+    others = [number for number in classes if number not in in_slices]
+    best: Counts = (0,) * arrays.classes
+    for first in (True, False) if in_slices and not any(arrays.carded) else (False,):
+        before = arrays.free[domain.first : domain.end].copy()
+        slices = {each: _add_slices(arrays, domain, each, before, []) for each in in_slices if first}
+        for taken, free in filler.partial_fills(domain, others, before):
+            used = [node - domain.first for node in taken]
+            if not first:
+                slices = {each: _add_slices(arrays, domain, each, free, used) for each in in_slices}
+            beside = (sum(pods[number] for pods in taken.values()) for number in classes)
+            held = tuple(slices.get(number, count) for number, count in enumerate(beside))
+            best = max(best, held, key=sum)
+            if best == question.counts:
+                return best
+    return best
+
+
+def _add_slices(arrays: GangArrays, domain: DomainRange, number: int, free: Ints, used: Sequence[int]) -> int:
+    """As many pods of a class in whole slices as a domain has room for beside others, taken off free.
+
+    used: nodes of the domain with other pods; their cards count as taken.
+    """
+    question = arrays.question
+    room: Ints = arrays.rooms[number][domain.first : domain.end].astype(np.int64)
+    for resource, amount in arrays.request_rows[number]:
+        np.minimum(room, free[:, resource] // amount, out=room)
+    np.maximum(room, 0, out=room)
+    if arrays.carded[number]:
+        room[used] = 0
+    rooms, starts = [room], [np.arange(domain.first, domain.end)]
+    for level, size in reversed(question.slices[question.unbound_slices[number] :]):
+        begins = arrays.starts[level]
+        inside = begins[(begins >= domain.first) & (begins < domain.end)]
+        rooms.append(np.add.reduceat(rooms[-1], np.searchsorted(starts[-1], inside)) // size * size)
+        starts.append(inside)
+    given = _in_order(rooms[-1], np.array([question.counts[number]]), np.zeros(len(rooms[-1]), dtype=np.intp))
+    for below in range(len(rooms) - 2, -1, -1):
+        around = np.searchsorted(starts[below + 1], starts[below], side="right") - 1
+        given = _in_order(rooms[below], given, around)
+    free -= given[:, None] * arrays.requests[number]
+    return int(given.sum())
+
+
+def _in_order(rooms: Ints, wanted: Ints, around: Ints) -> Ints:
+    """What each part takes of what its domain does, one part after the other. around: each one's domain."""
+    before = np.cumsum(rooms) - rooms
+    firsts = np.searchsorted(around, around)  # parts of one domain stand side by side
+    taken: Ints = np.clip(wanted[around] - (before - before[firsts]), 0, rooms)
+    return taken

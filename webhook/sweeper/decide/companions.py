@@ -16,7 +16,6 @@ from webhook.placement import (
     Assignment,
     Budget,
     Gang,
-    Member,
     Mode,
     NoFit,
     Options,
@@ -25,7 +24,7 @@ from webhook.placement import (
 )
 from webhook.scheduling import convert
 from webhook.scheduling.podrules import rules_of
-from webhook.sweeper.decide.question import ClassOf, GangQuestion
+from webhook.sweeper.decide.question import ClassOf, GangQuestion, members_of
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 
@@ -117,10 +116,7 @@ def _attempts(pods: Sequence[Pod]) -> list[Sequence[Pod]]:
 def _question(
     gang: PodGang, pods: Sequence[Pod], others: Mapping[str, str], avoid: frozenset[str], class_of: ClassOf
 ) -> GangQuestion:
-    members = tuple(
-        Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod), pod.metadata.name)
-        for pod in pods
-    )
+    members = members_of(gang, pods, class_of)
     anchors = tuple(Anchor(node) for node in sorted(set(others.values())))
     asked = Gang(f"{gang.key} (beside)", members, anchors=anchors, excluded_nodes=avoid)
     return GangQuestion(asked, {pod.metadata.uid: pod for pod in pods})

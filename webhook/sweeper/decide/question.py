@@ -14,6 +14,7 @@ from webhook.sweeper.decide import slices
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import Claim, exclusive_over
 from webhook.sweeper.observe.parts import GangPart
+from webhook.workloads.roles import role_of
 
 ClassOf = Callable[[Pod], PodClass]
 
@@ -89,10 +90,7 @@ def question(
         raise PlacementError(gang.fault)
     own = {pod.metadata.uid for pod in gang.workers}
     by_name = {pod.metadata.uid: pod for pod in pods if pod.metadata.uid in own}
-    members = tuple(
-        Member(pod.metadata.uid, gang.ranks.get(pod.metadata.uid), class_of(pod), pod.metadata.name)
-        for pod in (*by_name.values(), *gang.later)
-    )
+    members = members_of(gang, (*by_name.values(), *gang.later), class_of)
     if not gang.parts:
         members, closed = _alike_in_one_domain(members, frozenset().union(*map(exclusive_over, gang.pods)))
         avoid |= closed
@@ -131,6 +129,15 @@ def question(
     if len(parts) == 1 and claims == [None]:
         return GangQuestion(parts[0], by_name, rules=rules)
     return GangQuestion(slices.asked_for(asked, gang), by_name, tuple(parts), tuple(claims), rules)
+
+
+def members_of(gang: PodGang, pods: Iterable[Pod], class_of: ClassOf) -> tuple[Member, ...]:
+    """Some pods of a gang as the placement core sees them."""
+    ranks = gang.ranks
+    return tuple(
+        Member(uid, ranks.get(uid), class_of(pod), pod.metadata.name, role_of(pod))
+        for uid, pod in ((pod.metadata.uid, pod) for pod in pods)
+    )
 
 
 def _alike_in_one_domain(

@@ -1,0 +1,72 @@
+"""Which domain comes nearest to holding a gang that has no place, and how a sentence says so."""
+
+from typing import Final
+
+from webhook.placement import heterogeneous
+from webhook.placement.budget import Budget
+from webhook.placement.class_names import ClassNames
+from webhook.placement.in_slices import room_in_slices
+from webhook.placement.model import Gang, Nearest
+from webhook.placement.question import Counts, Question
+from webhook.placement.snapshot import Snapshot
+from webhook.placement.spread.shares import room_under_cap
+from webhook.placement.vertex import Vertex, domains_at
+
+PART: Final = 8
+"""The part of the steps for the domain that comes nearest."""
+
+MOST_NAMED: Final = 3
+"""Classes up to which a sentence says for how many pods of each there is room."""
+
+
+def nearest_domain(
+    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
+) -> Nearest | None:
+    """The domain of the required level with the most room for members together, or the whole cluster.
+
+    None where there is none, or where looking for it takes too long.
+    """
+    found = _most_held(question, root, len(snapshot.nodes), budget)
+    if found is None:
+        return None
+    vertex, held = found
+    room = f"has room for {_rooms(gang, question, held)}"
+    if question.required is None:
+        return Nearest("", (), sum(held), f"the cluster {room}")
+    level = snapshot.topology.names(vertex.key[:1])[question.required]
+    domain = vertex.key[1 : question.required + 2]
+    return Nearest(level, domain, sum(held), f"{level} {'/'.join(domain)} {room}")
+
+
+def _most_held(question: Question, root: Vertex, nodes: int, budget: Budget) -> tuple[Vertex, Counts] | None:
+    if len(question.counts) > 1:
+        part = budget.part(max(budget.left, question.options.bound) // PART)
+        return heterogeneous.nearest(question, root, nodes, part)
+    rooms = ((_room_alone(question, each), each) for each in domains_at(root, question.required))
+    room, vertex = max(rooms, key=lambda pair: pair[0], default=(0, None))
+    return None if vertex is None else (vertex, (min(room, question.counts[0]),))
+
+
+def _room_alone(question: Question, vertex: Vertex) -> int:
+    """Room of a domain for identical pods, in whole slices, and under a cap."""
+    if question.spread is not None:
+        return room_under_cap(question, vertex)
+    return room_in_slices(vertex, question.slices) if question.slices else vertex.room
+
+
+def _rooms(gang: Gang, question: Question, held: Counts) -> str:
+    """For how many pods of each class there is room where there are a few classes, else for how many pods."""
+    if not 1 < len(held) <= MOST_NAMED or not sum(held):
+        return f"{sum(held)} of {len(gang.members)}"
+    names = ClassNames(gang, question)
+    rooms = enumerate(zip(held, question.counts, strict=True))
+    *before, last = [f"{room} of {names.pods(number, count)}" for number, (room, count) in rooms]
+    return f"{', '.join(before)} and {last}"
+
+
+def level_word(level: str, snapshot: Snapshot) -> str:
+    """What the users of the nodes' labels call a level that is asked for by its name."""
+    names = snapshot.topology.level_names
+    if level not in names:
+        return level
+    return snapshot.topology.names(key[0] for key in snapshot.blocks)[names.index(level)]
