@@ -10,13 +10,13 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
+from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import Placer
-from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -120,8 +120,8 @@ class Placing:
         snapshot = self.snapshotter.snapshot(view)
         self.placer.remember(gangs, view, snapshot)
         turns = Turns(view, Expectations(self.clock))
-        ground = Ground(view, snapshot, turns, blocked, self.version, going)
-        return self.placer.place([gang for gang in gangs if gang.key.name not in without], ground)
+        given = PassInput(view, snapshot, turns, blocked, self.version, going)
+        return self.placer.place([gang for gang in gangs if gang.key.name not in without], given)
 
 
 def places(orders: Orders) -> dict[str, str]:

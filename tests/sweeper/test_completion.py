@@ -4,7 +4,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
-from webhook.sweeper.decide.completion import Completion
+from webhook.sweeper.decide.completion import Growth, grown, seconds_to_complete
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.settings import Settings
 
@@ -18,7 +18,7 @@ class Case:
     def __init__(self, says: OwnerSays) -> None:
         self.says = says
         self.clock = Clock()
-        self.completion = Completion(SETTINGS, self.clock)
+        self.growth: Growth | None = None
 
     def gang(self, *numbers: int) -> PodGang:
         (gang,) = gather([job_pod(number) for number in numbers], [], lambda _key: self.says)
@@ -28,8 +28,8 @@ class Case:
         """What is still to be waited for when just these pods are there."""
         self.clock.now = now
         gang = self.gang(*numbers)
-        self.completion.saw([gang])
-        return self.completion.seconds(gang)
+        self.growth = grown(self.growth, gang, gang.gated, now)
+        return seconds_to_complete(gang, self.growth, SETTINGS, now)
 
 
 def test_a_gang_with_all_its_pods_is_complete_at_once() -> None:
@@ -73,5 +73,5 @@ def test_a_gang_to_which_pods_come_without_end_is_placed_all_the_same() -> None:
 def test_the_longest_wait_is_counted_from_when_the_present_pods_began_to_wait() -> None:
     case = Case(OPEN)
     case.remaining(0, 0)
-    case.completion.nobody_waits(case.gang(0))
+    case.growth = grown(case.growth, case.gang(0), [], case.clock.now)
     assert case.remaining(100, 0, 1) == 5

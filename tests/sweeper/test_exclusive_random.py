@@ -13,9 +13,9 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import NewPlan
-from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.standing import standing, unfinished
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import gather
@@ -57,7 +57,7 @@ class Life:
         placing.version += 1
         placing.placer.remember(gangs, view)
         turns = Turns(view, expectations)
-        ground = Ground(view, placing.snapshotter.snapshot(view), turns, frozenset(), placing.version)
+        ground = PassInput(view, placing.snapshotter.snapshot(view), turns, frozenset(), placing.version)
         for made in placing.placer.place(gangs, ground).plans:
             left -= 1
             if left >= 0:

@@ -13,11 +13,11 @@ from webhook.kube.objects import Node
 from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import asking
+from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.reservations import Held, told
-from webhook.sweeper.decide.rounds import Ground
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.settings import Settings
 
@@ -314,7 +314,7 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
         case.placer.remember(order, view)
         turns = Turns(view, Expectations(case.clock))
         case.placer.place(
-            order, Ground(view, case.snapshotter.snapshot(view), turns, frozenset(), case.version)
+            order, PassInput(view, case.snapshotter.snapshot(view), turns, frozenset(), case.version)
         )
     assert set(asked.names) == {f"p{number}" for number in range(9)}
 

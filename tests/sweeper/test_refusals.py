@@ -20,7 +20,7 @@ from webhook.scheduling.unmodelled import broken_over
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.avoided import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Avoided
 from webhook.sweeper.decide.orders import Done
-from webhook.sweeper.decide.urgency import may_go_unpinned
+from webhook.sweeper.decide.steps import may_go_unpinned
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View

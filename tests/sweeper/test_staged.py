@@ -1,17 +1,17 @@
 """Gangs in stages run as a whole or wait as a whole, however many of them there are at once."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.stages import OLD, Stages, groups_of, ordered_sets
-from webhook.placement import Assignment, NoFit, Options
-from webhook.sweeper.decide import placing
-from webhook.sweeper.decide.preferring import ask_preferring
+from webhook.placement import Assignment, NoFit
+from webhook.sweeper.decide import steps
+from webhook.sweeper.decide.asking import ask_around
 from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.rounds import Round
 from webhook.sweeper.settings import Settings
 
 IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
@@ -116,11 +116,11 @@ def test_of_many_groups_that_cannot_begin_yet_one_is_asked_about_in_a_pass(
 ) -> None:
     asked: list[str] = []
 
-    def ask(question: GangQuestion, now: Round, options: Options) -> Assignment | NoFit:
+    def ask(question: GangQuestion, *others: Any) -> Assignment | NoFit:
         asked.append(question.gang.name)
-        return ask_preferring(question, now, options)
+        return ask_around(question, *others)
 
-    monkeypatch.setattr(placing, "ask_preferring", ask)
+    monkeypatch.setattr(steps, "ask_around", ask)
     scene = Stages(groups_of(30, 4, wishes=IN_ONE_SUBBLOCK), [16] * 4, settings=SETTINGS)
     scene.go_on()
     for expected in (11, 1, 1):

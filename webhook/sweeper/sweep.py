@@ -37,6 +37,7 @@ from typing import Final
 from webhook.placement import Snapshot
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.awaited import told_of_turns
 from webhook.sweeper.decide.expectations import Expectations
@@ -45,13 +46,12 @@ from webhook.sweeper.decide.let_go import let_go
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, waiting_for
-from webhook.sweeper.decide.rounds import Ground
+from webhook.sweeper.decide.preemption import Keeps
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.steering import Steering, steer
 from webhook.sweeper.decide.tries import Tries
 from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.decide.ungated import UngatedPods
-from webhook.sweeper.decide.victims import Keeps
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
@@ -230,8 +230,8 @@ class Sweeper:
         if seen.snapshot is None:
             return Orders()
         blocked = self._repair.blocked
-        ground = Ground(seen.view, seen.snapshot, seen.turns, blocked, seen.usage_version, going)
-        return self._placer.place(gangs, ground)
+        given = PassInput(seen.view, seen.snapshot, seen.turns, blocked, seen.usage_version, going)
+        return self._placer.place(gangs, given)
 
     def _look_for_broken(
         self, gangs: list[PodGang], seen: _Seen, steering: Steering, placed: _StepOrders

@@ -46,6 +46,39 @@ def ask(
     return answer
 
 
+def ask_around(
+    asked: GangQuestion,
+    snapshot: Snapshot,
+    options: Options,
+    budget: Budget,
+    avoided: Sequence[frozenset[str]],
+    blocked: frozenset[str],
+) -> Assignment | NoFit:
+    """The best place without the nodes that a gang avoids, if there is room without them.
+
+    avoided: see Shunned.steps. With cards, beside a pod that nobody can repair (blocked) only where there is
+    no other place.
+
+    What is best of all nodes and uses none of those is the best without them as well, and what does not fit
+    at all does not fit without them: so mostly one question is enough.
+    """
+    if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
+        answer = ask_around(asked.without(blocked), snapshot, options, budget, avoided, frozenset())
+        if not isinstance(answer, NoFit):
+            return answer
+    answer = ask(asked, snapshot, options, budget)
+    if isinstance(answer, NoFit):
+        return answer
+    used = set(answer.nodes.values())
+    for step in avoided:
+        if not used & step:
+            return answer
+        other = ask(asked.without(step), snapshot, options, budget)
+        if not isinstance(other, NoFit):
+            return other
+    return answer
+
+
 def _kept(answer: Assignment | NoFit, asked: GangQuestion, snapshot: Snapshot) -> Assignment | NoFit:
     """The answer, if it keeps the rules of the gang on other pods."""
     if asked.rules is None or isinstance(answer, NoFit):

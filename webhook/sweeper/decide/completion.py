@@ -1,22 +1,23 @@
-"""When a gang is complete: its expected size is there, or it has been quiet for as long as that takes.
+"""When a gang is complete: its expected size is there, or it has been quiet for as long as that takes. Pure.
 
 A pod that ends does not make a gang younger, and one that never becomes quiet is placed all the same. But one
 that was whole has lost a pod just now: its controller is given as long to make it again as to make it.
 """
 
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
-from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.settings import Settings
 
 
-@dataclass
-class _Growth:
-    """members: uids in the last pass. grown_at: when one was new, or all that are told of were there.
+@dataclass(frozen=True)
+class Growth:
+    """How a gang has come to what it is; losing it only delays. Times are of a clock that only goes on.
 
-    waiting_since: None while none waits.
+    members: uids in the last pass. grown_at: when one was new, or all that are expected were there.
+    waiting_since: since when some wait for others, None while none does.
     """
 
     members: frozenset[str]
@@ -24,47 +25,33 @@ class _Growth:
     waiting_since: float | None = None
 
 
-class Completion:
-    """Remembers since when each gang has been what it is; losing it only delays."""
+def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: float) -> Growth:
+    """What a gang is in a new pass. known: in the last one; waiting: its pods that have no place."""
+    members = frozenset(pod.metadata.uid for pod in gang.pods)
+    if known is None or members - known.members or _is_whole(gang):
+        known = Growth(members, now, known.waiting_since if known is not None else None)
+    since = known.waiting_since
+    if not waiting:
+        since = None
+    elif since is None and not _needs_nobody(gang):
+        since = now
+    return replace(known, members=members, waiting_since=since)
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._growth: dict[GangKey, _Growth] = {}
 
-    def saw(self, gangs: Iterable[PodGang]) -> None:
-        """Take in what a new pass sees; gangs that are not among these are forgotten."""
-        now = self._clock()
-        growth: dict[GangKey, _Growth] = {}
-        for gang in gangs:
-            members = frozenset(pod.metadata.uid for pod in gang.pods)
-            each = self._growth.get(gang.key) or _Growth(frozenset(), now)
-            if members - each.members or _is_whole(gang):
-                each.grown_at = now
-            each.members = members
-            growth[gang.key] = each
-        self._growth = growth
+def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: float) -> float:
+    """0 for a gang that is complete, else how much longer its present pods must stay the only ones."""
+    if _needs_nobody(gang):
+        return 0.0
+    if gang.size is not None and not gang.staged:
+        return max(0.0, growth.grown_at + settings.patience_seconds - now)
+    # Waiting for all would be waiting for ever, and so would be waiting until no more come.
+    since = now if growth.waiting_since is None else growth.waiting_since
+    settled = growth.grown_at + settings.settle_seconds
+    return max(0.0, min(settled, since + settings.patience_seconds) - now)
 
-    def members(self, gang: PodGang) -> frozenset[str]:
-        """uids of the gang's pods in the last pass."""
-        return self._growth[gang.key].members
 
-    def nobody_waits(self, gang: PodGang) -> None:
-        """All of the gang's pods have a place."""
-        self._growth[gang.key].waiting_since = None
-
-    def seconds(self, gang: PodGang) -> float:
-        """0 for a gang that is complete, else how much longer its present pods must stay the only ones."""
-        if gang.stage_is_whole or _is_whole(gang):
-            return 0.0
-        settings, growth, now = self._settings, self._growth[gang.key], self._clock()
-        if gang.size is not None and not gang.staged:
-            return max(0.0, growth.grown_at + settings.patience_seconds - now)
-        # Waiting for all would be waiting for ever, and so would be waiting until no more come.
-        if growth.waiting_since is None:
-            growth.waiting_since = now
-        settled = growth.grown_at + settings.settle_seconds
-        return max(0.0, min(settled, growth.waiting_since + settings.patience_seconds) - now)
+def _needs_nobody(gang: PodGang) -> bool:
+    return gang.stage_is_whole or _is_whole(gang)
 
 
 def _is_whole(gang: PodGang) -> bool:

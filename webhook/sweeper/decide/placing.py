@@ -1,57 +1,118 @@
 """Places for all complete gangs, the most urgent first, each on what the earlier ones leave.
 
-A pass is bounded in time, see in_time. What one gang has been told in a pass holds for those that ask the
-same, as room only shrinks until the next.
+Each gang goes through CHECKS and STEPS, until a step answers. A step is a function of the attempt and of the
+state of the pass (see attempt): it answers GangPlaced, GangWaits or PassedOver, or returns the attempt as the
+next step is to have it. A new rule is a new step.
+
+A pass is bounded in time: the most urgent gangs are placed for half of it, then the others in turn, from
+where the pass before has stopped. So nobody's many gangs keep anybody's from being asked about. What one gang
+has been told in a pass holds for those that ask the same, as room only shrinks until the next.
 """
 
+import itertools
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, NoFit, Snapshot
+from webhook.placement import Assignment, Budget, Snapshot
 from webhook.sweeper.decide.anew import place_anew, without_part
-from webhook.sweeper.decide.asking import QUESTIONS, ask
+from webhook.sweeper.decide.asking import QUESTIONS
+from webhook.sweeper.decide.attempt import (
+    Attempt,
+    GangMemory,
+    GangPlaced,
+    GangWaits,
+    Outcome,
+    PassedOver,
+    PassInput,
+    PassRules,
+    PassState,
+    Step,
+)
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.booked import Booking
-from webhook.sweeper.decide.companions import nobody
-from webhook.sweeper.decide.completion import Completion
-from webhook.sweeper.decide.drafts import Drafts
-from webhook.sweeper.decide.due import Due
-from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
+from webhook.sweeper.decide.completion import grown
+from webhook.sweeper.decide.drafts import new_plan, stamped
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.holders import Holders, have_room, held_off
-from webhook.sweeper.decide.in_time import InTime
-from webhook.sweeper.decide.kept import later_told
-from webhook.sweeper.decide.memories import Memories
-from webhook.sweeper.decide.orders import Cause, NewPlan, Orders, Pair
-from webhook.sweeper.decide.preferring import ask_preferring
-from webhook.sweeper.decide.question import GangQuestion, question
-from webhook.sweeper.decide.reservations import Held, told
-from webhook.sweeper.decide.rounds import Ground, Round, Said
-from webhook.sweeper.decide.shunned import NONE
+from webhook.sweeper.decide.holders import Holders, held_off
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Orders, Pair, Verdict
+from webhook.sweeper.decide.preemption import Keeps, nobody_kept, preempting
+from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.decide.spares import spares
-from webhook.sweeper.decide.stages import on_nodes_to_keep, why_not_yet
-from webhook.sweeper.decide.unknown_owners import owner_told
-from webhook.sweeper.decide.unlabelled import unlabelled
-from webhook.sweeper.decide.urgency import (
-    lowest_priority,
-    may_go_unpinned,
-    may_preempt,
-    preemption,
+from webhook.sweeper.decide.steps import (
+    allow_nodes,
+    ask_without_refusals,
+    claims_are_free,
+    commit,
+    companions_alone,
+    complete,
+    explain,
+    keep_nodes_for_later_pods,
+    make_question,
+    not_evicted,
+    not_gated_by_others,
+    not_in_backoff,
+    of_served_schedulers,
+    place_anywhere,
+    place_minimum,
+    place_on_kept_nodes,
+    preempt,
+    reserve,
+    skip_unchanged,
 )
-from webhook.sweeper.decide.victims import Keeps, nobody_kept, preempting
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.decide.timestamps import Timestamps
+from webhook.sweeper.decide.unlabelled import unlabelled
+from webhook.sweeper.observe.gangs import GangKey, PodGang, by_age
 from webhook.sweeper.observe.gathered import OWN_ERROR
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.text import joined
 
-CUT: Final = "what else could make room for it was not decided within the bound of steps"
+CHECKS: Final[tuple[Step, ...]] = (
+    not_evicted,
+    not_gated_by_others,
+    of_served_schedulers,
+    not_in_backoff,
+    complete,
+)
+"""Whether a gang is to be placed now, asked of all gangs before any of them is placed."""
+
+STEPS: Final[tuple[Step, ...]] = (
+    claims_are_free,
+    companions_alone,
+    # Which nodes may it use?
+    allow_nodes,
+    skip_unchanged,
+    # What is asked, and where does it fit?
+    make_question,
+    place_on_kept_nodes,
+    place_anywhere,
+    place_minimum,
+    keep_nodes_for_later_pods,
+    commit,
+    # It does not fit.
+    preempt,
+    ask_without_refusals,
+    reserve,
+    explain,
+)
+"""How a gang gets its place, or is told why it has none."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Results:
+    """What a pass has come to so far: orders, what is remembered, and gangs that may go unpinned."""
+
+    memories: dict[GangKey, GangMemory]
+    verdicts: list[Verdict] = field(default_factory=list)
+    due_seconds: float = NO_HURRY
+    unasked: set[GangKey] = field(default_factory=set)
+    refused: list[Attempt] = field(default_factory=list)
 
 
 class Placer:
@@ -75,86 +136,169 @@ class Placer:
 
         keeps: tells which gangs are rather not to go for others. bookings: live requests for nodes.
         """
-        self._keeps = keeps
-        self._health = health or NodeHealth(settings, clock)
         self._settings = settings
-        self._avoided = avoided
         self._clock = clock
         self._beat = beat
-        self._completion = Completion(settings, clock)
-        self._holders = Holders(settings, clock, bookings, self._closed_to)
-        self.reservations, self.kept_nodes = self._holders.reservations, self._holders.kept
-        self._now_ns = now_ns
-        self._drafts = Drafts(settings, avoided, self._holders, now_ns)
-        self._memories = Memories(self._completion, clock)
-        self._due = Due(settings, avoided, self._completion, self.reservations)
-        self._in_time = InTime(clock)
-        self._last: Round | None = None
+        health = health or NodeHealth(settings, clock)
 
-    def _closed_to(self, gang: PodGang) -> frozenset[str]:
-        """Where a gang is not to go, as a pod of it was refused there or nodes are bad."""
-        return self._avoided.of(gang.key, gang.maker) | self._health.of(gang).hard
+        def closed_to(gang: PodGang) -> frozenset[str]:
+            return avoided.of(gang.key, gang.maker) | health.of(gang).hard
+
+        holders = Holders(settings, clock, bookings, closed_to)
+        self._rules = PassRules(settings, holders, avoided, health, Timestamps(), keeps, now_ns)
+        self.reservations, self.kept_nodes = holders.reservations, holders.kept
+        self._memories: Mapping[GangKey, GangMemory] = {}
+        self._next: GangKey | None = None
+        self._last: PassState | None = None
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
-        self._completion.saw(gangs)
-        self._memories.keep_only([gang.key for gang in gangs])
-        self._holders.saw(gangs, view, snapshot)
-        self._drafts.saw(view)
+        now, before, memories = self._clock(), self._memories, dict[GangKey, GangMemory]()
+        for gang in gangs:
+            known = before.get(gang.key)
+            growth = grown(known.growth if known else None, gang, _waiting(gang, view), now)
+            memories[gang.key] = replace(known, growth=growth) if known else GangMemory(growth)
+        self._memories = memories
+        self._rules.holders.saw(gangs, view, snapshot)
+        self._see_times(view)
+
+    def _see_times(self, view: View) -> None:
+        """Take in the times that pods carry, and that plans say they will."""
+        ours = (pod.metadata.annotations for pod in view.stamped)
+        planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
+        self._rules.timestamps.saw(itertools.chain(ours, planned))
 
     def stamped(self, pairs: Iterable[Pair], view: View) -> tuple[Pair, ...]:
-        """Pods of earlier plans that are let go now, their cards with the times of now."""
-        return self._drafts.stamped(pairs, view)
+        """Pods of earlier plans that are released now, their cards with the times of now."""
+        self._see_times(view)
+        return stamped(pairs, self._rules.timestamps, self._rules.now_ns)
 
     @property
     def held(self) -> dict[str, Held]:
         """What is held for whom, by Placement: for gangs that wait, or for pods that come later."""
-        return self._holders.held
+        return self._rules.holders.held
 
     @property
     def held_nodes(self) -> tuple[frozenset[str], ...]:
         """Nodes that are held for gangs that wait long, kept for pods yet to be made, and booked."""
-        return self.reservations.nodes, self.kept_nodes.nodes, self._holders.booked.nodes
+        return self.reservations.nodes, self.kept_nodes.nodes, self._rules.holders.booked.nodes
 
-    def place(self, gangs: Sequence[PodGang], ground: Ground) -> Orders:
+    def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """New plans, and of each gang without one why that is so."""
-        rank = {gang.key: number for number, gang in enumerate(gangs)}
-        self._holders.keep_only(set(rank))
-        now = self._last = Round(ground, ground.snapshot, rank, self._settings.interval_seconds)
-        now.promised = tuple(group for each, _ in preempting(ground.view) for group in each.spec.victims)
-        self._leave_unlabelled(now)
-        now.spares = self._spares(ground.snapshot)
+        found = _Results(dict(self._memories), due_seconds=self._settings.interval_seconds)
+        now = self._begin(gangs, given, found)
         due = []
         for gang in gangs:
-            waiting = [pod for pod in gang.gated if pod.metadata.uid not in ground.view.planned]
-            if not waiting:
-                self._completion.nobody_waits(gang)
-            elif self._due.is_due(gang, waiting, now):
-                due.append((gang, waiting))
-        for gang, waiting in self._in_time.of(due, now, self._settings.pass_seconds):
-            self._place_gang(gang, waiting, now)
+            waiting = tuple(_waiting(gang, given.view))
+            if waiting:
+                attempt = self._attempt(gang, waiting)
+                outcome = _run(CHECKS, attempt, now)
+                if isinstance(outcome, Attempt):
+                    due.append(outcome)
+                else:
+                    now = self._conclude(gang, outcome, now, found)
+        for attempt in self._in_time(due, found):
+            outcome = self._through_steps(attempt, now)
+            now = self._conclude(attempt.gang, outcome, now, found)
             self._beat()
-        self._unpin(now)
+        now = _unpin(now, found.refused)
+        self._memories, self._last = found.memories, now
         return Orders(
-            plans=tuple(now.plans),
-            verdicts=tuple(now.verdicts),
-            due_seconds=now.due_seconds,
-            unasked=frozenset(now.unasked),
+            plans=now.plans,
+            verdicts=tuple(found.verdicts),
+            due_seconds=found.due_seconds,
+            unasked=frozenset(found.unasked),
+        )
+
+    def _begin(self, gangs: Sequence[PodGang], given: PassInput, found: _Results) -> PassState:
+        rank = {gang.key: number for number, gang in enumerate(gangs)}
+        self._rules.holders.keep_only(set(rank))
+        new: dict[str, float] = {}
+        choices = self._settings.scale_up
+        if choices.is_on:
+            # Nodes that have come for somebody, and do not say yet where they stand, are given to nobody.
+            now = self._rules.now_ns() / 1e9
+            new = unlabelled(given.view.nodes, choices.label_seconds, self._settings.topology, now)
+            found.due_seconds = min([found.due_seconds, *new.values()])
+        return PassState(
+            given,
+            self._rules,
+            given.snapshot,
+            rank,
+            self._clock(),
+            spares=self._spares(given.snapshot),
+            unlabelled=frozenset(new),
+            promised=tuple(group for each, _ in preempting(given.view) for group in each.spec.victims),
         )
 
     def _spares(self, snapshot: Snapshot) -> frozenset[str]:
-        bad = frozenset(self._health.verdicts.for_all)
+        bad = frozenset(self._rules.health.verdicts.for_all)
         return spares(snapshot, self._settings.counting, self._settings.spare_nodes.per_block, bad)
 
-    def _leave_unlabelled(self, now: Round) -> None:
-        """Nodes that have come for somebody, and do not say yet where they stand, are given to nobody."""
-        choices = self._settings.scale_up
-        if choices.is_on:
-            found = unlabelled(
-                now.view.nodes, choices.label_seconds, self._settings.topology, self._now_ns() / 1e9
-            )
-            now.unlabelled = frozenset(found)
-            now.later(min(found.values(), default=now.due_seconds))
+    def _attempt(self, gang: PodGang, waiting: tuple[Pod, ...]) -> Attempt:
+        budget = Budget(QUESTIONS * self._settings.options.bound)
+        return Attempt(gang, waiting, self._memories[gang.key], budget)
+
+    def _in_time(self, due: Sequence[Attempt], found: _Results) -> Iterator[Attempt]:
+        """The gangs to place in this pass; due: the most urgent first."""
+        started, seconds = self._clock(), self._settings.pass_seconds
+        number = 0
+        while number < len(due) and (number == 0 or self._clock() - started < seconds / 2):
+            yield due[number]
+            number += 1
+        # By age whoever's turn it is: that moves from pass to pass, and nobody must be passed over by that.
+        rest = sorted(due[number:], key=lambda each: by_age(each.gang))
+        first = next((i for i, each in enumerate(rest) if each.gang.key == self._next), 0)
+        self._next = None
+        in_turn = [*rest[first:], *rest[:first]]
+        for position, attempt in enumerate(in_turn):
+            if self._clock() - started >= seconds:
+                self._next = attempt.gang.key
+                found.unasked.update(each.gang.key for each in in_turn[position:])
+                found.due_seconds = 0.0
+                return
+            yield attempt
+
+    def _through_steps(self, attempt: Attempt, now: PassState) -> Outcome:
+        try:
+            outcome = _run(STEPS, attempt, now)
+            assert not isinstance(outcome, Attempt), "the last step always answers"
+            return outcome
+        except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
+            if attempt.gang.fault == OWN_ERROR:  # perhaps for this pass alone, so it goes on holding nodes
+                return GangWaits(Cause.DEFECT, OWN_ERROR)
+            return GangWaits(Cause.WISH, str(error), is_final=True)
+        except Exception:  # one bad gang never stops the others
+            logger.exception("gang_failed gang=%s", attempt.gang.key)
+            return GangWaits(Cause.DEFECT, OWN_ERROR)
+
+    def _conclude(self, gang: PodGang, outcome: Outcome, now: PassState, found: _Results) -> PassState:
+        """Note what has become of a gang; returns the state for those after it."""
+        memory, holders = found.memories[gang.key], self._rules.holders
+        if isinstance(outcome, PassedOver):
+            found.due_seconds = min(found.due_seconds, outcome.due_seconds)
+            if not outcome.is_known:
+                found.unasked.add(gang.key)
+            return now
+        if isinstance(outcome, GangPlaced):
+            if outcome.victims and outcome.victims != memory.victims:  # also while it cannot be written
+                logger.info("preempts gang=%s victims=%s", gang.key, ",".join(outcome.victims[:10]))
+            if not outcome.plan.preempts:
+                self.reservations.drop(gang.key)
+            holders.promise(outcome.plan.kept)
+            found.memories[gang.key] = GangMemory(memory.growth, victims=outcome.victims)
+            return now.with_plan(outcome.plan)
+        found.memories[gang.key] = replace(memory, failure=outcome.failure)
+        found.verdicts.append(Verdict(gang, outcome.sentence, outcome.cause))
+        found.due_seconds = min(found.due_seconds, outcome.due_seconds)
+        if outcome.unpinned is not None:
+            found.refused.append(outcome.unpinned)
+        if outcome.is_final:
+            self.reservations.give_up(gang.key)
+        if outcome.none_begins:
+            holders.reservations.leave_share_to_stages()
+            now = replace(now, none_begins=outcome.none_begins)
+        return now if outcome.known is None else now.with_answer(outcome.known)
 
     def place_anew(self, gang: PodGang, part: Sequence[Pod]) -> str:
         """Where all of the gang would go if its released part went, "" if nowhere; it is held for it then.
@@ -164,18 +308,10 @@ class Placer:
         now = self._last
         if now is None or gang.key not in now.rank or any(made.gang.key == gang.key for made in now.plans):
             return ""
-        if all(pod.metadata.uid in now.view.planned for pod in gang.gated):
+        if not _waiting(gang, now.view):
             return ""  # it has a place, and waits for its turn there
         try:
-            first = next(asks(gang, now.view, now.plans, self._settings.topology))
-            # Where others hold nodes its new pods could not go, and would have ended for nothing.
-            holding = self._holders.before(gang, (*gang.gated, *part), now.view, now.rank)
-            avoid = self._avoided.of(gang.key, gang.maker) | first.closed | held_off(holding) | now.unlabelled
-            # Nor to bad or spare nodes: those of now, and those that are spare once they are gone.
-            spares_then = self._spares(without_part(part, now.view, now.snapshot))
-            avoid |= self._health.of(gang, now.spares | spares_then).hard
-            options, budget = self._settings.options, Budget(QUESTIONS * self._settings.options.bound)
-            answer = place_anew(first.gang, part, now.view, now.snapshot, avoid, options, budget)
+            answer = self._anew(gang, part, now)
         except ValueError:
             return ""
         if answer is None:
@@ -183,149 +319,46 @@ class Placer:
         self.reservations.take(gang.key, sorted(set(answer.nodes.values())), now.view)
         return answer.spread
 
-    def _place_gang(self, gang: PodGang, waiting: Sequence[Pod], now: Round) -> None:
-        workers = [pod for pod in waiting if pod.metadata.uid not in gang.companions]
-        companions = [pod for pod in waiting if pod.metadata.uid in gang.companions]
-        now.shunned = NONE
-        if told_of_claim := now.claimed(waiting):
-            return now.waits(gang, told_of_claim, Cause.NO_ROOM)
-        try:
-            if workers or (gang.later and not now.view.placed_on(gang.workers)):
-                placed = self._find(gang, workers, companions, now)
-            else:
-                placed = self._drafts.make(gang, *nobody(gang, now.snapshot), companions, now)
-        except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
-            if gang.fault == OWN_ERROR:  # perhaps for this pass alone: it goes on holding what it holds
-                now.waits(gang, OWN_ERROR, Cause.DEFECT)
-            else:
-                self._due.stops(gang, str(error), Cause.WISH, now)
-        except Exception:  # one bad gang never stops the others
-            logger.exception("gang_failed gang=%s", gang.key)
-            now.waits(gang, OWN_ERROR, Cause.DEFECT)
-        else:
-            if placed is not None:
-                now.goes_on_from(placed)
-                self._holders.promise(placed.kept)
-
-    def _find(
-        self, gang: PodGang, waiting: Sequence[Pod], companions: Sequence[Pod], now: Round
-    ) -> NewPlan | None:
-        """Where the gang goes; None if it waits, which has been noted."""
-        holding = self._holders.before(gang, waiting, now.view, now.rank)
-        is_back = self._holders.replacing.fills_up(gang, waiting, now.view)
-        left_to_others = (
-            held_off(self._holders.kept_from(gang, waiting, now.rank)) if is_back else frozenset()
-        )
-        shunned = now.shunned = self._health.of(gang, frozenset() if is_back else now.spares, left_to_others)
-        refusing, kept_off = self._avoided.of(gang.key, gang.maker), held_off(holding) | shunned.hard
-        questions = asks(gang, now.view, now.plans, self._settings.topology)
-        first = next(questions)
-        kept_off |= now.unlabelled
-        gang, closed, avoid = first.gang, first.closed, refusing | kept_off | first.closed
-        memory, failure = self._memories.of(gang.key), self._memories.failure(gang, avoid, now)
-        if (memory.no_fit and memory.no_fit.still_holds(failure)) or now.puts_off(gang, waiting):
-            return None
-        view = now.view
-        asked = _question(gang, waiting, avoid, now)
-        shape = asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
-        kept_out = joined(told(holding.values(), gang.key.namespace), shunned.told)
-        alike = now.no_fit.get(shape)
-        if alike is not None and (sentence := alike.told_of(gang.key)):
-            of_owner = owner_told(gang, self._settings.owner_rules, alike.room)
-            now.waits(gang, joined(sentence, of_owner, kept_out), alike.cause)
-            memory.no_fit = failure if alike.lasts else None
-            return None
-        now.budget = Budget(QUESTIONS * self._settings.options.bound)
-        on_kept = self._on_kept_nodes(gang, asked, now)
-        answer = on_kept or ask_preferring(asked, now, self._settings.options)
-        while isinstance(answer, NoFit) and (other := next(questions, None)):  # an exclusive gang's domains
-            closed &= other.closed
-            asked, answer = self._try(gang, waiting, refusing | kept_off | other.closed, now)
-        if isinstance(answer, NoFit) and needed(gang, waiting) < len(waiting):
-            asked, answer = fewer(gang, waiting, lambda some: self._try(gang, some, avoid, now))
-        if not isinstance(answer, NoFit):
-            answer = on_nodes_to_keep(gang, asked, answer, now, self._holders, self._settings.options)
-            if self._waits_to_begin(gang, asked, answer, shape, now):
-                return None
-            self.reservations.drop(gang.key)
-            memory.no_fit = None
-            memory.victims = ()
-            return self._drafts.make(gang, asked, answer, companions, now)
-        found = (
-            None if has_enough(gang, waiting) else preemption(gang, asked, now, self._settings, self._keeps())
-        )
-        if found is not None:
-            if self._waits_to_begin(gang, asked, found.assignment, shape, now):
-                return None
-            if memory.victims != found.names:  # told once, also while the plan cannot be written
-                memory.victims = found.names
-                logger.info("preempts gang=%s victims=%s", gang.key, ",".join(found.names[:10]))
-            return self._drafts.make(gang, asked, found.assignment, companions, now, victims=found.victims)
-        if refusing and not companions and may_go_unpinned(gang, waiting, view):
-            now.refused.append((gang, *self._try(gang, waiting, kept_off, now)))
-        is_known = not asked.parts and (asked.rules is None or answer.proven)
-        is_booked = gang.key.placement_key in self._holders.booked.held
-        may_hold = is_known and not is_booked and not now.none_begins
-        if may_hold and not has_enough(gang, waiting):  # else who knows what would help
-            self.reservations.hold(gang, asked, now.snapshot, view, now.budget)
-        cut = "" if not now.budget.exhausted else CUT
-        sentence = joined(
-            so_far(gang, waiting), answer.sentence, cut, first.told, later_told(gang), now.told_of_unlabelled
-        )
-        if answer.hopeless:
-            cause = Cause.WISH
-        elif now.budget.exhausted or not answer.proven:
-            cause = Cause.UNDECIDED
-        else:
-            # New nodes are somebody else's: a gang that they are held against may ask for its own.
-            elsewhere = refusing | shunned.hard | now.unlabelled | closed
-            is_held = have_room(holding, asked, now.snapshot, now.budget, elsewhere)
-            cause = Cause.HELD if is_held else Cause.NO_ROOM
-        of_owner = owner_told(gang, self._settings.owner_rules, answer.room)
-        now.waits(gang, joined(sentence, of_owner, kept_out), cause)
-        now.no_fit[shape] = Said(gang.key, asked.gang, sentence, cause, room=answer.room)
-        memory.no_fit = failure
-        return None
-
-    def _waits_to_begin(
-        self, gang: PodGang, asked: GangQuestion, answer: Assignment, shape: Hashable, now: Round
-    ) -> bool:
-        """Whether nodes for its later pods cannot be kept yet, which has been noted, also for those alike."""
-        if not_yet := why_not_yet(gang, asked, answer, now, self._holders):
-            now.waits(gang, not_yet, Cause.HELD)
-            now.no_fit[shape] = Said(gang.key, asked.gang, not_yet, Cause.HELD, lasts=False)
-        return bool(not_yet)
-
-    def _try(
-        self, gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round
-    ) -> tuple[GangQuestion, Assignment | NoFit]:
-        asked = _question(gang, some, avoid, now)
-        return asked, ask_preferring(asked, now, self._settings.options)
-
-    def _unpin(self, now: Round) -> None:
-        """Release one gang for which all nodes with room are refused, if it then takes nobody's place.
-
-        That is, if no node is planned, held or kept for anybody, and all that was sent to one is bound.
-        """
-        view = now.view
-        unbound = (pod for pod in view.under_way if not pod.spec.node_name)
-        under_way = {node for pod in unbound if (node := view.occupied(pod))} - now.ground.blocked
-        for gang, asked, room in now.refused:
-            promised = now.plans or view.planned or under_way or self.reservations.held_for_others(gang.key)
-            if not promised and not isinstance(room, NoFit):
-                now.plans.append(self._drafts.make(gang, asked, room, (), now, unpinned=True))
-
-    def _on_kept_nodes(self, gang: PodGang, asked: GangQuestion, now: Round) -> Assignment | None:
-        """Where the gang goes if all of it fits where its plan has kept room."""
-        placement = now.view.placements.get(gang.key.placement_key)
-        if placement is None or not placement.spec.kept:
-            return None
-        others = now.snapshot.nodes.keys() - set(placement.spec.kept)
-        answer = ask(asked.without(others), now.snapshot, self._settings.options, now.budget)
-        return None if isinstance(answer, NoFit) else answer
+    def _anew(self, gang: PodGang, part: Sequence[Pod], now: PassState) -> Assignment | None:
+        rules, view = self._rules, now.view
+        first = next(asks(gang, view, now.plans, self._settings.topology))
+        # Where others hold nodes its new pods could not go, and would have ended for nothing.
+        reserved = rules.holders.before(gang, (*gang.gated, *part), view, now.rank)
+        avoid = rules.avoided.of(gang.key, gang.maker) | first.closed | held_off(reserved) | now.unlabelled
+        # Nor to bad or spare nodes: those of now, and those that are spare once they are gone.
+        spares_then = self._spares(without_part(part, view, now.snapshot))
+        avoid |= rules.health.of(gang, now.spares | spares_then).hard
+        options, budget = self._settings.options, Budget(QUESTIONS * self._settings.options.bound)
+        return place_anew(first.gang, part, view, now.snapshot, avoid, options, budget)
 
 
-def _question(gang: PodGang, some: Sequence[Pod], avoid: frozenset[str], now: Round) -> GangQuestion:
-    """What is asked for some pods of a gang in this pass. Raises PlacementError, see question."""
+def _waiting(gang: PodGang, view: View) -> list[Pod]:
+    """The pods of a gang that have no place."""
+    return [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
+
+
+def _run(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt | Outcome:
+    """What the first step says that answers; the attempt if none does."""
+    for step in steps:
+        answer = step(attempt, now)
+        if not isinstance(answer, Attempt):
+            return answer
+        attempt = answer
+    return attempt
+
+
+def _unpin(now: PassState, refused: Iterable[Attempt]) -> PassState:
+    """Release one gang for which all nodes with room are refused, if it then takes nobody's place.
+
+    That is, if no node is planned, held or kept for anybody, and all that was sent to one is bound.
+    """
     view = now.view
-    return question(gang, some, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near)
+    unbound = (pod for pod in view.under_way if not pod.spec.node_name)
+    under_way = {node for pod in unbound if (node := view.occupied(pod))} - now.given.blocked
+    for attempt in refused:
+        is_held = now.rules.holders.reservations.held_for_others(attempt.gang.key)
+        promised = now.plans or view.planned or under_way or is_held
+        if not promised and isinstance(attempt.answer, Assignment):
+            plan = new_plan(attempt, now, unpinned=True)
+            now = replace(now, plans=(*now.plans, plan))
+    return now

@@ -18,7 +18,7 @@ from webhook.kube.placements import Placement
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, Orders, Verdict
-from webhook.sweeper.decide.victims import preempting, spare
+from webhook.sweeper.decide.preemption import preempting, spare
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import ENDING_SECONDS, name_of

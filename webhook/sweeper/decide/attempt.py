@@ -1,0 +1,327 @@
+"""One gang on its way to a place: what each step is given, and what it answers. Pure.
+
+A step gets an Attempt and the state of the pass. It answers with a place, or why there is none, or with the
+attempt as the next step is to have it. What has been decided so far in a pass is a value too: each gang that
+is placed makes another PassState, on which those after it are placed.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.kube.placements import VictimGroup
+from webhook.placement import Assignment, Budget, Gang, NoFit, Snapshot
+from webhook.scheduling.volume_counts import Claim
+from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.completion import Growth
+from webhook.sweeper.decide.exclusive import Ask
+from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.holders import Holders, held_off
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
+from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt
+from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.decide.reservations import Held, told
+from webhook.sweeper.decide.shunned import NONE, Shunned
+from webhook.sweeper.decide.timestamps import Timestamps
+from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.unknown_owners import owner_told
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+from webhook.text import joined
+
+RETRY_SECONDS: Final = 60.0
+"""A gang that found no place is asked about again after this long even if nothing has changed."""
+
+
+# --- what is remembered of a gang ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A gang found no place: by what it was asked, of which state of the cluster, and when."""
+
+    members: frozenset[str]
+    avoid: frozenset[str]
+    usage_version: int
+    at: float
+
+    def still_holds(self, other: "Failure") -> bool:
+        """Whether asking again would answer the same: our own releases take room, they never make any."""
+        same = (self.members, self.usage_version) == (other.members, other.usage_version)
+        return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
+
+
+@dataclass(frozen=True)
+class GangMemory:
+    """What is known of a gang from earlier passes: it only saves work, and losing it delays.
+
+    failure: its last one, if nothing but that is known since. victims: names of those that go for it, which
+    have been logged.
+    """
+
+    growth: Growth
+    failure: Failure | None = None
+    victims: tuple[str, ...] = ()
+
+
+# --- what a pass goes by ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PassInput:
+    """What gangs are placed on in one pass.
+
+    blocked: nodes to go to only if there is no other way. usage_version: see Changes. going: gangs that are
+    evicted as a whole in this pass.
+    """
+
+    view: View
+    snapshot: Snapshot
+    turns: Turns
+    blocked: frozenset[str]
+    usage_version: int
+    going: Set[GangKey] = frozenset()
+
+
+@dataclass(frozen=True)
+class PassRules:
+    """What steps work with beside the pass: settings, and what holds longer than one pass.
+
+    keeps: tells which gangs are rather not to go for others. now_ns: the time of day, for gas-ts.
+    """
+
+    settings: Settings
+    holders: Holders
+    avoided: Avoided
+    health: NodeHealth
+    timestamps: Timestamps
+    keeps: Callable[[], Keeps]
+    now_ns: Callable[[], int]
+
+
+@dataclass(frozen=True)
+class KnownAnswer:
+    """What a gang was told that found no place, for those that ask the same.
+
+    shape: of what it asked. lasts: whether that holds until the cluster changes, or in this pass alone. room:
+    for how many of its pods there is room.
+    """
+
+    to: GangKey
+    shape: Hashable
+    asked: Gang
+    sentence: str
+    cause: Cause
+    lasts: bool = True
+    room: int = 0
+
+    def told_of(self, gang: GangKey) -> str:
+        """The sentence for another gang, "" if it names pods that this one's people may know nothing of."""
+        if gang.namespace != self.to.namespace and self._names_pods:
+            return ""
+        return self.sentence.replace(self.asked.name, str(gang), 1)
+
+    @cached_property
+    def _names_pods(self) -> bool:
+        rest = self.sentence.replace(self.asked.name, "", 1)
+        return any(member.shown in rest for member in self.asked.members)
+
+
+@dataclass(frozen=True)
+class PassState:
+    """How far a pass has come.
+
+    at: when it began, by a clock that only goes on. rank: each gang's place in the order of urgency. spares:
+    nodes that are kept free; unlabelled: new nodes that wait for their topology labels. promised: who is to
+    go for gangs that have a plan. plans: those that were made in this pass. claims: those that one pod alone
+    may use, with the pod that has it by one of these. answers: by the shape of a question, what was answered
+    that found no place. none_begins: why no gang of several stages begins any more, "" while they may.
+    """
+
+    given: PassInput
+    rules: PassRules
+    snapshot: Snapshot
+    rank: Mapping[GangKey, int]
+    at: float
+    spares: frozenset[str] = frozenset()
+    unlabelled: frozenset[str] = frozenset()
+    promised: tuple[VictimGroup, ...] = ()
+    plans: tuple[NewPlan, ...] = ()
+    claims: Mapping[Claim, str] = field(default_factory=dict)
+    answers: Mapping[Hashable, KnownAnswer] = field(default_factory=dict)
+    none_begins: str = ""
+
+    @property
+    def view(self) -> View:
+        """The cluster in this pass."""
+        return self.given.view
+
+    @property
+    def settings(self) -> Settings:
+        """The operator's choices."""
+        return self.rules.settings
+
+    @property
+    def told_of_unlabelled(self) -> str:
+        """A sentence on new nodes, "" if there are none."""
+        count = len(self.unlabelled)
+        return f"new nodes that have no topology labels yet: {count}" if count else ""
+
+    def with_plan(self, plan: NewPlan) -> "PassState":
+        """What comes after it is placed on what this plan leaves."""
+        snapshot = self.snapshot
+        for asked, answer in plan.steps:
+            snapshot = snapshot.assume(answer, asked.gang)
+        claims = {claim: pod.metadata.name for pod in plan.pods.values() for claim in self.claims_of(pod)}
+        if self.view.volumes is not None:
+            for pod in plan.pods.values():
+                self.view.volumes.promise(pod)
+        if self.view.near is not None:
+            for entry in plan.entries:
+                self.view.near.add(plan.pods[entry.uid], entry.node)
+        return replace(self, snapshot=snapshot, plans=(*self.plans, plan), claims={**self.claims, **claims})
+
+    def with_answer(self, known: KnownAnswer) -> "PassState":
+        """Who asks the same after it is told the same."""
+        return replace(self, answers={**self.answers, known.shape: known})
+
+    def claims_of(self, pod: Pod) -> Sequence[Claim]:
+        """The claims of a pod that waits which one pod alone may use."""
+        return self.view.volumes.by_one.get(pod.metadata.uid, ()) if self.view.volumes is not None else ()
+
+    def question(self, gang: PodGang, pods: Sequence[Pod], avoid: frozenset[str]) -> GangQuestion:
+        """What is asked for some pods of a gang. Raises PlacementError, see question."""
+        view = self.view
+        return question(gang, pods, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near)
+
+
+# --- one gang -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AllowedNodes:
+    """Which nodes a gang may use.
+
+    reserved: by Placement, what is held for others. shunned: nodes that it passes over. refusing: those that
+    did not take a pod of it. closed: where an exclusive gang may not be, and always_closed: where it may not
+    be in any domain that it may choose; told: a sentence on these. unlabelled: see PassState.
+    """
+
+    reserved: Mapping[str, Held] = field(default_factory=dict)
+    shunned: Shunned = NONE
+    refusing: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
+    always_closed: frozenset[str] = frozenset()
+    unlabelled: frozenset[str] = frozenset()
+    told: str = ""
+
+    @cached_property
+    def kept_off(self) -> frozenset[str]:
+        """Nodes that are out of the question, but for those that have refused it and other domains."""
+        return held_off(self.reserved) | self.shunned.hard | self.unlabelled
+
+    @cached_property
+    def excluded(self) -> frozenset[str]:
+        """All nodes that are out of the question."""
+        return self.refusing | self.kept_off | self.closed
+
+    @property
+    def elsewhere(self) -> frozenset[str]:
+        """Where it would not go if nothing were held for others."""
+        return self.refusing | self.shunned.hard | self.unlabelled | self.always_closed
+
+
+_NOTHING_ASKED: Final = GangQuestion(Gang("", ()), {})
+_NO_ANSWER: Final = NoFit("", 0, 0, 0, {})
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A gang, and what is known of its way to a place.
+
+    waiting: its pods without a place. budget: what it may still ask of the placement core. domains: further
+    domains of an exclusive gang that may be asked about. failure: what is
+    to be remembered if it finds none. shape: on what the answer depends, see shape_of. asked, answer: the
+    last question. without_refusals: what would be answered if no node had refused it, None where that does
+    not matter.
+    """
+
+    gang: PodGang
+    waiting: tuple[Pod, ...]
+    memory: GangMemory
+    budget: Budget
+    nodes: AllowedNodes = field(default_factory=AllowedNodes)
+    domains: Iterator[Ask] = field(default_factory=lambda: iter(()))
+    failure: Failure | None = None
+    shape: Hashable = None
+    asked: GangQuestion = _NOTHING_ASKED
+    answer: Assignment | NoFit = _NO_ANSWER
+    without_refusals: "Attempt | None" = None
+
+    @cached_property
+    def workers(self) -> tuple[Pod, ...]:
+        """Those that wait, but for companions."""
+        return tuple(pod for pod in self.waiting if pod.metadata.uid not in self.gang.companions)
+
+    @cached_property
+    def companions(self) -> tuple[Pod, ...]:
+        """Pods that wait and ask for no GPU: they go near the others."""
+        return tuple(pod for pod in self.waiting if pod.metadata.uid in self.gang.companions)
+
+    def told(self, room: int, settings: Settings) -> str:
+        """What is told beside the reason why it waits. room: for how many of its pods there is room."""
+        of_owner = owner_told(self.gang, settings.owner_rules, room)
+        return joined(
+            of_owner, told(self.nodes.reserved.values(), self.gang.key.namespace), self.nodes.shunned.told
+        )
+
+
+def shape_of(gang: PodGang, asked: GangQuestion) -> Hashable:
+    """On what the answer depends, but for names: who asks the same is told the same."""
+    return asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
+
+
+# --- what a step answers ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GangPlaced:
+    """The gang has a place. victims: names of those that go for it, for the log."""
+
+    plan: NewPlan
+    victims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GangWaits:
+    """The gang has no place, and why.
+
+    known: what is told to those that ask the same. failure: what holds until the cluster changes, None where
+    nothing is to be remembered. is_final: whether no room helps, so that it holds nothing. due_seconds: when
+    it is to be asked about again, whatever is heard. none_begins: see PassState. unpinned: it goes wherever
+    kube-scheduler sends it, if nobody else has anything there.
+    """
+
+    cause: Cause
+    sentence: str
+    known: KnownAnswer | None = None
+    failure: Failure | None = None
+    is_final: bool = False
+    due_seconds: float = NO_HURRY
+    none_begins: str = ""
+    unpinned: Attempt | None = None
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """The gang is not asked about. is_known: whether what was said of it last still holds."""
+
+    is_known: bool = False
+    due_seconds: float = NO_HURRY
+
+
+Outcome = GangPlaced | GangWaits | PassedOver
+Step = Callable[[Attempt, PassState], Attempt | Outcome]

@@ -1,0 +1,325 @@
+"""The steps by which a gang gets a place, or is told why it has none; placing has the table of them. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.placement import Assignment, NoFit
+from webhook.scheduling.volume_counts import used_by
+from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.asking import ask, ask_around
+from webhook.sweeper.decide.attempt import (
+    AllowedNodes,
+    Attempt,
+    Failure,
+    GangPlaced,
+    GangWaits,
+    KnownAnswer,
+    PassedOver,
+    PassState,
+    shape_of,
+)
+from webhook.sweeper.decide.companions import nobody, wait_for_nobody
+from webhook.sweeper.decide.completion import seconds_to_complete
+from webhook.sweeper.decide.drafts import new_plan
+from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
+from webhook.sweeper.decide.exclusive import asks
+from webhook.sweeper.decide.holders import have_room, held_off
+from webhook.sweeper.decide.kept import later_told
+from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.preemption import VictimSearch
+from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import exclusive_over
+from webhook.sweeper.observe.pins import scheduler_of
+from webhook.sweeper.observe.view import View
+from webhook.text import joined
+
+_SOON_SECONDS: Final = 1.0
+_COUNTED_ANEW: Final = (
+    "free volumes that several nodes can use have just gone to others, and are counted anew"
+)
+_CUT: Final = "what else could make room for it was not decided within the bound of steps"
+_OTHERS_FIRST: Final = "it begins once gangs that have waited longer have nodes kept for their later pods"
+
+# --- complete? ----------------------------------------------------------------------------------------
+
+
+def not_evicted(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
+    """A gang that is evicted as a whole comes again with all its pods once the others are gone."""
+    return PassedOver() if attempt.gang.key in now.given.going else attempt
+
+
+def not_gated_by_others(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """A place taken now would stand empty, and be missing to those that may run."""
+    holders = held_by_others(attempt.waiting, now.settings.gate_prefix)
+    if not holders:
+        return attempt
+    reason = f"held by the gate {', '.join(holders)}; placed when that is gone"
+    return GangWaits(Cause.OTHER_GATE, reason, is_final=True)
+
+
+def of_served_schedulers(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """Pods are released to the schedulers of the settings alone."""
+    strange = {scheduler_of(pod) for pod in attempt.waiting} - now.settings.schedulers
+    if not strange:
+        return attempt
+    served = ", ".join(sorted(now.settings.schedulers))
+    reason = f"its scheduler {min(strange)!r} is none to which pods are released: {served}"
+    return GangWaits(Cause.OTHER_SCHEDULER, reason, is_final=True)
+
+
+def not_in_backoff(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
+    """What the API server has refused altogether is tried again later and later."""
+    seconds = now.rules.avoided.paused_seconds(attempt.gang.key)
+    return PassedOver(due_seconds=seconds) if seconds > 0 else attempt
+
+
+def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """All pods are there that are expected, or it has been quiet for long enough."""
+    gang = attempt.gang
+    if gang.alone or wait_for_nobody(gang, attempt.waiting, now.view):
+        return attempt
+    if gang.hindrance and not now.settings.go_on_with_fewer:
+        return GangWaits(Cause.HINDERED, "it waits for its other pods", is_final=True)
+    seconds = seconds_to_complete(gang, attempt.memory.growth, now.settings, now.at)
+    if seconds <= 0:
+        return attempt
+    expected = "its size is not known" if gang.size is None else f"{gang.size} are expected"
+    return GangWaits(Cause.INCOMPLETE, f"{len(gang.pods)} pods are there, {expected}", due_seconds=seconds)
+
+
+# --- allowed nodes ------------------------------------------------------------------------------------
+
+
+def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """A claim that one pod alone may use has gone to a plan of this pass: the next pass knows more."""
+    found = (claim for pod in attempt.waiting for claim in now.claims_of(pod) if claim in now.claims)
+    claim = next(found, None)
+    return attempt if claim is None else GangWaits(Cause.NO_ROOM, used_by(claim, now.claims[claim]))
+
+
+def companions_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
+    """Where none but companions wait, these go beside the others."""
+    gang = attempt.gang
+    if attempt.workers or (gang.later and not now.view.placed_on(gang.workers)):
+        return attempt
+    asked, answer = nobody(gang, now.snapshot)
+    return GangPlaced(new_plan(replace(attempt, asked=asked, answer=answer), now))
+
+
+def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
+    """Which nodes it may use: none that others hold, that are bad or spare, or that have refused it."""
+    gang, waiting, rules = attempt.gang, attempt.workers, now.rules
+    reserved = rules.holders.before(gang, waiting, now.view, now.rank)
+    is_back = rules.holders.replacing.fills_up(gang, waiting, now.view)
+    left = held_off(rules.holders.kept_from(gang, waiting, now.rank)) if is_back else frozenset()
+    shunned = rules.health.of(gang, frozenset() if is_back else now.spares, left)
+    refusing = rules.avoided.of(gang.key, gang.maker)
+    domains = asks(gang, now.view, now.plans, now.settings.topology)
+    first = next(domains)
+    nodes = AllowedNodes(reserved, shunned, refusing, first.closed, first.closed, now.unlabelled, first.told)
+    return replace(attempt, gang=first.gang, nodes=nodes, domains=domains)
+
+
+def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | GangWaits:
+    """What found no place finds none as long as nothing has changed; and volumes must be counted anew."""
+    memory = attempt.memory
+    failure = Failure(memory.growth.members, attempt.nodes.excluded, now.given.usage_version, now.at)
+    if memory.failure is not None and memory.failure.still_holds(failure):
+        return PassedOver(is_known=True)
+    volumes = now.view.volumes
+    if volumes is not None and volumes.are_late(attempt.workers):
+        return GangWaits(Cause.UNDECIDED, _COUNTED_ANEW, due_seconds=_SOON_SECONDS)
+    return replace(attempt, failure=failure)
+
+
+# --- question, place ----------------------------------------------------------------------------------
+
+
+def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """What is asked; who asks what found no place in this pass is told the same."""
+    asked = now.question(attempt.gang, attempt.workers, attempt.nodes.excluded)
+    attempt = replace(attempt, asked=asked, shape=shape_of(attempt.gang, asked))
+    known = now.answers.get(attempt.shape)
+    sentence = known.told_of(attempt.gang.key) if known is not None else ""
+    if known is None or not sentence:
+        return attempt
+    told = joined(sentence, attempt.told(known.room, now.settings))
+    return GangWaits(known.cause, told, failure=attempt.failure if known.lasts else None)
+
+
+def place_on_kept_nodes(attempt: Attempt, now: PassState) -> Attempt:
+    """Later pods go where their plan has kept room, if all of them fit there."""
+    placement = now.view.placements.get(attempt.gang.key.placement_key)
+    if placement is None or not placement.spec.kept:
+        return attempt
+    others = now.snapshot.nodes.keys() - set(placement.spec.kept)
+    answer = ask(attempt.asked.without(others), now.snapshot, now.settings.options, attempt.budget)
+    return attempt if isinstance(answer, NoFit) else replace(attempt, answer=answer)
+
+
+def place_anywhere(attempt: Attempt, now: PassState) -> Attempt:
+    """The best place on allowed nodes; of an exclusive gang, domain by domain."""
+    if isinstance(attempt.answer, NoFit):
+        attempt = replace(attempt, answer=_ask(attempt, attempt.asked, now))
+    while isinstance(attempt.answer, NoFit) and (other := next(attempt.domains, None)):
+        nodes = attempt.nodes
+        nodes = replace(nodes, always_closed=nodes.always_closed & other.closed)
+        excluded = nodes.refusing | nodes.kept_off | other.closed
+        asked = now.question(attempt.gang, attempt.workers, excluded)
+        attempt = replace(attempt, nodes=nodes, asked=asked, answer=_ask(attempt, asked, now))
+    return attempt
+
+
+def place_minimum(attempt: Attempt, now: PassState) -> Attempt:
+    """As many pods of an elastic gang as fit, from its minimum on."""
+    gang, waiting = attempt.gang, attempt.workers
+    if not isinstance(attempt.answer, NoFit) or needed(gang, waiting) >= len(waiting):
+        return attempt
+
+    def ask_for(pods: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
+        asked = now.question(gang, pods, attempt.nodes.excluded)
+        return asked, _ask(attempt, asked, now)
+
+    asked, answer = fewer(gang, waiting, ask_for)
+    return replace(attempt, asked=asked, answer=answer)
+
+
+def keep_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """A gang begins whose controller makes some pods later only with nodes kept for those.
+
+    Else its first pods would run, and hold GPUs, for nothing, while others take the rest. None of these
+    nodes may have been held in vain, if there is such a place.
+    """
+    answer = attempt.answer
+    if isinstance(answer, NoFit) or not _begins(attempt.gang, now):
+        return attempt
+    resting = now.rules.holders.kept.resting_for(attempt.gang.key, now.view)
+    if not resting.isdisjoint(plan.kept_nodes(attempt.asked, answer)):
+        other = _ask(attempt, attempt.asked.without(resting), now)
+        answer = answer if isinstance(other, NoFit) else other
+    return _may_begin(replace(attempt, answer=answer), answer, now)
+
+
+def commit(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
+    """Where there is room, it has its place."""
+    return attempt if isinstance(attempt.answer, NoFit) else GangPlaced(new_plan(attempt, now))
+
+
+# --- no room ------------------------------------------------------------------------------------------
+
+
+def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlaced:
+    """In the place of gangs and pods of lower priority, unless it runs without the waiting pods."""
+    gang = attempt.gang
+    if has_enough(gang, attempt.workers):
+        return attempt
+    promised = (*now.promised, *(group for plan in now.plans for group in plan.victims))
+    search = VictimSearch(
+        gang, now.view, now.snapshot, promised, now.rules.keeps(), now.settings, attempt.budget
+    )
+    found = search.find(attempt.asked, attempt.nodes.shunned.steps)
+    if found is None:
+        return attempt
+    begun = _may_begin(replace(attempt, answer=found.assignment), found.assignment, now)
+    if isinstance(begun, GangWaits):
+        return begun
+    return GangPlaced(new_plan(begun, now, victims=found.victims), found.names)
+
+
+def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
+    """Whether there is room but for nodes that have refused it, which kube-scheduler may choose then."""
+    gang, nodes = attempt.gang, attempt.nodes
+    if not nodes.refusing or attempt.companions or not may_go_unpinned(gang, attempt.workers, now.view):
+        return attempt
+    asked = now.question(gang, attempt.workers, nodes.kept_off)
+    answer = _ask(attempt, asked, now)
+    return replace(attempt, without_refusals=replace(attempt, asked=asked, answer=answer))
+
+
+def reserve(attempt: Attempt, now: PassState) -> Attempt:
+    """A gang that has waited long holds nodes, where it is known what would help."""
+    gang, asked, holders = attempt.gang, attempt.asked, now.rules.holders
+    is_known = not asked.parts and (asked.rules is None or attempt.answer.proven)
+    is_booked = gang.key.placement_key in holders.booked.held
+    may_hold = is_known and not is_booked and not now.none_begins
+    if may_hold and not has_enough(gang, attempt.workers):
+        holders.reservations.hold(gang, asked, now.snapshot, now.view, attempt.budget)
+    return attempt
+
+
+def explain(attempt: Attempt, now: PassState) -> GangWaits:
+    """Why it waits."""
+    gang, answer, nodes, budget = attempt.gang, attempt.answer, attempt.nodes, attempt.budget
+    assert isinstance(answer, NoFit)
+    cut = _CUT if budget.exhausted else ""
+    sentence = joined(
+        so_far(gang, attempt.workers), answer.sentence, cut, nodes.told, later_told(gang),
+        now.told_of_unlabelled,
+    )  # fmt: skip
+    if answer.hopeless:
+        cause = Cause.WISH
+    elif budget.exhausted or not answer.proven:
+        cause = Cause.UNDECIDED
+    else:
+        # New nodes are somebody else's: a gang that they are held against may ask for its own.
+        is_held = have_room(nodes.reserved, attempt.asked, now.snapshot, budget, nodes.elsewhere)
+        cause = Cause.HELD if is_held else Cause.NO_ROOM
+    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, sentence, cause, room=answer.room)
+    told = joined(sentence, attempt.told(answer.room, now.settings))
+    return GangWaits(cause, told, known, attempt.failure, unpinned=attempt.without_refusals)
+
+
+# --- what several steps need --------------------------------------------------------------------------
+
+
+def _ask(attempt: Attempt, asked: GangQuestion, now: PassState) -> Assignment | NoFit:
+    return ask_around(
+        asked, now.snapshot, now.settings.options, attempt.budget, attempt.nodes.shunned.steps,
+        now.given.blocked,
+    )  # fmt: skip
+
+
+def _begins(gang: PodGang, now: PassState) -> bool:
+    """Whether none of its pods has a place, while more are to come once the first ones run."""
+    return bool(gang.later) and not now.view.placed_on(gang.workers)
+
+
+def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt | GangWaits:
+    """The attempt, or why a gang that has room waits all the same, which holds for those alike too.
+
+    Once one has waited long, those that come behind it begin no more, or they would use up what may be held.
+    """
+    gang, holders = attempt.gang, now.rules.holders
+    if not _begins(gang, now):
+        return attempt
+    kept = frozenset(plan.kept_nodes(attempt.asked, answer)) - holders.kept.resting_for(gang.key, now.view)
+    told = holders.why_not_kept(gang, kept, now.view) or now.none_begins
+    if not told:
+        return attempt
+    has_waited = not now.none_begins and holders.reservations.has_waited_long(gang)
+    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, told, Cause.HELD, lasts=False)
+    return GangWaits(Cause.HELD, told, known, none_begins=_OTHERS_FIRST if has_waited else "")
+
+
+def may_go_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
+    """Whether kube-scheduler may choose the nodes of the waiting pods without a promise being broken.
+
+    That they all start, or lie as the gang requires, or have cards, we alone see to.
+    """
+    if gang.required_level is not None or gang.slices or gang.parts or gang.later:
+        return False
+    if any(map(exclusive_over, gang.pods)):
+        return False
+    if any(view.class_of(pod).wants_cards for pod in waiting):
+        return False
+    placement = view.placements.get(gang.key.placement_key)
+    return len(waiting) == 1 or (placement is not None and placement.is_complete)
+
+
+def held_by_others(waiting: Sequence[Pod], prefix: str) -> list[str]:
+    """The gates of others on these pods: quota, another controller."""
+    names = {gate.name for pod in waiting for gate in pod.spec.scheduling_gates}
+    return sorted(name for name in names if not name.startswith(prefix))
