@@ -19,7 +19,7 @@ from webhook.kube.client import Api, ApiError, ConnectError
 from webhook.kube.identity import Fixed, Identity, _environment_proxy, of_this_pod
 from webhook.kube.kubeconfig import identity_of
 from webhook.kube.plugin import CredentialPlugin
-from webhook.kube.pool import manager_of
+from webhook.kube.transport import manager_of
 
 VERSION = "client.authentication.k8s.io/v1"
 PROXIES = [f"{scheme}_proxy" for scheme in ("http", "https", "no")]

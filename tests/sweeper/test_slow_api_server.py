@@ -16,7 +16,7 @@ from hack.local.processes import open_tied
 from tests.support import wait_for_pods
 from tests.sweeper.at_work import create_job, run_all, template
 from webhook.kube.kubeconfig import identity_of
-from webhook.kube.pool import manager_of
+from webhook.kube.transport import manager_of
 
 SECONDS = 2.5
 """An answer takes so long; up to 5 s is tried in tests of the Lease, on a clock of their own."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import urllib3
 
     from webhook.kube.brief import Brief, HttpAnswer
-    from webhook.kube.pool import Pool
+    from webhook.kube.transport import Transport
 
 R = TypeVar("R", bound="HttpAnswer | urllib3.BaseHTTPResponse")
 
@@ -114,10 +114,10 @@ class Api:
         self._credential = identity.credential
         self._user_agent = user_agent
         self._impersonated = identity.acting_as
-        self._make_pool = functools.cache(lambda: _pool(identity, pool_size))
+        self._make_transport = functools.cache(lambda: _transport(identity, pool_size))
         self._brief = _brief(identity) if brief else None
         if self._brief is None:
-            self._make_pool()
+            self._make_transport()
 
     @classmethod
     def connect(
@@ -170,7 +170,7 @@ class Api:
         body: bytes as they are, or anything json can write. accept: the form of the answer.
         Raises ApiError; nothing is retried here, because only the caller knows whether a second try is safe.
         """
-        transport: Brief | Pool = self._brief or self._make_pool()
+        transport: Brief | Transport = self._brief or self._make_transport()
         response: HttpAnswer | urllib3.BaseHTTPResponse = self._sent(
             transport.send,
             (transport.errors, transport.unsent),
@@ -218,7 +218,7 @@ class Api:
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> "Stream":
         """The same as an object that another thread can cut. Raises ApiError."""
-        pool = self._make_pool()
+        pool = self._make_transport()
         send = functools.partial(pool.send, preload=False)
         answer = self._sent(send, (pool.errors, pool.unsent), "GET", path, query, None, "", timeout_seconds)
         return Stream(path, answer, pool.errors)
@@ -227,8 +227,8 @@ class Api:
         """Close the idle connections."""
         if self._brief is not None:
             self._brief.close()
-        if self._brief is None or self._make_pool.cache_info().currsize:
-            self._make_pool().close()
+        if self._brief is None or self._make_transport.cache_info().currsize:
+            self._make_transport().close()
 
     def _sent(
         self,
@@ -343,10 +343,10 @@ def _listed(files: Path | str | Sequence[Path]) -> str:
     return str(files) if isinstance(files, Path | str) else os.pathsep.join(map(str, files))
 
 
-def _pool(identity: Identity, size: int) -> "Pool":
-    from webhook.kube.pool import Pool  # loads slowly: not for commands that are brief
+def _transport(identity: Identity, size: int) -> "Transport":
+    from webhook.kube.transport import Transport  # loads slowly: not for commands that are brief
 
-    return Pool(identity, size)
+    return Transport(identity, size)
 
 
 def _brief(identity: Identity) -> "Brief | None":

@@ -1,7 +1,7 @@
 """Who talks to which API server, and what follows from it for connections.
 
-The rest of the project imports no kubernetes package: its models take half a second to load, which a person
-at a terminal waits for and every replica keeps in memory.
+It imports no kubernetes package, which takes half a second to load: a person at a terminal waits for that.
+See transport for programs that run for long, and brief for commands.
 """
 
 import contextlib

@@ -1,15 +1,23 @@
-"""The transport of programs that run for long: urllib3's pool of connections, for many threads."""
+"""The transport of programs that run for long: the kubernetes package's ApiClient, raw, under our identity.
 
-from typing import Any, Final
+The package makes the pool of connections (TLS, proxies, SOCKS, server name, keep-alive). Requests pass its
+call_api by: that repeats GETs as client-go does if told so, has no time-out of the whole call beside one for
+the connection, and sends a JSON patch in bytes as a strategic merge patch. Neither its kubeconfig is used (it
+takes the last current-context of two files, ignores `as`, and goes on anonymously where a plugin fails) nor
+its leader election (which never stops leading while the server hangs): see kubeconfig and lease.
+"""
+
+from typing import Final
 from urllib.parse import urlsplit
 
 import urllib3
+from kubernetes.client import ApiClient, Configuration
 from urllib3.connection import HTTPConnection
 
 from webhook.kube.identity import CONNECT_SECONDS, Identity, keep_alive_options, proxy_of, tls_of
 
 
-class Pool:
+class Transport:
     """Connections under one identity. Safe for use by many threads."""
 
     errors: Final = (urllib3.exceptions.HTTPError, OSError)
@@ -52,27 +60,29 @@ class Pool:
 
 
 def manager_of(identity: Identity, size: int) -> urllib3.PoolManager:
-    """Connections under that identity, at most `size` of them kept alive. Raises OSError, ValueError."""
+    """The package's connections under that identity, `size` kept alive. Raises OSError, ValueError."""
     usual = [each for each in HTTPConnection.default_socket_options if isinstance(each[2], int)]
-    options: dict[str, Any] = {"maxsize": size, "socket_options": [*usual, *keep_alive_options()]}
-    if urlsplit(identity.server).scheme == "https":
-        options["ssl_context"] = tls_of(identity)
-        if identity.server_name:
-            options["server_hostname"] = identity.server_name
+    configuration = Configuration(
+        host=identity.server, retries=0, tls_server_name=identity.server_name or None
+    )
+    configuration.verify_ssl = identity.is_verified
+    configuration.connection_pool_maxsize = size
+    configuration.socket_options = [*usual, *keep_alive_options()]
+    configuration.no_proxy = None  # proxy_of has read it, as Go's programs read it
+    configuration.proxy = proxy_of(identity) or None
+    if configuration.proxy:
+        secret = urllib3.util.parse_url(configuration.proxy).auth
+        configuration.proxy_headers = urllib3.make_headers(proxy_basic_auth=secret) if secret else None
     if not identity.is_verified:
         # Who wrote insecure-skip-tls-verify knows it, and kubectl does not repeat it either.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    proxy = proxy_of(identity)
-    if not proxy:
-        return urllib3.PoolManager(**options)
-    if urlsplit(proxy).scheme.startswith("socks"):
-        import importlib.util
-
-        if importlib.util.find_spec("socks") is None:  # urllib3 would only warn
-            raise ValueError(f"proxy {proxy} needs the package PySocks: pip install PySocks")
-        from urllib3.contrib.socks import SOCKSProxyManager
-
-        return SOCKSProxyManager(proxy, **options)
-    secret = urllib3.util.parse_url(proxy).auth
-    headers = urllib3.make_headers(proxy_basic_auth=secret) if secret else None
-    return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
+    try:
+        manager: urllib3.PoolManager = ApiClient(configuration).rest_client.pool_manager
+    except ImportError as error:
+        raise ValueError(
+            f"proxy {configuration.proxy} needs the package PySocks: pip install PySocks"
+        ) from error
+    if urlsplit(identity.server).scheme == "https":
+        # The package would read keys from files anew at each connection; this way they stay on no disk.
+        manager.connection_pool_kw["ssl_context"] = tls_of(identity)
+    return manager
