@@ -32,12 +32,13 @@ def test_a_pod_that_is_given_its_node_counts_for_those_who_are_asked_about_next(
     node = msgspec.convert({"metadata": {"name": "a", "labels": {ZONE: "a"}}}, Node)
     soft = {"topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": SELECTOR}
     asked = pod("p", topologySpreadConstraints=[soft])
-    near = Neighbourhood({"a": node}, [(pod("r0"), "a")], {}, [asked])
+    before = Neighbourhood({"a": node}, [(pod("r0"), "a")], {}, [asked])
     counts: list[PodCounts] = []
-    for _ in range(2):
+    counts += before.pod_class(asked, convert.pod_class_of(asked)).preferred.spread
+    after = before.with_added([(pod("r1"), "a")])
+    for near in (after, before):
         counts += near.pod_class(asked, convert.pod_class_of(asked)).preferred.spread
-        near.add(pod("r1"), "a")
-    assert [each.counts for each in counts] == [(("a", 1),), (("a", 2),)]
+    assert [each.counts for each in counts] == [(("a", 1),), (("a", 2),), (("a", 1),)]
 
 
 def test_preferred_node_affinity_is_read_with_its_weights() -> None:

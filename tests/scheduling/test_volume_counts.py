@@ -149,9 +149,9 @@ def test_volumes_that_went_to_another_gang_of_a_pass_are_promised_to_nobody_else
     counts = volume_counts(shelf.storage, {name: node(name) for name in "ab"}, gangs, [], 64, {})
     assert counts is not None
     assert not counts.are_late(gangs["h"])
-    for each in gangs["g"]:
-        counts.promise(each)
-    assert counts.are_late(gangs["h"]) == is_late
+    after = counts.with_promised(gangs["g"])
+    assert after.are_late(gangs["h"]) == is_late
+    assert not counts.are_late(gangs["h"]), "what was counted before stays as it is"
 
 
 def test_a_volume_that_went_to_a_single_pod_of_a_pass_is_promised_to_no_other() -> None:
@@ -162,8 +162,7 @@ def test_a_volume_that_went_to_a_single_pod_of_a_pass_is_promised_to_no_other() 
         shelf.storage, {name: node(name) for name in "ab"}, {"g": [one], "h": [other]}, [], 64, {}
     )
     assert counts is not None
-    counts.promise(one)
-    assert counts.are_late([other])
+    assert counts.with_promised([one]).are_late([other])
 
 
 # --- room of drivers ------------------------------------------------------------------------------

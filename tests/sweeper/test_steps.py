@@ -1,14 +1,79 @@
-"""The tables of steps, by which every gang is placed, and the page that tells of them."""
+"""The tables of steps, by which every gang is placed: what they are, and that they change nothing given."""
 
 import re
 from pathlib import Path
+from typing import Any
 
-from webhook.sweeper.decide.placing import CHECKS, STEPS
+import pytest
+
+from labeler.contract import keys
+from tests.scheduling.shelf import Shelf
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from tests.sweeper.test_volumes_of_a_pass import WithStorage
+from webhook.sweeper.decide.attempt import PassInput
+from webhook.sweeper.decide.expectations import Expectations
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.decide.placing import CHECKS, STEPS, Placer
+from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "way-of-a-pass.md"
+SETTINGS = Settings(settle_seconds=0)
 
 
 def test_the_page_lists_every_check_and_step_in_its_order() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
     names = [step.__name__ for step in (*CHECKS, *STEPS)]
     assert [name for name in listed if name[0].islower()] == names
+
+
+def pods_that_share_no_zone() -> Nodes:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    metadata: dict[str, Any] = {"labels": {"app": "x"}}
+    return Nodes(2, *(gpu_pod(name, metadata=metadata, affinity=affinity) for name in "abc"), gpus=8)
+
+
+def pods_of_one_volume() -> Nodes:
+    shelf = Shelf()
+    shelf.local("v0", on=("n0", "n1"))
+    claims = [{"name": "v", "persistentVolumeClaim": {"claimName": shelf.wait(name)}} for name in "ab"]
+    cluster = WithStorage(2, *(gpu_pod(f"p{n}", volumes=[claim]) for n, claim in enumerate(claims)), gpus=8)
+    cluster.shelf = shelf
+    return cluster
+
+
+def gangs_of_which_one_waits() -> Nodes:
+    wish = {"annotations": {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "2"}}
+    return Nodes(2, gpu_pod("alone"), *(gpu_pod(f"g-{n}", metadata=wish) for n in range(2)))
+
+
+@pytest.mark.parametrize(
+    "cluster_of", [pods_that_share_no_zone, pods_of_one_volume, gangs_of_which_one_waits]
+)
+def test_placing_twice_on_the_same_view_orders_the_same(cluster_of: Any) -> None:
+    cluster = cluster_of()
+    for name in cluster.nodes:
+        cluster.label(name, {"kubernetes.io/hostname": name, "zone": name})
+    placing = Placing(cluster, SETTINGS)
+    view = placing.view()
+    first, second = (orders_on(view, placing) for _ in range(2))
+    assert first.plans
+    assert first.verdicts
+    assert shown(first) == shown(second)
+
+
+def orders_on(view: View, placing: Placing) -> Orders:
+    """What a placer without memory decides on a view that others have decided on before."""
+    placer = Placer(SETTINGS, placing.avoided, placing.clock)
+    snapshot = placing.snapshotter.snapshot(view)
+    gangs = placing.gangs()
+    placer.remember(gangs, view, snapshot)
+    turns = Turns(view, Expectations(placing.clock))
+    return placer.place(gangs, PassInput(view, snapshot, turns, frozenset(), 1))
+
+
+def shown(orders: Orders) -> object:
+    plans = [(each.gang.key, each.entries, each.spread) for each in orders.plans]
+    return plans, [(each.gang.key, each.cause, each.reason) for each in orders.verdicts]

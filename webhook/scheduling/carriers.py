@@ -22,11 +22,16 @@ class Carriers:
     late: list[AntiAffinityTerm] = field(default_factory=list)
     index: Index = field(default_factory=lambda: Index(()))
 
-    def add(self, term: AntiAffinityTerm, value: str) -> None:
+    def copy(self) -> "Carriers":
+        """The same, to which others may be added."""
+        return Carriers(dict(self.terms), dict(self.values), list(self.late), self.index)
+
+    def add(self, term: AntiAffinityTerm, values: set[str]) -> None:
+        """Pods in these domains carry the term as well."""
         if term.name not in self.terms:
             self.terms[term.name] = term
             self.late.append(term)
-        self.values.setdefault(term.name, set()).add(value)
+        self.values[term.name] = self.values.get(term.name, set()) | values
         if len(self.late) > _LATE:
             self.settle()
 

@@ -13,12 +13,18 @@ from webhook.scheduling.standing_pods import Standing, StandingPods
 
 
 class DomainCounts:
-    """Counted when first asked for; pods that are added to those that stand are counted as well."""
+    """Counted when first asked for: a value, of which others are made with more pods."""
 
     def __init__(self, standing: StandingPods, domains: LabelDomains) -> None:
         self._standing = standing
         self._domains = domains
         self._known: dict[object, tuple[Counter[str], int]] = {}
+
+    def with_standing(self, standing: StandingPods) -> "DomainCounts":
+        """The same of these pods, which are those of this one and some that come after them."""
+        made = DomainCounts(standing, self._domains)
+        made._known = dict(self._known)
+        return made
 
     def near(self, key: str, terms: tuple[AntiAffinityTerm, ...]) -> Mapping[str, int]:
         """How many pods that all terms find are in each domain, for those that hold any."""
@@ -52,8 +58,10 @@ class DomainCounts:
     def _count(
         self, known: object, key: str, term: AntiAffinityTerm, counts: Callable[[Standing], bool]
     ) -> Mapping[str, int]:
-        found = self._standing.found(term)
+        found, known = self._standing.found(term), (known, self._standing.order)
         counter, done = self._known.get(known, (Counter(), 0))
+        if done < len(found):
+            counter = counter.copy()
         for each in found[done:]:
             value = self._domains.value(each[1], key)
             if value is not None and counts(each):

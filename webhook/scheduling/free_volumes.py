@@ -15,6 +15,7 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -168,11 +169,14 @@ class FreeVolumes:
             self._overlaps(kind, other) and not all(leaves(kind, each) for each in other) for kind in shape
         )
 
-    def promise(self, pod: Pod) -> None:
-        """A waiting pod is to have volumes: what nodes have was counted without it."""
-        own = self._shared.get(pod.metadata.uid)
-        if own is not None:
-            self._promised.update(own.shape)
+    def with_promised(self, pods: Iterable[Pod]) -> "FreeVolumes":
+        """The same where these waiting pods are to have volumes: what nodes have was counted without them."""
+        own = [self._shared[pod.metadata.uid] for pod in pods if pod.metadata.uid in self._shared]
+        if not own:
+            return self
+        made = copy(self)
+        made._promised = self._promised + Counter(kind for each in own for kind in each.shape)
+        return made
 
     def is_late(self, pod: Pod) -> bool:
         """Whether volumes that several nodes can use may lack for a waiting pod by what was promised since.

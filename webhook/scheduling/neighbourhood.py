@@ -1,10 +1,11 @@
 """What the pods that have a node mean for those that wait: by rules on other pods, and by their own. Pure.
 
 All is worked out when it is first asked for, and kept for those that ask the same: the pods of a gang, and
-the gangs of one template. Pods that are planned later in a pass are added, and what was counted follows.
+the gangs of one template. With the pods that are planned in a pass another value is made, see with_added.
 """
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -82,20 +83,33 @@ class Neighbourhood:
         left = [each for each in self._standing.all if each[0].metadata.uid not in uids]
         return Neighbourhood(self._nodes, left, self._namespaces, self._waiting, self.domains)
 
-    def add(self, pod: objects.Pod, node: str) -> None:
-        """A pod has been given its node."""
-        if node not in self._nodes:
-            return
-        self._standing.add(pod, node)
-        self._crowds.clear()
-        self._alike.clear()
-        for template in self._templates.values():
-            template.label_keys = None
+    def with_added(self, placed: Iterable[Standing]) -> "Neighbourhood":
+        """The same with pods that have been given their nodes."""
+        placed = [each for each in placed if each[1] in self._nodes]
+        if not placed:
+            return self
+        made = copy(self)
+        made._standing = self._standing.with_added(placed)
+        made.counts = self.counts.with_standing(made._standing)
+        made._crowds, made._alike = {}, {}
+        made._templates = {key: _Template(each.pod, each.keyed) for key, each in self._templates.items()}
         if "_carriers" in self.__dict__:
+            made._carriers = self._carriers_with(placed)
+        return made
+
+    def _carriers_with(self, placed: Iterable[Standing]) -> dict[str, Carriers]:
+        found: dict[str, dict[AntiAffinityTerm, set[str]]] = {}
+        for pod, node in placed:
             for key in apart_keys(pod):
                 value = self.domains.value(node, key)
                 for term in terms_of(pod, key, self._namespaces) if value is not None else ():
-                    self._carriers.setdefault(key, Carriers()).add(term, str(value))
+                    found.setdefault(key, {}).setdefault(term, set()).add(str(value))
+        carriers = dict(self._carriers)
+        for key, terms in found.items():
+            carriers[key] = carriers[key].copy() if key in carriers else Carriers()
+            for term, values in terms.items():
+                carriers[key].add(term, values)
+        return carriers
 
     # --- what is read of one pod ------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ by many: so many terms of one namespace cost one look at its pods, however few p
 """
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Final
 
 from webhook.kube import objects
@@ -20,8 +21,8 @@ _Index = tuple[dict[tuple[str, str], list[Standing]], int]
 """Pods by key and value, and how many of the namespace's pods it has."""
 
 
-class StandingPods:
-    """Pods with their nodes; some may be added later."""
+class _IndexedPods:
+    """Pods with their nodes, to which others are added."""
 
     def __init__(self, standing: Iterable[Standing]) -> None:
         self.all = list(standing)
@@ -30,10 +31,6 @@ class StandingPods:
         self._by_label: dict[str, _Index] = {}
         self._by_key: dict[str, dict[str, _Index]] = {}
         self._found: dict[str, tuple[list[Standing], int]] = {}
-
-    def add(self, pod: objects.Pod, node: str) -> None:
-        """One more."""
-        self.all.append((pod, node))
 
     def found(self, term: AntiAffinityTerm) -> list[Standing]:
         """The pods that a term finds; those that were added come last."""
@@ -80,3 +77,43 @@ class StandingPods:
                 labels.setdefault(pair, []).append(each)
         self._by_label[namespace] = labels, len(pods)
         return labels
+
+
+class StandingPods:
+    """Pods with their nodes: a value, of which others are made with more pods.
+
+    Values that were made of one another share an index, which knows the pods of the last one. An earlier one
+    that is asked again indexes its own pods.
+    """
+
+    def __init__(self, standing: Iterable[Standing]) -> None:
+        self._indexed = _IndexedPods(standing)
+        self._count = len(self._indexed.all)
+
+    @property
+    def all(self) -> list[Standing]:
+        """The pods, in the order in which they were added."""
+        return self._own().all
+
+    def with_added(self, added: Iterable[Standing]) -> "StandingPods":
+        """These and some more, which come last."""
+        made = copy(self)
+        indexed = self._own()
+        indexed.all.extend(added)
+        made._count = len(indexed.all)
+        return made
+
+    def found(self, term: AntiAffinityTerm) -> list[Standing]:
+        """The pods that a term finds; those that were added come last. It is valid until others are made."""
+        return self._own().found(term)
+
+    @property
+    def order(self) -> object:
+        """What stays the same as long as more pods only follow those that were found before."""
+        return self._own()
+
+    def _own(self) -> _IndexedPods:
+        """An index that has these pods and no others."""
+        if len(self._indexed.all) > self._count:
+            self._indexed = _IndexedPods(self._indexed.all[: self._count])
+        return self._indexed

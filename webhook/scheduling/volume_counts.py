@@ -59,9 +59,9 @@ class VolumeCounts:
             known = self._classes[key] = pod_class, made
         return known[1]
 
-    def promise(self, pod: Pod) -> None:
-        """A waiting pod has been given its node: those that come after it in this moment reckon with it."""
-        self.free.promise(pod)
+    def with_promised(self, pods: Iterable[Pod]) -> "VolumeCounts":
+        """The same once waiting pods have been given their nodes, for those that come after them."""
+        return replace(self, free=self.free.with_promised(pods))
 
     def are_late(self, pods: Iterable[Pod]) -> bool:
         """Whether free volumes may lack for these by what was promised since: then they are counted anew."""

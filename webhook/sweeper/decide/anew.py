@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from webhook.kube.affinity import NodeSelectorTerm
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, NoFit, Options, Snapshot
+from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.decide.asking import ask
-from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.question import ClassOf, question
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import names_only
 from webhook.sweeper.observe.pods import name_of
@@ -23,18 +24,23 @@ def place_anew(
     avoid: frozenset[str],
     options: Options,
     budget: Budget | None = None,
+    near: Neighbourhood | None = None,
+    class_of: ClassOf | None = None,
 ) -> Assignment | None:
     """Where all of the gang goes once `part` is gone; None if nowhere, or if that was not found in time.
 
-    budget: for all questions that this takes.
+    budget: for all questions that this takes. near, class_of: as in a pass that has placed others; without
+    them, as in the view.
     Raises PlacementError for a gang that cannot be placed as it is written.
     """
     emptied = without_part((*part, *gang.gated), view, snapshot)
     waiting = [*gang.gated, *(unpinned(pod, node) for pod in part if (node := view.occupied(pod)))]
     stay = {pod.metadata.uid for pod in (*part, *gang.gated)}
     others = [pod for pod in gang.released if pod.metadata.uid not in stay]
-    near = None if view.near is None else view.near.without(frozenset(stay))
-    asked = question(gang, waiting, view.placed_on(others), avoid, view.class_of, view.is_ours, near)
+    near = near or view.near
+    left = None if near is None else near.without(frozenset(stay))
+    class_of = class_of or view.class_of
+    asked = question(gang, waiting, view.placed_on(others), avoid, class_of, view.is_ours, left)
     answer = ask(asked, emptied, options, budget)
     return None if isinstance(answer, NoFit) else answer
 

@@ -12,8 +12,9 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
-from webhook.placement import Assignment, Budget, Gang, NoFit, Snapshot
-from webhook.scheduling.volume_counts import Claim
+from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
+from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.scheduling.volume_counts import Claim, VolumeCounts
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Growth
 from webhook.sweeper.decide.exclusive import Ask
@@ -134,11 +135,13 @@ class KnownAnswer:
 class PassState:
     """How far a pass has come.
 
-    at: when it began, by a clock that only goes on. rank: each gang's place in the order of urgency. spares:
-    nodes that are kept free; unlabelled: new nodes that wait for their topology labels. promised: who is to
-    go for gangs that have a plan. plans: those that were made in this pass. claims: those that one pod alone
-    may use, with the pod that has it by one of these. answers: by the shape of a question, what was answered
-    that found no place. none_begins: why no gang of several stages begins any more, "" while they may.
+    at: when it began, by a clock that only goes on. rank: each gang's place in the order of urgency. volumes:
+    what is left of them. beside: the pods that have a node, None as long as they are those of the view.
+    spares: nodes that are kept free; unlabelled: new nodes that wait for their topology labels. promised: who
+    is to go for gangs that have a plan. plans: those that were made in this pass. claims: those that one pod
+    alone may use, with the pod that has it by one of these. answers: by the shape of a question, what was
+    answered that found no place. none_begins: why no gang of several stages begins any more, "" while they
+    may.
     """
 
     given: PassInput
@@ -146,6 +149,8 @@ class PassState:
     snapshot: Snapshot
     rank: Mapping[GangKey, int]
     at: float
+    volumes: VolumeCounts | None = None
+    beside: Neighbourhood | None = None
     spares: frozenset[str] = frozenset()
     unlabelled: frozenset[str] = frozenset()
     promised: tuple[VictimGroup, ...] = ()
@@ -176,17 +181,32 @@ class PassState:
         for asked, answer in plan.steps:
             snapshot = snapshot.assume(answer, asked.gang)
         claims = {claim: pod.metadata.name for pod in plan.pods.values() for claim in self.claims_of(pod)}
-        if self.view.volumes is not None:
-            for pod in plan.pods.values():
-                self.view.volumes.promise(pod)
-        if self.view.near is not None:
-            for entry in plan.entries:
-                self.view.near.add(plan.pods[entry.uid], entry.node)
-        return replace(self, snapshot=snapshot, plans=(*self.plans, plan), claims={**self.claims, **claims})
+        volumes, near = self.volumes, self.near
+        if volumes is not None:
+            volumes = volumes.with_promised(plan.pods.values())
+        if near is not None:
+            near = near.with_added((plan.pods[entry.uid], entry.node) for entry in plan.entries)
+        return replace(
+            self,
+            snapshot=snapshot,
+            volumes=volumes,
+            beside=near,
+            plans=(*self.plans, plan),
+            claims={**self.claims, **claims},
+        )
 
     def with_answer(self, known: KnownAnswer) -> "PassState":
         """Who asks the same after it is told the same."""
         return replace(self, answers={**self.answers, known.shape: known})
+
+    @property
+    def near(self) -> Neighbourhood | None:
+        """The pods that have a node by now, see View.near."""
+        return self.view.near if self.beside is None else self.beside
+
+    def class_of(self, pod: Pod) -> PodClass:
+        """What a pod that waits asks for, see View.class_of."""
+        return self.view.class_beside(pod, self.volumes, self.near)
 
     def claims_of(self, pod: Pod) -> Sequence[Claim]:
         """The claims of a pod that waits which one pod alone may use."""
@@ -195,7 +215,7 @@ class PassState:
     def question(self, gang: PodGang, pods: Sequence[Pod], avoid: frozenset[str]) -> GangQuestion:
         """What is asked for some pods of a gang. Raises PlacementError, see question."""
         view = self.view
-        return question(gang, pods, view.placed_on(gang.pods), avoid, view.class_of, view.is_ours, view.near)
+        return question(gang, pods, view.placed_on(gang.pods), avoid, self.class_of, view.is_ours, self.near)
 
 
 # --- one gang -----------------------------------------------------------------------------------------

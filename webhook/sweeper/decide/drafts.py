@@ -91,4 +91,4 @@ def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now
     avoid = now.rules.avoided.of(gang.key, gang.maker) | held_off(reserved)
     avoid |= closed_to_companions(gang, others, view, now.plans)
     snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
-    return beside(gang, companions, others, snapshot, avoid=avoid, options=options, class_of=view.class_of)
+    return beside(gang, companions, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)

@@ -226,6 +226,7 @@ class Placer:
             given.snapshot,
             rank,
             self._clock(),
+            given.view.volumes,
             spares=self._spares(given.snapshot),
             unlabelled=frozenset(new),
             promised=tuple(group for each, _ in preempting(given.view) for group in each.spec.victims),
@@ -329,7 +330,9 @@ class Placer:
         spares_then = self._spares(without_part(part, view, now.snapshot))
         avoid |= rules.health.of(gang, now.spares | spares_then).hard
         options, budget = self._settings.options, Budget(QUESTIONS * self._settings.options.bound)
-        return place_anew(first.gang, part, view, now.snapshot, avoid, options, budget)
+        return place_anew(
+            first.gang, part, view, now.snapshot, avoid, options, budget, now.near, now.class_of
+        )
 
 
 def _waiting(gang: PodGang, view: View) -> list[Pod]:

@@ -129,7 +129,7 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
     failure = Failure(memory.growth.members, attempt.nodes.excluded, now.given.usage_version, now.at)
     if memory.failure is not None and memory.failure.still_holds(failure):
         return PassedOver(is_known=True)
-    volumes = now.view.volumes
+    volumes = now.volumes
     if volumes is not None and volumes.are_late(attempt.workers):
         return GangWaits(Cause.UNDECIDED, _COUNTED_ANEW, due_seconds=_SOON_SECONDS)
     return replace(attempt, failure=failure)

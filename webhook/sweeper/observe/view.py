@@ -108,10 +108,7 @@ class View:
 
     @cached_property
     def near(self) -> Neighbourhood | None:
-        """The pods that have a node; None where no rule on other pods concerns anybody that waits.
-
-        What a pass plans is added to it.
-        """
+        """The pods that have a node; None where no rule on other pods concerns anybody that waits."""
         repelling = self.index.of[Sort.REPELLING].values()
         if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, repelling)):
             return None
@@ -248,13 +245,17 @@ class View:
 
     def class_of(self, pod: Pod) -> PodClass:
         """What a pod that waits asks for, where its volumes are, and beside which pods it cannot be."""
+        return self.class_beside(pod, self.volumes, self.near)
+
+    def class_beside(self, pod: Pod, volumes: VolumeCounts | None, near: Neighbourhood | None) -> PodClass:
+        """The same where these are what a pass has left of volumes, and the pods that have a node in it."""
         asked = convert.pod_class_of(pod)
         if self.storage is not None:
             asked = self.storage.pod_class(pod, asked)
-        if self.volumes is not None:
-            asked = self.volumes.pod_class(pod, asked)
-        if self.near is not None:
-            asked = self.near.pod_class(pod, asked)
+        if volumes is not None:
+            asked = volumes.pod_class(pod, asked)
+        if near is not None:
+            asked = near.pod_class(pod, asked)
         if self.needs is not None:
             asked = self.needs.pod_class(pod, asked)
         return self.conflicts.pod_class(pod, asked)
