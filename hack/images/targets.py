@@ -33,6 +33,7 @@ TOPOGATE: Final = Target(
         "kubernetes", "certifi", "charset-normalizer", "durationpy", "idna", "oauthlib", "pydantic",
         "pydantic-core", "annotated-types", "typing-inspection", "python-dateutil",
         "requests", "requests-oauthlib", "websocket-client",
+        "jsonpatch", "jsonpointer",
         "numpy", "highspy",
         "cel-expr-python",
     ),

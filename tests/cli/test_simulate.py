@@ -171,7 +171,7 @@ def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
             "kind: Job\nmetadata: {name: x}\nspec: {parallelism: many, template: {}}",
             "'many' is no number of pods",
         ),
-        ("kind: CronJob\nmetadata: {name: x}\nspec: {jobTemplate: {}}", "cannot count the pods of CronJob x"),
+        ("kind: Strange\nmetadata: {name: x}\nspec: {template: {}}", "cannot count the pods of Strange x"),
         ("kind: Pod\nmetadata: {name: x, labels: 3}", "x: Expected `object`, got `int`"),
         (
             "kind: Job\nmetadata: {name: x}\nspec: {template: {metadata: {labels: 3}, spec: 4}}",
@@ -416,3 +416,120 @@ def test_a_domain_that_an_exclusive_job_of_the_dump_has_is_nobody_s(
     dump["items"].append(there)
     assert simulated(tmp_path, dump, manifest) == 0
     assert nodes_of(capsys.readouterr().out) == ["r0h0", "r0h1", "r3h0", "r3h1"]
+
+
+CATALOGUE = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+
+
+def test_admission_is_asked_first_so_a_model_that_no_node_has_is_no_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wish = {keys.GPU_MODEL_ANNOTATION: "h100"}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **wish)) == 1
+    assert "excluded: nodeSelector: 1" in capsys.readouterr().out
+    assert simulated(tmp_path, cluster(node("a", "b0", 8, labels=CATALOGUE)), job(1, **wish)) == 0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ({keys.INJECT_ANNOTATION: keys.INJECT_NO}, "is not placed by topogate: opted-out"),
+        (
+            {keys.GPU_MODEL_ANNOTATION: "h1000"},
+            'would be refused: topogate.io/gpu-model: no GPU model "h1000"',
+        ),
+        ({keys.PRIORITY_ANNOTATION: "urgent"}, 'would be refused: topogate.io/priority: no tier "urgent"'),
+    ],
+    ids=["opted out", "unknown model", "unknown tier"],
+)
+def test_a_pod_that_admission_refuses_or_leaves_alone_has_no_place(
+    annotation: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **annotation)) == 1
+    assert said in capsys.readouterr().out
+
+
+def test_the_patch_of_admission_is_shown_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wish = {keys.PRIORITY_ANNOTATION: "high"}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **wish), "--show-patch") == 0
+    line = capsys.readouterr().err.splitlines()[0]
+    operations = json.loads(line.removeprefix("Patch of pod train-0: "))
+    changed = {each["path"]: each["value"] for each in operations}
+    assert changed["/spec/priorityClassName"] == "gpu-high-priority"
+    assert changed["/spec/schedulingGates"] == [{"name": keys.GATE}]
+
+
+def test_the_policy_of_the_files_goes_before_the_shipped_one(tmp_path: Path) -> None:
+    policy = (
+        "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+        "gpuModels: [{name: Z9, labels: {model: z9}}]\n"
+    )
+    config = {"kind": "ConfigMap", "metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": policy}}
+    nodes = [node("a", "b0", 8, labels={"model": "z9"})]
+    wish = {keys.GPU_MODEL_ANNOTATION: "z9"}
+    assert simulated(tmp_path, cluster(*nodes), job(1, **wish)) == 1
+    assert simulated(tmp_path, cluster(*nodes, config), job(1, **wish)) == 0
+
+
+@pytest.mark.parametrize("amount", ["1.5", "500m", "-1"])
+def test_amounts_that_the_api_server_refuses_are_told(
+    amount: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = job(1)
+    wrong["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": amount}}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), wrong) == 2
+    assert f"limits nvidia.com/gpu: {amount!r} is" in capsys.readouterr().err
+
+
+def asking_for(**limits: str) -> dict[str, Any]:
+    return {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+
+
+GPUS, CPUS = asking_for(**{"nvidia.com/gpu": "4"}), asking_for(cpu="1")
+RAY = {
+    "headGroupSpec": {"template": CPUS},
+    "workerGroupSpecs": [{"groupName": "g", "replicas": 2, "numOfHosts": 2, "template": GPUS}],
+}
+KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "RayCluster": ("ray.io/v1", RAY, 5),
+    "RayJob": ("ray.io/v1", {"rayClusterSpec": RAY}, 5),
+    "TrainJob": (
+        "trainer.kubeflow.org/v1alpha1",
+        {"trainer": {"numNodes": 3, "resourcesPerNode": {"limits": {"nvidia.com/gpu": "4"}}}}, 3,
+    ),
+    "GPUTask": ("falldio.com/v1", {"gpu-amount": "4", "workers": 3}, 3),
+    "Workflow": (
+        "argoproj.io/v1alpha1",
+        {"templates": [{"name": "t", "container": GPUS["spec"]["containers"][0]}]}, 1,
+    ),
+    "CronJob": (
+        "batch/v1", {"jobTemplate": {"spec": {"parallelism": 3, "completions": 3, "template": GPUS}}}, 3,
+    ),
+    "ReplicationController": ("v1", {"replicas": 3, "template": GPUS}, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "of"), KINDS.items(), ids=KINDS)
+def test_every_kind_that_the_sweeper_knows_can_be_simulated(
+    kind: str, of: tuple[str, dict[str, Any], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version, spec, pods = of
+    manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    nodes = cluster(*(node(f"n{i}", "b0", 8) for i in range(4)))
+    assert simulated(tmp_path, nodes, manifest) == 0
+    said = capsys.readouterr().out
+    assert len([line for line in said.splitlines() if line.startswith("  ")]) == pods
+
+
+def test_replicas_that_do_not_wait_for_one_another_are_placed_as_far_as_they_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """20 replicas where 4 fit: the sweeper places these."""
+    manifest = {
+        "apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "x"},
+        "spec": {"replicas": 20, "template": GPUS},
+    }  # fmt: skip
+    assert simulated(tmp_path, cluster(node("a", "b0", 8), node("b", "b0", 8)), manifest) == 0
+    assert "4 pods on" in capsys.readouterr().out

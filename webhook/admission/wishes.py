@@ -6,6 +6,7 @@ webhook.scheduling.gpu_wishes, which the sweeper goes by.
 
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Final
 
@@ -22,12 +23,18 @@ LONGEST_WARNING: Final = 120
 MOST_WARNINGS: Final = 16
 
 _OURS: Final = "topogate.io/"
+_KNOWN: Final = frozenset({*keys.WISH_ANNOTATIONS, keys.INJECT_ANNOTATION})
+"""Annotations under our own name that pods may have."""
+_MOST_UNKNOWN: Final = 4
+"""Unknown keys of one pod that are named."""
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
+_LONGEST_KEY: Final = 45
+"""Characters of an unknown key that are shown."""
 _NODE_SHOWN: Final = 38
 """Characters of a node's name, so that the warning is not cut."""
 _MOST_LEVELS: Final = 8
 """Levels of one annotation that are looked at."""
-_LEVEL_KEYS: Final = frozenset(
+LEVEL_KEYS: Final = frozenset(
     ("node", keys.HOSTNAME_LABEL, *(key for x in keys.TOPOLOGY_FAMILIES for key in x))
 )
 """What the sweeper takes for a level beside the levels' names."""
@@ -58,7 +65,8 @@ def warnings(pod: NewPod, policy: Policy) -> list[str]:
     if any(key.startswith(_OURS) for key in pod.annotations):
         found += [*_inject(pod.annotations), *_gang(pod.annotations)]
         found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
-        found += _spread(pod.annotations, policy)
+        found += [*_spread(pod.annotations, policy), *_unknown(pod.annotations)]
+    found += _labels(pod.metadata.labels or {})
     found += _pin(pod, policy)
     if not _concerns_intel(pod):  # most pods; and a hostile one may have a million containers
         return found
@@ -66,6 +74,22 @@ def warnings(pod: NewPod, policy: Policy) -> list[str]:
         gpu_wishes.Asking(each.name, gpu_wishes.intel(asked_of(each)), kind) for each, kind in _all(pod)
     ]
     return found + [fault.text for fault in gpu_wishes.faults(asking, pod.annotations)]
+
+
+def _unknown(annotations: Mapping[str, str]) -> Iterator[str]:
+    """Keys under our name that mean nothing: most are misspelled."""
+    unknown = sorted(key for key in annotations if key.startswith(_OURS) and key not in _KNOWN)
+    for key in unknown[:_MOST_UNKNOWN]:
+        name = key.removeprefix(_OURS)[:_LONGEST_KEY]
+        near = get_close_matches(name, [each.removeprefix(_OURS) for each in sorted(_KNOWN)], n=1)
+        hint = f"did you mean {_OURS}{near[0]}?" if near else "topogate knows no such annotation"
+        yield f"{quote(key, _LONGEST_KEY)} has no effect; {hint}"
+
+
+def _labels(labels: Mapping[str, str]) -> Iterator[str]:
+    """Wishes that stand among the labels, where nobody reads them."""
+    for key in sorted(_KNOWN.intersection(labels)):
+        yield f"label {key} has no effect: write it as an annotation"
 
 
 def _concerns_intel(pod: NewPod) -> bool:
@@ -130,8 +154,16 @@ def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
     )
     if _POSITIVE.fullmatch(least) and _POSITIVE.fullmatch(most) and int(least) > int(most):
         yield f"{keys.GANG_MIN_SIZE_ANNOTATION} {least} is more than {keys.GANG_SIZE_ANNOTATION} {most}"
-    if annotations.get(keys.GANG_ANNOTATION) == "":
+    yield from _gang_name(annotations)
+
+
+def _gang_name(annotations: Mapping[str, str]) -> Iterator[str]:
+    """Pods that no controller holds together name their gang, and how many it has."""
+    name = annotations.get(keys.GANG_ANNOTATION)
+    if name == "":
         yield f"{keys.GANG_ANNOTATION} is empty: name the gang"
+    elif name is not None and keys.GANG_SIZE_ANNOTATION not in annotations:
+        yield f"{keys.GANG_ANNOTATION} needs {keys.GANG_SIZE_ANNOTATION}: how many pods belong together"
 
 
 def _topology(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
@@ -164,7 +196,7 @@ def _preferred(annotations: Mapping[str, str], policy: Policy) -> Iterator[str]:
 
 
 def _level(key: str, level: str, policy: Policy) -> Iterator[str]:
-    if level not in policy.topology_levels and level not in _LEVEL_KEYS:
+    if level not in policy.topology_levels and level not in LEVEL_KEYS:
         yield f"{key}: no level {quote(level)}; known: {sentence_list(policy.topology_levels)}"
 
 

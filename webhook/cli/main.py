@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "explain": "why a pod, a task or a gang waits, and what would help",
     "doctor": "check an installation, and say what to do",
     "drain": "release or delete every pod that waits, before topogate is uninstalled",
+    "lint": "find faults in manifests",
     "simulate": "say where the pods of a manifest would be placed, without a cluster",
     "ui": "show the cluster on a page: map, gangs, why they wait",
     "policy": "check the admission policy",

@@ -17,10 +17,12 @@ import msgspec
 from webhook.cli.terminal import complain, say
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.preferred import describe_preferred
-from webhook.inquiry.simulation import read
+from webhook.inquiry.simulation import NotPlacedError, Rehearsed, read
 from webhook.inquiry.whole import WholeAnswer, ask_whole, with_levels
 from webhook.placement import Assignment, Mode, NoFit, Options, PlacementError, Snapshot
 from webhook.placement.names import natural
+from webhook.policy.document import PolicyError
+from webhook.policy.file import load_policy
 from webhook.sweeper.modes import add_mode, mode_named
 from webhook.sweeper.observe.gangs import PodGang
 
@@ -47,6 +49,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--preferred", metavar="LEVEL", help="overrides the preferred levels: block,subblock ..."
     )
     add_mode(parser)
+    parser.add_argument(
+        "--policy", type=Path, metavar="FILE",
+        help="admission's policy; default: ConfigMap topogate-policy of the files, else the shipped one",
+    )  # fmt: skip
+    parser.add_argument("--show-patch", action="store_true", help="print what admission would change")
     parser.add_argument("--map", action="store_true", help="draw where it goes, as topogate map draws")
     parser.add_argument("--output", choices=("text", "json"), default="text")
 
@@ -57,29 +64,49 @@ def run(args: argparse.Namespace) -> int:
         complain("topogate simulate: --map draws for people; leave it or --output json out")
         return 2
     try:
-        scene = read(args.cluster, args.manifest)
-        gang = with_levels(scene.gang, args.required, args.preferred)
-        mode = mode_named(args.mode or Mode.BEST_FIT, lambda what: complain(f"topogate simulate: {what}"))
-        name, options = gang.key.name, Options(mode=mode)
-        answer = ask_whole(gang, scene.view, scene.snapshot, options, name=name)
-    except (InputError, PlacementError) as error:
+        scene, answer = _ask(args)
+    except NotPlacedError as error:
+        say(str(error))
+        return 1
+    except (InputError, PlacementError, PolicyError) as error:
         complain(f"topogate simulate: {error}")
         return 2
     if problems := answer.faults(scene.snapshot):
         raise AssertionError(f"the assignment breaks rules: {problems}")
+    if args.show_patch:
+        _print_patches(scene)
+    _show(answer, scene, args)
+    for note in scene.notes:
+        complain(f"topogate simulate: note: {note}")
+    return 0 if isinstance(answer.found, Assignment) else 1
+
+
+def _ask(args: argparse.Namespace) -> tuple[Rehearsed, WholeAnswer]:
+    """What was read, and the answer. Raises InputError, NotPlacedError, PlacementError, PolicyError."""
+    scene = read(args.cluster, args.manifest, load_policy(args.policy) if args.policy else None)
+    gang = with_levels(scene.gang, args.required, args.preferred)
+    scene = replace(scene, gang=gang)
+    mode = mode_named(args.mode or Mode.BEST_FIT, lambda what: complain(f"topogate simulate: {what}"))
+    return scene, ask_whole(gang, scene.view, scene.snapshot, Options(mode=mode), name=gang.key.name)
+
+
+def _show(answer: WholeAnswer, scene: Rehearsed, args: argparse.Namespace) -> None:
+    """Print the answer as it is wanted."""
     found = answer.found
     if args.output == "json":
         if isinstance(found, Assignment):
             found = replace(found, placed=answer.placed)
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        _print(answer, gang, scene.snapshot)
-        if args.map:
-            for line in _map(answer, scene.snapshot):
-                print(line)
-    for note in scene.notes:
-        complain(f"topogate simulate: note: {note}")
-    return 0 if isinstance(found, Assignment) else 1
+        return
+    _print(answer, scene.gang, scene.snapshot)
+    for line in _map(answer, scene.snapshot) if args.map else ():
+        print(line)
+
+
+def _print_patches(scene: Rehearsed) -> None:
+    """What admission would change of each template, as JSON Patch, on standard error beside JSON."""
+    for name, admitted in scene.admitted.items():
+        complain(f"Patch of pod {name}: {msgspec.json.encode(admitted.operations).decode()}")
 
 
 def _print(answer: WholeAnswer, gang: PodGang, snapshot: Snapshot) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from webhook.inquiry.manifest import InputError, name_of
+from webhook.inquiry.fields import InputError, name_of
 from webhook.kube.events import shortened
 
 MOST_VALUES: Final = 20_000_000
@@ -82,10 +82,18 @@ def of_text(text: str, source: str, most_values: int = MOST_VALUES) -> Iterator[
         raise
     except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
         # PyYAML has no error of its own for what a tag does not suit: !!bool maybe, !!int "", 5,000 digits.
-        raise InputError(f"{source} is neither YAML nor JSON: {shortened(str(error), _TOLD_BYTES)}") from None
+        raise InputError(f"{source} is neither YAML nor JSON: {_told(error)}") from None
     for document in documents:
         if document is not None:
             yield from _flat(_object(document, source), source)
+
+
+def _told(error: Exception) -> str:
+    """What a decoder says, as one line, with the place first where it tells one."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or not problem:
+        return shortened(" ".join(str(error).split()), _TOLD_BYTES)
+    return f"line {mark.line + 1}, column {mark.column + 1}: " + shortened(problem, _TOLD_BYTES)
 
 
 def _read(text: str, budget: "_Budget") -> Iterator[Any]:

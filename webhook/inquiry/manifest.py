@@ -1,150 +1,178 @@
 """The pods that a manifest's workloads make at once, each as its controller would name and label it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from webhook.inquiry import defaults
+import msgspec
+
+from webhook.inquiry import custom_kinds, defaults, fields
+from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.fields import Described, InputError, name_of
+from webhook.kube.objects import OwnerReference
+from webhook.tasks.objects import Task
+from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
+from webhook.workloads.kinds import WORKLOADS, Workload
+from webhook.workloads.owners import KNOWN_RULES, Makes
+
+__all__ = ["Described", "InputError", "is_loose", "minimum_of", "name_of", "pods_of", "size_of"]
+
+Spec = Mapping[str, Any]
+_Of = Callable[[Spec, Spec, str, str], Iterator[Described]]
+"""The pods of an object: of its spec, the object, its name and "source: name"."""
 
 
-class InputError(ValueError):
-    """A text that cannot be used; the text says which and why."""
+def pods_of(document: Spec, source: str, rules: AdmissionRules) -> Iterator[Described]:
+    """The pods that a workload makes at once: itself, or its template times its parallelism or replicas.
 
-
-Described = tuple[str, int | None, Mapping[str, Any]]
-"""A pod's name, its rank and its template (metadata and spec)."""
-
-
-def pods_of(document: Mapping[str, Any], source: str) -> Iterator[Described]:
-    """The pods that a workload makes at once: itself, or its template times its parallelism or replicas."""
-    kind, name = document.get("kind"), name_of(document)
+    rules: by these a GPUTask becomes a Job. Raises InputError.
+    """
+    kind, name = str(document.get("kind")), name_of(document)
+    where = f"{source}: {name}"
     if kind == "Pod":
         yield name, None, document
         return
+    if kind == "GPUTask":
+        document, kind = _job_of(document, where, rules), "Job"
     if kind not in _KINDS and not isinstance(document.get("spec"), dict):
         return
-    spec = _part(document, "spec", f"{source}: {name}")
-    match kind:
-        case "Job":
-            template = _template(spec, name, source)
-            yield from _copies(name, _job_size(spec), defaults.labelled(template, defaults.job_labels(name)))
-        case "JobSet":
-            yield from _of_jobset(spec, document, name, source)
-        case "LeaderWorkerSet":
-            yield from _of_group(spec, document, name, source)
-        case "StatefulSet" | "Deployment" | "ReplicaSet":
-            yield from _copies(name, _number(spec.get("replicas"), 1), _template(spec, name, source))
-        case _ if roles := next((key for key in spec if key.endswith("ReplicaSpecs")), ""):
-            for role, of_role in _part(spec, roles, f"{source}: {name}").items():
-                prefix = f"{name}-{role.lower()}"
-                labelled = defaults.labelled(
-                    _template(_part({role: of_role}, role, f"{source}: {name}"), prefix, source),
-                    defaults.training_labels(name, role.lower()),
-                )
-                count = _number(of_role.get("replicas"), 1)
-                for pod, _, template in _copies(prefix, count, labelled):
-                    yield pod, None, template
-        case _:
-            if "template" in spec or "jobTemplate" in spec:
-                raise InputError(f"{source}: cannot count the pods of {kind} {name}; give its pods instead")
+    spec = fields.part(document, "spec", where)
+    of_kind = _KINDS.get(kind)
+    if of_kind is None and any(key.endswith("ReplicaSpecs") for key in spec):
+        of_kind = _of_roles
+    if of_kind is not None:
+        yield from of_kind(spec, document, name, where)
+    elif "template" in spec or "jobTemplate" in spec:
+        raise InputError(f"{where}: cannot count the pods of {kind} {name}; give its pods instead")
 
 
-_KINDS: Final = frozenset({"Job", "JobSet", "StatefulSet", "Deployment", "ReplicaSet", "LeaderWorkerSet"})
+def is_loose(document: Spec) -> bool:
+    """Whether the pods of an object do not wait for one another."""
+    kind = str(document.get("kind"))
+    group = str(document.get("apiVersion") or "").rpartition("/")[0]
+    if kind == "Deployment":
+        kind, group = "ReplicaSet", "apps"
+    owner = OwnerReference(api_version=f"{group}/v1" if group else "v1", kind=kind)
+    return KNOWN_RULES.makes(owner) is Makes.LOOSE
 
 
-def _of_jobset(
-    spec: Mapping[str, Any], document: Mapping[str, Any], name: str, source: str
-) -> Iterator[Described]:
-    where = f"{source}: {name}"
-    parts = _parts(spec, "replicatedJobs", where)
-    jobs = sum(_number(part.get("replicas"), 1) for part in parts)
+def size_of(document: Spec) -> int | None:
+    """How many pods its controller makes, None where that is not known."""
+    found = _workload_of(document)
+    return found[0].size(found[1]) if found else None
+
+
+def minimum_of(document: Spec) -> int | None:
+    """How many of its pods are enough, None where all are needed."""
+    if is_loose(document):
+        return 1
+    found = _workload_of(document)
+    return found[0].minimum(found[1]) if found else None
+
+
+def _workload_of(document: Spec) -> tuple[Workload[Any], Any] | None:
+    """What the sweeper knows of the kind, and the object as it reads it."""
+    kind = document.get("kind")
+    group = str(document.get("apiVersion") or "").rpartition("/")[0]
+    for each in WORKLOADS:
+        if (each.owner or each.kind) == kind and each.group == group:
+            try:
+                return each, msgspec.convert({"metadata": {}, **document}, each.struct)
+            except msgspec.ValidationError:
+                return None
+    return None
+
+
+def _job_of(document: Spec, where: str, rules: AdmissionRules) -> Mapping[str, Any]:
+    """The Job that a GPUTask becomes."""
+    try:
+        task = msgspec.convert(
+            {**document, "metadata": {"namespace": "default", **document["metadata"]}}, Task
+        )
+        return job_wanted(task, TaskRules(rules.policy, rules.classes))
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise InputError(f"{where}: is no GPUTask: {error}") from None
+    except RefusedError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _of_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
+    body = fields.template(spec, where)
+    yield from fields.copies(name, fields.job_size(spec), defaults.labelled(body, defaults.job_labels(name)))
+
+
+def _of_cron_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
+    job = fields.part(fields.part(spec, "jobTemplate", where), "spec", where)
+    yield from _of_job(job, document, name, where)
+
+
+def _of_replicas(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
+    yield from fields.copies(name, fields.number(spec.get("replicas"), 1), fields.template(spec, where))
+
+
+def _of_roles(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
+    """The pods of a job of Kubeflow's training operator."""
+    roles = next(key for key in spec if key.endswith("ReplicaSpecs"))
+    for role in fields.part(spec, roles, where):
+        of_role = fields.part(fields.part(spec, roles, where), role, where)
+        body = defaults.labelled(
+            fields.template(of_role, where), defaults.training_labels(name, role.lower())
+        )
+        for pod, _, each in fields.copies(
+            f"{name}-{role.lower()}", fields.number(of_role.get("replicas"), 1), body
+        ):
+            yield pod, None, each
+
+
+def _of_jobset(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
+    parts = fields.parts(spec, "replicatedJobs", where)
+    jobs = sum(fields.number(part.get("replicas"), 1) for part in parts)
     rank = number = 0
     for part in parts:
-        job_template = _part(part, "template", where)
-        job = _part(job_template, "spec", where)
+        job_template = fields.part(part, "template", where)
+        job = fields.part(job_template, "spec", where)
         written = defaults.exclusive_annotations(document) | defaults.exclusive_annotations(job_template)
+        size = fields.job_size(job)
         # Of a part without pods any number of replicas is none.
-        for replica in range(_number(part.get("replicas"), 1) if _job_size(job) else 0):
+        for replica in range(fields.number(part.get("replicas"), 1) if size else 0):
             prefix = f"{name}-{part.get('name', '')}-{replica}"
             labels = defaults.jobset_labels(name, str(part.get("name", "")), number + replica, jobs)
-            labelled = defaults.labelled(
-                _template(job, name, source), labels | defaults.job_labels(prefix), written
+            body = defaults.labelled(
+                fields.template(job, where), labels | defaults.job_labels(prefix), written
             )
-            for pod, _, template in _copies(prefix, _job_size(job), labelled):
-                yield pod, rank, template
+            for pod, _, each in fields.copies(prefix, size, body):
+                yield pod, rank, each
                 rank += 1
-        number += _number(part.get("replicas"), 1)
+        number += fields.number(part.get("replicas"), 1)
 
 
-def _of_group(
-    spec: Mapping[str, Any], document: Mapping[str, Any], name: str, source: str
-) -> Iterator[Described]:
-    where = f"{source}: {name}"
-    groups = _number(spec.get("replicas"), 1)
+def _of_group(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
+    groups = fields.number(spec.get("replicas"), 1)
     if groups > 1:
         raise InputError(
             f"{where} makes {groups} groups, which are gangs of their own; give it with replicas: 1"
         )
-    both = _part(spec, "leaderWorkerTemplate", where)
-    size = _number(both.get("size"), 1) if groups else 0
+    both = fields.part(spec, "leaderWorkerTemplate", where)
+    size = fields.number(both.get("size"), 1) if groups else 0
     written = defaults.exclusive_annotations(document)
     for index in range(size):
         leads = index == 0 and both.get("leaderTemplate") is not None
-        template = _part(both, "leaderTemplate" if leads else "workerTemplate", where)
-        labels = defaults.group_labels(name, _part(both, "subGroupPolicy", where), size, index)
-        yield (
-            f"{name}-0" + (f"-{index}" if index else ""),
-            index,
-            defaults.labelled(template, labels, written),
-        )
+        body = fields.part(both, "leaderTemplate" if leads else "workerTemplate", where)
+        labels = defaults.group_labels(name, fields.part(both, "subGroupPolicy", where), size, index)
+        suffix = f"-{index}" if index else ""
+        yield f"{name}-0{suffix}", index, defaults.labelled(body, labels, written)
 
 
-def _part(of: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """A member that is an object, empty if it is not there. Raises InputError for anything else."""
-    value = of.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise InputError(f"{where}: its {name} is no object")
-    return value or {}
-
-
-def _parts(of: Mapping[str, Any], name: str, where: str) -> list[Mapping[str, Any]]:
-    """A member that is a list of objects. Raises InputError for anything else."""
-    value = of.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise InputError(f"{where}: its {name} is no list of objects")
-    return value
-
-
-def _job_size(spec: Mapping[str, Any]) -> int:
-    parallelism = _number(spec.get("parallelism"), 1)
-    completions = spec.get("completions")
-    return parallelism if completions is None else min(parallelism, _number(completions, 1))
-
-
-def _number(value: object, default: int) -> int:
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(f"{value!r} is no number of pods")
-    return value
-
-
-def _copies(name: str, count: int, template: Mapping[str, Any]) -> Iterator[Described]:
-    for number in range(count):
-        yield f"{name}-{number}", number, template
-
-
-def _template(spec: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any]:
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        raise InputError(f"{source}: {name} has no pod template")
-    return template
-
-
-def name_of(document: Mapping[str, Any]) -> str:
-    """An object's name, or what its name will begin with."""
-    metadata = document.get("metadata")
-    if not isinstance(metadata, dict):
-        return "pod"
-    return str(metadata.get("name") or metadata.get("generateName") or "pod")
+_KINDS: Final[dict[str, _Of]] = {
+    "Job": _of_job,
+    "CronJob": _of_cron_job,
+    "JobSet": _of_jobset,
+    "LeaderWorkerSet": _of_group,
+    "StatefulSet": _of_replicas,
+    "Deployment": _of_replicas,
+    "ReplicaSet": _of_replicas,
+    "ReplicationController": _of_replicas,
+    "RayCluster": custom_kinds.of_ray_cluster,
+    "RayJob": custom_kinds.of_ray_job,
+    "TrainJob": custom_kinds.of_train_job,
+    "Workflow": custom_kinds.of_workflow,
+}

@@ -1,18 +1,25 @@
 """What a manifest asks for, as a gang that waits, and a dumped cluster, as a view and a snapshot of it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec import structs
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
-from webhook.inquiry.manifest import InputError, name_of, pods_of
+from webhook.inquiry.admitted import AdmissionRules, Admitted, admit
+from webhook.inquiry.lint import amount_faults
+from webhook.inquiry.manifest import InputError, minimum_of, name_of, pods_of
 from webhook.kube import objects
 from webhook.placement import PlacementError, Snapshot, Usage
+from webhook.policy.document import PolicyError
+from webhook.policy.file import parse_policy
+from webhook.policy.shipped import shipped_classes, shipped_policy
+from webhook.policy.values import Policy
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe import gangs
@@ -22,25 +29,58 @@ from webhook.sweeper.observe.view import View
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """A gang that waits, and the cluster that it is to be placed on. notes: what is not modelled."""
+    """A gang that waits, and the cluster that it is to be placed on. notes: what is not modelled, and what
+    admission says. admitted: its decision on each template, by the name of the first pod of it.
+    """
 
     gang: PodGang
     view: View
     snapshot: Snapshot
     notes: list[str]
+    admitted: dict[str, Admitted]
 
 
-def read(files: list[Path], manifest: Path) -> Rehearsed:
+def shipped_rules() -> AdmissionRules:
+    """What admission decides by as the manifests ship it."""
+    return AdmissionRules(shipped_policy(), shipped_classes())
+
+
+class NotPlacedError(Exception):
+    """Topogate places none of the pods: they are refused, or left to others; the message says why."""
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A cluster as files tell it. there: pods that take room on nodes, with the file of each.
+
+    policy: of its ConfigMap, None where the files have none; classes: PriorityClasses by name.
+    """
+
+    nodes: list[objects.Node]
+    there: list[tuple[objects.Pod, Path]]
+    policy: Policy | None
+    classes: dict[str, objects.PriorityClass]
+
+    def rules(self, policy: Policy | None) -> AdmissionRules:
+        """By what admission decides; what the files do not tell is as the manifests ship it."""
+        return AdmissionRules(policy or self.policy or shipped_policy(), self.classes or shipped_classes())
+
+
+def read(files: list[Path], manifest: Path, policy: Policy | None = None) -> Rehearsed:
     """The pods of a manifest as one gang, the cluster of these files, and what is not modelled.
 
-    Raises InputError, and PlacementError for a wish that is none.
+    policy: of admission, None for that of the files, else the shipped one. Raises InputError, NotPlacedError
+    where admission refuses the pods or topogate leaves them alone, PlacementError for a wish that is none.
     """
-    nodes, there = read_cluster(files)
-    name, pods = read_pods(documents.of_file(manifest), str(manifest))
-    if not pods:
+    dump = read_cluster(files)
+    nodes, there = dump.nodes, dump.there
+    found = read_pods(documents.of_file(manifest), str(manifest), rules=dump.rules(policy))
+    if not found.pods:
         raise InputError(f"{manifest} describes no pods")
     carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod, _ in there]
-    gang = gang_of(name, pods)
+    gang = gang_of(found.name, found.pods)
+    if gang.minimum is None and found.minimum is not None:
+        gang = replace(gang, minimum=min(found.minimum, len(found.pods)))
     rules = conflicts.between(gang.gated, carried)
     usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
     try:
@@ -49,27 +89,39 @@ def read(files: list[Path], manifest: Path) -> Rehearsed:
         raise InputError(str(error)) from None
     by_name = {node.metadata.name: node for node in nodes}
     view = View(gang.gated, [pod for pod, _ in there], by_name, {}, conflicts=rules)
-    return Rehearsed(
-        gang, view, snapshot, [*unmodelled.claim_notes(gang.gated), *unmodelled.taken_widely(gang.gated)]
-    )
+    notes = [*found.notes, *unmodelled.claim_notes(gang.gated), *unmodelled.taken_widely(gang.gated)]
+    return Rehearsed(gang, view, snapshot, notes, found.admitted)
 
 
-def read_cluster(files: list[Path]) -> tuple[list[objects.Node], list[tuple[objects.Pod, Path]]]:
-    """The nodes, and the pods that take room on them with the file of each. Raises InputError."""
-    nodes, there = [], []
+def read_cluster(files: list[Path]) -> Dump:
+    """What the files tell of a cluster. Raises InputError."""
+    dump = Dump([], [], None, {})
     for file in files:
         for document in documents.of_file(file):
-            if document.get("kind") == "Node":
-                nodes.append(documents.decoded(objects.Node, document, str(file)))
-            elif document.get("kind") == "Pod":
-                pod = documents.decoded(objects.Pod, defaults.defaulted(document), str(file))
-                if convert.occupies(pod):
-                    there.append((pod, file))
-    if not nodes:
+            dump = _with(dump, document, file)
+    if not dump.nodes:
         raise InputError(
             f"no nodes in {', '.join(map(str, files))}; save them with kubectl get nodes,pods -A -o json"
         )
-    return nodes, there
+    return dump
+
+
+def _with(dump: Dump, document: dict[str, Any], file: Path) -> Dump:
+    kind = document.get("kind")
+    if kind == "Node":
+        dump.nodes.append(documents.decoded(objects.Node, document, str(file)))
+    elif kind == "Pod":
+        pod = documents.decoded(objects.Pod, defaults.defaulted(document), str(file))
+        if convert.occupies(pod):
+            dump.there.append((pod, file))
+    elif kind == "PriorityClass":
+        dump.classes[name_of(document)] = documents.decoded(objects.PriorityClass, document, str(file))
+    elif kind == "ConfigMap" and name_of(document) == "topogate-policy":
+        try:
+            return replace(dump, policy=parse_policy(document["data"]["policy.yaml"], str(file)))
+        except (KeyError, TypeError, PolicyError) as error:
+            raise InputError(f"{file}: ConfigMap topogate-policy: {error}") from None
+    return dump
 
 
 def _usage(pod: objects.Pod, file: Path) -> Usage:
@@ -89,32 +141,103 @@ Waiting = tuple[str, int | None, objects.Pod]
 """Name, rank and body of a pod."""
 
 
-def read_pods(
-    found: Iterable[dict[str, Any]], source: str, most: int = MOST_PODS
-) -> tuple[str, list[Waiting]]:
-    """The name of what a manifest begins with, and the pods that it makes, at most `most`.
-
-    Raises InputError.
+@dataclass
+class ManifestPods:
+    """What a manifest makes. name: of what it begins with. minimum: pods that are enough, None where all are
+    needed. notes, admitted: see Rehearsed.
     """
-    names: list[str] = []
-    pods: list[Waiting] = []
-    counted: object = None
-    size = values = 0
+
+    name: str = ""
+    pods: list[Waiting] = field(default_factory=list)
+    minimum: int | None = None
+    notes: list[str] = field(default_factory=list)
+    admitted: dict[str, Admitted] = field(default_factory=dict)
+
+
+def read_pods(
+    found: Iterable[dict[str, Any]], source: str, most: int = MOST_PODS, rules: AdmissionRules | None = None
+) -> ManifestPods:
+    """The pods that a manifest makes, at most `most`.
+
+    rules: by which admission decides on each template first; None where it is not asked. Raises InputError,
+    NotPlacedError.
+    """
+    made = ManifestPods()
+    reader = _PodReader(source, most, rules)
+    minima = []
     for document in found:
-        metadata = document.get("metadata")
-        namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
-        for name, rank, template in pods_of(document, source):
-            if template is not counted:
-                counted, size = template, _values(template)
-            values += size
-            if values > VALUES_A_POD * most:
-                raise InputError(f"{source} makes pods with more than {VALUES_A_POD * most} values together")
-            pod = documents.decoded(objects.Pod, defaults.defaulted(template, namespace), source)
-            pods.append((name, rank, pod))
-            if len(pods) > most:
-                raise InputError(f"{source} makes more than {most} pods")
-        names.append(name_of(document))
-    return next(iter(names), ""), pods
+        pods = list(_waiting(document, source, rules or shipped_rules(), reader))
+        if pods:
+            minima.append(minimum_of(document))
+        made.pods += pods
+        made.name = made.name or name_of(document)
+    if not made.pods and reader.left_alone:
+        raise NotPlacedError(next(iter(reader.left_alone)))
+    made.minimum = minima[0] if len(minima) == 1 else None
+    made.notes += [*reader.warnings, *reader.left_alone]
+    made.admitted = reader.admitted
+    return made
+
+
+def _waiting(
+    document: Mapping[str, Any], source: str, rules: AdmissionRules, reader: "_PodReader"
+) -> Iterator[Waiting]:
+    """The pods of one object that topogate places."""
+    metadata = document.get("metadata")
+    namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
+    for name, rank, template in pods_of(document, source, rules):
+        pod = reader.pod(name, template, namespace)
+        if pod is not None:
+            yield name, rank, pod
+
+
+class _PodReader:
+    """Reads the pods of a manifest, each template once."""
+
+    def __init__(self, source: str, most: int, rules: AdmissionRules | None) -> None:
+        self._source = source
+        self._most = most
+        self._rules = rules
+        self._template: object = None
+        self._body: dict[str, Any] | None = None
+        self._size = self._values = self._pods = 0
+        self.admitted: dict[str, Admitted] = {}
+        self.warnings: dict[str, None] = {}
+        self.left_alone: dict[str, None] = {}
+
+    def pod(self, name: str, template: Mapping[str, Any], namespace: str) -> objects.Pod | None:
+        """A pod, None if topogate leaves it to others. Raises InputError, NotPlacedError."""
+        if template is not self._template:
+            self._template, self._size = template, _values(template)
+            self._body = self._admitted(name, template, namespace)
+        self._pods += 1
+        self._values += self._size
+        most = VALUES_A_POD * self._most
+        if self._values > most:
+            raise InputError(f"{self._source} makes pods with more than {most} values together")
+        if self._pods > self._most:
+            raise InputError(f"{self._source} makes more than {self._most} pods")
+        return None if self._body is None else documents.decoded(objects.Pod, self._body, self._source)
+
+    def _admitted(self, name: str, template: Mapping[str, Any], namespace: str) -> dict[str, Any] | None:
+        body = defaults.defaulted(template, namespace)
+        spec = body["spec"]
+        if fault := next(amount_faults(spec), "") if isinstance(spec, dict) else "":
+            raise InputError(f"{self._source}: {name}: {fault}")
+        if self._rules is None:
+            return body
+        try:
+            found = admit(body, namespace or defaults.DEFAULT_NAMESPACE, self._rules)
+        except msgspec.ValidationError:
+            return body  # the decoder of pods names what has another type than it must
+        if found.is_denied:
+            raise NotPlacedError(f"Pod {name} would be refused: {found.decision.denial}")
+        self.warnings.update(dict.fromkeys(found.decision.warnings))
+        self.admitted[name] = found
+        if found.is_placed_by_others:
+            self.left_alone[f"Pod {name} is not placed by topogate: {found.decision.reason}"] = None
+            return None
+        return found.pod
 
 
 def _values(document: object) -> int:

@@ -126,7 +126,8 @@ def of_manifest(
     if len(text.encode()) > LARGEST_TEXT:
         raise InputError(f"the manifest is longer than {LARGEST_TEXT // 1024} KiB")
     found = documents.of_text(text, "the manifest", MOST_VALUES)
-    name, pods = simulation.read_pods(found, "the manifest", MOST_PODS)
+    read = simulation.read_pods(found, "the manifest", MOST_PODS)
+    name, pods = read.name, read.pods
     if not pods:
         raise InputError("the manifest describes no pods")
     waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, (_, _, pod) in enumerate(pods))

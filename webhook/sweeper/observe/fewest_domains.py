@@ -11,7 +11,7 @@ from typing import Final
 
 from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Term
 from webhook.placement.capacity import reason_against_node
-from webhook.placement.snapshot import Block, NodeState, key_of
+from webhook.placement.snapshot import Block, NodeState, key_of, node_state
 from webhook.placement.synthetic import is_synthetic
 
 MOST_CLASSES: Final = 8
@@ -108,6 +108,11 @@ def _summed(block: Block, classes: _Classes, common: tuple[str, ...], levels: in
         tuple(state.node for state in block.states),
         tuple(tuple(map(tuple, known.values())) for known in domains),
     )
+
+
+def can_run(pod_class: PodClass, node: NodeInfo) -> bool:
+    """Whether such pods may run on a node whatever is free there."""
+    return not reason_against_node(pod_class, node_state(node, None, ()))
 
 
 def _slots(pod_class: PodClass, state: NodeState) -> int:

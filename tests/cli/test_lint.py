@@ -1,0 +1,129 @@
+"""`topogate lint` on wrong manifests, one fault each, and on the examples."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.local.build import ROOT
+from webhook.cli.main import main
+from webhook.policy.shipped import shipped_classes, shipped_policy
+
+EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
+TOPOGATE = "topogate.io/"
+
+
+def pod_spec(gpus: Any = 8, **resources: Any) -> dict[str, Any]:
+    amounts = resources or {"limits": {"nvidia.com/gpu": gpus}}
+    return {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "resources": amounts}]}
+
+
+def job(
+    gpus: Any = 8, pods: int = 4, spec: dict[str, Any] | None = None, **annotations: str
+) -> dict[str, Any]:
+    own = {TOPOGATE + key.replace("_", "-"): value for key, value in annotations.items()}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": pods,
+            "parallelism": pods,
+            "template": {"metadata": {"annotations": own}, "spec": spec or pod_spec(gpus)},
+        },
+    }
+
+
+def task(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "falldio.com/v1", "kind": "GPUTask", "metadata": {"name": "t"}, "spec": spec}
+
+
+def on_the_job(**annotations: str) -> dict[str, Any]:
+    made = job()
+    made["metadata"]["annotations"] = {TOPOGATE + k.replace("_", "-"): v for k, v in annotations.items()}
+    return made
+
+
+def labelled(**labels: str) -> dict[str, Any]:
+    made = job()
+    made["spec"]["template"]["metadata"]["labels"] = {
+        TOPOGATE + k.replace("_", "-"): v for k, v in labels.items()
+    }
+    return made
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a misspelled key": (job(gangsize="4"), "did you mean topogate.io/gang-size?"),
+    "a key of another word": (job(colour="red"), "topogate knows no such annotation"),
+    "a gang without a size": (job(gang="ring"), "topogate.io/gang needs topogate.io/gang-size"),
+    "a gang without a name": (job(gang="", gang_size="4"), "topogate.io/gang is empty"),
+    "a size that is no number": (job(gang_size="four"), "is no positive whole number"),
+    "a size that its controller contradicts": (job(gang_size="16"), "gang-size 16, but Job makes 4 pods"),
+    "a minimum above the size": (job(gang_size="4", gang_min_size="8"), "more than topogate.io/gang-size 4"),
+    "a minimum above what is made": (job(gang_min_size="8"), "gang-min-size 8, but Job makes 4 pods"),
+    "a level that is none": (job(required_topology="rack"), 'no level "rack"; known: block'),
+    "a preferred level above the required one": (
+        job(required_topology="subblock", preferred_topology="block"), "is not below the required subblock",
+    ),
+    "slices without a size": (job(slice_topology="host"), "needs topogate.io/slice-size"),
+    "slices that do not divide the gang": (
+        job(slice_topology="host", slice_size="3", gang_size="4"), "no multiple of topogate.io/slice-size 3",
+    ),
+    "a spread with a wrong number": (job(spread_topology="block:many"), "is no positive whole number"),
+    "a model that is none": (job(gpu_model="h1000"), "did you mean H100 or A100 80GB?"),
+    "a tier that is none": (job(priority="urgent"), 'no tier "urgent"; allowed here: low, medium and high'),
+    "a model that does not offer the resource": (
+        job(spec=pod_spec(limits={"amd.com/gpu": 1}), gpu_model="h100"), "but the pod asks for amd.com/gpu",
+    ),
+    "a word that does not opt out": (job(inject="no"), 'to opt out write "false"'),
+    "an annotation on the Job": (on_the_job(required_topology="block"), "write it into the pod template"),
+    "an annotation among the labels": (labelled(gang_size="4"), "write it as an annotation"),
+    "half a GPU": (job("500m"), "'500m' is no whole number"),
+    "a negative number of GPUs": (job("-1"), "'-1' is negative"),
+    "a fraction of a GPU": (job("1.5"), "'1.5' is no whole number"),
+    "requests without limits": (job(spec=pod_spec(requests={"nvidia.com/gpu": 1})), "without limits"),
+    "a task of a model that is none": (task(gpu="h1000"), "H100"),
+}  # fmt: skip
+
+
+def linted(tmp_path: Path, text: str, *more: str) -> int:
+    file = tmp_path / "m.yaml"
+    file.write_text(text)
+    return main(["lint", str(file), *more])
+
+
+@pytest.mark.parametrize(("manifest", "said"), WRONG.values(), ids=WRONG)
+def test_the_fault_of_a_wrong_manifest_is_found(
+    manifest: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert linted(tmp_path, yaml.safe_dump(manifest)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if said in line], lines
+    where = f"m.yaml: {manifest['kind']}/{manifest['metadata']['name']}: "
+    assert all(where in line for line in lines)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_examples_have_no_fault(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(file)]) == 0, capsys.readouterr().out
+
+
+def test_a_yaml_error_is_one_line_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert linted(tmp_path, "kind: Job\nspec: {a: [1, 2}\n") == 2
+    said = capsys.readouterr().err
+    assert "line 2, column 16" in said
+    assert "\\n" not in said
+    assert said.count("\n") == 1
+
+
+def test_the_shipped_policy_and_classes_are_those_of_the_manifests() -> None:
+    base = ROOT / "manifests" / "base"
+    config = yaml.safe_load((base / "policy.yaml").read_text())
+    shipped = ROOT / "webhook" / "policy"
+    assert (shipped / "shipped-policy.yaml").read_text() == config["data"]["policy.yaml"]
+    assert (shipped / "shipped-priorityclasses.yaml").read_text() == (
+        base / "priorityclasses.yaml"
+    ).read_text()
+    assert {tier.priority_class_name for tier in shipped_policy().tiers} == set(shipped_classes())

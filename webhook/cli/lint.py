@@ -1,0 +1,64 @@
+"""topogate lint FILE...: what is wrong with manifests, for an author and for CI.
+
+Exit status: 0 if nothing is wrong, 1 if something is, 2 for a file that cannot be read or wrong arguments.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from webhook.cli import session
+from webhook.cli.terminal import complain, say
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to the parser of `topogate`."""
+    parser = subparsers.add_parser(
+        "lint",
+        help="find faults in manifests",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="YAML or JSON, - for stdin")
+    parser.add_argument(
+        "--policy", type=Path, metavar="FILE", help="admission's policy; default: the shipped one"
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="by the policy and the nodes of the kubeconfig's cluster"
+    )
+    session.add_connection(parser)
+    parser.add_argument("-o", "--output", choices=("json",), help="default: a line a fault")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the faults."""
+    return session.guarded(options, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    import msgspec
+
+    from webhook.inquiry import documents
+    from webhook.inquiry.fields import InputError
+    from webhook.inquiry.lint import lint
+    from webhook.inquiry.lint_cluster import ClusterRules
+    from webhook.policy.document import PolicyError
+
+    try:
+        rules = ClusterRules.read(session.connect(options) if options.cluster else None, options.policy)
+    except PolicyError as error:
+        raise session.MistakeError(str(error)) from None
+    faults, status = [], 0
+    for file in options.files:
+        try:
+            objects = list(documents.of_file(file))
+        except InputError as error:
+            complain(f"topogate lint: {error}")
+            status = 2
+            continue
+        faults += [*lint(objects, str(file), rules.rules), *rules.faults(objects, str(file))]
+    if options.output == "json":
+        print(msgspec.json.encode(faults).decode())
+    for fault in faults if options.output is None else ():
+        say(str(fault))
+    return status or (1 if faults else 0)

@@ -1,0 +1,68 @@
+"""Members of a manifest, taken out with a word about what has another shape than it must."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+class InputError(ValueError):
+    """A text that cannot be used; the text says which and why."""
+
+
+Described = tuple[str, int | None, Mapping[str, Any]]
+"""A pod's name, its rank and its template (metadata and spec)."""
+
+
+def part(of: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    """A member that is an object, empty if it is not there. Raises InputError for anything else."""
+    value = of.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise InputError(f"{where}: its {name} is no object")
+    return value or {}
+
+
+def parts(of: Mapping[str, Any], name: str, where: str) -> list[Mapping[str, Any]]:
+    """A member that is a list of objects. Raises InputError for anything else."""
+    value = of.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise InputError(f"{where}: its {name} is no list of objects")
+    return value
+
+
+def job_size(spec: Mapping[str, Any]) -> int:
+    """How many pods a Job runs at once."""
+    parallelism = number(spec.get("parallelism"), 1)
+    completions = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, number(completions, 1))
+
+
+def number(value: object, default: int) -> int:
+    """A number of pods. Raises InputError for anything else."""
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(f"{value!r} is no number of pods")
+    return value
+
+
+def copies(name: str, count: int, body: Mapping[str, Any]) -> Iterator[Described]:
+    """So many pods of one template, numbered."""
+    for index in range(count):
+        yield f"{name}-{index}", index, body
+
+
+def template(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """A pod template. Raises InputError where there is none."""
+    found = spec.get("template")
+    if not isinstance(found, dict):
+        raise InputError(f"{where} has no pod template")
+    return found
+
+
+def name_of(document: Mapping[str, Any]) -> str:
+    """An object's name, or what its name will begin with."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return "pod"
+    return str(metadata.get("name") or metadata.get("generateName") or "pod")

@@ -1,0 +1,218 @@
+"""Faults of manifests, each with the object and the field: what admission says, and what nobody says before.
+
+Pure: by a policy and PriorityClasses, without a cluster. What cannot be told from the manifests alone, as
+whether a node has the model, is the business of `of_nodes`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from labeler.contract import keys
+from labeler.contract.quantities import QuantityError, parse
+from webhook.admission import wishes
+from webhook.inquiry import defaults
+from webhook.inquiry.admitted import AdmissionRules, admit
+from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
+from webhook.kube.objects import Node, Pod
+from webhook.placement import NodeInfo, PodClass
+from webhook.scheduling.convert import pod_class_of
+from webhook.scheduling.nodes import node_of
+from webhook.sweeper.observe.fewest_domains import can_run
+
+_OURS: Final = "topogate.io/"
+_OWN_RESOURCES: Final = "kubernetes.io/"
+
+
+@dataclass(frozen=True)
+class ManifestFault:
+    """What is wrong with an object. where: the file and the object."""
+
+    where: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.sentence}"
+
+
+def lint(documents: Iterable[Mapping[str, Any]], source: str, rules: AdmissionRules) -> list[ManifestFault]:
+    """The faults of the objects of a text, each once, in their order."""
+    found: list[ManifestFault] = []
+    for document in documents:
+        where = f"{source}: {document.get('kind')}/{name_of(document)}"
+        found += [ManifestFault(where, sentence) for sentence in dict.fromkeys(_of_object(document, rules))]
+    return found
+
+
+def _of_object(document: Mapping[str, Any], rules: AdmissionRules) -> Iterator[str]:
+    metadata = document.get("metadata")
+    namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
+    try:
+        pods = list(_unlike(pods_of(_one_group(document), "", rules)))
+    except InputError as error:
+        yield str(error).removeprefix(": ")
+        return
+    if not pods:
+        return
+    if document.get("kind") not in ("Pod", "GPUTask"):
+        yield from _misplaced(metadata if isinstance(metadata, dict) else {})
+    for pod in pods:
+        yield from _of_pod(defaults.defaulted(pod, namespace), namespace or defaults.DEFAULT_NAMESPACE, rules)
+        yield from _of_size(document, pod)
+
+
+def _one_group(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a LeaderWorkerSet one group stands for all."""
+    spec = document.get("spec")
+    if document.get("kind") != "LeaderWorkerSet" or not isinstance(spec, dict):
+        return document
+    return {**document, "spec": {**spec, "replicas": 1}}
+
+
+def _unlike(pods: Iterable[Described]) -> Iterator[Mapping[str, Any]]:
+    """One pod of each template."""
+    seen: set[bytes] = set()
+    for _, _, template in pods:
+        body = {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
+        if isinstance(body["metadata"], dict):
+            body["metadata"] = {k: v for k, v in body["metadata"].items() if k in ("annotations", "labels")}
+            labels = body["metadata"].get("labels")
+            if isinstance(labels, dict):
+                body["metadata"]["labels"] = {k: v for k, v in labels.items() if k.startswith(_OURS)}
+        text = msgspec.json.encode(body)
+        if text not in seen:
+            seen.add(text)
+            yield template
+
+
+def _misplaced(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Wishes on the workload itself: nobody reads them there."""
+    annotations = metadata.get("annotations")
+    for key in sorted(annotations) if isinstance(annotations, dict) else ():
+        if str(key).startswith(_OURS):
+            yield f"metadata.annotations: {key} has no effect here: write it into the pod template"
+
+
+def amount_faults(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Amounts of extended resources that are no whole numbers from 0 on."""
+    for where, resources in _resources(spec):
+        for kind in ("limits", "requests"):
+            amounts = resources.get(kind)
+            for name, amount in amounts.items() if isinstance(amounts, dict) else ():
+                if is_extended(name) and (fault := quantity_fault(amount)):
+                    yield f"{where}: {kind} {name}: {amount!r} {fault}"
+
+
+def _of_pod(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> Iterator[str]:
+    spec = pod["spec"]
+    faults = list(_quantities(spec)) if isinstance(spec, dict) else []
+    yield from faults
+    try:
+        admitted = admit(pod, namespace, rules)
+    except msgspec.ValidationError as error:
+        if not faults:
+            yield f"is no pod that can be read: {error}"
+        return
+    if admitted.decision.denial:
+        yield admitted.decision.denial
+    yield from admitted.decision.warnings
+    if not admitted.is_placed_by_others and admitted.decision.reason == "no-gpu":
+        yield from _wishes_without_gpus(pod)
+
+
+def _wishes_without_gpus(pod: Mapping[str, Any]) -> Iterator[str]:
+    annotations = pod["metadata"].get("annotations") or {}
+    if wished := sorted(keys.WISH_ANNOTATIONS.intersection(annotations)):
+        yield f"{', '.join(wished)}: the pod asks for no GPU"
+
+
+def _quantities(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Amounts that the API server refuses: of an extended resource a whole number, requests as limits."""
+    yield from amount_faults(spec)
+    for where, resources in _resources(spec):
+        yield from _of_both(where, resources)
+
+
+def _resources(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The resources of each container, with the container's place."""
+    for kind in ("initContainers", "containers"):
+        containers = spec.get(kind)
+        for container in containers if isinstance(containers, list) else ():
+            resources = container.get("resources") if isinstance(container, dict) else None
+            if isinstance(resources, dict):
+                yield f"spec.{kind} {container.get('name', '')}", resources
+
+
+def _of_both(where: str, resources: Mapping[str, Any]) -> Iterator[str]:
+    """Of an extended resource limits are needed, and requests must be the same."""
+    limits, requests = (
+        value if isinstance(value := resources.get(each), dict) else {} for each in ("limits", "requests")
+    )
+    for name in requests:
+        if is_extended(name) and name not in limits:
+            yield f"{where}: requests {name} without limits: the API server wants both, and the same"
+        elif is_extended(name) and str(requests[name]) != str(limits[name]):
+            yield f"{where}: requests {name} {requests[name]!r} differ from limits {limits[name]!r}"
+
+
+def is_extended(resource: str) -> bool:
+    """Whether the API server takes whole numbers of a resource alone."""
+    return "/" in resource and not resource.partition("/")[0].endswith(_OWN_RESOURCES.rstrip("/"))
+
+
+def quantity_fault(amount: object) -> str:
+    """Why the API server refuses an amount of an extended resource, "" if it does not."""
+    try:
+        milli = parse(str(amount))
+    except QuantityError:
+        return "is no quantity"
+    if milli < 0:
+        return "is negative"
+    return "is no whole number" if milli % 1000 else ""
+
+
+def _of_size(document: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[str]:
+    """A size that its controller contradicts."""
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(annotations, dict) or document.get("kind") == "Pod" or is_loose(document):
+        return
+    makes = size_of(document)
+    if makes and keys.GANG_ANNOTATION not in annotations:
+        made = f"{document.get('kind')} makes {makes} pods"
+        yield from (f"{each}, but {made}" for each in _contradictions(annotations, makes))
+
+
+def _contradictions(annotations: Mapping[str, Any], makes: int) -> Iterator[str]:
+    size = _whole(annotations.get(keys.GANG_SIZE_ANNOTATION))
+    least = _whole(annotations.get(keys.GANG_MIN_SIZE_ANNOTATION))
+    if size is not None and size != makes:
+        yield f"{keys.GANG_SIZE_ANNOTATION} {size}"
+    if least is not None and least > makes:
+        yield f"{keys.GANG_MIN_SIZE_ANNOTATION} {least}"
+
+
+def _whole(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 10 else None
+
+
+def of_nodes(pod: Pod, nodes: Iterable[Node], levels: Iterable[str]) -> Iterator[str]:
+    """What of a pod no node can meet whatever is free there. Raises QuantityError."""
+    asked = pod_class_of(pod)
+    infos = [node_of(each) for each in nodes]
+    fitting = [info for info in infos if can_run(asked, info)]
+    if not fitting:
+        yield "no node meets its nodeSelector, affinity and tolerations"
+    yield from _too_much(asked, fitting or infos)
+    level = pod.metadata.annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION)
+    if level is not None and level not in {*levels, *wishes.LEVEL_KEYS}:
+        yield f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}: no level {level!r}"
+
+
+def _too_much(asked: PodClass, nodes: Sequence[NodeInfo]) -> Iterator[str]:
+    for name, amount in asked.requests:
+        most = max((each.allocatable.get(name, 0) for each in nodes), default=0)
+        if is_extended(name) and amount > most:
+            yield f"asks for {amount} {name}, and no node that it may use has more than {most}"

@@ -1,0 +1,66 @@
+"""What `topogate lint` reads of a cluster: its policy, its PriorityClasses, and what its nodes can give."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.fields import InputError
+from webhook.inquiry.lint import ManifestFault, of_nodes
+from webhook.inquiry.manifest import name_of
+from webhook.inquiry.reading import read_all
+from webhook.inquiry.simulation import NotPlacedError, read_pods
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Node, PriorityClass
+from webhook.policy.file import load_policy, parse_policy
+from webhook.policy.shipped import shipped_classes, shipped_policy
+from webhook.sweeper.observe.cache import NODES
+
+POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
+CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+@dataclass(frozen=True)
+class ClusterRules:
+    """By what admission decides, and the nodes; nodes: empty where no cluster is asked."""
+
+    rules: AdmissionRules
+    nodes: tuple[Node, ...] = ()
+
+    @classmethod
+    def read(cls, api: Api | None, policy: Path | None) -> "ClusterRules":
+        """Of a cluster as far as it may be read, else as shipped. Raises PolicyError, ApiError."""
+        chosen = load_policy(policy) if policy else None
+        if api is None:
+            return cls(AdmissionRules(chosen or shipped_policy(), shipped_classes()))
+        classes = {each.metadata.name: each for each in read_all(api, CLASSES, PriorityClass)}
+        return cls(
+            AdmissionRules(chosen or read_policy(api) or shipped_policy(), classes),
+            tuple(read_all(api, NODES, Node)),
+        )
+
+    def faults(self, documents: Iterable[Mapping[str, Any]], source: str) -> Iterator[ManifestFault]:
+        """What no node can meet."""
+        for document in documents if self.nodes else ():
+            where = f"{source}: {document.get('kind')}/{name_of(document)}"
+            try:
+                pods = read_pods([dict(document)], source, rules=self.rules).pods
+            except (InputError, NotPlacedError):
+                continue  # lint says why
+            seen = dict.fromkeys(
+                sentence
+                for _, _, pod in pods[:1]
+                for sentence in of_nodes(pod, self.nodes, self.rules.policy.topology_levels)
+            )
+            yield from (ManifestFault(where, sentence) for sentence in seen)
+
+
+def read_policy(api: Api) -> Any:
+    """The cluster's policy, None where it may not be read or is not there. Raises PolicyError, ApiError."""
+    try:
+        return parse_policy(api.json("GET", POLICY)["data"]["policy.yaml"], "the cluster's policy")
+    except ApiError as error:
+        if error.status not in (401, 403, 404):
+            raise
+        return None
