@@ -3,11 +3,13 @@
 import json
 from typing import Any, Final
 
+import jsonpatch
 import msgspec
 from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.admission import shapes
+from webhook.admission import patch
 from webhook.admission.decide import Decision, decide
 from webhook.admission.review import NewPod
 from webhook.kube.objects import Metadata, PriorityClass
@@ -202,3 +204,8 @@ def decided(
     pod: dict[str, Any], namespace: str = "open", classes: Any = CLASSES, policy: Policy = POLICY
 ) -> Decision:
     return decide(msgspec.json.decode(json.dumps(pod), type=NewPod), namespace, policy, classes)
+
+
+def applied(pod: dict[str, Any], decision: Decision) -> Any:
+    """The pod as the API server makes it of a decision's patch."""
+    return jsonpatch.apply_patch(pod, patch.encode(decision.operations).decode())

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from labeler.contract import keys
 from tests.admission import shapes
 from tests.admission.harness import ROOT, gpu_pod
-from tests.admission.reviews import CLASSES, POLICY, decided, pods
+from tests.admission.reviews import CLASSES, POLICY, applied, decided, pods
 from webhook.admission import patch
-from webhook.admission.decide import Decision, decide
+from webhook.admission.decide import decide
 from webhook.admission.review import NewPod
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
@@ -26,10 +26,6 @@ OWN_PREFIX: Final = "example.com/wait-"
 OWN_GATE: Final = parse_policy(
     shapes.POLICY.format(capped="capped", steered="steered", intel="intel") + f"gatePrefix: {OWN_PREFIX}\n"
 )
-
-
-def applied(pod: dict[str, Any], decision: Decision) -> Any:
-    return jsonpatch.apply_patch(pod, patch.encode(decision.operations).decode())
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)

@@ -6,8 +6,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.admission.harness import gpu_pod
-from tests.admission.reviews import decided
-from tests.admission.test_decide import applied
+from tests.admission.reviews import applied, decided
 from webhook.kube.client import APPLY_PATCH, MERGE_PATCH, Api
 from webhook.policy.document import PolicyError
 from webhook.policy.file import parse_policy

@@ -20,7 +20,7 @@ from tests.devices.bodies import (
     slice_of,
     supply,
 )
-from tests.devices.test_needs import one, problem, room
+from tests.devices.needed import one, problem, room
 from webhook.devices.needs import needs
 from webhook.devices.shares import Amount
 from webhook.kube.devices import CapacityPolicy, ResourceSlice

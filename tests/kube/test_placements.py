@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
-from tests.kube.test_planned import drawn
+from tests.kube.plans import drawn
 from tests.support import install_definitions
 from webhook.kube import placements
 from webhook.kube.client import Api, ApiError

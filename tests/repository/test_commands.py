@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hack.local.build import ROOT
-from tests.repository.test_papers import PAPERS
+from tests.repository.pages import PAPERS
 
 RECORDING = '#!/bin/sh\necho "$0 $*" >>"$RECORD"\n'
 

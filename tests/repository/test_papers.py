@@ -9,14 +9,9 @@ import yaml
 
 from hack.local.build import ROOT
 from labeler.contract import keys
+from tests.repository.pages import PAPERS
 from webhook.cli.main import COMMANDS
 
-PAPERS = sorted(
-    path
-    for folder in (".", "docs/**", "manifests/**", "hack/**")
-    for path in ROOT.glob(f"{folder}/*.md")
-    if ".venv" not in path.parts
-)
 PAGES = [path for path in PAPERS if path.is_relative_to(ROOT / "docs") and path != ROOT / "docs/README.md"]
 DESIGN = ROOT / "docs/design"
 INVARIANTS = (DESIGN / "invariants.md").read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from hack.local.autoscaler import BEST_EFFORT
 from labeler.contract import keys
-from tests.scaleup.test_steps import BEGAN, CLASS, request
+from tests.scaleup.requests import BEGAN, CLASS, request
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.kube.objects import Node, OwnerReference, Pod

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from tests.scaleup.test_steps import BEGAN, CHOICES, asked, request, want
+from tests.scaleup.requests import BEGAN, CHOICES, asked, request, want
 from webhook.kube.provisioning import ProvisioningRequest
 from webhook.sweeper.scaleup.sightings import Sightings
 from webhook.sweeper.scaleup.steps import steps

@@ -76,3 +76,26 @@ def steady(cluster: Cluster, names: set[str]) -> dict[str, dict[str, Any]]:
 
 def decoded(pod: dict[str, Any]) -> objects.Pod:
     return msgspec.convert(pod, objects.Pod)
+
+
+def create_pods(cluster: Cluster, pods: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Create pods; returns them, by name, as the API server has them."""
+    api = cluster.api()
+
+    def post(pod: dict[str, Any]) -> dict[str, Any]:
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        return msgspec.json.decode(api.request("POST", path, body=pod), type=dict[str, Any])
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        return {made["metadata"]["name"]: made for made in pool.map(post, pods)}
+
+
+def as_created(cluster: Cluster, pods: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Pods as the API server would have them."""
+    api = cluster.api()
+    found = []
+    for pod in pods:
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        answer = api.request("POST", path, query={"dryRun": "All"}, body=pod)
+        found.append(msgspec.json.decode(answer, type=dict[str, Any]))
+    return found

@@ -6,16 +6,14 @@ Residents are put on their nodes past the scheduler, so that they may break any 
 import itertools
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from tests.scheduling.agreement import CLIENTS, decoded, judged, register, verdict
+from tests.scheduling.agreement import as_created, create_pods, decoded, judged, register, verdict
 from tests.scheduling.neighbours import (
     HOSTNAME,
     REQUIRED,
@@ -113,18 +111,6 @@ def make_nodes(cluster: Cluster, names: Sequence[str]) -> None:
     register(cluster, [SimulatedNode(name, ("b", "s", name), False, 0).manifest() for name in names])
 
 
-def create(cluster: Cluster, pods: Iterable[Body]) -> dict[str, Body]:
-    """Create pods; returns them, by name, as the API server has them."""
-    api = cluster.api()
-
-    def post(pod: Body) -> Body:
-        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
-        return msgspec.json.decode(api.request("POST", path, body=pod), type=dict[str, Any])
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        return {made["metadata"]["name"]: made for made in pool.map(post, pods)}
-
-
 def test_beside_which_pods_one_may_run_is_what_kube_scheduler_says(
     cluster: Cluster, namespaces: list[str]
 ) -> None:
@@ -136,8 +122,8 @@ def test_beside_which_pods_one_may_run_is_what_kube_scheduler_says(
     }
     waiting = [pinned(body(dice, f"pod-{node}", namespaces), node) for node in nodes]
     make_nodes(cluster, nodes)
-    made = create(cluster, itertools.chain.from_iterable(residents.values()))
-    made |= create(cluster, waiting)
+    made = create_pods(cluster, itertools.chain.from_iterable(residents.values()))
+    made |= create_pods(cluster, waiting)
     told = {name: verdict(pod) for name, pod in judged(cluster, namespaces).items()}
     there = {node: [decoded(made[pod["metadata"]["name"]]) for pod in residents[node]] for node in nodes}
     pods = {node: decoded(made[f"pod-{node}"]) for node in nodes}
@@ -164,7 +150,7 @@ def test_a_gang_placed_on_several_nodes_is_bound_there_by_kube_scheduler(
         for number in range(WORLDS)
     ]
     make_nodes(cluster, nodes)
-    made = create(cluster, itertools.chain.from_iterable(residents.values()))
+    made = create_pods(cluster, itertools.chain.from_iterable(residents.values()))
     labels = {namespaces[0]: {}, namespaces[1]: {"team": "b"}}
     releases: list[Body] = []
     impossible = 0
@@ -177,23 +163,12 @@ def test_a_gang_placed_on_several_nodes_is_bound_there_by_kube_scheduler(
         elif not is_mixed(map(decoded, drawn)):
             impossible += 1
             assert not exists(drawn, there, labels), (drawn, there)
-    create(cluster, releases)
+    create_pods(cluster, releases)
     told = {name: verdict(pod) for name, pod in judged(cluster, namespaces).items()}
     refused = [pod for pod in releases if not told[pod["metadata"]["name"]]]
     assert not refused, refused
     assert len(releases) > WORLDS, f"only {len(releases)} pods found a place"
     assert impossible > WORLDS // 20, f"only {impossible} gangs found none"
-
-
-def as_created(cluster: Cluster, pods: Iterable[Body]) -> list[Body]:
-    """Pods as the API server would have them."""
-    api = cluster.api()
-    found = []
-    for pod in pods:
-        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
-        answer = api.request("POST", path, query={"dryRun": "All"}, body=pod)
-        found.append(msgspec.json.decode(answer, type=dict[str, Any]))
-    return found
 
 
 def placed(gang: Sequence[Body], there: dict[str, list[Body]]) -> dict[str, str] | None:

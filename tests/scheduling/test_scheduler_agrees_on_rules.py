@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
-from tests.scheduling.agreement import decoded, judged, register, verdict
+from tests.scheduling.agreement import as_created, create_pods, decoded, judged, register, verdict
 from tests.scheduling.drawn_rules import SLOTS, Body, World, draw, is_taken, offer, only_here, pod
-from tests.scheduling.test_scheduler_agrees_on_neighbours import as_created, create
 from tests.support import create_namespace, delete_namespace
 from webhook.kube import objects
 from webhook.placement import Assignment, Gang, Member, NoFit, Options, Snapshot, Topology, capacity
@@ -77,8 +76,8 @@ def test_where_its_rules_let_a_pod_go_is_what_kube_scheduler_says(
         offer(target, HERE)
         waiting[world.name] = only_here(pod(dice, f"{world.name}-pod", world.name, list(namespaces)), HERE)
     register(cluster, [body for world in worlds for body in world.nodes])
-    there = create(cluster, [body for world in worlds for body in world.residents])
-    made = create(cluster, waiting.values())
+    there = create_pods(cluster, [body for world in worlds for body in world.residents])
+    made = create_pods(cluster, waiting.values())
     judgements = judged(cluster, namespaces)
     told = {name: verdict(body) for name, body in judgements.items()}
     nodes = nodes_of(worlds)
@@ -138,9 +137,9 @@ def test_a_gang_with_rules_is_bound_pod_by_pod_in_the_order_of_its_release(
             offer(by_node[each.node], f"example.com/turn-{turn}")
             releases[turn].append(only_here(by_name[each.member], f"example.com/turn-{turn}"))
     register(cluster, [body for world in worlds for body in world.nodes])
-    create(cluster, residents_of(worlds))
+    create_pods(cluster, residents_of(worlds))
     for released in releases:
-        create(cluster, released)
+        create_pods(cluster, released)
         told = {name: verdict(body) for name, body in judged(cluster, namespaces).items()}
         refused = [body for body in released if not told[body["metadata"]["name"]]]
         assert not refused, refused

@@ -7,8 +7,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from tests.workloads.test_shapes import GPU, IN_ORDER
-from tests.workloads.test_workloads import BY_NAME, JOBSET, LWS, MPI, SET, read
+from tests.workloads.objects import BY_NAME, GPU, IN_ORDER, JOBSET, LWS, MPI, SET, read
 from webhook.kube.objects import Pod, PodSpec
 from webhook.scheduling import convert
 from webhook.workloads.additions import PodTemplate, spec_as_made

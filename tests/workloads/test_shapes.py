@@ -8,13 +8,11 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from tests.workloads.test_workloads import BY_NAME, JOBSET, LWS, MPI, SET, read, replicated
+from tests.workloads.objects import BY_NAME, GPU, IN_ORDER, JOBSET, LWS, MPI, SET, read, replicated
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.workloads.additions import PodTemplate, is_extended
 from webhook.workloads.shape import MOST_PODS, Awaited, Part, awaited
-
-GPU = "nvidia.com/gpu"
 
 
 def template(gpus: int = 8, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -28,7 +26,6 @@ def told(name: str, spec: dict[str, Any]) -> list[Any]:
     return [(part.name, part.stage, list(part.ranks)) for part in shape]
 
 
-IN_ORDER = {"startupPolicyOrder": "InOrder"}
 BEHIND = {"dependsOn": [{"name": "a", "status": "Ready"}]}
 COMPLETED = {"dependsOn": [{"name": "a", "status": "Complete"}]}
 

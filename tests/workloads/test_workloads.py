@@ -2,41 +2,18 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
+from tests.workloads.objects import BY_NAME, JOBSET, LWS, MPI, SET, read, replicated
 from webhook.workloads.builtin import job_failures_left, job_has_ended_pods, job_ignores_evictions
-from webhook.workloads.kinds import WORKLOADS, Workload
+from webhook.workloads.kinds import WORKLOADS
 
-BY_NAME: dict[str, Workload[Any]] = {workload.name: workload for workload in WORKLOADS}
 JOB = "jobs.batch"
-SET = "statefulsets.apps"
-JOBSET = "jobsets.jobset.x-k8s.io"
-LWS = "leaderworkersets.leaderworkerset.x-k8s.io"
 GROUP = "podgroups.scheduling.x-k8s.io"
 VOLCANO = "podgroups.scheduling.volcano.sh"
 PYTORCH = "pytorchjobs.kubeflow.org"
-MPI = "mpijobs.kubeflow.org"
 TRAIN = "trainjobs.trainer.kubeflow.org"
 RAY = "rayclusters.ray.io"
-
-
-def read(name: str, spec: dict[str, Any], status: dict[str, Any], annotations: dict[str, str]) -> Any:
-    body = {
-        "metadata": {"name": "x", "namespace": "here", "uid": "u", "annotations": annotations},
-        "spec": spec,
-        "status": status,
-    }
-    return msgspec.json.decode(msgspec.json.encode(body), type=BY_NAME[name].struct)
-
-
-def replicated(name: str, replicas: int, parallelism: int, **more: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "replicas": replicas,
-        "template": {"spec": {"parallelism": parallelism, "completions": parallelism}},
-        **more,
-    }
 
 
 WORKERS = {"Master": {"replicas": 1}, "Worker": {"replicas": 7}}

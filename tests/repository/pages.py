@@ -1,0 +1,10 @@
+"""The pages of the docs."""
+
+from hack.local.build import ROOT
+
+PAPERS = sorted(
+    path
+    for folder in (".", "docs/**", "manifests/**", "hack/**")
+    for path in ROOT.glob(f"{folder}/*.md")
+    if ".venv" not in path.parts
+)
