@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hack.local.build import kubernetes_version
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean, create_namespace, delete, delete_namespace, exists
@@ -45,6 +46,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("cluster")
         if fixtures.intersection(NEEDS_NODE):
             item.add_marker("node")
+        for needed in item.iter_markers("kubernetes"):
+            if _minor(kubernetes_version()) < _minor(needed.args[0]):
+                reason = f"NOT RUN: needs Kubernetes {needed.args[0]}, and this is {kubernetes_version()}"
+                item.add_marker(pytest.mark.skip(reason=reason))
     if config.getoption("--no-cluster"):
         kept = [item for item in items if item.get_closest_marker("cluster") is None]
         config.stash[_LEFT_OUT] = len(items) - len(kept)
@@ -52,6 +57,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
     if hasattr(config, "workerinput"):
         items.sort(key=heaviest_first)
+
+
+def _minor(version: str) -> int:
+    return int(version.split(".")[1])
 
 
 _LEFT_OUT = pytest.StashKey[int]()

@@ -140,7 +140,8 @@ class PlayedCluster:
     @seldom_collected()
     def run(self, repeats: int) -> dict[str, str]:
         """All measurements of one cluster, by name."""
-        self.early = self.gang("first", 64)
+        whole = min(1000, len(self.grid) // 25)  # of the nodes that are free in a smaller cluster
+        self.early = self.gang("first", min(64, whole))
         began = time.perf_counter()
         cache = ClusterCache(self.api, keys.GATE_PREFIX)
         sweeper = Sweeper(Pass(self.api, cache, Settings(), stopping=threading.Event()))
@@ -156,8 +157,8 @@ class PlayedCluster:
             found = {"read": f"{synced:.1f} s", "first plan": f"{time.perf_counter() - began:.1f} s"}
             self._settle(cache, sweeper)
             found["nothing to do"] = _spread([_seconds(sweeper.sweep) for _ in range(repeats)])
-            found["a gang of 1,000"] = _spread(
-                [self._placed(cache, sweeper, f"gang-{number}", 1000) for number in range(repeats)]
+            found[f"a gang of {whole:,}"] = _spread(
+                [self._placed(cache, sweeper, f"gang-{number}", whole) for number in range(repeats)]
             )
             for number in range(100):
                 self._come(cache, self.gang(f"wait-{number}", 100, level="block"))

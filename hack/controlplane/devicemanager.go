@@ -1,3 +1,5 @@
+//go:build !other_release
+
 package main
 
 import (

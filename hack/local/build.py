@@ -14,12 +14,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = ROOT / "hack" / "controlplane"
+VERSIONS: Final = SOURCE / "versions"
+"""Module files of releases of Kubernetes that go.mod does not pin, each named after its release."""
+
+CHOICE: Final = "TOPOGATE_KUBERNETES"
+"""The variable that chooses one of them, by its release (1.32.13) or its minor (1.32)."""
+
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 NODE_PROGRAMS: Final = ("kubelet", "kube-proxy")
 """What a real node runs beside the machine's own containerd."""
@@ -42,9 +49,10 @@ GO_ENVIRONMENT: Final = {
 """What builds do not leave to the machine's settings."""
 
 KEPT_BUILDS: Final = 2
-"""Of the programs in the cache, each of some 150 MB: those of two branches."""
+"""Of the programs in the cache, each of some 150 MB: of two branches, for each release of Kubernetes."""
 
 _USUAL_MINUTES: Final = "5 to 10 minutes on 2 cores"
+_OF_A_RELEASE: Final = re.compile(r"controlplane-\d+\.\d+\.\d+-")
 _VERSION_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
@@ -99,7 +107,9 @@ def _from_assets(folder: Path) -> Programs:
 
 
 def _built() -> Path:
-    folder = cache_folder() / f"controlplane-{_digest()}"
+    release = _module_file().stem
+    own = "" if release == "go" else f"{release}-"
+    folder = cache_folder() / f"controlplane-{own}{_digest()}"
     binary = folder / "controlplane"
     if binary.exists():
         os.utime(folder)  # when it was last used: what _prune goes by
@@ -113,13 +123,20 @@ def _built() -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not binary.exists():
             _build(binary)
-            _prune()
+            _prune(own)
     return binary
 
 
-def _prune() -> None:
-    """Remove the programs of earlier sources, but for those used last; what is being built stays too."""
-    found = {folder: folder.stat().st_mtime for folder in cache_folder().glob("controlplane-*")}
+def _prune(own: str) -> None:
+    """Remove the programs of earlier sources, but for those used last; what is being built stays too.
+
+    own: the release of Kubernetes that the folders' names begin with; those of other releases stay.
+    """
+    found = {
+        folder: folder.stat().st_mtime
+        for folder in cache_folder().glob(f"controlplane-{own}*")
+        if own or not _OF_A_RELEASE.match(folder.name)
+    }
     for folder in sorted(found, key=found.__getitem__, reverse=True)[KEPT_BUILDS:]:
         with (folder / "lock").open("w") as lock:
             try:
@@ -131,21 +148,51 @@ def _prune() -> None:
 
 
 def _digest() -> str:
-    digest = hashlib.sha256(f"{sys.platform} {platform.machine()} {_flags('')}".encode())
-    for path in sorted([SOURCE / "go.mod", SOURCE / "go.sum", *SOURCE.glob("*.go")]):
+    digest = hashlib.sha256(f"{sys.platform} {platform.machine()} {[*_flags(), '-o', '']}".encode())
+    module = _module_file()
+    for path in sorted([module, module.with_suffix(".sum"), *SOURCE.glob("*.go")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
+def releases() -> list[str]:
+    """The releases of Kubernetes that can be built, the oldest first, e.g. ["1.32.13", "1.36.3"]."""
+    found = [path.stem for path in VERSIONS.glob("*.mod")]
+    return sorted([*found, _pinned(SOURCE / "go.mod")], key=_numbers)
+
+
 def kubernetes_version() -> str:
-    """The version of Kubernetes that go.mod pins, e.g. "v1.36.3"."""
-    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
+    """The release of Kubernetes that is built here, e.g. "v1.36.3". Raises NoControlPlaneError."""
+    return f"v{_pinned(_module_file())}"
+
+
+def _module_file() -> Path:
+    """The module file of the release that is chosen. Raises NoControlPlaneError if there is none."""
+    wanted = os.environ.get(CHOICE, "").removeprefix("v")
+    default = SOURCE / "go.mod"
+    if not wanted:
+        return default
+    for release in reversed(releases()):
+        if release == wanted or release.startswith(f"{wanted}."):
+            return default if release == _pinned(default) else VERSIONS / f"{release}.mod"
+    raise NoControlPlaneError(
+        f"{CHOICE}={wanted}: there is no module file of that release of Kubernetes. There are "
+        f"{', '.join(releases())}; hack/controlplane/versions/README.md says how to add one."
+    )
+
+
+def _pinned(module: Path) -> str:
+    found = re.search(r"^\s*k8s\.io/kubernetes v(\S+)", module.read_text(), re.MULTILINE)
     if not found:
-        raise NoControlPlaneError(f"{SOURCE / 'go.mod'} names no version of k8s.io/kubernetes.")
+        raise NoControlPlaneError(f"{module} names no version of k8s.io/kubernetes.")
     return found[1]
 
 
-def _flags(output: str) -> list[str]:
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))
+
+
+def _flags() -> list[str]:
     """Build flags. Without the version stamps the server reports one that clients cannot parse."""
     version = kubernetes_version()
     major, minor = version.removeprefix("v").split(".")[:2]
@@ -154,34 +201,68 @@ def _flags(output: str) -> list[str]:
         for package in _VERSION_PACKAGES
         for name, value in (("gitVersion", version), ("gitMajor", major), ("gitMinor", minor))
     ]
-    return ["-trimpath", "-buildvcs=false", "-ldflags", " ".join(["-s", "-w", *stamps]), "-o", output]
+    return ["-trimpath", "-buildvcs=false", "-ldflags", " ".join(["-s", "-w", *stamps])]
+
+
+def _module_flag() -> list[str]:
+    module = _module_file()
+    if module.name == "go.mod":
+        return []
+    minor = "_".join(module.stem.split(".")[:2])
+    return [f"-modfile={module}", f"-tags=other_release,kubernetes_{minor}"]
 
 
 def _build(binary: Path) -> None:
-    go = toolchain()
-    say(
-        f"Building the local control plane (Kubernetes {kubernetes_version()}): "
-        f"once a machine, {_USUAL_MINUTES} ..."
+    compile_program(
+        GoProgram(
+            f"the local control plane (Kubernetes {kubernetes_version()})", SOURCE, ".", _USUAL_MINUTES
+        ),
+        binary,
+        _flags(),
+        _module_flag(),
     )
+
+
+@dataclass(frozen=True)
+class GoProgram:
+    """A program of Go modules. source: the folder of its module file; package: what to build."""
+
+    title: str
+    source: Path
+    package: str
+    usual: str
+    """How long it takes, in words."""
+
+
+def compile_program(
+    program: GoProgram, binary: Path, flags: Sequence[str], module: Sequence[str] = ()
+) -> None:
+    """Build a program and say how far it is. Raises NoControlPlaneError.
+
+    module: which module file, if not go.mod. The binary is there whole or not at all.
+    """
+    go = toolchain()
+    say(f"Building {program.title}: once a machine, {program.usual} ...")
     partial = binary.with_name(f"partial-{os.getpid()}")
-    environment = {**os.environ, **GO_ENVIRONMENT}
     log: list[str] = []
     started = time.monotonic()
-    total = _packages_to_compile(go, environment)
+    total = _packages_to_compile(go, program, module)
     process = subprocess.Popen(
-        [go, "build", "-v", *_flags(str(partial)), "."],
-        cwd=SOURCE,
-        env=environment,
+        [go, "build", "-v", *module, *flags, "-o", str(partial), program.package],
+        cwd=program.source,
+        env={**os.environ, **GO_ENVIRONMENT},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
     done = threading.Event()
-    ticker = threading.Thread(target=_show_progress, args=(done, log, started, total), daemon=True)
+    shown = (done, log, started, total, program.usual)
+    ticker = threading.Thread(target=_show_progress, args=shown, daemon=True)
     ticker.start()
     try:
         assert process.stderr is not None
-        log.extend(process.stderr)
+        with process.stderr:
+            log.extend(process.stderr)
         status = process.wait()
     except BaseException:
         process.kill()
@@ -192,30 +273,38 @@ def _build(binary: Path) -> None:
         ticker.join()
     if status:
         partial.unlink(missing_ok=True)
+        where = program.source.relative_to(ROOT)
         raise NoControlPlaneError(
-            "the build of the control plane failed (go build in hack/controlplane):\n" + "".join(log[-15:])
+            f"the build of {program.title} failed (go build in {where}):\n" + "".join(log[-15:])
         )
     partial.rename(binary)
-    say(f"Built the control plane in {time.monotonic() - started:.0f} s; it is kept in {binary.parent}.")
+    say(f"Built {program.title} in {time.monotonic() - started:.0f} s; it is kept in {binary.parent}.")
 
 
-def _packages_to_compile(go: str, environment: dict[str, str]) -> int:
+def _packages_to_compile(go: str, program: GoProgram, module: Sequence[str]) -> int:
     """How many packages the build cache lacks; 0 if that cannot be told. Fetches the modules."""
     say("  ... fetching modules and looking what has been compiled before")
     # -s, -w and the version stamps concern the linker alone, so they change no package.
-    command = [go, "list", "-deps", "-trimpath", "-buildvcs=false", "-f", "{{if .Stale}}1{{end}}", "."]
-    result = subprocess.run(command, cwd=SOURCE, env=environment, capture_output=True, text=True, check=False)
+    shown = ["-f", "{{if .Stale}}1{{end}}", program.package]
+    result = subprocess.run(
+        [go, "list", "-deps", "-trimpath", "-buildvcs=false", *module, *shown],
+        cwd=program.source,
+        env={**os.environ, **GO_ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return result.stdout.count("1")
 
 
-def _show_progress(done: threading.Event, log: list[str], started: float, total: int) -> None:
+def _show_progress(done: threading.Event, log: list[str], started: float, total: int, usual: str) -> None:
     while not done.wait(15):
         compiled = sum(1 for line in log if not line.startswith("go: "))
         if total and compiled >= total - 1:
             what = "linking"
         else:
             what = f"{compiled} of {total} packages compiled" if total else f"{compiled} packages compiled"
-        say(f"  ... {time.monotonic() - started:.0f} s, {what} (usually {_USUAL_MINUTES})")
+        say(f"  ... {time.monotonic() - started:.0f} s, {what} (usually {usual})")
 
 
 def toolchain() -> str:

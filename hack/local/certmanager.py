@@ -11,11 +11,18 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
-from hack.local.build import GO_ENVIRONMENT, ROOT, NoControlPlaneError, cache_folder, say, toolchain
+from hack.local.build import (
+    GO_ENVIRONMENT,
+    ROOT,
+    GoProgram,
+    NoControlPlaneError,
+    cache_folder,
+    compile_program,
+    toolchain,
+)
 
 SOURCE: Final = ROOT / "hack" / "certmanager"
 CRDS: Final = "crds"
@@ -63,18 +70,14 @@ def _digest() -> str:
 
 
 def _build(found: Path) -> None:
-    go = toolchain()
-    say("Building cert-manager's controllers for a test: once a machine, 3 to 10 minutes ...")
-    started = time.monotonic()
     partial = found / f"{_PROGRAM}.partial"
-    _go(go, "build", *_FLAGS, "-o", str(partial), ".")
-    module = Path(_go(go, "list", "-m", "-f", "{{.Dir}}", _MODULE).strip())
+    compile_program(GoProgram("cert-manager's controllers", SOURCE, ".", "3 to 10 minutes"), partial, _FLAGS)
+    module = Path(_go(toolchain(), "list", "-m", "-f", "{{.Dir}}", _MODULE).strip())
     shutil.rmtree(found / CRDS, ignore_errors=True)  # of a build that was killed
     (found / CRDS).mkdir()
     for path in (module / "deploy" / "crds").glob("*.yaml"):
         shutil.copyfile(path, found / CRDS / path.name)  # not with its mode: the module cache is read-only
     partial.rename(found / _PROGRAM)
-    say(f"Built cert-manager's controllers in {time.monotonic() - started:.0f} s; they are kept in {found}.")
 
 
 def _go(go: str, *arguments: str) -> str:

@@ -202,7 +202,6 @@ def flags(program: str, folder: Path, ports: Ports, real: RealNode | None = None
             "--use-service-account-credentials=true",
             f"--service-account-private-key-file={secrets / 'service-account.key'}",
             f"--root-ca-file={secrets / 'ca.crt'}",
-            "--controllers=*,-service-lb-controller,-node-route-controller,-cloud-node-lifecycle-controller",
             *_UNTHROTTLED,
         ]
     if program == "kube-scheduler":

@@ -95,6 +95,7 @@ def patch(
     client.call("PATCH", f"/api/v1/nodes/{node}{'?dryRun=All' if dry_run else ''}", body, headers)
 
 
+@pytest.mark.kubernetes("1.36")
 def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster, client: ApiClient) -> None:
     namespace = create_namespace(cluster)
     annotations = {"gas-container-cards": "|card1", "gas-ts": "1700000000000000000", "other": "x"}

@@ -120,3 +120,36 @@ def test_programs_of_earlier_sources_go_when_new_ones_are_built_but_the_last_use
     left = {folder.name.removeprefix("controlplane-") for folder in cache.iterdir()}
     assert {"last-used", "in-the-making", "clusters"} < left
     assert not left & {"older", "oldest"}
+
+
+def test_programs_of_another_release_of_kubernetes_stay_when_new_ones_are_built(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    put_go(tmp_path, "1.99.0")
+    cache = tmp_path / "cache" / "topogate"
+    for name in ("1.32.13-old", "1.37.2-old", "usual", "more-usual", "most-usual"):
+        folder = cache / f"controlplane-{name}"
+        folder.mkdir(parents=True)
+        (folder / "controlplane").touch()
+        os.utime(folder, (1_000_000, 1_000_000))
+    for chosen in ({}, {"TOPOGATE_KUBERNETES": "1.37"}, {"TOPOGATE_KUBERNETES": "v1.32.13"}):
+        caller = get_programs(environment | chosen)
+        said = caller.communicate(timeout=60)[1]
+        assert caller.returncode == 0, said
+    left = [folder.name.removeprefix("controlplane-") for folder in cache.iterdir()]
+    assert {"1.32.13-old", "1.37.2-old"} < {*left}
+    for release in ("1.32", "1.37"):
+        assert sum(name.startswith(release) for name in left) == 2
+    assert len(left) == 2 + 2 + 2
+
+
+def test_a_release_without_a_module_file_is_refused_with_those_that_there_are(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    put_go(tmp_path, "1.99.0")
+    caller = get_programs(environment | {"TOPOGATE_KUBERNETES": "1.31"})
+    said = caller.communicate(timeout=60)[1]
+    assert caller.returncode == 1
+    assert "TOPOGATE_KUBERNETES=1.31" in said
+    assert "1.32.13, 1.36.3, 1.37.2" in said
+    assert "Traceback" not in said

@@ -81,6 +81,7 @@ def gates(pods: list[dict[str, Any]]) -> list[str]:
     return [gate["name"] for pod in pods for gate in pod["spec"].get("schedulingGates", [])]
 
 
+@pytest.mark.kubernetes("1.36")
 def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
     installation: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
@@ -31,6 +33,7 @@ def gang(name: str, size: int, zone: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {**counts, "template": template}}
 
 
+@pytest.mark.kubernetes("1.36")
 def test_a_gang_made_while_the_webhook_is_dead_is_placed_as_wished_and_told_of_its_class(
     cluster: Cluster,
 ) -> None:

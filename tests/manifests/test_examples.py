@@ -185,6 +185,7 @@ def test_the_replicas_of_a_service_are_spread_over_both_blocks(
     assert sorted(blocks.count(block) for block in set(blocks)) == [2, 2]
 
 
+@pytest.mark.kubernetes("1.34")
 def test_a_gang_with_claims_is_packed_onto_the_nodes_with_devices(
     installed: Installation, opted_in: str
 ) -> None:

@@ -1,0 +1,28 @@
+{{- /* Made by hack/chart. What a schema of values cannot say. */ -}}
+{{- define "topogate.check" -}}
+{{- range $name, $image := .Values.images }}
+{{- if or (not $image) (hasPrefix "REGISTRY/" $image) }}
+{{- fail (printf "images.%s is %q, which names no image of yours. Build the images with hack/image build, push them to your registry, and name both: helm upgrade --install topogate CHART --namespace kube-system --set images.topogate=YOUR-REGISTRY/topogate:TAG --set images.labeler=YOUR-REGISTRY/topogate-labeler:TAG" $name $image) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.createNamespaces (has .Release.Namespace (list "topogate-system" "topogate-labeler" "topogate-allocator")) }}
+{{- fail (printf "the release is to be kept in namespace %s, which the chart itself makes. Keep it in another one, as --namespace kube-system; or make the namespaces yourself, and set createNamespaces=false." .Release.Namespace) }}
+{{- end }}
+{{- if and .Values.inProcessGate.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "inProcessGate.enabled needs Kubernetes 1.36 or newer, and the cluster has %s. Set inProcessGate.enabled=false; strict.enabled=true refuses GPU pods instead while the webhook does not answer." .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- $policy := fromYaml .Values.policy }}
+{{- if hasKey $policy "Error" }}
+{{- fail (printf "policy is no YAML: %s. Give the whole text of the policy file, as docs/operators/policy.md shows it." $policy.Error) }}
+{{- end }}
+{{- range $key, $value := fromJson `RENDERED` }}
+{{- if ne (toJson (get $policy $key | default nil)) (toJson ($value | default nil)) }}
+{{- fail (printf "policy: %s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $key) }}
+{{- end }}
+{{- end }}
+{{- range $namespace, $rules := $policy.namespaces }}
+{{- if hasKey ($rules | default dict) "maximumTier" }}
+{{- fail (printf "policy: namespaces.%s.maximumTier is guarded by an admission policy that is rendered. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $namespace) }}
+{{- end }}
+{{- end }}
+{{- end -}}
