@@ -15,7 +15,7 @@
 {{- if hasKey $policy "Error" }}
 {{- fail (printf "policy is no YAML: %s. Give the whole text of the policy file, as docs/operators/policy.md shows it." $policy.Error) }}
 {{- end }}
-{{- range $key, $value := fromJson `{"gatePrefix": "gke.io/topology-aware-auto-", "gate": "gke.io/topology-aware-auto-topogate", "gpuResources": ["nvidia.com/gpu", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"], "schedulerNames": null, "resourceClaims": null, "excludedNamespaces": null}` }}
+{{- range $key, $value := fromJson `{"gatePrefix": "gke.io/topology-aware-auto-", "gate": "gke.io/topology-aware-auto-topogate", "gpuResources": ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"], "schedulerNames": null, "resourceClaims": null, "excludedNamespaces": null}` }}
 {{- if ne (toJson (get $policy $key | default nil)) (toJson ($value | default nil)) }}
 {{- fail (printf "policy: %s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $key) }}
 {{- end }}

@@ -49,7 +49,7 @@ spec:
 {{- else if (eq .Values.falldio "label") }}
       expression: '!((dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in [''nvidia.com/gpu'', ''amd.com/gpu'', ''gpu.intel.com/i915'', ''gpu.intel.com/xe'', ''falldio.com/gpu''] || k.startsWith(''nvidia.com/mig-'')) && string(c.?resources.?requests.orValue({})[k]) != ''0''))) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))'
 {{- else }}
-      expression: '!((dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in [''nvidia.com/gpu'', ''amd.com/gpu'', ''gpu.intel.com/i915'', ''gpu.intel.com/xe''] || k.startsWith(''nvidia.com/mig-'')) && string(c.?resources.?requests.orValue({})[k]) != ''0''))) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))'
+      expression: '!((dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in [''nvidia.com/gpu'', ''nvidia.com/gpu.shared'', ''amd.com/gpu'', ''gpu.intel.com/i915'', ''gpu.intel.com/xe''] || k.startsWith(''nvidia.com/mig-'')) && string(c.?resources.?requests.orValue({})[k]) != ''0''))) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))'
 {{- end }}
       message: a GPU pod of this namespace must carry the gate gke.io/topology-aware-auto-topogate; the webhook that adds it did not answer, or has another list of GPU resources
       reason: Forbidden
