@@ -17,7 +17,7 @@ import yaml
 
 from hack.local.build import ROOT, NoControlPlaneError, programs
 from hack.releases import chart_values
-from hack.releases.merged import Block, More, Optional, Value, template
+from hack.releases.merged import BelowKey, More, Optional, Value, template
 
 CHART: Final = ROOT / "manifests" / "chart"
 MANIFESTS: Final = ROOT / "manifests"
@@ -211,7 +211,7 @@ def _set_values_of_program(workload: Object, program: str) -> None:
     for container in _containers(pod):
         image = "labeler" if container["image"] == "topogate-labeler" else "topogate"
         container["image"] = Value(f".Values.images.{image} | quote")
-        container["resources"] = Block(f"toYaml {values}.resources")
+        container["resources"] = BelowKey(f"toYaml {values}.resources")
         more = f"{values}.extraArgs"
         container["args"] = [More(more), *container["args"]] if "args" in container else Optional(more)
 

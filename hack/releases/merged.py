@@ -19,7 +19,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Block:
+class BelowKey:
     """A template expression that gives an object below its key."""
 
     expression: str
@@ -112,7 +112,7 @@ def _complete(head: str, value: Any, indent: int) -> Iterator[str]:
         return
     if isinstance(value, Value):
         yield f"{pad}{head} {{{{ {value.expression} }}}}"
-    elif isinstance(value, Block):
+    elif isinstance(value, BelowKey):
         yield f"{pad}{head} {{{{- {value.expression} | nindent {indent + 2} }}}}"
     elif isinstance(value, Optional):
         yield f"{{{{- with {value.path} }}}}"
