@@ -394,7 +394,7 @@ def check(*files: Path) -> int:
 
 def test_policy_check_accepts_the_shipped_configmap(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(MANIFESTS / "policy.yaml") == 0
-    assert "ok: 3 tiers, 5 GPU models, 5 GPU resources" in capsys.readouterr().out
+    assert "ok: 3 tiers, 5 GPU models, 6 GPU resources" in capsys.readouterr().out
 
 
 def test_policy_check_names_every_fault_of_every_file_and_fails(
