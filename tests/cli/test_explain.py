@@ -180,6 +180,30 @@ def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:
     wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}}
     text = said(cluster(job_pods(3, **wish), parallelism=3))
     assert f"without {keys.REQUIRED_TOPOLOGY_ANNOTATION}=block it would fit now, on 2 blocks" in text
+    assert text.count("What would help") == 1, "a second suggestion contradicts the first"
+    assert "empty cluster" not in text
+
+
+def test_a_model_that_no_node_has_is_named_with_those_that_there_are() -> None:
+    selector = {"nodeSelector": {"nvidia.com/gpu.product": "RTX"}}
+    pod = decode(pod_json("p", containers=[{"name": "c", **GPU}], **selector))
+    text = said(cluster([pod]), "p")
+    product = GRID[0].manifest(GRID[0].topology_labels)["metadata"]["labels"]["nvidia.com/gpu.product"]
+    assert f"no node has GPU model RTX (there are: {product} on 4 nodes)" in text
+    assert text.count("What would help") == 1
+    assert "waiting does not help" in text
+    assert "Nearest miss" not in text, "nothing is near where no node has room"
+
+
+def test_a_reason_that_has_not_changed_is_told_once() -> None:
+    pods = [*job_pods(4), busy_pod("node-b0-s0-h00")]
+    (now,) = (line for line in said(cluster(pods, 4)).splitlines() if line.startswith("Now: "))
+    key = key_of(pods[0]).placement_key
+    body = {"metadata": {"name": "x", "namespace": "ns"}, "status": {"reason": now.removeprefix("Now: ")}}
+    there = msgspec.convert({**body, "spec": {"gang": "Job/train"}}, Placement)
+    text = said(dataclasses.replace(cluster(pods, 4), placements={key: there}))
+    assert "Now: the same." in text
+    assert text.count("room for 3 of 4") == 2, "in the last try, and in the nearest miss"
 
 
 def test_a_leader_in_the_wrong_place_is_named_with_where_all_would_fit() -> None:

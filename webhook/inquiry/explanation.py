@@ -16,6 +16,7 @@ from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.anew import place_anew
 from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.exclusive import asks
+from webhook.sweeper.decide.impossible_requests import impossible, main_cause
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.decide.shunned import told_of
 from webhook.sweeper.observe.gangs import PodGang, gather
@@ -23,6 +24,7 @@ from webhook.sweeper.observe.pins import is_gated, occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+from webhook.text import joined
 
 _NAMED: Final = 3
 """Pods in a wrong place, and gangs that hold nodes, that are named."""
@@ -119,7 +121,7 @@ def explain_gated(
     if not gang.later and all(each.metadata.uid in gang.companions for each in gang.gated):
         return  # of places the core is asked for the others alone
     now = now or try_now(gang, view, snapshot, settings.options)
-    yield from _said(now, gang, snapshot, settings, named)
+    yield from _said(now, gang, snapshot, settings, named, view)
     if isinstance(now.answer, NoFit):
         yield from _misplaced(gang, view, snapshot, settings.options, named)
 
@@ -191,8 +193,14 @@ def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> 
 
 
 def _said(
-    now: CurrentAnswer, gang: PodGang, snapshot: Snapshot, settings: Settings, named: Callable[[str], str]
+    now: CurrentAnswer,
+    gang: PodGang,
+    snapshot: Snapshot,
+    settings: Settings,
+    named: Callable[[str], str],
+    view: View,
 ) -> Iterator[str]:
+    """The core's answer, and what would help."""
     answer, asked = now.answer, now.asked
     if answer is None or asked is None:
         yield f"Now: it cannot be placed: {now.problem}."
@@ -204,15 +212,30 @@ def _said(
         if preferred := describe_preferred(asked, answer.nodes.values(), snapshot):
             yield preferred
         return
-    yield f"Now: {answer.sentence}"
-    if answer.nearest is not None:
-        yield f"Nearest miss: {answer.nearest.sentence}."
+    no_node = impossible(asked, snapshot, settings.counting)
+    yield from _no_place(gang, asked, answer, no_node, snapshot, view)
     if now.has_parts:
         named_so = ", ".join(part.name for part in gang.parts)
         yield f"Each of its parts is placed by its own wish, or none of them: {named_so}."
         return
-    help_there_is = list(_what_would_help(asked, gang, snapshot, settings.options, named))
-    yield from help_there_is or ["What would help: more nodes of the kind that it asks for."]
+    if no_node:
+        yield "What would help: other requests, or such nodes; waiting does not help."
+        return
+    yield from _what_would_help(asked, gang, snapshot, settings.options, named)
+
+
+def _no_place(
+    gang: PodGang, asked: Gang, answer: NoFit, no_node: str, snapshot: Snapshot, view: View
+) -> Iterator[str]:
+    """Why there is no place, what came nearest, and what excludes most nodes."""
+    placement = view.placements.get(gang.key.placement_key)
+    sentence = joined(answer.sentence, no_node)
+    is_told = placement is not None and placement.status.reason.startswith(sentence.removesuffix("."))
+    yield "Now: the same." if is_told else f"Now: {sentence}"
+    if answer.nearest is not None and answer.nearest.room:
+        yield f"Nearest miss: {answer.nearest.sentence}."
+    if cause := main_cause(asked, snapshot):
+        yield f"Most of all, {cause}."
 
 
 def _spread(asked: Gang, wish: Spread) -> str:
@@ -241,9 +264,13 @@ def _what_would_help(
         relaxed = place(without, snapshot, options)
         if not isinstance(relaxed, NoFit):
             yield f"What would help: without {wish} it would fit now, on {relaxed.spread}."
+            return
     found = victims.find(asked, snapshot, options, lambda use: True)
     if found is None:
-        yield "What would help: other requests or more nodes; it would not fit even into an empty cluster."
+        yield (
+            "What would help: other requests or more nodes; as written it would not fit even into an empty "
+            "cluster."
+        )
         return
     shown = ", ".join(map(named, found.names[:5])) + (" ..." if len(found.names) > 5 else "")
     yield f"What would help: it fits when {len(found.names)} other pods end: {shown}."

@@ -15,10 +15,12 @@ from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.elastic import fewer, needed
 from webhook.sweeper.decide.exclusive import Ask, asks, closed_to_companions
+from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.topology_wishes import preferred_of
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
 from webhook.text import joined
 
 Change = Callable[[Gang], Gang]
@@ -100,7 +102,8 @@ def ask_whole(
         asked, found = fewer(first.gang, workers, lambda some: one(first, some))
     if isinstance(found, NoFit):
         told = next(asks(gang, view, (), snapshot.topology)).told
-        found = replace(found, sentence=joined(found.sentence, told))
+        no_node = impossible(asked.gang, snapshot, Settings().counting)
+        found = replace(found, sentence=joined(found.sentence, no_node, told))
         return WholeAnswer(asked, found, Beside(), {})
     companions = [pod for pod in waiting if pod.metadata.uid in gang.companions]
     on = {**places, **found.nodes}

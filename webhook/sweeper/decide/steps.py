@@ -26,6 +26,7 @@ from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.holders import have_room, held_off
+from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.kept import later_told
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.preemption import VictimSearch
@@ -256,8 +257,9 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     assert isinstance(answer, NoFit)
     cut = _CUT if budget.exhausted else ""
     sentence = joined(
-        so_far(gang, attempt.workers), answer.sentence, cut, nodes.told, later_told(gang),
-        now.told_of_unlabelled,
+        so_far(gang, attempt.workers), answer.sentence,
+        impossible(attempt.asked.gang, now.snapshot, now.settings.counting), cut, nodes.told,
+        later_told(gang), now.told_of_unlabelled,
     )  # fmt: skip
     if answer.hopeless:
         cause = Cause.WISH

@@ -1,0 +1,72 @@
+"""What no node meets, and what excludes most nodes, as reasons say it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.placement.small import gang_of, node
+from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Taint, Usage, vector
+from webhook.scheduling.gpus import Counting
+from webhook.sweeper.decide.impossible_requests import impossible, main_cause
+
+GPU = "nvidia.com/gpu"
+COUNTING = Counting((GPU,), ("model",))
+
+
+def cluster(**models: int) -> list[NodeInfo]:
+    """So many nodes of 8 GPUs of each model."""
+    made = []
+    for model, count in models.items():
+        for number in range(count):
+            name = f"{model}-{number}"
+            each = node(name, ("b0", "s0", name), 96, **{GPU: 8})
+            made.append(replace(each, labels={**each.labels, "model": model, "pool": "p"}))
+    return made
+
+
+def asking(gpus: int = 8, **labels: str) -> PodClass:
+    return PodClass(vector({GPU: gpus, "pods": 1}), Rules(selector=tuple(labels.items())))
+
+
+def said(pod_class: PodClass, nodes: list[NodeInfo]) -> str:
+    return impossible(gang_of(2, pod_class), Snapshot.build(nodes, []), COUNTING)
+
+
+@pytest.mark.parametrize(
+    ("pod_class", "want"),
+    [
+        (asking(model="RTX"), "no node has GPU model RTX (there are: H100 on 3 nodes, Max on 1 node)"),
+        (asking(pool="q"), "no node has the label pool=q (there are: p on 4 nodes)"),
+        (asking(zone="z"), "no node has the label zone=z (no node says one)"),
+        (asking(9), "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8"),
+        (asking(8, model="H100"), ""),
+    ],
+    ids=["model", "label", "unknown label", "too many GPUs", "possible"],
+)
+def test_what_no_node_meets_is_named_with_what_there_is(pod_class: PodClass, want: str) -> None:
+    assert said(pod_class, cluster(H100=3, Max=1)) == want
+
+
+def test_a_resource_that_no_usable_node_has_is_named() -> None:
+    pod_class = PodClass(vector({"amd.com/gpu": 1, "pods": 1}))
+    assert said(pod_class, cluster(H100=1)) == (
+        "a pod asks for 1 amd.com/gpu, and no node that it may use has any"
+    )
+
+
+def test_the_cause_that_excludes_most_nodes_says_on_how_many_it_alone_does() -> None:
+    """Of 5 nodes 3 are tainted, of these one is full; of the others one is full."""
+    nodes = cluster(H100=5)
+    nodes = [
+        replace(each, taints=(Taint("team", "b", "NoSchedule"),)) if number < 3 else each
+        for number, each in enumerate(nodes)
+    ]
+    used = [(nodes[2].name, Usage({GPU: 8})), (nodes[3].name, Usage({GPU: 8}))]
+    snapshot = Snapshot.build(nodes, used)
+    assert main_cause(gang_of(4, asking()), snapshot) == (
+        'taint "team=b:NoSchedule" excludes 3 nodes, 2 of them by itself alone'
+    )
+
+
+def test_where_nothing_is_excluded_nothing_is_said() -> None:
+    assert main_cause(gang_of(2, asking()), Snapshot.build(cluster(H100=2), [])) == ""

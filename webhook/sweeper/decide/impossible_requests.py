@@ -1,0 +1,116 @@
+"""What of a gang's requests no node meets, and which cause excludes most nodes by itself. Pure.
+
+The first is for every reason: as a model that no node has, with the models that there are. The second looks
+at each node for each cause, and is for whoever asks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from webhook.placement import Gang, NodeInfo, PodClass, Rules, Snapshot
+from webhook.placement.eligibility import reason_against
+from webhook.placement.snapshot import NodeState
+from webhook.placement.synthetic import is_synthetic
+from webhook.scheduling.gpu_counts import node_gpus
+from webhook.scheduling.gpus import Counting
+
+_NAMED: Final = 4
+"""Models, or values of a label, that a sentence names."""
+_CLASSES: Final = 3
+"""Classes of pods that are looked at."""
+
+
+def impossible(gang: Gang, snapshot: Snapshot, counting: Counting) -> str:
+    """What no node meets whatever is free there, as a clause; "" where there is nothing of that kind."""
+    nodes = [state.node for state in snapshot.nodes.values()]
+    for pod_class in _classes(gang):
+        if found := next(_unmet(pod_class, nodes, counting), ""):
+            return found
+    return ""
+
+
+def main_cause(gang: Gang, snapshot: Snapshot) -> str:
+    """The label, taint or request that excludes most nodes, and on how many it alone does; "" for none."""
+    for pod_class in _classes(gang):
+        all_of, alone = Counter[str](), Counter[str]()
+        for state in snapshot.nodes.values():
+            causes = list(dict.fromkeys(_causes(pod_class, state)))
+            all_of.update(causes)
+            alone.update(causes if len(causes) == 1 else ())
+        if all_of:
+            cause, count = max(all_of.items(), key=lambda item: (item[1], alone[item[0]], item[0]))
+            return f"{cause} excludes {_nodes(count)}, {alone[cause]} of them by itself alone"
+    return ""
+
+
+def _classes(gang: Gang) -> list[PodClass]:
+    return list(dict.fromkeys(member.pod_class for member in gang.members))[:_CLASSES]
+
+
+def _unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Iterator[str]:
+    for key, value in pod_class.rules.selector:
+        if not any(node.labels.get(key) == value for node in nodes):
+            yield _no_label(key, value, nodes, counting)
+    fitting = [node for node in nodes if not _reason(pod_class.rules, node)]
+    for name, amount in pod_class.requests if fitting else ():
+        if "/" in name and not is_synthetic(name):
+            yield from _too_much(name, amount, fitting)
+
+
+def _too_much(name: str, amount: int, nodes: Iterable[NodeInfo]) -> Iterator[str]:
+    most = max(node.allocatable.get(name, 0) for node in nodes)
+    if amount > most:
+        has = f"more than {most}" if most else "any"
+        yield f"a pod asks for {amount} {name}, and no node that it may use has {has}"
+
+
+def _no_label(key: str, value: str, nodes: list[NodeInfo], counting: Counting) -> str:
+    if key in counting.model_labels:
+        return f"no node has GPU model {value} ({_there(_models(nodes, counting))})"
+    values = Counter(node.labels[key] for node in nodes if key in node.labels)
+    return f"no node has the label {key}={value} ({_there(values)})"
+
+
+def _models(nodes: Iterable[NodeInfo], counting: Counting) -> Counter[str]:
+    """Nodes by model."""
+    return Counter(
+        model for node in nodes for model in {each.model for each in node_gpus(node, counting)} if model
+    )
+
+
+def _there(values: Counter[str]) -> str:
+    """What there is instead, the most frequent first."""
+    if not values:
+        return "no node says one"
+    ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
+    return "there are: " + ", ".join(f"{name} on {_nodes(n)}" for name, n in ordered[:_NAMED]) + more
+
+
+def _causes(pod_class: PodClass, state: NodeState) -> Iterator[str]:
+    """Each cause by itself for which a node takes no such pod now."""
+    rules, node = pod_class.rules, state.node
+    if node.problem:
+        yield node.problem
+    yield from (f"label {key}={value}" for key, value in rules.selector if node.labels.get(key) != value)
+    for taint in node.taints:
+        if reason := _reason(
+            Rules(tolerations=rules.tolerations),
+            replace(node, taints=(taint,), ready=True, unschedulable=False),
+        ):
+            yield reason
+    if reason := _reason(replace(rules, selector=()), replace(node, taints=(), problem="")):
+        yield reason
+    for name, amount in pod_class.requests:
+        if state.free.get(name, 0) < amount:
+            yield f"request {name}"
+
+
+def _reason(rules: Rules, node: NodeInfo) -> str:
+    return reason_against(rules, node.name, node.labels, node.taints, node.unschedulable, node.ready)
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
