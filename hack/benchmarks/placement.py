@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     form.add_argument("--markdown", action="store_true", help="tables in Markdown, a group each")
     form.add_argument("--json", action="store_true", help="one JSON object a row")
     args = parser.parse_args(argv)
-    seconds, _ = timed(importlib.import_module, "webhook.placement.alike.layers")
+    seconds, _ = timed(importlib.import_module, "webhook.placement.homogeneous.lattice")
     for group in args.rows or GROUPS:
         if args.markdown:
             print(f"\n{HEADER}", flush=True)

@@ -10,7 +10,7 @@ from tests.placement.small import gang_of, node, pod_class, seeds
 from tests.placement.test_mixed import asked_of, cluster, snapshot_with
 from webhook.placement import Anchor, Assignment, Gang, Member, Mode, Options, Slice, Snapshot, check, place
 from webhook.placement.budget import Budget
-from webhook.placement.mixed.greedy import first_found
+from webhook.placement.homogeneous.greedy import first_found
 from webhook.placement.question import Impossible, ask
 from webhook.placement.tree import build
 

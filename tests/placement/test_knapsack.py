@@ -9,12 +9,12 @@ import pytest
 from hack.comparing.clusters import fragmented
 from tests.placement.small import gang_of, node, without_headroom
 from webhook.placement import Anchor, NodeInfo, Options, Snapshot, Usage, heterogeneous
-from webhook.placement.alike import packed_cost
-from webhook.placement.alike.knapsack import Cover, Knapsack
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import evaluate
+from webhook.placement.homogeneous import cover, offers
 from webhook.placement.question import ask
+from webhook.placement.solution import Cover
 from webhook.placement.tree import build
 
 
@@ -49,7 +49,7 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
         root = build(question, snapshot, Budget(10**9)).root
         slow = heterogeneous.solve(question, root, len(snapshot.nodes), Budget(10**6))
         assert slow.proven
-        fast = Knapsack(question, Budget(10**9)).solve(root)
+        fast = cover(question, root, question.counts[0], Budget(10**9))
         if slow.cost is None or fast is None:
             assert slow.cost is None
             assert fast is None
@@ -58,11 +58,11 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
         found = costs.objective(fast.cost)
         assert without_headroom(found) == without_headroom(costs.objective(slow.cost))
         assert found == evaluate(question, snapshot, dict.fromkeys(names(fast), 1), costs)
-        assert sum(room for _, room, _ in fast.picks) >= question.counts[0]
+        assert sum(room for _, room in fast.nodes) >= question.counts[0]
 
 
-def names(cover: Cover) -> list[str]:
-    return [state.name for state, _, _ in cover.picks]
+def names(found: Cover) -> list[str]:
+    return [state.name for state, _ in found.nodes]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -73,10 +73,12 @@ def test_costs_that_need_more_than_a_machine_word_give_the_same_answer(
     snapshot = cluster(dice, 60, 8, shared_hosts=True)
     asked = gang_of(dice.randint(20, 80))
     question, _ = ask(asked, snapshot, Options())
-    expected = Knapsack(question, Budget(10**9)).solve(build(question, snapshot, Budget(10**9)).root)
-    monkeypatch.setattr(packed_cost, "WORD", 4)
+    root = build(question, snapshot, Budget(10**9)).root
+    expected = cover(question, root, question.counts[0], Budget(10**9))
+    monkeypatch.setattr(offers, "WORD", 4)
     again = Snapshot.build([state.node for state in snapshot.nodes.values()], usage_of(snapshot))
-    found = Knapsack(question, Budget(10**9)).solve(build(question, again, Budget(10**9)).root)
+    root = build(question, again, Budget(10**9)).root
+    found = cover(question, root, question.counts[0], Budget(10**9))
     assert expected is not None
     assert found is not None
     assert (found.cost, names(found)) == (expected.cost, names(expected))

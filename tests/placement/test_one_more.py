@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from tests.placement.brute import agrees
 from tests.placement.small import gang_of, placed, pod_class, seeds, snapshot_of
 from webhook.placement import Anchor, Budget, Gang, Member, Mode, Options, Slice, place
-from webhook.placement.alike import knapsack
-from webhook.placement.alike.covering import CoveringDomain
-from webhook.placement.alike.one_more import one_more
-from webhook.placement.alike.rooms import Pick
 from webhook.placement.budget import OutOfSteps
-from webhook.placement.mixed import search
+from webhook.placement.homogeneous import covering_search
+from webhook.placement.homogeneous.covering_search import MixedSearch, one_more
+from webhook.placement.homogeneous.items import Filled
+from webhook.placement.homogeneous.minority_pods import Odd
 from webhook.placement.question import ask
 from webhook.placement.tree import build
 from webhook.placement.vertex import Vertex
@@ -70,8 +69,7 @@ def test_one_after_the_other_they_give_what_all_domains_together_do(mode: Mode, 
         asked = replace(gang_of(2 * dice.randint(1, 8)), slices=(Slice("subblock", 2),))
     found = place(anchored(asked), snapshot, Options(mode=mode))
     with pytest.MonkeyPatch.context() as patch:
-        for wing in (knapsack, search):
-            patch.setattr(wing, "one_more", lambda *_: [])
+        patch.setattr(covering_search, "one_more", lambda *_: [])
         expected = place(anchored(asked), snapshot, Options(mode=mode))
     assert getattr(found, "objective", None) == getattr(expected, "objective", None)
     assert found.proven == expected.proven
@@ -87,20 +85,22 @@ def test_none_costs_less_than_its_bound_and_the_bounds_rise(seed: int) -> None:
     assert [least for least, _ in parts] == sorted(least for least, _ in parts)
     for least, part in parts:
         assert len(part.parts) == 2
-        assert CoveringDomain(question, costs, part, budget).solve()[0] >= least
+        best = MixedSearch(question, Odd(question, budget), 0, budget).together(part, None)
+        assert best is not None
+        assert best[0] >= least
 
 
 def test_of_many_blocks_that_may_be_the_one_few_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block whose racks all fit tightly is the best; it is known from rooms alone."""
     tree = {f"b{n}": {"r0": {f"b{n}r0h0": 1}, "r1": {f"b{n}r1h0": 9 + n}} for n in range(30)}
     looked: list[Vertex] = []
-    solve = CoveringDomain.solve
+    together = MixedSearch.together
 
-    def watched(self: CoveringDomain) -> tuple[int, list[Pick]]:
-        looked.append(self.vertex)
-        return solve(self)
+    def watched(self: MixedSearch, vertex: Vertex, limit: int | None) -> tuple[int, Filled] | None:
+        looked.append(vertex)
+        return together(self, vertex, limit)
 
-    monkeypatch.setattr(CoveringDomain, "solve", watched)
+    monkeypatch.setattr(MixedSearch, "together", watched)
     found = placed(anchored(gang_of(14)), snapshot_of(tree))
     assert set(found.nodes.values()) == {"b0r0h0", "b4r1h0"}
     assert len(looked) == 1

@@ -11,7 +11,7 @@ from tests.placement.brute import agrees
 from tests.placement.small import gang_of, pod_class, seeds
 from tests.placement.test_mixed import asked_of, cluster, snapshot_with
 from webhook.placement import Anchor, Assignment, Slice, Snapshot, check, place
-from webhook.placement.alike.paid import with_part
+from webhook.placement.homogeneous.min_plus import with_part
 
 NEVER = 1 << 62
 

@@ -7,9 +7,14 @@ from itertools import accumulate, product
 import pytest
 
 from tests.placement.small import seeds
-from webhook.placement.alike.beside import heads_beside, needed_beside, priced_beside
-from webhook.placement.alike.pricing import by_parts, by_units
 from webhook.placement.budget import Budget
+from webhook.placement.homogeneous.screening import (
+    by_parts,
+    by_units,
+    heads_beside,
+    needed_beside,
+    priced_beside,
+)
 
 
 def heads_of(dice: random.Random) -> list[list[int]]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.placement.small import seeds
-from webhook.placement.alike.shifted import FEW, Array, Shifts, into_shifted
+from webhook.placement.homogeneous.min_plus import FEW, Shifts, into_shifted
+from webhook.placement.homogeneous.offers import Array
 
 NEVER = 1 << 62
 

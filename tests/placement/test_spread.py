@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -27,9 +26,9 @@ from webhook.placement import (
     Spread,
     Usage,
     check,
+    homogeneous,
     place,
 )
-from webhook.placement.alike.knapsack import Knapsack
 from webhook.placement.budget import OutOfSteps
 from webhook.placement.question import ask
 from webhook.placement.solution import Solution
@@ -313,7 +312,7 @@ def test_every_amount_on_the_nodes_of_a_rack_costs_what_the_knapsack_of_identica
     assert rack.leaves is not None
     every = NodesUpTo(rack.leaves, rack.room, Budget(10**9))
     for amount in range(1, rack.room + 1):
-        cover = Knapsack(replace(question, counts=(amount,)), Budget(10**9)).solve(rack)
+        cover = homogeneous.cover(question, rack, amount, Budget(10**9))
         assert cover is not None
         assert rack.own + every.cost(amount) == cover.cost
         chosen = every.nodes(amount)

@@ -202,7 +202,7 @@ class Gang:
 
 
 class Mode(StrEnum):
-    """How a gang is laid out once the fewest domains are kept (see alike.most_headroom for how far headroom
+    """How a gang is laid out once the fewest domains are kept (see most_headroom for how far headroom
     keeps them; keep-whole, the fewest above the machines: see Objective.holes).
     """
 

@@ -10,9 +10,8 @@ from dataclasses import replace
 from itertools import compress, islice
 from typing import Final
 
-from webhook.placement import heterogeneous, mixed, only_way
-from webhook.placement.alike import knapsack, most_headroom
-from webhook.placement.alike.rooms import census
+from webhook.placement import heterogeneous, homogeneous, most_headroom, only_way
+from webhook.placement.bounds import census
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
@@ -169,9 +168,9 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
     if (only := only_way.solve(question, root, budget)) is not None:
         return only
     found = []
-    if mixed.serves(question):
+    if homogeneous.serves(question):
         with contextlib.suppress(OutOfSteps):
-            return mixed.solve(question, root, budget.part(budget.left * 15 // 16))
+            return homogeneous.solve(question, root, budget.part(budget.left * 15 // 16))
         found.append(_by_rule(question, root, reserve, budget))
         if found[0].counts is not None and budget.left < RULE * len(snapshot.nodes):
             return found[0]
@@ -180,7 +179,7 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
     found.append(heterogeneous.solve(question, root, len(snapshot.nodes), part))
     budget.take(part.spent)
     best = _better(question, snapshot, root, found)
-    if best.counts is not None or best.proven or mixed.serves(question):
+    if best.counts is not None or best.proven or homogeneous.serves(question):
         return best
     return _by_rule(question, root, max(reserve, budget.left), budget)
 
@@ -195,10 +194,10 @@ def _better(question: Question, snapshot: Snapshot, root: Vertex, found: Sequenc
 
 
 def _identical(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """Identical pods: the knapsack, or a simple rule where that takes too long."""
+    """Identical pods: the optimum, or a simple rule where that takes too long."""
     reserve = budget.left // RESERVE
     try:
-        return knapsack.solve(question, root, budget.part(budget.left))
+        return homogeneous.solve(question, root, budget.part(budget.left))
     except OutOfSteps:
         return _by_rule(question, root, reserve, budget)
 
@@ -206,7 +205,7 @@ def _identical(question: Question, root: Vertex, budget: Budget) -> Solution:
 def _by_rule(question: Question, root: Vertex, steps: int, budget: Budget) -> Solution:
     """By a simple rule, with steps beyond the bound, so that no proof is lost for it."""
     rule = Budget(max(steps, RULE * census(root)[-1][0]) if root.parts else steps)
-    found = mixed.by_rule(question, root, rule)
+    found = homogeneous.by_rule(question, root, rule)
     budget.take(rule.spent)
     return found
 

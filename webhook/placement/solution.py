@@ -4,6 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from webhook.placement.question import Counts
+from webhook.placement.snapshot import NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Nodes in topology order that hold identical pods, each with the pods it may take, and their cost."""
+
+    cost: int
+    nodes: list[tuple[NodeState, int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from webhook.placement.headroom import Score
 from webhook.placement.names import natural
 from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, key_of
-from webhook.placement.vertex import Leaves, Vertex, even_of
+from webhook.placement.vertex import Leaves, Vertex
 
 VERTEX: Final = 12
 """Steps that a vertex stands for: it is made, counted and asked for its rooms; and for every eighth class
@@ -52,7 +52,7 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
         key=lambda v: [natural(part) for part in v.key],
     )
     room = sum(child.room for child in children)
-    root = Vertex(-1, -1, (), room, 0, tuple(children), even=even_of(children))
+    root = Vertex(-1, -1, (), room, 0, tuple(children))
     return Tree(root, all(block.exact for block in blocks), sum(block.steps for block in blocks))
 
 
@@ -225,7 +225,7 @@ class _Builder:
         if len(children) == 1:
             return self._merged(domain, level, children[0])
         own = self._own(domain.key, level, room)
-        return Vertex(level, level, domain.key, room, own, tuple(children), even=even_of(children))
+        return Vertex(level, level, domain.key, room, own, tuple(children))
 
     def _flat(self, domain: Domain, level: int) -> Vertex | None:
         """A domain in which every child holds a single node."""
@@ -246,10 +246,7 @@ class _Builder:
             every = self._every(counts, lambda rooms: list(pick(rooms)))
         leaves = Leaves(level + 1, states, counts, every, self.score, self.costs)
         room = sum(counts)
-        even = (counts[0], level + 1) if min(counts) == max(counts) else None
-        return Vertex(
-            level, level, domain.key, room, self._own(domain.key, level, room), (), leaves, even=even
-        )
+        return Vertex(level, level, domain.key, room, self._own(domain.key, level, room), (), leaves)
 
     def _every(self, counts: list[int], picked: Callable[[list[int]], list[int]]) -> list[list[int]]:
         """Of nodes for each class their rooms; counts: of the reference; picked: gives theirs of all."""
@@ -265,14 +262,12 @@ class _Builder:
         key = key_of(state, bottom)
         own = self.costs.of_levels(level, bottom, room) + self.score.penalty(state)
         rooms = tuple([of_class[number] for of_class in self.rooms])
-        return Vertex(level, bottom, key, room, own, (), None, state, rooms, (room, level))
+        return Vertex(level, bottom, key, room, own, (), None, state, rooms)
 
     def _merged(self, domain: Domain, level: int, child: Vertex) -> Vertex:
         """The only child, standing for the domain as well."""
         child.top = level
         child.own += self._own(domain.key, level, child.room)
-        if child.state is not None:
-            child.even = (child.room, level)
         return child
 
     def _leaf(self, domain: Domain) -> Vertex | None:
@@ -282,7 +277,7 @@ class _Builder:
         rooms = tuple([of_class[domain.index] for of_class in self.rooms])
         level, room = self.question.levels, self.reference[domain.index]
         own = self._own(domain.key, level, room) + self.score.penalty(state)
-        return Vertex(level, level, domain.key, room, own, (), None, state, rooms, (room, level))
+        return Vertex(level, level, domain.key, room, own, (), None, state, rooms)
 
     def _own(self, key: Path, level: int, room: int) -> int:
         return 0 if key in self.question.anchored else self.costs.of_domain(level, room)

@@ -5,7 +5,7 @@ a domain is a single node, the nodes are kept as lists of rooms (Leaves), and ve
 for those who ask. Costs are those of costs.Costs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +45,7 @@ class Leaves:
             self.made = tuple([
                 Vertex(
                     self.top, bottom, key_of(state, bottom), room, of_rooms[room] + penalty,
-                    (), None, state, rooms, (room, self.top),
+                    (), None, state, rooms,
                 )
                 for state, room, penalty, rooms in nodes
             ])  # fmt: skip
@@ -78,22 +78,12 @@ class Vertex:
     state: NodeState | None = None
     rooms: tuple[int, ...] = ()
     """Of a node: room for each class alone."""
-    even: tuple[int, int] | None = None
-    """Where all its nodes have the same room: that, and the lowest level at which a node is not merged up."""
     notes: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def children(self) -> tuple["Vertex", ...]:
         """The vertices just below."""
         return self.parts if self.leaves is None else self.leaves.vertices
-
-
-def even_of(children: Sequence[Vertex]) -> tuple[int, int] | None:
-    """What Vertex.even is for a domain of these children."""
-    rooms = {child.even[0] if child.even else None for child in children}
-    if len(rooms) != 1 or None in rooms:
-        return None
-    return max(child.even for child in children if child.even)
 
 
 def around(root: Vertex, nodes: Iterable[NodeState]) -> Iterator[Vertex]:
@@ -149,3 +139,12 @@ def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
     else:
         for part in vertex.parts:
             yield from domains_at(part, level)
+
+
+def regions(vertex: Vertex, level: int | None, around: int = 0) -> Iterator[tuple[int, Vertex]]:
+    """The same, each with the cost of using the domains around it. around: of those around the vertex."""
+    if level is None or vertex.bottom >= level:
+        yield around, vertex
+        return
+    for child in vertex.children:
+        yield from regions(child, level, around + vertex.own)

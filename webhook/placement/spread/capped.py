@@ -1,7 +1,7 @@
 """Identical pods of which no domain of a level must take any, but each at most so many: the optimum.
 
 Theory. To the domains around it, one that takes at most so many pods is one with so much room, at the same
-cost. So the search of the wing `mixed`, which knows what a node costs apart from what it takes, solves the
+cost. So the search of `homogeneous`, which knows what a node costs apart from what it takes, solves the
 same tree with these rooms. Where the best without the cap keeps it, nothing is better.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 
-from webhook.placement.alike import knapsack
-from webhook.placement.alike.rooms import census, child_rooms
+from webhook.placement import homogeneous
+from webhook.placement.bounds import census, child_rooms
 from webhook.placement.budget import Budget
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, Path, key_of
@@ -37,13 +37,10 @@ def solve(question: Question, root: Vertex, most: Caps, budget: Budget) -> Solut
     tree = _capped(root, wish.level, most)
     assert tree is not None
     if _fewest(tree, question) <= _fewest(root, question):
-        free = knapsack.solve(replace(question, spread=None), root, budget)
+        free = homogeneous.solve(replace(question, spread=None), root, budget)
         if free.counts is not None and _keeps(question, root, free.counts, most):
             return free
-    # Numpy takes a tenth of a second to load: not before a gang needs it.
-    from webhook.placement.mixed.proving import solve as found
-
-    return found(replace(question, spread=None), tree, budget)
+    return homogeneous.solve(replace(question, spread=None), tree, budget)
 
 
 def _fewest(root: Vertex, question: Question) -> int:
@@ -118,4 +115,4 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
 def _with(vertex: Vertex, room: int, parts: tuple[Vertex, ...] = (), leaves: Leaves | None = None) -> Vertex:
     """The domain with another room and what is below it; of what costs may be, it knows the old."""
     notes = {"census": census(vertex)}
-    return replace(vertex, room=room, parts=parts, leaves=leaves, even=None, notes=notes)
+    return replace(vertex, room=room, parts=parts, leaves=leaves, notes=notes)

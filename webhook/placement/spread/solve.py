@@ -2,7 +2,7 @@
 
 Theory. See shares for what each domain of the level takes at least and at most. Where none has to take any,
 these are caps alone (see capped). Else each takes its least or one more: what that costs inside is what
-alike.knapsack finds for so many pods, and domains do not meet there; costs add up in all their fields. The
+homogeneous.cover finds for so many pods, and domains do not meet there; costs add up in all their fields. The
 pods that are free to go here or there are shared by sharing.CostPart, up the tree.
 
 With n pods and D domains the work of that is n * D for what they share, and n * min(D, n) where they are
@@ -14,18 +14,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from webhook.placement.alike.knapsack import Cover, Knapsack
-from webhook.placement.alike.rooms import child_rooms
+from webhook.placement import homogeneous
+from webhook.placement.bounds import child_rooms
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
-from webhook.placement.solution import Solution
+from webhook.placement.solution import Cover, Solution
 from webhook.placement.spread import capped
 from webhook.placement.spread.on_nodes import NodesUpTo
 from webhook.placement.spread.shares import SpreadDomain, domains_of, room_under_cap, shares
 from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, joined
-from webhook.placement.vertex import Vertex, states_of
+from webhook.placement.vertex import Vertex, regions, states_of
 
 KNAPSACK_STEPS: Final = 30
 """Steps for so many pods in a domain, beside one for each of its children and what their knapsack takes."""
@@ -50,7 +50,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     assert wish is not None
     roots = [
         (base, vertex)
-        for base, vertex in Knapsack(question, budget).roots(root, 0)
+        for base, vertex in regions(root, question.required)
         if room_under_cap(question, vertex) >= wanted
     ]
     if not roots:
@@ -60,14 +60,14 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
         found = _within(question, root, lambda _: cap, budget)
         if found is not None:
             return found
-    regions = []
+    domains = []
     for base, vertex in roots:
         uneven, taken = shares(question, vertex)
         budget.take(LOOK * len(taken))
-        regions.append((uneven, base, vertex, taken))
-    evenest = min(uneven for uneven, *_ in regions)
-    regions = [region for region in regions if region[0] == evenest]
-    every = [taken for *_, taken in regions]
+        domains.append((uneven, base, vertex, taken))
+    evenest = min(uneven for uneven, *_ in domains)
+    domains = [each for each in domains if each[0] == evenest]
+    every = [taken for *_, taken in domains]
     is_free = not any(least for taken in every for least, _ in taken.values())
     can_end = budget.left > ENDS * sum(map(len, every))
     if cap is None and is_free and can_end:
@@ -76,7 +76,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
             return found
     best: tuple[int, dict[str, Counts]] | None = None
     proven = True
-    for _, base, vertex, taken in regions:
+    for _, base, vertex, taken in domains:
         budget.take(MADE * len(taken))
         spread = SpreadSearch(question, vertex, domains_of(question, vertex, taken), budget)
         try:
@@ -157,7 +157,7 @@ class SpreadSearch:
         if not self.budget.exhausted or (key, amount) in self.covers:
             with suppress(OutOfSteps):
                 cover = self._cover(vertex, amount)
-                yield from ((state, free) for state, free, _ in cover.picks)
+                yield from cover.nodes
                 return
         self.proven = False
         yield from sorted(states_of(vertex), key=lambda each: -each[1])
@@ -165,8 +165,8 @@ class SpreadSearch:
     def _cover(self, vertex: Vertex, amount: int) -> Cover:
         """The best for so many pods in a domain. Raises OutOfSteps."""
         if (id(vertex), amount) not in self.covers:
-            alone = replace(self.question, counts=(amount,), required=None, spread=None)
-            cover = Knapsack(alone, self.budget).solve(vertex)
+            alone = replace(self.question, required=None)
+            cover = homogeneous.cover(alone, vertex, amount, self.budget)
             assert cover is not None
             self.covers[id(vertex), amount] = cover
         return self.covers[id(vertex), amount]

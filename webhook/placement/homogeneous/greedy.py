@@ -15,10 +15,10 @@ from itertools import islice
 from math import prod
 from typing import Final
 
-from webhook.placement.alike.rooms import census
+from webhook.placement.bounds import census
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.mixed.odd import Odd
-from webhook.placement.mixed.sharing import shared
+from webhook.placement.homogeneous.minority_pods import Odd
+from webhook.placement.homogeneous.surrogate import shared
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.vertex import Vertex, domains_at

@@ -1,6 +1,6 @@
 """The vector operations for workers with odd pods: what items in a row hold together, at which cost.
 
-Theory. As in alike.layers, with one more coordinate. After the first i items a state (e, j) says that the
+Theory. After the first i items a state (e, j) says that the
 odd pods of state e are placed, exactly, and that the nodes used have room for j workers beside them; j ends
 at the number wanted, which stands for all beyond it. Let P_i(e, j) be the least count cost (domains and nodes
 used) of placing e and room for at least j. Any optimal solution passes, after i items, some exact state at a
@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 from webhook.placement.budget import Budget
-from webhook.placement.mixed.odd import Stepwise
-from webhook.placement.mixed.offers import Array, Choices, Offer, State, StateSteps, never
-from webhook.placement.mixed.paid import PaidItems
-from webhook.placement.mixed.state_rows import StateRows
+from webhook.placement.homogeneous.min_plus import PaidItems, StateRows
+from webhook.placement.homogeneous.minority_pods import Stepwise
+from webhook.placement.homogeneous.offers import Array, Choices, Offer, State, StateSteps, never
 from webhook.placement.prices import PART, added, followed, searched
 
 CHUNK = 1 << 17

@@ -1,26 +1,23 @@
-"""Gangs of one large class of workers, in slices or with a few odd pods (a leader, a launcher) beside it.
-
-In mode keep-whole those of identical pods too: the knapsack here needs no order in which nodes are best.
-"""
+"""Homogeneous gangs: identical pods, in slices or with few minority pods (a leader, a launcher)."""
 
 from webhook.placement.budget import Budget
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
-from webhook.placement.solution import Solution
+from webhook.placement.solution import Cover, Solution
 from webhook.placement.tree import FEW_KINDS
 from webhook.placement.vertex import Vertex
 
 MOST_PODS = 8
-"""Odd pods up to which a gang is taken to be mostly alike."""
+"""Minority pods up to which a gang is taken to be homogeneous."""
 
 
 def serves(question: Question) -> bool:
     """Whether `solve` serves the question."""
     few = len(question.counts) <= FEW_KINDS
-    return few and _mostly_alike(question) and question.options.mode in (Mode.BEST_FIT, Mode.KEEP_WHOLE)
+    return few and _is_homogeneous(question) and question.options.mode in (Mode.BEST_FIT, Mode.KEEP_WHOLE)
 
 
-def _mostly_alike(question: Question) -> bool:
+def _is_homogeneous(question: Question) -> bool:
     """Whether but for few pods all are workers that slices bind as a whole, if there are any."""
     bound = question.unbound_slices
     whole = not bound or (bound[0] == 0 and all(done >= len(question.slices) for done in bound[1:]))
@@ -30,15 +27,25 @@ def _mostly_alike(question: Question) -> bool:
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum. Raises OutOfSteps."""
     # Numpy takes a tenth of a second to load: not before a gang needs it.
-    from webhook.placement.mixed.proving import solve as found
+    from webhook.placement.homogeneous.surrogate import solve as found
 
     return found(question, root, budget)
 
 
+def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover | None:
+    """The nodes that hold so many pods of the first class at least cost; None if there is no room.
+
+    Raises OutOfSteps.
+    """
+    from webhook.placement.homogeneous.covering_search import cover as found
+
+    return found(question, root, pods, budget)
+
+
 def by_rule(question: Question, root: Vertex, budget: Budget) -> Solution:
     """Any place, in any mode, by a simple rule; without one nothing is decided."""
-    if not _mostly_alike(question):
+    if not _is_homogeneous(question):
         return Solution(None, False)
-    from webhook.placement.mixed.greedy import first_found
+    from webhook.placement.homogeneous.greedy import first_found
 
     return Solution(first_found(question, root, budget), False)

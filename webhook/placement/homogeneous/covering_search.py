@@ -1,8 +1,11 @@
-"""The optimum for workers in slices, or with a few odd pods beside them: a covering knapsack over the tree.
+"""The optimum for identical pods, in slices or with few minority pods: a covering knapsack over the tree.
 
-Theory. Slices change only in which units a domain holds pods (see items), and a few odd pods change the rooms
-of few nodes: the knapsack gets a second coordinate for which of them are placed (see lattice). Two arguments
-keep it small in large clusters, as they do for identical pods (see alike.knapsack):
+Theory. To identical pods a node is a number, its room, and a solution is a set of nodes whose rooms add up to
+at least the demand; its cost is the sum of the costs of the nodes and domains used (see costs.Costs). Slices
+change only in which units a domain holds pods (see items), and minority pods change the rooms of few nodes:
+the knapsack gets a second coordinate for which of them are placed (see lattice). The tree knapsack for "at
+least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Three arguments
+keep it small in large clusters:
 
 * A domain that holds the whole gang alone beats any two of its level. Domains that may (by room, an upper
   bound) are tried best bound first, each before what is around it; a domain that turns out too small for the
@@ -12,24 +15,88 @@ keep it small in large clusters, as they do for identical pods (see alike.knapsa
   of the last one only the share that is needed: room for each pod, at the price of the node's room.
 * In a domain whose children share the gang, most cannot be part of a solution with the fewest (see
   screening). If the knapsack over the others finds a solution with so few, it is the optimum; else all are
-  taken. Beside anchors, where one more child suffices, each is asked about for itself (see alike.one_more).
+  taken. Beside anchors, where one more child suffices, each is asked about for itself (see one_more).
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from operator import itemgetter
+from typing import Final
 
-from webhook.placement.alike.one_more import one_more
-from webhook.placement.alike.packed_cost import PackedCost
-from webhook.placement.alike.rooms import anchored_children, census, child_rooms
-from webhook.placement.bounds import least_cost, rooms_below
+from webhook.placement.bounds import (
+    anchored_children,
+    census,
+    child_rooms,
+    least_cost,
+    rooms_below,
+    rooms_beside,
+)
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
-from webhook.placement.mixed.filled import Filled
-from webhook.placement.mixed.items import MixedInside, MixedTerms
-from webhook.placement.mixed.odd import Stepwise
-from webhook.placement.mixed.offers import never
-from webhook.placement.mixed.screening import Screening
+from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS, Costs
+from webhook.placement.homogeneous.items import Filled, MixedInside, MixedTerms
+from webhook.placement.homogeneous.minority_pods import Odd, Stepwise
+from webhook.placement.homogeneous.offers import PackedCost, never
+from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import Question
-from webhook.placement.vertex import Vertex
+from webhook.placement.solution import Cover
+from webhook.placement.vertex import Vertex, regions
+
+EACH: Final = 12
+"""Rooms that are sorted in a step of the budget."""
+
+MOST: Final = 200_000
+"""Rooms beyond which telling the domains apart takes longer than all of them together."""
+
+
+def one_more(vertex: Vertex, wanted: int, costs: Costs, budget: Budget) -> list[tuple[int, Vertex]]:
+    """The domain with what anchors use and just one more child, for each that has enough room, and at most
+    what holding so many pods in it costs, that of using it left out; the cheapest first.
+
+    [] where none or several are needed beside what anchors use, or fewer than three may be the one. Raises
+    OutOfSteps.
+    """
+    first = vertex.bottom + 1
+    if not vertex.parts or (costs.machine is not None and first >= costs.machine):
+        return []
+    anchored = anchored_children(vertex, costs)
+    missing = wanted - sum(vertex.parts[number].room for number in anchored)
+    others = [n for n, part in enumerate(vertex.parts) if n not in anchored and part.room >= missing]
+    if missing <= 0 or not anchored or len(others) < 3:
+        return []
+    levels = range(first, costs.depth)
+    more = {n: [rooms_beside(vertex.parts[n], level, costs)[1] for level in levels] for n in others}
+    given = [[rooms_beside(vertex.parts[n], level, costs) for n in anchored] for level in levels]
+    free = [sum(sum(rooms) for rooms, _ in of_level) for of_level in given]
+    paid = [[room for _, rooms in of_level for room in rooms] for of_level in given]
+    held = sum(len(rooms) for of_level in given for split in of_level for rooms in split)
+    rooms = held * len(others) + sum(len(rooms) for split in more.values() for rooms in split)
+    if rooms > MOST:
+        return []
+    budget.spend(1 + rooms // EACH)
+    found = []
+    for number, split in more.items():
+        total = 0
+        for at, level in enumerate(levels):
+            total += _least(paid[at] + split[at], wanted - free[at], level, costs)
+        found.append((total, number))
+    return [(least, _only(vertex, anchored | {number})) for least, number in sorted(found)]
+
+
+def _least(rooms: list[int], wanted: int, level: int, costs: Costs) -> int:
+    """At most the cost of so many pods in domains of a level with these rooms, the level for itself."""
+    rooms.sort()
+    number = bisect_left(list(accumulate(reversed(rooms), initial=0)), wanted)
+    held = max(0, wanted, sum(rooms[:number]))
+    return (number << costs.domains[level]) + (held << costs.leftover[level])
+
+
+def _only(vertex: Vertex, numbers: set[int]) -> Vertex:
+    """The domain as if it had these children alone."""
+    parts = tuple(vertex.parts[number] for number in sorted(numbers))
+    return replace(vertex, parts=parts, room=sum(part.room for part in parts), notes={})
+
 
 _PARTS = 4
 """Questions about one more child beside anchors that are asked for themselves, before all together are."""
@@ -53,22 +120,19 @@ class MixedSearch:
         """Room for workers of the nodes of any solution, at least."""
         self.everybody = len(odd.states) - 1
 
-    def solve(self, root: Vertex) -> Filled | None:
-        """The optimum. Raises OutOfSteps."""
+    def solve(self, root: Vertex) -> _Found | None:
+        """The optimum, and its cost. Raises OutOfSteps."""
         best: _Found | None = None
-        for base, domain in self.roots(root, 0):
+        enough = [each for each in regions(root, self.question.required) if each[1].room >= self.least]
+        least = [around + (self._bound(domain) if len(enough) > 1 else 0) for around, domain in enough]
+        for bound, (around, domain) in sorted(zip(least, enough, strict=True), key=itemgetter(0)):
+            if best is not None and bound >= best[0]:
+                break
+            base = around + (0 if domain.state is not None else domain.own)
             found = self.inside(domain, None if best is None else best[0] - base)
             if found is not None:
                 best = (base + found[0], found[1])
-        return None if best is None else best[1]
-
-    def roots(self, vertex: Vertex, base: int) -> Iterator[tuple[int, Vertex]]:
-        """The domains of the required level, or the cluster, and the cost of using them and those around."""
-        if self.question.required is None or vertex.bottom >= self.question.required:
-            yield base + (0 if vertex.state is not None else vertex.own), vertex
-            return
-        for child in vertex.children:
-            yield from self.roots(child, base + vertex.own)
+        return best
 
     def inside(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best in a domain, the cost of using it left out; None if nothing costs less than the limit."""
@@ -114,7 +178,7 @@ class MixedSearch:
         return [(least, vertex.children[number]) for least, number in sorted(found)]
 
     def _bound(self, child: Vertex) -> int:
-        if child.state is not None:
+        if child.state is not None or self.question.anchored:
             return child.own
         least = child.own + least_cost(child, self.least, self.costs)
         return least if self.costs.machine is None else least + (self._holes(child) << self.costs.holes)
@@ -138,15 +202,15 @@ class MixedSearch:
         for least, part in parts[:_PARTS]:
             if limit is not None and least >= limit:
                 return best
-            found = self._together(part, limit)
+            found = self.together(part, limit)
             if found is not None:
                 best, limit = found, found[0]
         if best is not None and len(parts) <= _PARTS:
             return best
-        return self._together(vertex, limit) or best
+        return self.together(vertex, limit) or best
 
-    def _together(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        if limit is not None and not self.question.anchored and self._bound(vertex) - vertex.own >= limit:
+    def together(self, vertex: Vertex, limit: int | None) -> _Found | None:
+        if limit is not None and self._bound(vertex) - vertex.own >= limit:
             return None
         levels = self._levels(vertex)
         terms = self._terms(vertex, levels)
@@ -179,7 +243,10 @@ class MixedSearch:
         return cost, Filled(0, self.workers, 1, 0, parts=filled.parts)
 
     def _levels(self, vertex: Vertex) -> list[int]:
-        """The levels at which the number of domains has to be searched for; see alike.covering."""
+        """The levels at which the number of domains has to be searched for.
+
+        Not where it is given, nor where it is that of the level below as each domain holds just one.
+        """
         found, depth = census(vertex), self.costs.depth
         every = self.question.anchored or self.costs.machine is not None
         return [
@@ -226,3 +293,13 @@ class MixedSearch:
         ]
         penalty = (self.costs.most_penalty * min(found[-1][0], sum(self.question.counts))).bit_length()
         return PackedCost([*fields, (0, SCORE_BITS, penalty)])
+
+
+def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover | None:
+    """The nodes that hold so many pods of the first class at least cost; None if there is no room.
+
+    Raises OutOfSteps.
+    """
+    alone = replace(question, classes=question.classes[:1], counts=(pods,), slices=(), spread=None)
+    best = MixedSearch(alone, Odd(alone, budget), 0, budget).solve(root)
+    return None if best is None else Cover(best[0], list(best[1].rooms()))

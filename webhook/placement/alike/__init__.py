@@ -1,1 +1,0 @@
-"""Gangs of identical pods: a knapsack that is exact and bounded by a polynomial at any size."""

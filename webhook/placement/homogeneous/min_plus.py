@@ -1,0 +1,297 @@
+"""Min-plus products: the least cost of what items hold together, by the room that they have for workers.
+
+The least of rows of costs, shifted by amounts, each at its own cost, is a step of such a product. One vector
+operation takes some microseconds however short its rows are. So short rows are shifted by all amounts at
+once, in a table of the windows that they see; long ones, whose table would leave the processor's cache, one
+amount after the other.
+
+For the counts of domains and nodes see StateRows and lattice. Where a state costs nothing in domains and
+nodes (beside anchors), each way to it that costs nothing is as good in counts, and there are as many as
+products of what the items offer: too many to follow. So there values are added up at once, see PaidItems:
+with P_i(e, j) the least value of just j and the minority pods e on the first i items, P_i(e, j) is the least
+of P_(i-1)(e - f, j - x) + v_i(f, x) over what an item holds at no cost. The room wanted stands for all
+beyond it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from webhook.placement.budget import Budget
+from webhook.placement.homogeneous.minority_pods import Stepwise
+from webhook.placement.homogeneous.offers import Array, Offer, State, never
+from webhook.placement.prices import PART, SHIFTED, added, summed
+
+FEW: Final = 6
+"""Shifts that are done one by one: to lay a table out takes as long."""
+
+SHORT: Final = 1 << 15
+"""Elements of all rows together up to which they are laid out."""
+
+LAID_OUT: Final = 1 << 20
+"""Elements of a whole table, at most."""
+
+SHIFT: Final = 3
+"""As many elements of rows one by one as one of a row of many states takes, when it is shifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shifts:
+    """How far rows are shifted, by as many rows down and elements along, and the cost of each shift."""
+
+    down: Array
+    along: Array
+    costs: Array
+
+    def __len__(self) -> int:
+        return len(self.along)
+
+
+def into_shifted(found: Array, rows: Array, shifts: Shifts, never: int) -> None:
+    """Lower `found` to the least of the rows, shifted by each amount at its cost.
+
+    found, rows: [row, amount held], of equal shape or rows shorter; not overlapping. shifts: below the shape
+    of `found`. never: more than any cost.
+    """
+    number, width = found.shape
+    if _at_once(number * width, len(shifts), not rows.dtype.hasobject):
+        np.minimum(found, _table(rows, width, shifts, never).min(axis=0), out=found)
+        return
+    scratch = np.empty_like(rows)
+    ways = zip(shifts.down.tolist(), shifts.along.tolist(), shifts.costs.tolist(), strict=True)
+    for down, amount, cost in ways:
+        length = min(rows.shape[1], width - amount)
+        window, shifted = found[down:, amount : amount + length], scratch[: number - down, :length]
+        # Into memory that is there: to make some each time takes longer than to add.
+        np.add(rows[: number - down, :length], cost, out=shifted)
+        np.minimum(window, shifted, out=window)
+
+
+def _shift_steps(rows: int, width: int, shifts: int, narrow: bool) -> int:
+    """The steps of the budget that `into_shifted` takes. narrow: whether costs fit a machine word."""
+    elements = rows * width
+    if _at_once(elements, shifts, narrow):
+        return PART + summed(elements * shifts, narrow)
+    return PART // 2 + SHIFTED * shifts + added((SHIFT if rows > 1 else 1) * elements * shifts, narrow)
+
+
+def _at_once(elements: int, shifts: int, narrow: bool) -> bool:
+    return narrow and shifts > FEW and elements <= SHORT and elements * shifts <= LAID_OUT
+
+
+def _table(rows: Array, width: int, shifts: Shifts, never: int) -> Array:
+    """[shift, row, amount held]: each row as it is shifted, with its cost."""
+    lowest, most = int(shifts.down.max()), int(shifts.along.max())
+    padded = np.full((lowest + len(rows), most + width), never, dtype=rows.dtype)
+    padded[lowest:, most : most + rows.shape[1]] = rows[:, :width]
+    down, along = padded.strides
+    shape, strides = (lowest + 1, most + 1, len(rows), width), (down, along, down, along)
+    windows: Array = np.ndarray(shape, rows.dtype, padded, 0, strides)  # as_strided takes ten times as long
+    table: Array = windows[lowest - shifts.down, most - shifts.along]
+    table += shifts.costs[:, None, None]
+    return table
+
+
+TOGETHER: Final = 1 << 16
+"""Elements up to which a row is shifted for all states of odd pods at once: half of them are for nothing."""
+
+
+class StateRows:
+    """Items in a row, and room for `wanted` workers. rows: of each number of items [state, room]."""
+
+    def __init__(
+        self, offers: Sequence[Offer], odd: Stepwise, wanted: int, narrow: bool, budget: Budget
+    ) -> None:
+        """narrow: whether count costs fit a machine word. Raises OutOfSteps."""
+        self.narrow = narrow
+        self.budget = budget
+        self.unreachable: int = never(narrow)
+        """As a count cost."""
+        number = len(odd.states)
+        dtype: Any = np.int64 if narrow else object
+        first = np.full((number, wanted + 1), self.unreachable, dtype=dtype)
+        first[0, 0] = 0
+        self.pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held.states}
+        """For each state that an item may hold those before, and those after."""
+        self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in self.pairs.items()}
+        """The same, as slices where they follow each other."""
+        self.is_linear = all(
+            len(before) == number - each and (after - before == each).all()
+            for each, (before, after) in self.pairs.items()
+        )
+        """Whether a state's number is as many rows further as that of the state added."""
+        self.origins = np.full((number, number), -1)
+        """For each state that an item may hold: of each state after it the one before, -1 for none."""
+        for odd_state, (before, after) in self.pairs.items():
+            self.origins[odd_state, after] = before
+        self.rows = [first]
+        reach = 0
+        for offer in offers:
+            reach = min(wanted, reach + offer.held.furthest)
+            self.rows.append(self._merged(self.rows[-1], offer, reach))
+
+    def _merged(self, row: Array, offer: Offer, reach: int) -> Array:
+        """The row once the item may hold something too: each amount shifts it. reach: room for so many then
+        at most.
+        """
+        merged = row.copy()
+        self.budget.spend(3 * PART)
+        if len(offer.held):
+            self._shift(merged[:, : reach + 1], row[:, : reach + 1], offer)
+        inside = merged[:, : reach + 1]
+        inside[:] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # room for more is enough
+        return merged
+
+    def _shift(self, merged: Array, row: Array, offer: Offer) -> None:
+        odds, rooms, counts = offer.held.most
+        rooms = np.minimum(rooms, row.shape[1] - 1)  # what is wanted stands for all beyond
+        if self.is_linear and len(odds) * row.size <= TOGETHER:
+            self._into(merged, row, Shifts(odds, rooms, counts))
+            return
+        for odd in offer.held.states:
+            before, after = self.parts[odd]
+            found, mine = merged[after], (odds == odd).nonzero()[0]
+            self._into(found, row[before], Shifts(np.zeros_like(mine), rooms[mine], counts[mine]))
+            if not isinstance(after, slice):
+                merged[after] = found
+
+    def _into(self, found: Array, rows: Array, shifts: Shifts) -> None:
+        number, width = found.shape
+        self.budget.spend(PART + _shift_steps(number, width, len(shifts), self.narrow))
+        into_shifted(found, rows, shifts, self.unreachable)
+
+
+def _rows(numbers: Array) -> slice | Array:
+    """These rows, as a slice where they follow each other."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers
+
+
+CHUNK: Final = 1 << 17
+"""Sums that are compared at once."""
+
+
+def with_part(row: Array, amounts: Sequence[int], values: Sequence[int], never: int) -> Array:
+    """The least value of each amount once a part holds one of these too.
+
+    row: the values so far of 0, 1, 2, ...; the last of them stands for all amounts beyond. Amounts may be 0.
+    """
+    wanted = len(row) - 1
+    most = max(amounts)
+    reached = np.flatnonzero(row < never)
+    if not len(reached):
+        return row
+    end = int(reached[-1]) + most + 1
+    padding = np.full(most, never, dtype=row.dtype)
+    windows = sliding_window_view(np.concatenate([padding, row, padding])[: end + most], most + 1)
+    columns, added = _columns(most, amounts), np.array(values, dtype=row.dtype)
+    rows = max(1, CHUNK // len(amounts))
+    sums = [
+        (windows[at : at + rows, columns] + added).min(axis=1)
+        for at in range(0, min(end, len(windows)), rows)
+    ]
+    found = np.concatenate(sums)
+    least = np.full(len(row), never, dtype=row.dtype)
+    within = found[:wanted]
+    least[: len(within)] = within
+    if len(found) > wanted:
+        least[wanted] = found[wanted:].min()
+    return np.minimum(least, never)
+
+
+def _columns(most: int, amounts: Sequence[int]) -> Array | slice:
+    """Where each amount is in a window; as a slice, which is not copied, where each is as much as the next
+    more than the one before.
+    """
+    columns = most - np.array(amounts, dtype=np.int64)
+    step = int(columns[1] - columns[0]) if len(columns) > 1 else -1
+    if step < 0 and (np.diff(columns) == step).all():
+        end = int(columns[-1]) + step
+        return slice(int(columns[0]), end if end >= 0 else None, step)
+    return columns
+
+
+def _pair_steps(row: Array, amounts: Sequence[int], reach: int) -> int:
+    """The steps of the budget that `with_part` takes at most. reach: of the row, no amount beyond is held."""
+    narrow = row.dtype != object
+    sums = (min(len(row), reach + 1) + max(amounts, default=0)) * len(amounts)
+    return 4 * PART + added(3 * len(row), narrow) + summed(sums, narrow)
+
+
+class PaidItems:
+    """Items in a row, of which only what costs nothing is taken."""
+
+    def __init__(
+        self, offers: Sequence[Offer], pairs: Mapping[int, Array], empty: Array, never: int, budget: Budget
+    ) -> None:
+        """pairs: for each state that an item may hold the states before and after. empty: a row of values in
+        which nothing is reached: states of odd pods by room. never: more than any value. Raises OutOfSteps.
+        """
+        self.pairs = pairs
+        self.never = never
+        self.wanted = empty.shape[1] - 1
+        self.budget = budget
+        first = empty.copy()
+        first[0, 0] = 0
+        self.rows = [first]
+        self.held: list[dict[State, int]] = []
+        """For each item the value of each state that it may hold."""
+        reach = 0
+        for offer in offers:
+            known = self._values(offer)
+            self.held.append(known)
+            self.rows.append(self._merged(self.rows[-1], known, reach))
+            reach = min(self.wanted, reach + max((room for _, room in known), default=0))
+
+    def _values(self, offer: Offer) -> dict[State, int]:
+        held = offer.held
+        free = (held.counts == 0).nonzero()[0]
+        states = list(zip(held.odds[free].tolist(), held.rooms[free].tolist(), strict=True))
+        self.budget.spend(1 + len(states))
+        found = offer.source.values(states) if states else []
+        return {state: value for state, value in zip(states, found, strict=True) if value is not None}
+
+    def _merged(self, row: Array, known: Mapping[State, int], reach: int) -> Array:
+        """The row once the item may hold something too. reach: of the row, no room beyond is held."""
+        merged = row.copy()
+        for odd in {odd for odd, _ in known}:
+            rooms = [room for held, room in known if held == odd]
+            values = [known[odd, room] for room in rooms]
+            for before, after in self.pairs[odd].T.tolist():
+                self.budget.spend(_pair_steps(row[before, : reach + 1], rooms, reach))
+                found = with_part(row[before], rooms, values, self.never)
+                np.minimum(merged[after], found, out=merged[after])
+        return merged
+
+    def value(self, target: State) -> int | None:
+        """The least value of a state, None for never."""
+        found = int(self.rows[-1][target])
+        return None if found >= self.never else found
+
+    def taken(self, target: State) -> list[State]:
+        """What each item holds in the best solution of a state; of equals the first items hold most."""
+        taken: list[State] = []
+        for number in range(len(self.held) - 1, -1, -1):
+            known, best = self.held[number], self.rows[number + 1][target]
+            self.budget.spend(PART + len(known) // 2)
+            held, target = self._step(self.rows[number], known, target, best)
+            taken.append(held)
+        taken.reverse()
+        return taken
+
+    def _step(self, row: Array, known: Mapping[State, int], target: State, best: Any) -> tuple[State, State]:
+        """What an item holds on the way to a state, and the state before it."""
+        if row[target] == best:
+            return (0, 0), target
+        for (odd, room), value in known.items():
+            before, after = self.pairs[odd]
+            for one in before[after == target[0]].tolist():
+                least = max(0, target[1] - room)
+                most = target[1] - room if target[1] < self.wanted else self.wanted
+                equal = (row[one, least : most + 1] + value == best).nonzero()[0]
+                if len(equal):
+                    return (odd, room), (one, least + int(equal[0]))
+        raise AssertionError(target)

@@ -1,0 +1,264 @@
+"""A few odd pods beside workers without slices: the workers' own knapsack for somewhat more of them.
+
+Theory (a surrogate relaxation). Odd pods that share a node take away room for some workers there, on the best
+node for them at least l; however they are shared out, all of them together take away at least L, the least
+sum of such l. So the nodes of any solution have room for K + L workers together, where K is the number of
+workers, and the optimum for so many workers alone costs no more than the gang. Where the odd pods find places
+on its nodes that leave room for K, it is the gang's optimum, in every field of the objective.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Protocol
+
+from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.evaluate import cost_of
+from webhook.placement.homogeneous.covering_search import MixedSearch, cover
+from webhook.placement.homogeneous.minority_pods import Odd, spare_room
+from webhook.placement.question import Counts, Question
+from webhook.placement.snapshot import NodeState, key_of
+from webhook.placement.solution import Solution
+from webhook.placement.vertex import Vertex, around
+
+Profile = tuple[int, ...]
+"""How many workers there is room for beside each state of odd pods; -1 where these do not fit."""
+
+
+def shared(
+    question: Question, odd: Odd, nodes: Sequence[tuple[NodeState, Profile]]
+) -> dict[str, Counts] | None:
+    """All pods on these nodes, or None. Raises OutOfSteps.
+
+    nodes: in topology order; of equals the first ones are filled first.
+    """
+    keyed = [(key_of(state, question.levels), _Node(state, most)) for state, most in nodes]
+    rows: dict[tuple[Profile, ...], list[list[int]]] = {}
+
+    def domain(members: Sequence[tuple[tuple[str, ...], _Node]], number: int, size: int) -> _SliceDomain:
+        parts: list[_Part] = [node for _, node in members]
+        if number < len(question.slices):
+            level, finer = question.slices[number]
+            groups = groupby(members, key=lambda each: each[0][: level + 2])
+            parts = [domain(list(group), number + 1, finer) for _, group in groups]
+        return _SliceDomain(parts, size, odd, rows)
+
+    whole, everybody = domain(keyed, 0, 1), len(odd.states) - 1
+    if whole.most[everybody] < question.counts[0]:
+        return None
+    found: dict[str, tuple[int, int]] = {}
+    whole.give(everybody, question.counts[0], found)
+    return {name: (pods, *odd.states[state]) for name, (pods, state) in found.items()}
+
+
+class _Part(Protocol):
+    """A node, or a domain that holds slices."""
+
+    most: Profile
+
+    def give(self, state: int, workers: int, found: dict[str, tuple[int, int]]) -> None:
+        """Note where so many workers and odd pods of a state go: node name -> workers and state."""
+
+
+@dataclass(slots=True)
+class _Node:
+    state: NodeState
+    most: Profile
+
+    def give(self, state: int, workers: int, found: dict[str, tuple[int, int]]) -> None:
+        if workers or state:
+            found[self.state.name] = workers, state
+
+
+class _SliceDomain:
+    """Nodes or domains that hold slices, in which workers stand by `size`."""
+
+    def __init__(
+        self, parts: Sequence[_Part], size: int, odd: Odd, known: dict[tuple[Profile, ...], list[list[int]]]
+    ) -> None:
+        """known: rows of domains whose parts are the same."""
+        self.parts = parts
+        self.odd = odd
+        seen: dict[Profile, int] = {}
+        self.carriers: list[int] = []
+        """Numbers of the parts that may take odd pods: of equals no more than there are odd pods."""
+        for number, part in enumerate(parts):
+            seen[part.most] = seen.get(part.most, 0) + 1
+            if seen[part.most] <= odd.most:
+                self.carriers.append(number)
+        key = tuple(parts[number].most for number in self.carriers)
+        if key not in known:
+            known[key] = _rows(key, odd)
+        self.rows = known[key]
+        beside = sum(part.most[0] for part in parts) - sum(most[0] for most in key)
+        self.most = tuple(-1 if held < 0 else (held + beside) // size * size for held in self.rows[-1])
+
+    def give(self, state: int, workers: int, found: dict[str, tuple[int, int]]) -> None:
+        """See _Part."""
+        carried = [0] * len(self.parts)
+        for position in range(len(self.carriers) - 1, -1, -1):
+            number = self.carriers[position]
+            row, most = self.rows[position], self.parts[number].most
+            held = self.rows[position + 1][state]
+            carried[number], state = next(
+                (more, before)
+                for more, before in self.odd.into[state]
+                if row[before] >= 0 and most[more] >= 0 and row[before] + most[more] == held
+            )
+        for part, state_of_part in zip(self.parts, carried, strict=True):
+            given = min(workers, part.most[state_of_part])
+            part.give(state_of_part, given, found)
+            workers -= given
+
+
+def _rows(parts: Sequence[Profile], odd: Odd) -> list[list[int]]:
+    """The most workers beside each state of odd pods on the first 0, 1, 2, ... parts."""
+    rows = [[0, *[-1] * (len(odd.states) - 1)]]
+    for most in parts:
+        odd.budget.spend(1 + sum(map(len, odd.sums)) // 4)
+        before, row = rows[-1], [-1] * len(odd.states)
+        for more, room in enumerate(most):
+            if room >= 0:
+                for one, other in odd.sums[more]:
+                    if before[one] >= 0 and before[one] + room > row[other]:
+                        row[other] = before[one] + room
+        rows.append(row)
+    return rows
+
+
+def least_losses(odd: Odd, root: Vertex) -> list[int] | None:
+    """For each state of odd pods the room for workers that it takes at least, on the nodes best for it.
+
+    None where the odd pods find no places at all. Raises OutOfSteps.
+    """
+    kinds = [kind for block in root.parts for kind in block.notes["kinds"]]
+    found = odd.profiles([state for state, _ in kinds], [alone for _, alone in kinds])
+    odd.budget.spend(len(found) * len(odd.states) // 4 + sum(map(len, odd.sums)) // 4)
+    losses = [
+        min((rooms[0] - rooms[state] for rooms in found if rooms[state] >= 0), default=None)
+        for state in range(len(odd.states))
+    ]
+    least: list[int | None] = [0, *(None for _ in losses[1:])]
+    for before in range(len(losses)):  # what a state goes on to has a higher number
+        lost = least[before]
+        for more, after in odd.onward[before] if lost is not None else ():
+            loss, so_far = losses[more], least[after]
+            if loss is not None and lost is not None and (so_far is None or lost + loss < so_far):
+                least[after] = lost + loss
+    known = [lost for lost in least if lost is not None]
+    return known if len(known) == len(least) else None
+
+
+def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
+    """The nodes of a domain of leaves, or a single node."""
+    if vertex.leaves is not None:
+        return vertex.leaves.states, list(zip(*vertex.leaves.every, strict=True))
+    return ([vertex.state], [vertex.rooms]) if vertex.state is not None else ([], [])
+
+
+def best_nodes(question: Question, root: Vertex, workers: int, budget: Budget) -> list[NodeState] | None:
+    """The nodes that `workers` alone would use, in topology order. Raises OutOfSteps."""
+    best = cover(question, root, workers, budget)
+    return None if best is None else [node for node, _ in best.nodes]
+
+
+def profiles(odd: Odd, root: Vertex, nodes: Sequence[NodeState]) -> list[tuple[NodeState, Profile]]:
+    """These nodes, and how many workers each takes beside each state of odd pods."""
+    names = {state.name for state in nodes}
+    alone_on = {}
+    for vertex in around(root, nodes):
+        for state, alone in zip(*_alone(vertex), strict=True):
+            if state.node.name in names:
+                alone_on[state.node.name] = alone
+    rooms = odd.rooms(nodes, [alone_on[state.name] for state in nodes])
+    return list(zip(nodes, rooms, strict=True))
+
+
+def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """The optimum, in mode best-fit, or near it within the budget. Raises OutOfSteps if not even that."""
+    if len(question.counts) > 1:
+        return _OddSearch(question, root, budget).solve()
+    return _exact(question, root, Odd(question, budget), 0)
+
+
+def _exact(question: Question, root: Vertex, odd: Odd, loss: int) -> Solution:
+    best = MixedSearch(question, odd, loss, odd.budget).solve(root)
+    if best is None:
+        return Solution(None, True)
+    found: dict[str, tuple[int, int]] = {}
+    best[1].deliver(question.counts[0], found)
+    counts = {name: (pods, *odd.states[state]) for name, (pods, state) in found.items()}
+    return _priced(question, root, counts, best[1].nodes())
+
+
+def _priced(
+    question: Question, root: Vertex, counts: Mapping[str, Counts], nodes: Iterable[NodeState]
+) -> Solution:
+    """The optimum with its cost. nodes: those used, and others."""
+    used = [key_of(state, question.levels) for state in nodes if state.name in counts]
+    return Solution(counts, True, cost_of(root, used))
+
+
+class _NoRoom(Exception):
+    """Not even the workers have room, with what the odd pods take at least."""
+
+
+class _OddSearch:
+    """Workers with odd pods beside them."""
+
+    def __init__(self, question: Question, root: Vertex, budget: Budget) -> None:
+        self.question = question
+        self.root = root
+        self.budget = budget
+        self.odd = Odd(question, budget)
+
+    def solve(self) -> Solution:
+        losses = least_losses(self.odd, self.root)
+        if losses is None:
+            return Solution(None, True)
+        near: Solution | None = None
+        tries = iter(range(self.odd.most + 1))
+        try:
+            for more in tries:
+                near = self._on_best_nodes(losses, more)
+                if near is not None and not more:
+                    return near
+                if near is not None or self.question.slices:
+                    break
+        except _NoRoom:
+            return Solution(None, True)
+        try:
+            part = Odd(self.question, self.budget.part(self.budget.left * 3 // 4))
+            return _exact(self.question, self.root, part, losses[-1])
+        except OutOfSteps:
+            with suppress(_NoRoom):
+                for more in tries:
+                    near = near or self._on_best_nodes(losses, more)
+            if near is None:
+                raise
+            return replace(near, proven=False)
+
+    def _on_best_nodes(self, losses: list[int], more: int) -> Solution | None:
+        """All pods on the nodes that are best for the workers and the room that odd pods take at least, and
+        `more`; None where these do not suffice. Raises _NoRoom if there are none.
+        """
+        question = self.question
+        nodes = self._best_nodes(losses, more)
+        counts = None
+        if nodes is not None:
+            counts = shared(question, self.odd, profiles(self.odd, self.root, nodes))
+        return None if counts is None or nodes is None else _priced(question, self.root, counts, nodes)
+
+    def _best_nodes(self, losses: list[int], more: int) -> list[NodeState] | None:
+        question = self.question
+        if not question.slices:
+            if question.machine is not None:
+                return None
+            return best_nodes(question, self.root, question.counts[0] + losses[-1] + more, self.budget)
+        spare = spare_room(losses, self.odd.sums, more)
+        # Without the steps for this there are none for the odd pods themselves.
+        best = MixedSearch(question, spare, losses[-1] + more, self.budget).solve(self.root)
+        if best is None:
+            raise _NoRoom
+        return list(best[1].nodes())
