@@ -23,6 +23,7 @@ from webhook.cli.main import main
 from webhook.inquiry.doctor import examine
 from webhook.inquiry.enforcement import GUARDS, ISSUER_GUARDS
 from webhook.inquiry.findings import State
+from webhook.inquiry.sizing import needed
 from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
@@ -376,3 +377,30 @@ def test_a_node_whose_device_plugin_has_unhealthy_devices_is_odd_and_named(
         label_node(installed.api, node, {}, {keys.OFFERED_CARDS_ANNOTATION: None})
     assert finding.state is State.ODD
     assert finding.sentence == f"node {node} has 1 of 8 devices of {resource} out of use{named}"
+
+
+def test_a_memory_limit_that_the_cluster_outgrows_is_odd_before_it_kills_the_sweeper(
+    installed: Installation,
+) -> None:
+    path = "/apis/apps/v1/namespaces/topogate-system/deployments/sweeper"
+    field = "/spec/template/spec/containers/0/resources/limits/memory"
+    with patched(installed, path, field, "130Mi", "2048Mi"):
+        (finding,) = (each for each in examine(installed.api) if each.check == "memory")
+    assert finding.state is State.ODD
+    assert "130Mi" in finding.sentence
+    assert "docs/operators/sizing.md" in finding.remedy
+
+
+@pytest.mark.parametrize(("nodes", "pods", "measured"), [(5000, 50_000, 201), (65_000, 200_000, 1136)])
+def test_what_the_doctor_takes_a_sweeper_to_need_is_above_what_was_measured(
+    nodes: int, pods: int, measured: int
+) -> None:
+    assert measured < needed(nodes, pods) / 1e6 < 1.25 * measured
+
+
+def test_the_shipped_limit_is_near_at_no_size_that_the_docs_call_supported() -> None:
+    documents = yaml.safe_load_all((ROOT / "manifests/base/sweeper.yaml").read_text())
+    (deployment,) = (each for each in documents if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    limit = int(container["resources"]["limits"]["memory"].removesuffix("Mi")) * 2**20
+    assert needed(65_000, 200_000) < 0.8 * limit

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from webhook.inquiry import agents, bad_nodes, enforcement, gpu_nodes, scaling, trust
+from webhook.inquiry import agents, bad_nodes, enforcement, gpu_nodes, scaling, sizing, trust
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Check, Finding, State, found, some
 from webhook.kube.client import Api, ApiError
 
@@ -133,6 +133,7 @@ CHECKS: Final[dict[str, Check]] = {
     "certificate": trust.served,
     "admission": enforcement.admission,
     "programs": _programs,
+    "memory": sizing.examine,
     "leader": _leader,
     "guards": enforcement.guards,
     "nodes": gpu_nodes.places,

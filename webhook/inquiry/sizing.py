@@ -1,0 +1,49 @@
+"""Does the sweeper's memory limit suffice for the cluster? The table is docs/operators/sizing.md."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from labeler.contract import quantities
+from webhook.inquiry.findings import SYSTEM, Finding, State, found
+from webhook.kube.client import Api
+
+_SWEEPER: Final = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/sweeper"
+_MEGA: Final = 1_000_000
+_BASE_BYTES: Final = 110 * _MEGA
+_NODE_BYTES: Final = 15_000
+_POD_BYTES: Final = 1_000
+"""Above what was measured: 201 MB for 5,000 nodes and 50,000 pods, 1,136 MB for 65,000 and 200,000."""
+
+_NEAR: Final = 0.8
+"""The part of the limit from which on it is warned of."""
+
+
+def needed(nodes: int, pods: int) -> int:
+    """Bytes of memory that a sweeper takes in a cluster of so many nodes and pods."""
+    return _BASE_BYTES + _NODE_BYTES * nodes + _POD_BYTES * pods
+
+
+def examine(api: Api, now: datetime) -> Iterator[Finding]:
+    """Whether the limit of the sweeper's memory is well above what a cluster of this size takes."""
+    (container, *_) = api.json("GET", _SWEEPER)["spec"]["template"]["spec"]["containers"]
+    written = ((container.get("resources") or {}).get("limits") or {}).get("memory", "")
+    nodes, pods = _count(api, "/api/v1/nodes"), _count(api, "/api/v1/pods")
+    wanted, size = needed(nodes, pods), f"{nodes:,} nodes and {pods:,} pods"
+    if not written:
+        yield found(State.WELL, f"the sweeper's memory has no limit; {size} take some {wanted // _MEGA} MB")
+    elif wanted > _NEAR * (limit := quantities.parse(written) // 1000):
+        yield found(
+            State.ODD,
+            f"the sweeper may be killed for its memory: {size} take some {wanted // _MEGA} MB, "
+            f"and its limit is {written} ({limit // _MEGA} MB)",
+            f"Raise the limit of deployment/sweeper in {SYSTEM}, as docs/operators/sizing.md says.",
+        )
+    else:
+        yield found(State.WELL, f"the sweeper's memory limit, {written}, suffices for {size}")
+
+
+def _count(api: Api, path: str) -> int:
+    """How many objects there are, without reading them."""
+    body: dict[str, Any] = api.json("GET", path, query={"limit": "1"})
+    return len(body["items"]) + int((body.get("metadata") or {}).get("remainingItemCount") or 0)
