@@ -172,6 +172,8 @@ class Allocator:
                 self._tend(threads, health)
             finally:
                 self.stop.set()
+                if self._teller is not None:
+                    self._teller.withdraw()
                 self._inventory.wake()
                 for thread in threads:
                     thread.join()
@@ -185,11 +187,11 @@ class Allocator:
             if self._resolver is not None and time.monotonic() >= observe_at:
                 self._resolver.observe()
                 observe_at = time.monotonic() + OBSERVE_SECONDS
+            problems = list(filter(None, (each.problem for each in self._registrations)))
             if self._teller is not None:
-                self._teller.turn(self._inventory.cards(), self._options.shares)
+                self._teller.turn(self._inventory.cards(), self._options.shares, serves=not problems)
             if all(thread.is_alive() for thread in threads):  # else the liveness probe fails
-                problems = (problem, *(each.problem for each in self._registrations))
-                health.beat("; ".join(filter(None, problems)))
+                health.beat("; ".join(filter(None, (problem, *problems))))
 
     def _lock(self, health: Health) -> IO[str] | None:
         """The node's lock, waited for; None if told to stop before."""

@@ -141,18 +141,18 @@ class CardsPlugin(Plugin):
         resolver: Resolver | None,
         shares: int,
         use_cdi: bool = False,
-        on_given: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """shares: devices of each card. resolver: None where no annotation names this vendor's cards.
 
-        on_given: called whenever a container was given devices.
+        on_change: called whenever a container was given devices, or a kubelet begins to listen.
         """
         super().__init__(resource, inventory)
         self._vendor = vendor
         self._resolver = resolver
         self._shares = shares
         self._use_cdi = use_cdi
-        self._on_given = on_given
+        self._on_change = on_change
         self._answered: _Answered | None = None
 
     def forget(self) -> None:
@@ -160,6 +160,7 @@ class CardsPlugin(Plugin):
         self._answered = None
         if self._resolver is not None:
             self._resolver.restarted()
+        self._on_change()
 
     def devices(self) -> list[wire.Device]:
         """So many of each card."""
@@ -194,7 +195,7 @@ class CardsPlugin(Plugin):
         edits = self._vendor.edits(given, visible, grant.container, self._use_cdi)
         self._check_alone(grant, edits)
         metrics.ALLOCATIONS.labels(self.resource, grant.how).inc()
-        self._on_given()
+        self._on_change()
         log.info(
             "%s: %s to %s, container %s (%s) %s",
             self.resource,

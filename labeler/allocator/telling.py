@@ -1,8 +1,9 @@
 """Tells on the own Node what the sweeper must know to plan and cannot: which cards are in use by whom.
 
-That is: which cards are handed out, by which resource and to how many (none while a card is out of use), and
-which of them the pods have for which nobody chose any. Found out anew from the kubelet and the API server
-each time, so that nothing is lost with this process.
+That is: which cards are handed out, by which resource and to how many (none while a card is out of use),
+which of them the pods have for which nobody chose any, and whether the allocator knows which pod the kubelet
+asks for, so that the sweeper need not release pods one by one. Found out anew from the kubelet and the API
+server each time, so that nothing is lost with this process.
 """
 
 import json
@@ -49,16 +50,20 @@ class Teller:
         self._path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager=topogate-allocator"
         self._clock = clock
         self._told: dict[str, str] = {}
+        self._identifies = False
         self._again_at = self._look_until = clock()
         self._try_at = float("-inf")
         self._problem = ""
 
     def changed(self) -> None:
-        """Devices were given to a container: who has what may have changed."""
+        """Devices were given to a container, or another kubelet listens: who has what may have changed."""
         self._look_until = self._clock() + SETTLED_SECONDS
 
-    def turn(self, cards: Collection[LocalCard], shares: int) -> None:
-        """Tell what has changed; shares: containers that may share a healthy card."""
+    def turn(self, cards: Collection[LocalCard], shares: int, *, serves: bool) -> None:
+        """Tell what has changed; shares: containers that may share a healthy card.
+
+        serves: whether the kubelet asks this allocator for devices, and no other plugin.
+        """
         now = self._clock()
         if now < self._try_at:
             return
@@ -66,8 +71,8 @@ class Teller:
         text = {keys.OFFERED_CARDS_ANNOTATION: encode_offers(offers(cards, shares))}
         try:
             if again or now < self._look_until:
-                held = unplanned(self._listing.now(), self._pods.now(), {card.resource for card in cards})
-                text[keys.UNPLANNED_CARDS_ANNOTATION] = encode_unplanned(held)
+                text |= self._looked(cards)
+            text |= self._identification(serves=serves)
             if again or not text.items() <= self._told.items():
                 self._write(text)
                 self._told |= text
@@ -82,12 +87,26 @@ class Teller:
         if again:
             self._again_at = now + AGAIN_SECONDS
 
+    def _looked(self, cards: Collection[LocalCard]) -> dict[str, str]:
+        """What kubelet and API server say now. Raises ListingError, NodeApiError."""
+        held = unplanned(self._listing.now(), self._pods.now(), {card.resource for card in cards})
+        self._identifies = self._listing.lists_the_living_alone()
+        return {keys.UNPLANNED_CARDS_ANNOTATION: encode_unplanned(held)}
+
+    def _identification(self, *, serves: bool) -> dict[str, str]:
+        return {keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED if serves and self._identifies else ""}
+
+    def withdraw(self) -> None:
+        """Tell, as the allocator ends, that it serves no more: whoever serves next may guess."""
+        try:
+            self._write({keys.IDENTIFIES_PODS_ANNOTATION: ""})
+        except NodeApiError as error:
+            log.warning("the Node cannot be told that its cards are served no more: %s", error)
+
     def _write(self, text: Mapping[str, str]) -> None:
-        notes: dict[str, str | None] = dict(text)
-        if text.get(keys.UNPLANNED_CARDS_ANNOTATION) == "":
-            notes[keys.UNPLANNED_CARDS_ANNOTATION] = (
-                None  # as good as empty; without cards to offer it is not
-            )
+        # Without cards to offer the list is empty and says so; the others are as good as absent.
+        stays = keys.OFFERED_CARDS_ANNOTATION
+        notes = {key: said if said or key == stays else None for key, said in text.items()}
         body = {"metadata": {"annotations": notes}}
         self._client.call(
             "PATCH",

@@ -190,6 +190,9 @@ OFFERED_CARDS_ANNOTATION: Final = ALLOCATOR_PREFIX + "cards"
 """Each card with its resource and how many shares of it are handed out, 0 while it is out of use."""
 UNPLANNED_CARDS_ANNOTATION: Final = ALLOCATOR_PREFIX + "unplanned"
 """Cards of the pods for which nobody has chosen any, by the pods' uids."""
+IDENTIFIES_PODS_ANNOTATION: Final = ALLOCATOR_PREFIX + "identifies-pods"
+"""IDENTIFIED while the allocator serves the node and knows for which pod the kubelet asks for devices."""
+IDENTIFIED: Final = "true"
 
 # --- GPUTasks -----------------------------------------------------------------------------------------
 

@@ -1,9 +1,11 @@
-"""Codec of what the allocator tells of its Node: which cards it hands out, and who has cards without a plan.
+"""Codec of what the allocator tells of its Node: which cards it hands out, who has cards without a plan, and
+whether it knows which pod it serves.
 
 ::
 
-    allocator.topogate.io/cards      card0=gpu.intel.com/i915:10,card1=gpu.intel.com/xe:0
-    allocator.topogate.io/unplanned  8f14e45f-ceea-467f-9c1e-6f2b1a9d3c77=card1+card1+card0
+    allocator.topogate.io/cards            card0=gpu.intel.com/i915:10,card1=gpu.intel.com/xe:0
+    allocator.topogate.io/unplanned        8f14e45f-ceea-467f-9c1e-6f2b1a9d3c77=card1+card1+card0
+    allocator.topogate.io/identifies-pods  true
 
 The sweeper cannot know either by itself: labels name cards that are out of use as well, and no annotation of
 a pod says what it was given by default.
@@ -52,6 +54,14 @@ def decode_offers(annotations: Mapping[str, str]) -> dict[int, CardOffer] | None
             raise ContractError(f"annotation {keys.OFFERED_CARDS_ANNOTATION}: {part!r} is no card's offer")
         found[int(match[1])] = CardOffer(match[2], int(match[3]))
     return found
+
+
+def identifies_pods(annotations: Mapping[str, str]) -> bool:
+    """Whether what hands out a node's cards knows which pod it serves; else it guesses by gas-ts.
+
+    Only the one value says so: a reader that guesses must never be taken for one that knows.
+    """
+    return annotations.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED
 
 
 def encode_unplanned(held: Mapping[str, Sequence[int]]) -> str:

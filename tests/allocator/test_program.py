@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -61,8 +62,8 @@ def server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def log(kubelet: Kubelet, server: ApiServer, tmp_path: Path) -> Iterator[Path]:
-    """What the program logs, on a node with one card."""
+def process(kubelet: Kubelet, server: ApiServer, tmp_path: Path) -> Iterator[Popen[str]]:
+    """The program, on a node with one card."""
     plug(tmp_path, MachineCard(0, tiles=2, bus=3))
     (tmp_path / "token").write_text("x")
     command = [
@@ -72,9 +73,15 @@ def log(kubelet: Kubelet, server: ApiServer, tmp_path: Path) -> Iterator[Path]:
     ]  # fmt: skip
     with (tmp_path / "log").open("w") as file:
         process = open_tied(command, stderr=file)
-        yield tmp_path / "log"
+        yield process
         process.terminate()
         assert process.wait(90) == 0
+
+
+@pytest.fixture
+def log(process: Popen[str], tmp_path: Path) -> Path:
+    """What the program logs."""
+    return tmp_path / "log"
 
 
 def wait_for(condition: Callable[[], bool], log: Path) -> None:
@@ -93,8 +100,19 @@ def test_it_takes_no_resource_before_it_may_read_pods_and_tells_its_node_then(
     assert not kubelet.registered
     server.allowed.add(who)
     wait_for(lambda: len(kubelet.registered) == 2, log)
-    wait_for(lambda: keys.OFFERED_CARDS_ANNOTATION in server.told, log)
+    wait_for(lambda: keys.IDENTIFIES_PODS_ANNOTATION in server.told, log)
     assert server.told == {
         keys.OFFERED_CARDS_ANNOTATION: f"card0={keys.I915}:2",
         keys.UNPLANNED_CARDS_ANNOTATION: None,
+        keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED,
     }
+
+
+def test_it_takes_back_that_it_knows_whom_it_serves_when_it_ends(
+    server: ApiServer, process: Popen[str], log: Path
+) -> None:
+    server.allowed.add("system:node:n")
+    wait_for(lambda: server.told.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED, log)
+    process.terminate()
+    assert process.wait(90) == 0
+    assert server.told[keys.IDENTIFIES_PODS_ANNOTATION] is None

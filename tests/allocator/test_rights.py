@@ -214,10 +214,11 @@ def test_it_tells_on_its_own_node_which_cards_it_hands_out_and_who_has_some_with
         def now(self) -> tuple[LocalPod, ...]:
             return (pod,)
 
-    Teller(Kubelet(), Server(), client, "gpu").turn([LocalCard(0, keys.I915, ())], 2)
+    Teller(Kubelet(), Server(), client, "gpu").turn([LocalCard(0, keys.I915, ())], 2, serves=True)
     told = cluster.api().json("GET", "/api/v1/nodes/gpu")["metadata"]["annotations"]
     assert told[keys.OFFERED_CARDS_ANNOTATION] == f"card0={keys.I915}:2"
     assert told[keys.UNPLANNED_CARDS_ANNOTATION] == "uid-p=card1"
+    assert told[keys.IDENTIFIES_PODS_ANNOTATION] == "true"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ class Room:
         self.pods: tuple[LocalPod, ...] = ()
         self.listing: dict[tuple[str, str], dict[str, dict[str, tuple[str, ...]]]] = {}
         self.time = 100.0
+        self.is_new = True
+        """Whether the kubelet is 1.34 or newer."""
+        self.serves = True
         self.written: list[dict[str, str | None]] = []
         self.fault: Exception | None = None
         room = self
@@ -40,7 +43,7 @@ class Room:
                 return room.listing
 
             def lists_the_living_alone(self) -> bool:
-                return True
+                return room.is_new
 
         class Server:
             def now(self) -> tuple[LocalPod, ...]:
@@ -66,7 +69,7 @@ class Room:
         """What is written at the next turn."""
         self.time += seconds
         before = len(self.written)
-        self.teller.turn(cards, 10)
+        self.teller.turn(cards, 10, serves=self.serves)
         return self.written[before:]
 
 
@@ -76,12 +79,13 @@ def room() -> Room:
 
 
 OFFERED = "card0=gpu.intel.com/i915:10,card1=gpu.intel.com/i915:10"
+IDENTIFIES = {keys.IDENTIFIES_PODS_ANNOTATION: "true"}
 
 
 def test_at_the_start_everything_is_told_and_then_only_what_changes(room: Room) -> None:
     room.give(pod("a"), c="card1-3")
     expected = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card1"}
-    assert room.turn() == [expected]
+    assert room.turn() == [expected | IDENTIFIES]
     assert [room.turn() for _ in range(5)] == [[]] * 5
     room.give(pod("b"), c="card0-0")
     assert room.turn()[0][keys.UNPLANNED_CARDS_ANNOTATION] == "uid-a=card1,uid-b=card0"
@@ -92,17 +96,15 @@ def test_devices_that_the_kubelet_lists_a_moment_later_are_told_then(room: Room)
     room.teller.changed()
     assert room.turn() == []
     room.pods, room.listing = (pod("a"),), {("ns", "a"): {"c": {I915: ("card0-1",)}}}
-    assert room.turn() == [
-        {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card0"}
-    ]
+    told = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card0"}
+    assert room.turn() == [told | IDENTIFIES]
 
 
 def test_a_card_that_fails_is_told_at_once(room: Room) -> None:
     room.turn()
     ill = LocalCard(0, I915, ("/dev/dri/card0",), problem="it is gone")
-    assert room.turn(60, [ill, CARDS[1]]) == [
-        {keys.OFFERED_CARDS_ANNOTATION: "card0=gpu.intel.com/i915:0,card1=gpu.intel.com/i915:10"}
-    ]
+    told = {keys.OFFERED_CARDS_ANNOTATION: "card0=gpu.intel.com/i915:0,card1=gpu.intel.com/i915:10"}
+    assert room.turn(60, [ill, CARDS[1]]) == [told | IDENTIFIES]
 
 
 def test_an_allocator_without_cards_says_so(room: Room) -> None:
@@ -112,7 +114,54 @@ def test_an_allocator_without_cards_says_so(room: Room) -> None:
 def test_all_is_told_again_now_and_then_because_a_node_may_be_made_anew(room: Room) -> None:
     room.turn()
     assert room.turn(AGAIN_SECONDS - 2) == []
-    assert room.turn(2) == [{keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: None}]
+    told = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: None}
+    assert room.turn(2) == [told | IDENTIFIES]
+
+
+def identifies(room: Room, seconds: float = 1) -> list[str | None]:
+    """What is written of whether the allocator knows whom it serves."""
+    return [told[keys.IDENTIFIES_PODS_ANNOTATION] for told in room.turn(seconds)]
+
+
+@pytest.mark.parametrize(("is_new", "serves"), [(False, True), (True, False), (False, False)])
+def test_one_that_guesses_or_does_not_serve_does_not_say_that_it_knows_whom(
+    room: Room, is_new: bool, serves: bool
+) -> None:
+    """A kubelet before 1.34 lists pods that have ended; another plugin may guess by gas-ts."""
+    room.is_new, room.serves = is_new, serves
+    assert identifies(room) == [None]
+
+
+def test_when_another_plugin_takes_the_cards_over_that_is_told_at_once(room: Room) -> None:
+    room.turn()
+    room.serves = False
+    assert identifies(room) == [None]
+    room.serves = True
+    assert identifies(room) == ["true"]
+
+
+def test_when_another_kubelet_listens_it_is_asked_anew_what_it_tells(room: Room) -> None:
+    """It may be an older one, as after a failed upgrade of the node."""
+    room.turn()
+    room.is_new = False
+    assert identifies(room) == []
+    room.teller.changed()
+    assert identifies(room) == [None]
+
+
+def test_an_allocator_that_ends_takes_back_that_it_knows_whom_it_serves(room: Room) -> None:
+    """Another plugin may serve the node next."""
+    room.turn()
+    room.teller.withdraw()
+    assert room.written[-1] == {keys.IDENTIFIES_PODS_ANNOTATION: None}
+
+
+def test_an_allocator_ends_though_it_can_take_nothing_back(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.fault = NodeApiError(0, "away")
+    room.teller.withdraw()
+    assert "cannot be told that its cards are served no more: away" in caplog.text
 
 
 @pytest.mark.parametrize("fault", [NodeApiError(0, "away"), NodeApiError(403, "no"), ListingError("away")])

@@ -13,6 +13,7 @@ from labeler.contract.offers import (
     decode_unplanned,
     encode_offers,
     encode_unplanned,
+    identifies_pods,
 )
 
 OFFERS = st.builds(CardOffer, st.sampled_from([keys.I915, keys.XE]), st.integers(0, 1000))
@@ -40,6 +41,14 @@ def test_no_allocator_is_something_else_than_one_without_cards() -> None:
     assert decode_offers({}) is None
     assert decode_offers({keys.OFFERED_CARDS_ANNOTATION: ""}) == {}
     assert decode_unplanned({}) == {}
+
+
+@pytest.mark.parametrize("text", ["", "false", "True", "1", " true", "yes"])
+def test_only_one_word_says_that_the_allocator_knows_whom_it_serves(text: str) -> None:
+    """Whoever guesses must never be taken for one that knows."""
+    assert identifies_pods({keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED})
+    assert not identifies_pods({keys.IDENTIFIES_PODS_ANNOTATION: text})
+    assert not identifies_pods({})
 
 
 @pytest.mark.parametrize("text", ["card0", "card0=x", "card00=x:1", "card0=x:1,card0=x:1", "card0=x:-1", ","])

@@ -28,7 +28,12 @@ LONG: Final = frozenset({keys.GAS_CARDS_ANNOTATION, keys.GAS_TILES_ANNOTATION})
 """Those that grow with the containers of a pod and the cards of a node."""
 
 OF_NODES: Final = frozenset(
-    {keys.OFFERED_CARDS_ANNOTATION, keys.UNPLANNED_CARDS_ANNOTATION, keys.FORGIVE_FAILURES_ANNOTATION}
+    {
+        keys.OFFERED_CARDS_ANNOTATION,
+        keys.UNPLANNED_CARDS_ANNOTATION,
+        keys.IDENTIFIES_PODS_ANNOTATION,
+        keys.FORGIVE_FAILURES_ANNOTATION,
+    }
 )
 """Those that are read of Nodes alone: they grow with a node's cards and pods, and no tenant writes them."""
 
