@@ -13,11 +13,10 @@ from webhook.kube.placements import Placement
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.booked import Booking
-from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import Placer
-from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -119,8 +118,8 @@ class Placing:
         self.version += 1
         snapshot = self.snapshotter.snapshot(view)
         self.placer.remember(gangs, view, snapshot)
-        turns = Turns(view, Expectations(self.clock))
-        given = PassInput(view, snapshot, turns, blocked, self.version, going)
+        queue = ReleaseQueue(view, SentReleases(), self.clock())
+        given = PassInput(view, snapshot, queue, blocked, self.version, going)
         return self.placer.place([gang for gang in gangs if gang.key.name not in without], given)
 
 

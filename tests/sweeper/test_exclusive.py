@@ -24,8 +24,8 @@ from tests.sweeper.sets import (
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.plan import plan_spec
+from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
 from webhook.sweeper.decide.standing import standing, unfinished
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -241,20 +241,19 @@ def test_a_plan_does_not_hold_again_once_another_job_has_its_domain(
     cluster = racks(3, 3, pods=(member("a0", "a"), *others))
     cluster.placements = plan_of("a", "r0", a0="n0")
     placing = Placing(cluster, Settings())
-    expectations = Expectations(placing.clock)
-    view = standing(placing.view(), placing.avoided, expectations)
+    view = standing(placing.view(), placing.avoided, SentReleases())
     assert ("uid-a0" in view.planned) is holds
-    assert [entry.node for _, entry in unfinished(view, placing.avoided, expectations)] == ["n0"] * holds
+    assert [entry.node for _, entry in unfinished(view, placing.avoided, SentReleases())] == ["n0"] * holds
 
 
 def test_a_pod_that_has_been_let_go_is_where_it_was_sent_whoever_has_that_domain() -> None:
     cluster = racks(3, pods=(member("a0", "a"), member("b0", "b", node="n1")))
     cluster.placements = plan_of("a", "r0", a0="n0")
     placing = Placing(cluster, Settings())
-    expectations = Expectations(placing.clock)
-    expectations.add(cluster.placements["ns/a"].spec.pods)
+    (planned,) = cluster.placements["ns/a"].spec.pods
+    sent = SentReleases({planned.uid: SentRelease(planned, placing.clock())})
     del cluster.nodes["n0"]
-    assert "uid-a0" in standing(placing.view(), placing.avoided, expectations).planned
+    assert "uid-a0" in standing(placing.view(), placing.avoided, sent).planned
 
 
 @pytest.mark.parametrize(("namespace", "expected"), [("ns", {}), ("elsewhere", {"mine": "r0"})])

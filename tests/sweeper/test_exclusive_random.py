@@ -14,10 +14,9 @@ from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.attempt import PassInput
-from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import NewPlan
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.standing import standing, unfinished
-from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.settings import Settings
 
@@ -46,18 +45,18 @@ class Life:
 
     def sweep(self, writes: int) -> None:
         """One pass, which ends after so many writes."""
-        placing, expectations = self.placing, Expectations(self.placing.clock)
-        view = standing(placing.view(), placing.avoided, expectations)
+        placing, sent = self.placing, SentReleases()
+        view = standing(placing.view(), placing.avoided, sent)
         left = writes
-        for pod, planned in unfinished(view, placing.avoided, expectations):
+        for pod, planned in unfinished(view, placing.avoided, sent):
             left -= 1
             if left >= 0:
                 self.release(pod, planned)
         gangs = gather(view.gated, view.others, placing.says)
         placing.version += 1
         placing.placer.remember(gangs, view)
-        turns = Turns(view, expectations)
-        ground = PassInput(view, placing.snapshotter.snapshot(view), turns, frozenset(), placing.version)
+        queue = ReleaseQueue(view, sent, placing.clock())
+        ground = PassInput(view, placing.snapshotter.snapshot(view), queue, frozenset(), placing.version)
         for made in placing.placer.place(gangs, ground).plans:
             left -= 1
             if left >= 0:

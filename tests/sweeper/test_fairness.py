@@ -14,11 +14,10 @@ from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import asking
 from webhook.sweeper.decide.attempt import PassInput
-from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.placing import Placer
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import Held, told
-from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.settings import Settings
 
 OLD = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
@@ -312,9 +311,9 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
         gangs = case.gangs()
         order = gangs[number:] + gangs[:number] if number % 2 else gangs[::-1]
         case.placer.remember(order, view)
-        turns = Turns(view, Expectations(case.clock))
+        queue = ReleaseQueue(view, SentReleases(), case.clock())
         case.placer.place(
-            order, PassInput(view, case.snapshotter.snapshot(view), turns, frozenset(), case.version)
+            order, PassInput(view, case.snapshotter.snapshot(view), queue, frozenset(), case.version)
         )
     assert set(asked.names) == {f"p{number}" for number in range(9)}
 

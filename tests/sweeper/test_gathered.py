@@ -10,9 +10,8 @@ from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.attempt import PassInput
-from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gang_of
 from webhook.sweeper.observe.gathered import OWN_ERROR, Gathered
 from webhook.sweeper.settings import Settings
@@ -73,7 +72,7 @@ def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None
     gang = replace(placing.gangs()[0], fault=OWN_ERROR)
     placing.placer.remember([gang], view, snapshot)
     placing.placer.reservations.take(gang.key, ["n0"], view)
-    ground = PassInput(view, snapshot, Turns(view, Expectations(placing.clock)), frozenset(), 1)
+    ground = PassInput(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), frozenset(), 1)
     (verdict,) = placing.placer.place([gang], ground).verdicts
     assert (verdict.reason, verdict.cause) == (OWN_ERROR, Cause.DEFECT)
     assert placing.placer.reservations.nodes == {"n0"}

@@ -22,7 +22,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.decide.timestamps import Timestamps
+from webhook.sweeper.decide.release_queue import Timestamps
 from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings

@@ -10,10 +10,8 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.kube.planned import PlannedPod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting
-from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
@@ -351,17 +349,6 @@ def test_the_plan_names_whole_gangs_and_releases_nobody_at_once() -> None:
     assert made.preempts
     assert made.now == ()
     assert [(sorted(group.pods), group.whole) for group in made.victims] == [(["ns-low-0", "ns-low-1"], True)]
-
-
-def test_a_plan_that_waits_for_its_victims_stands_in_line_for_cards_from_the_pass_that_makes_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Nobody planned after it in that pass goes before it unwritten."""
-    noted: list[PlannedPod] = []
-    monkeypatch.setattr(Turns, "plans", lambda _, entries: noted.extend(entries))
-    placing = placing_in_the_place_of_low()
-    (made,) = placing.one().plans
-    assert tuple(noted) == made.entries
 
 
 def test_a_second_gang_of_a_pass_uses_what_the_first_one_s_victims_leave() -> None:

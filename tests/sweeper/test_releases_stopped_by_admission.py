@@ -20,8 +20,7 @@ from tests.sweeper.at_work import create_pod, template
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.apply.release import Outcome, Release, Releaser
-from webhook.sweeper.decide.tries import LOST_SECONDS
+from webhook.sweeper.apply.release import LOST_SECONDS, Outcome, Release, Releaser
 
 HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
@@ -68,7 +67,7 @@ def released(cluster: Cluster, namespace: str, port: int) -> Release:
     try:
         with hooked(cluster, namespace, port):
             (release,) = releaser.release([(pod, PlannedPod("p", pod.metadata.uid, "n0"))])
-            (look,) = releaser.look([(pod, release.planned)])
+            (look,) = releaser.read_back([(pod, release.planned)])
     finally:
         releaser.close()
     assert (look.outcome, look.answer) == (Outcome.FAILED, ""), "the pod is found gated"
@@ -79,15 +78,17 @@ def test_of_a_release_that_a_broken_webhook_stops_it_is_known_that_it_was_not_wr
     cluster: Cluster, namespace: str
 ) -> None:
     release = released(cluster, namespace, free_port())
-    assert (release.outcome, release.status, release.doubt_seconds) == (Outcome.FAILED, 500, 0.0)
+    assert (release.outcome, release.status, release.unconfirmed_seconds) == (Outcome.FAILED, 500, 0.0)
 
 
-def test_a_release_that_a_webhook_holds_up_is_in_doubt_for_a_while(cluster: Cluster, namespace: str) -> None:
+def test_a_release_that_a_webhook_holds_up_is_unconfirmed_for_a_while(
+    cluster: Cluster, namespace: str
+) -> None:
     """The API server ends it in its time, with an answer or by closing the connection."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         release = released(cluster, namespace, silent.getsockname()[1])
     assert (release.outcome, release.status in (0, 500, 504)) == (Outcome.FAILED, True), release.detail
-    assert 0 < release.doubt_seconds <= LOST_SECONDS
+    assert 0 < release.unconfirmed_seconds <= LOST_SECONDS
     assert "timed out" not in release.detail, "we have given up before it"
 
 
@@ -139,7 +140,7 @@ def test_a_release_that_a_webhook_denies_is_refused_and_known_not_to_be_written_
         (release,) = releaser.release([(pod, PlannedPod("p", pod.metadata.uid, "n0"))])
         releaser.close()
     assert release.outcome in (Outcome.REFUSED, Outcome.FAILED)
-    assert (release.doubt_seconds, "so it says" in release.detail) == (0.0, True), release.detail
+    assert (release.unconfirmed_seconds, "so it says" in release.detail) == (0.0, True), release.detail
 
 
 def test_a_release_that_a_webhook_undoes_is_answered_as_done_and_found_gated(
@@ -151,7 +152,7 @@ def test_a_release_that_a_webhook_undoes_is_answered_as_done_and_found_gated(
     with answered_by(cluster, namespace, undoing) as pod:
         releaser = Releaser(cluster.api(), threading.Event(), lambda: True)
         pair = (pod, PlannedPod("p", pod.metadata.uid, "n0"))
-        (release,), (look,) = releaser.release([pair]), releaser.look([pair])
+        (release,), (look,) = releaser.release([pair]), releaser.read_back([pair])
         releaser.close()
     assert (release.outcome, look.outcome, look.answer) == (Outcome.RELEASED, Outcome.FAILED, "")
 

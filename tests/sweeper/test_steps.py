@@ -11,10 +11,9 @@ from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.test_volumes_of_a_pass import WithStorage
 from webhook.sweeper.decide.attempt import PassInput
-from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import CHECKS, STEPS, Placer
-from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -70,8 +69,8 @@ def orders_on(view: View, placing: Placing) -> Orders:
     snapshot = placing.snapshotter.snapshot(view)
     gangs = placing.gangs()
     placer.remember(gangs, view, snapshot)
-    turns = Turns(view, Expectations(placing.clock))
-    return placer.place(gangs, PassInput(view, snapshot, turns, frozenset(), 1))
+    queue = ReleaseQueue(view, SentReleases(), placing.clock())
+    return placer.place(gangs, PassInput(view, snapshot, queue, frozenset(), 1))
 
 
 def shown(orders: Orders) -> object:

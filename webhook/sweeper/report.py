@@ -49,7 +49,7 @@ class Reporter:
         self._causes: dict[GangKey, Cause] = {}
         self._held: Mapping[str, Held] = {}
         self._turns: Mapping[str, str] = {}
-        self._awaited: Mapping[GangKey, str] = {}
+        self._waiters: Mapping[GangKey, str] = {}
         self._delays = Delays(surroundings)
         self._settling: set[GangKey] = set()
         self._settled = Settled()
@@ -122,17 +122,17 @@ class Reporter:
         evicted: Set[PodId] = frozenset(),
         held: Mapping[str, Held] | None = None,
         turns: Mapping[str, str] | None = None,
-        awaited: Mapping[GangKey, tuple[Pod, str]] | None = None,
+        waiters: Mapping[GangKey, tuple[Pod, str]] | None = None,
     ) -> bool:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
         evicted: released pods that we have deleted, which therefore have not had their turn. held: nodes that
         are held, by the Placements ("namespace/name") of those for whom; turns: likewise, sentences on whose
-        turn it is. awaited: the same of turns on nodes, by gang, with the pod that waits. Writes for as long
+        turn it is. waiters: for which unconfirmed releases gangs wait, with a pod. Writes for as long
         as a pass may last; returns whether all was written. The next pass begins where this one stops.
         """
         self._held, self._turns = held or {}, turns or {}
-        self._tell_of_awaited(awaited or {})
+        self._tell_of_waiters(waiters or {})
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         pods = view.by_uid
@@ -183,12 +183,12 @@ class Reporter:
         self._metrics.count_causes(self._causes.values(), Cause)
         return not self._writer.missed
 
-    def _tell_of_awaited(self, awaited: Mapping[GangKey, tuple[Pod, str]]) -> None:
+    def _tell_of_waiters(self, waiters: Mapping[GangKey, tuple[Pod, str]]) -> None:
         """One Event for as long as a gang waits so; for whom at last is in its status."""
-        for key, (pod, said) in awaited.items():
-            if key not in self._awaited:
-                self._announcer.say(pod, "WaitsForTurn", said, warning=True)
-        self._awaited = {key: said for key, (_, said) in awaited.items()}
+        for key, (pod, said) in waiters.items():
+            if key not in self._waiters:
+                self._announcer.say(pod, "WaitingForRelease", said, warning=True)
+        self._waiters = {key: said for key, (_, said) in waiters.items()}
 
     def _bound_beside_plans(
         self, view: View, current: Mapping[str, Placement]
@@ -265,7 +265,7 @@ class Reporter:
 
     def _noted(self, key: GangKey) -> str:
         """The reason, and what else is told."""
-        hindered = (*self._delays.notes_of(key), self._awaited.get(key, ""))
+        hindered = (*self._delays.notes_of(key), self._waiters.get(key, ""))
         parts = (self._reasons.get(key, ""), *hindered, self.notes.get(key, ""))
         return shortened(printable(joined(*parts)), REASON_BYTES)
 

@@ -5,7 +5,7 @@ anywhere; the next one, of this process or of another, goes on from what the API
 
     what is there                                     step       order
     ------------------------------------------------  ---------  ------------------------------------------
-    a plan names a gated pod, and holds               finish     release it, when it is its turn on its node
+    a plan names a gated pod, and holds               finish     release it, when its node is free for that
     a plan names a gated pod, and does not hold       place      a new plan, as for any pod that waits
     a released pod does not come to run               repair     delete it, if its controller makes it again
     a gated pod came past the webhook                 steer      add the nodeSelector of its GPU model
@@ -29,6 +29,7 @@ What holds whichever step it stops in:
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -39,18 +40,15 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.avoided import Avoided
-from webhook.sweeper.decide.awaited import told_of_turns
-from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.let_go import let_go
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, waiting_for
 from webhook.sweeper.decide.preemption import Keeps
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, sentences
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.steering import Steering, steer
-from webhook.sweeper.decide.tries import Tries
-from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.fair import FairTurns
@@ -80,7 +78,7 @@ class _Seen:
 
     view: View
     snapshot: Snapshot | None
-    turns: Turns
+    queue: ReleaseQueue
     usage_version: int
 
 
@@ -104,8 +102,7 @@ class Sweeper:
         self._ungated = UngatedPods(clock)
         surroundings.cache.observe_pods(self._ungated.on_pod)
         self._avoided = Avoided(clock)
-        self._expectations = Expectations(clock)
-        self._tries = Tries(clock)
+        self._sent = SentReleases()
         self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
         self._health = NodeHealth(settings, clock)
         self._failing = Failing(surroundings, self._health)
@@ -161,16 +158,16 @@ class Sweeper:
         scaled = self._ask_for_nodes(seen.view, gangs)
         reported = False
         with self._guarded("report"):
-            awaited = told_of_turns(seen.turns.awaited.values(), seen.view.gang_of)
+            waiters = sentences(seen.queue.waiters.values(), seen.view.gang_of)
             reported = self._reporter.report(
-                seen.view, gangs, self._repair.evicted, self._placer.held, self._fair.told, awaited
+                seen.view, gangs, self._repair.evicted, self._placer.held, self._fair.told, waiters
             )
         with self._guarded("measure"):
             self._figures.note(seen.view, seen.snapshot, self._placer.held_nodes)
         with self._guarded("order"):
             self._fair.keep()
         steps = (finished, repaired, preempted, steered, placed, broken, went_back)
-        due = min(scaled, seen.turns.due_seconds, *(each.due_seconds for each in steps))
+        due = min(scaled, seen.queue.due_seconds, *(each.due_seconds for each in steps))
         is_whole = is_remembered and reported
         return min(due, self._pass.settings.interval_seconds if is_whole else SOON_SECONDS)
 
@@ -179,18 +176,19 @@ class Sweeper:
     def _observe(self) -> _Seen:
         usage_version = self._pass.cache.usage_version
         with self._timed("observe"):
-            view = standing(self._snapshotter.view(), self._avoided, self._expectations)
+            view = self._snapshotter.view()
+            self._sent = self._sent.seen(view, self._pass.clock())
+            view = standing(view, self._avoided, self._sent)
         snapshot = None
         self._pass.beat()
         with self._timed("snapshot"):
             if view.gated or self._figures.is_stale:
                 snapshot = self._snapshotter.snapshot(view)
-                kept = without_overbooked(view, snapshot, self._expectations)
+                kept = without_overbooked(view, snapshot, self._sent)
                 if kept is not view:
                     view, snapshot = kept, self._snapshotter.snapshot(kept)
-        self._tries.look(view)
-        turns = Turns(view, self._expectations, self._repair.unrepairable, self._tries)
-        return _Seen(view, snapshot, turns, usage_version)
+        queue = ReleaseQueue(view, self._sent, self._pass.clock(), self._repair.unrepairable)
+        return _Seen(view, snapshot, queue, usage_version)
 
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gathered.asking(self._pass.cache.asker())
@@ -214,11 +212,9 @@ class Sweeper:
         return Preempting()
 
     def _finish(self, seen: _Seen, held: Set[str]) -> Orders:
-        pairs = unfinished(seen.view, self._avoided, self._expectations, held)
-        turns = seen.turns
-        taken = self._placer.stamped(turns.take(pairs), seen.view)
-        looks, unseen = tuple(turns.looks), tuple(turns.unseen)
-        return Orders(releases=taken, ahead=tuple(turns.ahead), looks=looks, unseen=unseen)
+        pairs = unfinished(seen.view, self._avoided, self._sent, held)
+        taken = self._placer.stamped(seen.queue.take(pairs), seen.view)
+        return Orders(releases=taken, reads=tuple(seen.queue.reads))
 
     def _steering(self, gangs: list[PodGang], view: View) -> Steering:
         policy = self._pass.policy()
@@ -230,7 +226,7 @@ class Sweeper:
         if seen.snapshot is None:
             return Orders()
         blocked = self._repair.blocked
-        given = PassInput(seen.view, seen.snapshot, seen.turns, blocked, seen.usage_version, going)
+        given = PassInput(seen.view, seen.snapshot, seen.queue, blocked, seen.usage_version, going)
         return self._placer.place(gangs, given)
 
     def _look_for_broken(
@@ -274,7 +270,7 @@ class Sweeper:
             with self._timed("apply"):
                 done = self._applier.apply(orders, view)
             self._reporter.hear(done)
-            self._remember(done)
+            self._remember(done, view)
             with self._guarded("measure"):
                 self._figures.hear(orders, done)
             is_settled = not done.failed and not done.evicted
@@ -282,9 +278,8 @@ class Sweeper:
             return _StepOrders(orders, due if is_settled else SOON_SECONDS)
         return _StepOrders(Orders(), SOON_SECONDS, failed=True)
 
-    def _remember(self, done: Done) -> None:
-        self._expectations.hear(done)
-        self._tries.hear(done)
+    def _remember(self, done: Done, view: View) -> None:
+        self._sent = self._sent.after(done, view, self._pass.clock(), time.time_ns())
         self._fair.hear(done)
         self._repair.hear(done)
         for refusal in done.refused:

@@ -6,7 +6,7 @@ what is not written has not happened.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -14,14 +14,11 @@ from typing import Final
 from webhook.kube import placements
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
-from webhook.kube.planned import PlannedPod
 from webhook.placement import check
 from webhook.sweeper.apply.evictions import Evictor
-from webhook.sweeper.apply.looker import Looker
 from webhook.sweeper.apply.put_off import FIRST_SECONDS, PutOff
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.apply.steering import Steerer
-from webhook.sweeper.apply.turn_writer import TurnWriter
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import (
@@ -34,6 +31,7 @@ from webhook.sweeper.decide.orders import (
     NewPlan,
     Orders,
     Pair,
+    ReadBack,
     Verdict,
 )
 from webhook.sweeper.observe.gangs import GangKey, key_of
@@ -42,6 +40,7 @@ from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 
 _PARALLEL_PLANS: Final = 8
+_UNDONE: Final = "undone"
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +71,8 @@ class Applier:
         self._fresh_lock = threading.Lock()
         self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
         self._evictor = Evictor(surroundings)
-        self._looker = Looker(surroundings, self._releaser)
         self._steerer = Steerer(surroundings, self._pool)
-        self._turns = TurnWriter(surroundings, self._pool)
+        self._unread = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
 
     def close(self) -> None:
         """End the threads."""
@@ -84,11 +82,12 @@ class Applier:
     def apply(self, orders: Orders, view: View) -> Done:
         """Do all of it, several plans at once; returns what became of it."""
         self._put_off.forget_old()
+        self._unread.forget_old()
         done = self._evictor.evict_all(orders.evictions, view)
         done += self._steerer.steer_all(orders.steers)
-        done += self._looker.look(orders)
+        done += self._read_back(orders.reads)
         if orders.releases:
-            done.append(self._release(orders.releases, {each.uid: each for each in orders.ahead}, view))
+            done.append(self._release(orders.releases))
         # What has changed meanwhile is looked at anew for each plan: those that are left are made anew.
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
@@ -116,7 +115,7 @@ class Applier:
                 "placed gang=%s pods=%d spread=%r proven=%s",
                 gang.key, len(order.entries), order.spread, order.answer.proven,
             )  # fmt: skip
-            return replace(self._release(order.now, {}, view), placed=(order,))
+            return replace(self._release(order.now), placed=(order,))
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
             told = (Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
@@ -159,7 +158,7 @@ class Applier:
     def _write(self, order: NewPlan, view: View) -> None:
         """Make the plan durable."""
         gang = order.gang
-        before = self._turns.newest(view.placements.get(gang.key.placement_key))
+        before = view.placements.get(gang.key.placement_key)
         spec = plan.plan_spec(
             gang,
             before,
@@ -176,31 +175,25 @@ class Applier:
 
     # --- releases -------------------------------------------------------------------------------
 
-    def _release(self, pairs: Iterable[Pair], ahead: Mapping[str, PlannedPod], view: View) -> Done:
-        """ahead: by uid, entries of plans that are to be written before, of those that go out of line."""
+    def _release(self, pairs: Iterable[Pair]) -> Done:
         all_ = [(pair, self._put_off.seconds_left(pair[1].uid)) for pair in pairs]
         done = [Done(again_seconds=waits) for _, waits in all_ if waits]
         pairs = tuple(pair for pair, waits in all_ if not waits)
         pods = {planned.uid: pod for pod, planned in pairs}
-        ahead = {uid: each for uid, each in ahead.items() if uid in pods}
-        stay = self._turns.write(ahead, pods, view, self._put_off.turn)
-        done += [self._again(pods[each.planned.uid], each) for each in stay]
-        kept = {each.planned.uid for each in stay}
-        pairs = tuple(pair for pair in pairs if pair[1].uid not in kept)
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
-        put_off = [each for each in stay if each.is_tried]
+        put_off = []
         for release in self._releaser.release(pairs, self._consumed(pods.values()), self._put_off.turn):
             self._pass.metrics.releases.labels(release.outcome).inc()
             pod = pods[release.planned.uid]
             if release.outcome is not Outcome.FAILED:
                 self._put_off.over(release.planned.uid)
             # Whatever the last attempt was answered, one before may arrive still.
-            in_doubt = _of_cards(pod, release, 0.0) if release.doubt_seconds else ()
+            unconfirmed = _of_cards(pod, release, 0.0) if release.unconfirmed_seconds else ()
             match release.outcome:
                 case Outcome.RELEASED:  # but somebody's webhook may have undone it
-                    done.append(Done(released=(release.planned,), failed_releases=in_doubt))
+                    done.append(Done(released=(release.planned,), failed_releases=unconfirmed))
                 case Outcome.GONE:  # or so a proxy says of what it does not know
-                    done.append(Done(failed_releases=in_doubt))
+                    done.append(Done(failed_releases=unconfirmed))
                 case Outcome.REFUSED:
                     refused = _refused(pod, key_of(pod, self._pass.settings.owner_rules), release)
                     done.append(replace(refused, failed_releases=_of_cards(pod, release, 0.0)))
@@ -215,13 +208,52 @@ class Applier:
             )  # fmt: skip
         return Done.together(done)
 
+    def _read_back(self, reads: Sequence[ReadBack]) -> list[Done]:
+        """What the pods say of unconfirmed releases, and of those that were answered as done and do not show.
+
+        Those that could not be read take no time from the others: they are read less and less often.
+        """
+        waits = {each.planned.uid: self._unread.seconds_left(each.planned.uid) for each in reads}
+        due = {each.planned.uid: each for each in reads if not waits[each.planned.uid]}
+        done = [Done(again_seconds=seconds) for seconds in waits.values() if seconds]
+        for release in self._releaser.read_back((each.pod, each.planned) for each in due.values()):
+            done.append(self._after_reading(due[release.planned.uid], release))
+        return done
+
+    def _after_reading(self, read: ReadBack, release: Release) -> Done:
+        pair = read.pod, read.planned
+        if release.outcome is Outcome.RELEASED:
+            return Done(released=(release.planned,))
+        is_gated = release.outcome is Outcome.FAILED and not release.answer
+        if is_gated and not read.is_done:
+            return Done(failed_releases=(FailedRelease(pair, is_read=True),))
+        seconds = self._unread.again(release.planned.uid)
+        if is_gated:
+            return self._undone(read, seconds)
+        if release.outcome is Outcome.GONE or read.is_done:
+            return Done(again_seconds=seconds)  # the watch will show it
+        unread = FailedRelease(pair, unconfirmed_seconds=seconds, is_read=True)
+        return Done(again_seconds=seconds, failed_releases=(unread,))
+
+    def _undone(self, read: ReadBack, seconds: float) -> Done:
+        pod, planned = read.pod, read.planned
+        logger.warning("release_undone pod=%s/%s node=%s", pod.metadata.namespace, planned.name, planned.node)
+        note = (
+            "not released: the API server has taken its release, and it is gated all the same: see whether a "
+            f"webhook undoes it; tried again, every {self._pass.settings.interval_seconds:g} s at least"
+        )
+        gang = key_of(pod, self._pass.settings.owner_rules)
+        delay = Delay(gang, pod, Hindered.RELEASE_PUT_OFF, _UNDONE, note)
+        failed = FailedRelease((pod, planned), seconds)
+        return Done(again_seconds=seconds, failed_releases=(failed,), delays=(delay,))
+
     def _again(self, pod: Pod, release: Release) -> Done:
         if not release.is_tried:
             return Done(failed=True)  # it comes before those that wait: else they might take all the time
         seconds = self._put_off.again(release.planned.uid)
         stays = release.answer and self._put_off.stays(release.planned.uid)
         failed = _of_cards(pod, release, seconds)
-        # Others may have the turn on its node before it is tried again.
+        # Others may be released to its node before it is tried again.
         due = min(seconds, FIRST_SECONDS) if failed else seconds
         delays = (self._delay(pod, release),) if stays else ()
         return Done(again_seconds=due, delays=delays, failed_releases=failed)
@@ -244,9 +276,9 @@ class Applier:
 
 
 def _of_cards(pod: Pod, release: Release, seconds: float) -> tuple[FailedRelease, ...]:
-    """What turns go by, of a release that failed: on nodes without cards there are none."""
+    """What the release queue goes by, of a release that failed: on nodes without cards there is none."""
     planned = release.planned
-    failed = FailedRelease((pod, planned), seconds, release.doubt_seconds)
+    failed = FailedRelease((pod, planned), seconds, release.unconfirmed_seconds)
     return (failed,) if planned.annotations else ()
 
 

@@ -19,7 +19,6 @@ from webhook.kube.planned import PlannedPod
 from webhook.scheduling.podrules import goes_in_turn
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.put_off import answered
-from webhook.sweeper.decide.tries import LOST_SECONDS
 from webhook.sweeper.observe.pins import is_gated, pinned_node
 
 PARALLEL: Final = 8
@@ -34,6 +33,9 @@ _SLOW_SECONDS: Final = 5.0
 """An attempt that fails after so long is the last one of its pass: the next one would take as long."""
 _SERVER_SECONDS: Final = 8
 """What the API server gives a release: less than we wait for the answer, so that it is not done later."""
+LOST_SECONDS: Final = 120.0
+"""How long a request may still arrive that got no answer: TCP repeats what an ended connection has left for
+some 100 s."""
 _ANSWERED_SECONDS: Final = 30.0
 """How long a release may still arrive after an answer that does not say that it was refused: etcd may have it
 still, and gives it up after some 7 s; a proxy answers before the API server's time is over."""
@@ -70,11 +72,11 @@ class Release:
     """The HTTP status of that answer, 0 if there was none."""
     is_tried: bool = True
     """False where there was no time to ask."""
-    doubt_seconds: float = 0.0
+    unconfirmed_seconds: float = 0.0
     """How much longer it may still arrive though it failed; 0 if it is known that it did not and will not."""
 
 
-def doubt_of(error: ApiError) -> float:
+def _unconfirmed_seconds(error: ApiError) -> float:
     """For how many seconds a write that failed so may still arrive; 0 if it did not and will not."""
     if error.is_unwritten:
         return 0.0
@@ -82,14 +84,14 @@ def doubt_of(error: ApiError) -> float:
 
 
 @dataclass
-class _Doubt:
+class _Unconfirmed:
     """Until when (time.monotonic) some attempt may still arrive."""
 
     until: float = float("-inf")
 
     def add(self, error: ApiError) -> None:
         """An attempt has failed so."""
-        if seconds := doubt_of(error):
+        if seconds := _unconfirmed_seconds(error):
             self.until = max(self.until, time.monotonic() + seconds)
 
     @property
@@ -145,17 +147,17 @@ class Releaser:
         results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), lines)
         return [release for releases in results for release in releases]
 
-    def look(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
-        """What became of releases in doubt, by the pods as they are: FAILED, without an answer, for those
-        that have not been released, and with one where a pod could not be read.
+    def read_back(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
+        """What became of releases, by the pods as they are: FAILED, without an answer, for those that are
+        still gated, and with an answer where a pod could not be read.
 
         Those for which there was no time are left out.
         """
         deadline = time.monotonic() + _TOGETHER_SECONDS
-        found = self._pool.map(lambda pair: self._look(pair[0], pair[1], deadline), pairs)
+        found = self._pool.map(lambda pair: self._read_pod(pair[0], pair[1], deadline), pairs)
         return [release for release in found if release is not None]
 
-    def _look(self, pod: Pod, planned: PlannedPod, deadline: float) -> Release | None:
+    def _read_pod(self, pod: Pod, planned: PlannedPod, deadline: float) -> Release | None:
         if self._stopping.is_set() or time.monotonic() > deadline:
             return None
         try:
@@ -187,12 +189,17 @@ class Releaser:
         return [self._release(pod, planned, deadline, also.get(planned.uid, {})) for pod, planned in pairs]
 
     def _release(self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str]) -> Release:
-        doubt = _Doubt()
-        release = self._tried(pod, planned, deadline, also, doubt)
-        return replace(release, doubt_seconds=doubt.seconds)
+        unconfirmed = _Unconfirmed()
+        release = self._tried(pod, planned, deadline, also, unconfirmed)
+        return replace(release, unconfirmed_seconds=unconfirmed.seconds)
 
     def _tried(
-        self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str], doubt: _Doubt
+        self,
+        pod: Pod,
+        planned: PlannedPod,
+        deadline: float,
+        also: Mapping[str, str],
+        unconfirmed: _Unconfirmed,
     ) -> Release:
         path = pod_path(pod)
         detail = objection = answer = ""
@@ -219,7 +226,7 @@ class Releaser:
             except patches.UnpinnableError as error:
                 return Release(planned, Outcome.REFUSED, str(error))
             except ApiError as error:
-                doubt.add(error)
+                unconfirmed.add(error)
                 detail = str(error)
                 if error.status in (404, 409, 422):
                     # A guard failed, or the object is not what it was: look again before judging. Somebody's

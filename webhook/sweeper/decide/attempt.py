@@ -23,10 +23,9 @@ from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt
 from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import Held, told
 from webhook.sweeper.decide.shunned import NONE, Shunned
-from webhook.sweeper.decide.timestamps import Timestamps
-from webhook.sweeper.decide.turns import Turns
 from webhook.sweeper.decide.unknown_owners import owner_told
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -81,7 +80,7 @@ class PassInput:
 
     view: View
     snapshot: Snapshot
-    turns: Turns
+    queue: ReleaseQueue
     blocked: frozenset[str]
     usage_version: int
     going: Set[GangKey] = frozenset()

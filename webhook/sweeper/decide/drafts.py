@@ -15,13 +15,13 @@ from webhook.sweeper.decide.domains import domains_of
 from webhook.sweeper.decide.exclusive import closed_to_companions
 from webhook.sweeper.decide.holders import held_off
 from webhook.sweeper.decide.orders import NewPlan, Pair
-from webhook.sweeper.decide.timestamps import Timestamps
+from webhook.sweeper.decide.release_queue import Timestamps
 
 
 def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: Callable[[], int]) -> tuple[Pair, ...]:
     """Pods of earlier plans, with the times at which they are released now.
 
-    While a plan waited another may have had its turn on the node, and its time is newer than the plan's.
+    While a plan waited another may have been released to the node, and its time is newer than the plan's.
     """
 
     def of(planned: PlannedPod) -> PlannedPod:
@@ -53,10 +53,8 @@ def new_plan(
         entries = [replace(entry, node="") for entry in entries]
     pods = {**asked.pods, **found.pods}
     first: tuple[Pair, ...] = ()
-    if victims:  # it is released once these have gone, see preempting
-        now.given.turns.plans(entries)
-    else:
-        first = now.given.turns.take((pods[entry.uid], entry) for entry in entries)
+    if not victims:  # else it is released once these have gone, see preempting
+        first = now.given.queue.take((pods[entry.uid], entry) for entry in entries)
     nodes = {
         *others.values(),
         *(entry.node for entry in entries if entry.uid in asked.pods and entry.node),

@@ -27,8 +27,8 @@ NO_HURRY: Final = float("inf")
 class NewPlan:
     """A gang that has been given its place.
 
-    entries: what its plan gains, in the order of release. now: those that are released at once; the turn of
-    the others comes when the pods before them on their nodes have been bound. preempts: pods of lower
+    entries: what its plan gains, in the order of release. now: those that are released at once; the others
+    are when the pods before them on their nodes have been bound. preempts: pods of lower
     priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
     whole gang with it, its companions left out. kept: nodes for pods that are yet to be made. beside: what
     was asked about its companions after that. domains: see PlacementSpec.
@@ -169,19 +169,23 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class ReadBack:
+    """A pod to read, to know whether its release was written. is_done: whether that was answered so."""
+
+    pod: Pod
+    planned: PlannedPod
+    is_done: bool = False
+
+
+@dataclass(frozen=True)
 class Orders:
     """All that one step decides. due_seconds: after which it is to be asked again whatever is heard.
 
-    ahead: entries of plans of pods among releases that go out of line: written before, see Turns.
-    looks: releases that are in doubt, whose pods are to be read. unseen: those that were answered as done and
-    do not show, likewise.
     unasked: gangs that it has passed over, so that what was said of them last may not hold any more.
     """
 
     releases: tuple[Pair, ...] = ()
-    ahead: tuple[PlannedPod, ...] = ()
-    looks: tuple[Pair, ...] = ()
-    unseen: tuple[Pair, ...] = ()
+    reads: tuple[ReadBack, ...] = ()
     steers: tuple[Steer, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     plans: tuple[NewPlan, ...] = ()
@@ -228,13 +232,14 @@ class Delay:
 class FailedRelease:
     """A release to a node with cards that did not come about, as far as is known.
 
-    again_seconds: when it may be tried again. doubt_seconds: how much longer it may still arrive, 0 if it is
-    known that it did not and will not. is_read: whether that is said of earlier tries, by the pod as it is.
+    again_seconds: when it may be tried again. unconfirmed_seconds: how much longer it may still arrive, 0 if
+    it is known that it did not and will not. is_read: whether that is said of earlier attempts, by the pod as
+    it is.
     """
 
     pair: Pair
     again_seconds: float = 0.0
-    doubt_seconds: float = 0.0
+    unconfirmed_seconds: float = 0.0
     is_read: bool = False
 
 

@@ -41,6 +41,7 @@ from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Orders, Pair, Verdict
 from webhook.sweeper.decide.preemption import Keeps, nobody_kept, preempting
+from webhook.sweeper.decide.release_queue import Timestamps
 from webhook.sweeper.decide.reservations import Held
 from webhook.sweeper.decide.spares import spares
 from webhook.sweeper.decide.steps import (
@@ -64,7 +65,6 @@ from webhook.sweeper.decide.steps import (
     reserve,
     skip_unchanged,
 )
-from webhook.sweeper.decide.timestamps import Timestamps
 from webhook.sweeper.decide.unlabelled import unlabelled
 from webhook.sweeper.observe.gangs import GangKey, PodGang, by_age
 from webhook.sweeper.observe.gathered import OWN_ERROR

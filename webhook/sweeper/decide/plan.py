@@ -10,7 +10,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Placed, Topology
 from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.timestamps import Timestamps
+from webhook.sweeper.decide.release_queue import Timestamps
 from webhook.sweeper.observe.gangs import PodGang
 
 

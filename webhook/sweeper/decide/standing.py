@@ -12,14 +12,14 @@ from webhook.placement import Snapshot
 from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.domains import shared
-from webhook.sweeper.decide.expectations import Expectations
 from webhook.sweeper.decide.orders import Pair
+from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.view import View
 
 logger = logging.getLogger(__name__)
 
 
-def standing(view: View, avoided: Avoided, expectations: Expectations) -> View:
+def standing(view: View, avoided: Avoided, sent: SentReleases) -> View:
     """The view with the plans that hold: without those for nodes that refused the gang, or for a domain that
     another exclusive gang has by now.
 
@@ -30,12 +30,12 @@ def standing(view: View, avoided: Avoided, expectations: Expectations) -> View:
         own = planned.get(pod.metadata.uid)
         if own is not None and own.node in avoided.of(view.gang_of(pod), view.maker_of(pod)):
             del planned[own.uid]
-    planned.update(expectations.seen(view))
+    planned.update((uid, each.planned) for uid, each in sent.done.items())
     view = view.with_plans(planned)
-    return _dropped(view, shared(view, expectations))
+    return _dropped(view, shared(view, sent))
 
 
-def without_overbooked(view: View, snapshot: Snapshot, expectations: Expectations) -> View:
+def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:
     """The view without unreleased parts of plans on nodes that others have filled meanwhile.
 
     It is the same view if there are none. A plan that preempts is on full nodes by intent.
@@ -50,9 +50,7 @@ def without_overbooked(view: View, snapshot: Snapshot, expectations: Expectation
     dropped = {
         uid
         for uid, planned in view.planned.items()
-        if uid not in preempting
-        and uid not in expectations
-        and _is_overbooked(snapshot, planned, wanted[uid])
+        if uid not in preempting and uid not in sent and _is_overbooked(snapshot, planned, wanted[uid])
     }
     return _dropped(view, dropped)
 
@@ -83,9 +81,7 @@ def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[st
     return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
 
 
-def unfinished(
-    view: View, avoided: Avoided, expectations: Expectations, held: Set[str] = frozenset()
-) -> list[Pair]:
+def unfinished(view: View, avoided: Avoided, sent: SentReleases, held: Set[str] = frozenset()) -> list[Pair]:
     """What an earlier pass, or leader, planned and did not come to release, in the order of the plans.
 
     held: uids of pods that wait for victims.
@@ -95,7 +91,7 @@ def unfinished(
         (pod, planned)
         for uid, planned in view.planned.items()
         if (pod := gated.get(uid)) is not None
-        and uid not in expectations
+        and uid not in sent
         and uid not in held
         and not avoided.paused_seconds(view.gang_of(pod))
     ]

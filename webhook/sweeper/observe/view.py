@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
+from labeler.contract.offers import identifies_pods
 from webhook.devices.needs import Needs
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
@@ -87,6 +88,10 @@ class View:
     def occupied(self, pod: Pod) -> str | None:
         """The node on which a pod counts; see occupied_node."""
         return occupied_node(pod, self.gate_prefix)
+
+    def identifies_pods(self, node: str) -> bool:
+        """Whether what hands out a node's cards knows which pod it serves; else it guesses by gas-ts."""
+        return node in self.nodes and identifies_pods(self.nodes[node].metadata.annotations)
 
     def maker_of(self, pod: Pod) -> GangKey:
         """Who stands for a pod and its successors, see maker_of."""

@@ -1,8 +1,9 @@
-"""A node with cards, leaders whose passes release pods there, and an API server that answers as told."""
+"""Nodes whose reader guesses whom it serves, leaders that release pods there, and an API server that answers
+as told."""
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,25 +12,24 @@ import jsonpatch
 import msgspec
 
 from labeler.contract import keys
+from labeler.contract.annotations import encode_timestamp
 from tests.sweeper.clock import Clock
+from tests.sweeper.mortal import Killed
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_defects import Never
 from webhook.kube.client import Api, ApiError
-from webhook.kube.objects import Metadata, Pod
-from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.objects import Node, Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.applier import Applier
+from webhook.sweeper.apply.release import LOST_SECONDS
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.expectations import Expectations
-from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.tries import LOST_SECONDS, Tries
-from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.orders import Orders, Pair
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 FIRST_STAMP = 1_764_000_000_000_000_000
 BIND_SECONDS = 5.0
-TURN = "TURN"
 ANSWERED_SECONDS = 29.0
 """A release may be late by as much where it was answered that something is wrong."""
 
@@ -38,15 +38,14 @@ ANSWERED_SECONDS = 29.0
 class Answer:
     """What the API server answers a release. arrives: after how many seconds it is done all the same.
 
-    is_undone: whether somebody's mutating webhook has put back what was to be written. body: what a write of
-    a plan is answered once it is done, the plan if there is none. takes: how many seconds that takes.
+    is_undone: whether somebody's mutating webhook has put back what was to be written. dies: the leader dies
+    right "before" the release is written, or right "after" it.
     """
 
     error: ApiError | None = None
     arrives: float | None = None
     is_undone: bool = False
-    body: bytes = b""
-    takes: float = 0.0
+    dies: str = ""
 
 
 WELL = Answer()
@@ -70,31 +69,35 @@ IS_LOST = Answer(LOST)
 
 @dataclass
 class Server(Api):
-    """One node, pods planned there in this order, and what becomes of their releases, and of their plans."""
+    """One node, pods planned there in this order, and what becomes of their releases."""
 
     raws: dict[str, dict[str, Any]]
     planned: dict[str, PlannedPod]
-    """By uid, as the plans say: a Placement for each namespace. Tests change it."""
-    answers: Any
-    """(namespace, method) -> the next Answer, of the pod that is asked for; TURN for writes of plans."""
+    """By uid, as the plans say. Tests change it."""
+    answers: Callable[[str, str], Answer]
+    """(namespace, method) -> the next Answer, of the pod that is asked for."""
     asked: str = ""
-    bind_seconds: float = BIND_SECONDS
+    bind_seconds: Callable[[str], float] = lambda _: BIND_SECONDS
+    """By pod, from its release on."""
     clock: Clock = field(default_factory=Clock)
     arriving: list[tuple[float, str, Any]] = field(default_factory=list)
     released: dict[str, float] = field(default_factory=dict)
     tried: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
-    busy: threading.Lock = field(default_factory=threading.Lock)
-    version: int = 1
-    """Of all plans together."""
+    orphans: set[str] = field(default_factory=set)
+    """Pods whose releases were under way when the leader died that had sent them."""
+    overlaps: list[set[str]] = field(default_factory=list)
+    """Pods that were under way on one node together."""
     seen: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    busy: threading.Lock = field(default_factory=threading.Lock)
     _host = "server"
 
     def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
-        if "/placements/" in path:
-            return self.write_plan(path.split("/")[-3], body)
-        name = self.asked = path.rpartition("/")[2]
-        raw = self.raws[name]
+        with self.busy:
+            return self._answer(method, path.rpartition("/")[2], body)
+
+    def _answer(self, method: str, name: str, body: Any) -> bytes:
+        self.asked, raw = name, self.raws[name]
         answer = self.answers(raw["metadata"]["namespace"], method)
         if method == "GET":
             self.read.append(name)
@@ -104,64 +107,37 @@ class Server(Api):
         self.tried.append(name)
         if answer.arrives is not None:
             self.arriving.append((self.clock.now + answer.arrives, name, body))
+        if answer.dies == "after":
+            self.write(name, body)
+        if answer.dies:
+            raise Killed
         if answer.error:
             raise answer.error
         if not answer.is_undone and not self.write(name, body):
             raise ApiError(422, "Invalid", "PATCH /p: a test failed")
         return b"{}"
 
-    def placements(self) -> dict[str, Placement]:
-        found: dict[str, list[PlannedPod]] = {}
-        for planned in self.planned.values():
-            found.setdefault(self.raws[planned.name]["metadata"]["namespace"], []).append(planned)
-        return {
-            f"{namespace}/plan": Placement(
-                Metadata(name="plan", namespace=namespace, resource_version=str(self.version)),
-                PlacementSpec(pods=pods),
-            )
-            for namespace, pods in found.items()
-        }
-
-    def write_plan(self, namespace: str, body: Any) -> bytes:
-        answer = self.answers(namespace, TURN)
-        with self.busy:
-            self.clock.now += answer.takes
-        if answer.arrives is not None:
-            self.arriving.append((self.clock.now + answer.arrives, "", body))
-        if answer.error:
-            raise answer.error
-        if not answer.is_undone and not self.take_plan(body):
-            raise ApiError(409, "Conflict", "PATCH /p: the object has been modified")
-        return answer.body or msgspec.json.encode(self.placements()[f"{namespace}/plan"])
-
-    def take_plan(self, body: Any) -> bool:
-        if body["metadata"]["resourceVersion"] != str(self.version):
-            return False
-        self.version += 1
-        pods = msgspec.convert(body["spec"]["pods"], list[PlannedPod])
-        self.planned.update((planned.uid, planned) for planned in pods if planned.uid in self.planned)
-        return True
-
     def write(self, name: str, body: Any) -> bool:
-        if not name:
-            return self.take_plan(body)
         try:
             self.raws[name] = jsonpatch.apply_patch(copy.deepcopy(self.raws[name]), body)
         except jsonpatch.JsonPatchException:
             return False
         node = self.planned[f"uid-{name}"].node
         there = [each for each in self.released if self.planned[f"uid-{each}"].node == node]
-        pending = [each for each in there if not self.is_bound(each)]
-        assert not pending, f"{name} is released while {pending} are under way"
+        if pending := {each for each in there if not self.is_bound(each)}:
+            self.overlaps.append({name, *pending})
         self.released[name] = self.clock.now
         return True
 
-    def lose_plans(self) -> None:
-        """What a leader that has died wrote of plans arrives no more."""
-        self.arriving = [each for each in self.arriving if each[1]]
+    def leader_dies(self) -> None:
+        """What it has sent may arrive after it."""
+        self.orphans |= {name for _, name, _ in self.arriving}
+
+    def bound_at(self, name: str) -> float:
+        return self.released[name] + self.bind_seconds(name)
 
     def is_bound(self, name: str) -> bool:
-        return name in self.released and self.clock.now >= self.released[name] + self.bind_seconds
+        return name in self.released and self.clock.now >= self.bound_at(name)
 
     def advance(self, seconds: float) -> None:
         """What arrives meanwhile arrives."""
@@ -185,19 +161,38 @@ class Server(Api):
             raw["spec"]["nodeName"] = "n0"
         return raw
 
+    def cards_given(self, admit_seconds: float) -> dict[str, str]:
+        """Whose cards each pod on the node got, once all are bound.
+
+        The kubelet admits pods one after the other as they were bound, each in so many seconds. The reader
+        gives the cards of the pod with the lowest gas-ts among those that are bound and have none (Intel's
+        plugin up to 0.32).
+        """
+        stamps = {
+            name: self.raws[name]["metadata"]["annotations"][keys.GAS_TIMESTAMP_ANNOTATION]
+            for name in self.released
+        }
+        given: dict[str, str] = {}
+        now = 0.0
+        for name in sorted(self.released, key=self.bound_at):
+            now = max(now, self.bound_at(name)) + admit_seconds
+            pending = [each for each in stamps if self.bound_at(each) <= now and each not in given.values()]
+            given[name] = min(pending, key=stamps.__getitem__)
+        return given
+
 
 class Leader:
     """What a leader knows, and its passes. behind: by how much its time of day has been set back."""
 
     def __init__(self, server: Server, planned: dict[str, PlannedPod], lag: float = 0.0) -> None:
         self.server, self.planned, self.lag = server, planned, lag
+        self.nodes: dict[str, Node] = {}
         clock = server.clock
-        cache = cast(Any, SimpleNamespace(expect=lambda _: None, written=lambda _: None))
+        cache = cast(Any, SimpleNamespace(expect=lambda _: None))
         event = cast(Any, Never())
         self.applier = Applier(Pass(server, cache, Settings(), stopping=event, clock=clock), cast(Any, None))
-        self.expectations, self.began = Expectations(clock), clock.now
+        self.sent, self.timestamps, self.began = SentReleases(), Timestamps(), clock.now
         self.behind = 0.0
-        self.tries = Tries(clock, lambda: FIRST_STAMP + int((clock.now - self.behind) * 1e9))
         self.paused: dict[str, float] = {}
 
     def one(self) -> float:
@@ -211,32 +206,37 @@ class Leader:
             server.planned[pod.metadata.uid] for pod in gated if pod.metadata.uid in server.planned
         )
         view = self.view = View(
-            gated, others, {}, server.placements(), dict(self.planned), named=named, written=written
+            gated, others, self.nodes, {}, dict(self.planned), named=named, written=written
         )
-        self.expectations.seen(view)
-        self.tries.look(view)
-        turns = self.turns = Turns(view, self.expectations, frozenset(), self.tries)
+        self.sent = self.sent.seen(view, now)
+        queue = self.queue = ReleaseQueue(view, self.sent, now)
         waiting = [
             (pod, self.planned[pod.metadata.uid])
             for pod in gated
             if pod.metadata.uid in self.planned
-            and pod.metadata.uid not in self.expectations
+            and pod.metadata.uid not in self.sent
             and self.paused.get(pod.metadata.namespace, 0.0) <= now
         ]
-        taken = turns.take(waiting)
-        done = self.applier.apply(
-            Orders(
-                releases=taken,
-                ahead=tuple(turns.ahead),
-                looks=tuple(turns.looks),
-                unseen=tuple(turns.unseen),
-            ),
-            view,
-        )
-        self.expectations.hear(done)
-        self.tries.hear(done)
+        taken = self.stamped(queue.take(waiting))
+        done = self.applier.apply(Orders(releases=taken, reads=tuple(queue.reads)), view)
+        self.sent = self.sent.after(done, view, now, self.now_ns())
         self.paused |= {refused.gang.namespace: now + 5 for refused in done.refused}
-        return min(turns.due_seconds, done.again_seconds, 30.0)
+        return min(queue.due_seconds, done.again_seconds, 30.0)
+
+    def now_ns(self) -> int:
+        return FIRST_STAMP + int((self.server.clock.now - self.behind) * 1e9)
+
+    def stamped(self, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+        """As the sweeper stamps what it releases of earlier plans."""
+        view = self.view
+        planned = (each.annotations for each in self.server.planned.values())
+        self.timestamps.saw([*planned, *(pod.metadata.annotations for pod in (*view.gated, *view.others))])
+        found = []
+        for pod, entry in pairs:
+            stamp = encode_timestamp(self.timestamps.next(self.now_ns()))
+            annotations = entry.annotations | {keys.GAS_TIMESTAMP_ANNOTATION: stamp}
+            found.append((pod, msgspec.structs.replace(entry, annotations=annotations)))
+        return tuple(found)
 
     def close(self) -> None:
         self.applier.close()
@@ -263,6 +263,7 @@ def passes(leader: Leader, seconds: float) -> list[tuple[str, float]]:
             server.advance(min(max(leader.one(), 0.01), 2.0))
     finally:
         leader.close()
+    assert not server.overlaps, "two are under way on the node at one time"
     return sorted(server.released.items(), key=lambda each: each[1])
 
 
@@ -284,6 +285,8 @@ def in_turn(*releases: Answer, then: Answer, reads: Sequence[Answer] = ()) -> An
 
 
 def led_for_long(server: Server, planned: dict[str, PlannedPod]) -> Leader:
+    """A leader that has planned these pods itself."""
     leader = Leader(server, planned)
+    leader.sent = SentReleases(unconfirmed={})
     server.clock.now = 2 * LOST_SECONDS
     return leader

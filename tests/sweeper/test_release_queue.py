@@ -1,7 +1,9 @@
-"""The order in which a node's pods with cards are let go, told to the device plugin by their gas-ts."""
+"""The order in which a node's pods with cards are released, told to the device plugin by their gas-ts."""
 
 import itertools
+from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from labeler.contract import keys
@@ -10,8 +12,8 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.expectations import Expectations
-from webhook.sweeper.decide.turns import Turns
+from webhook.sweeper.decide.orders import Pair
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.settings import Settings
 
 EARLIER, LATER = 1_764_000_000_000_000_000, 1_764_000_000_000_000_001
@@ -75,4 +77,65 @@ def test_a_pod_that_has_been_let_go_has_the_turn_on_its_node_until_it_is_bound(c
     cluster = Nodes(1, sent, with_card("b"))
     cluster.placements = {"ns/p": Placement(metadata=Metadata(name="p", namespace="ns"), spec=plan)}
     view = Placing(cluster, Settings()).view()
-    assert Turns(view, Expectations()).take([(view.by_uid["uid-b"], waiting)]) == ()
+    queue = ReleaseQueue(view, SentReleases(unconfirmed={}), 0.0)
+    assert queue.take([(view.by_uid["uid-b"], waiting)]) == ()
+
+
+def queue_of(annotations: dict[str, str], *planned: PlannedPod) -> tuple[ReleaseQueue, list[Pair]]:
+    """The queue of a node with these annotations, and pods that its leader has planned there."""
+    cluster = Nodes(1, *(with_card(each.name) for each in planned))
+    node = cluster.nodes["n0"]
+    metadata = msgspec.structs.replace(node.metadata, annotations=annotations)
+    cluster.nodes["n0"] = msgspec.structs.replace(node, metadata=metadata)
+    view = Placing(cluster, Settings()).view()
+    pairs = [(view.by_uid[each.uid], each) for each in planned]
+    return ReleaseQueue(view, SentReleases(unconfirmed={}), 0.0), pairs
+
+
+def planned_with(name: str, annotations: dict[str, str] | None = None) -> PlannedPod:
+    return PlannedPod(name, f"uid-{name}", "n0", annotations=given(EARLIER) | (annotations or {}))
+
+
+def names(taken: Sequence[Pair]) -> list[str]:
+    return [planned.name for _, planned in taken]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED}, ["a", "b", "c"]),
+        ({keys.IDENTIFIES_PODS_ANNOTATION: "false"}, ["a"]),
+        ({keys.OFFERED_CARDS_ANNOTATION: "card0=gpu.intel.com/i915:10"}, ["a"]),
+        ({}, ["a"]),
+    ],
+    ids=["it identifies pods", "it does not", "an allocator that does not say", "another plugin"],
+)
+def test_pods_are_released_at_once_only_where_the_allocator_identifies_them(
+    annotations: dict[str, str], expected: list[str]
+) -> None:
+    queue, pairs = queue_of(annotations, *map(planned_with, "abc"))
+    assert names(queue.take(pairs)) == expected
+
+
+def test_pods_without_cards_are_in_no_queue() -> None:
+    queue, pairs = queue_of({}, *(PlannedPod(name, f"uid-{name}", "n0") for name in "ab"))
+    assert names(queue.take(pairs)) == ["a", "b"]
+
+
+def test_a_pod_that_the_version_before_has_sent_out_of_order_is_sent_first() -> None:
+    """It wrote that into the plan as topogate.io/turn; its release may be under way."""
+    turn = {keys.TURN_ANNOTATION: str(EARLIER - 1)}
+    queue, pairs = queue_of({}, planned_with("a"), planned_with("b", turn))
+    assert names(queue.take(pairs)) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    ["0" * 19, "x" * 19, "1", "\u0661" * 19, ""],
+    ids=["the first", "no time", "short", "no ASCII", "none"],
+)
+def test_who_stands_in_a_plan_by_a_time_that_no_leader_writes_comes_last(stamp: str) -> None:
+    """A plan may be anybody's."""
+    made_up = planned_with("a", {keys.GAS_TIMESTAMP_ANNOTATION: stamp})
+    queue, pairs = queue_of({}, made_up, planned_with("b"))
+    assert names(queue.take(pairs)) == ["b"]
