@@ -112,11 +112,10 @@ def _copy_metadata(information: Path, there: Path) -> None:
     shutil.copytree(information / "licenses", there / "licenses")
 
 
-def unpack_wheel(work: Path) -> Path:
-    """Build our wheel and unpack it below `work`, without what is not needed. Raises BuildError."""
-    sources = (
-        work / "sources"
-    )  # a copy: a build in place would leave files, and take up those of earlier ones
+def make_wheel(work: Path) -> Path:
+    """Build our wheel in a folder below `work`. Raises BuildError."""
+    # A copy: a build in place would leave files, and take up those of earlier ones.
+    sources = work / "sources"
     sources.mkdir()
     for name in _OURS:
         path = ROOT / name
@@ -126,7 +125,12 @@ def unpack_wheel(work: Path) -> Path:
             shutil.copy(path, sources / name)
     pip("wheel", "--no-deps", f"--wheel-dir={work / 'wheel'}", str(sources))
     (wheel,) = (work / "wheel").glob("topogate-*.whl")
+    return wheel
+
+
+def unpack_wheel(work: Path) -> Path:
+    """Build our wheel and unpack it below `work`, without what is not needed. Raises BuildError."""
     ours = work / "ours"
-    pip("install", "--no-deps", "--no-compile", f"--target={ours}", str(wheel))
+    pip("install", "--no-deps", "--no-compile", f"--target={ours}", str(make_wheel(work)))
     drop_unused(ours)
     return ours

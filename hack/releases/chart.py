@@ -161,6 +161,14 @@ def _templates(base: dict[Identity, Object]) -> dict[str, list[str]]:
 
 def rendered(overlay: str, components: Sequence[str] = ()) -> dict[Identity, Object]:
     """The objects of an overlay with components, as kustomize makes them. Raises CalledProcessError."""
+    text = rendered_text(overlay, components)
+    return {
+        _identity(each): each for each in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    }
+
+
+def rendered_text(overlay: str, components: Sequence[str] = ()) -> str:
+    """The same as kustomize writes it."""
     with tempfile.TemporaryDirectory(dir=ROOT, prefix=".chart-") as folder:
         (Path(folder) / "kustomization.yaml").write_text(
             yaml.safe_dump(
@@ -171,10 +179,7 @@ def rendered(overlay: str, components: Sequence[str] = ()) -> dict[Identity, Obj
             )
         )
         command = [*programs().commands["kubectl"], "kustomize", folder]
-        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return {
-        _identity(each): each for each in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    }
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def _identity(each: Object) -> Identity:

@@ -1,0 +1,166 @@
+"""hack/release: everything that a release page needs, in build/release/VERSION.
+
+The same sources give the same bytes.
+
+Images are made for the architecture of the machine that runs this. Run it again on a machine of another
+architecture with --images, and copy its files beside the others; then run it with --checksums.
+"""
+
+import argparse
+import gzip
+import hashlib
+import io
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from hack.images import build
+from hack.images.archive import EPOCH
+from hack.images.base import SBOM_PATH
+from hack.images.debian import BaseError
+from hack.images.lock import BuildError
+from hack.images.targets import TARGETS
+from hack.local.build import ROOT, NoControlPlaneError, say
+from hack.releases.chart import CHART, rendered_text
+
+CHECKSUMS: Final = "SHA256SUMS"
+_OUTPUT: Final = ROOT / "build" / "release"
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+_HEAD: Final = """# topogate {version}. Name your registry, where you have pushed the images:
+#   sed 's|"" # REGISTRY/|YOUR-REGISTRY/|' install.yaml | kubectl apply --server-side -f -
+# Until then the API server refuses the programs, which have no image.
+"""
+
+
+class ReleaseError(Exception):
+    """The release cannot be made; the message says why, and what to do."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Make a release; returns the exit status."""
+    arguments = parser().parse_args(argv)
+    folder = arguments.output / arguments.version
+    try:
+        check(arguments.version)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not arguments.images and not arguments.checksums:
+            make_files(arguments.version, folder)
+        if not arguments.checksums:
+            make_images(arguments.version, folder)
+        write_checksums(folder)
+    except (ReleaseError, BaseError, BuildError, NoControlPlaneError, OSError) as error:
+        print(f"hack/release: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"hack/release: {error.cmd[0]} failed: {error.stderr}", file=sys.stderr)
+        return 1
+    print((folder / CHECKSUMS).read_text(), end="")
+    return 0
+
+
+def check(version: str) -> None:
+    """Raises ReleaseError if a version is not the one that the sources are of."""
+    wanted = f"v{build.PROJECT['version']}"
+    if version != wanted:
+        raise ReleaseError(
+            f"{version} is to be released, and pyproject.toml is of {wanted}. "
+            "Change `version` there, or release that."
+        )
+    notes(version)
+
+
+def notes(version: str) -> str:
+    """What CHANGELOG.md says of a version. Raises ReleaseError if there is no dated entry."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    found = re.search(
+        rf"^## {re.escape(version)}, \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    if not found:
+        raise ReleaseError(
+            f"CHANGELOG.md has no entry `## {version}, YYYY-MM-DD`. "
+            "Date the block `Unreleased`, and begin a new one."
+        )
+    return found[1].strip() + "\n"
+
+
+def make_files(version: str, folder: Path) -> None:
+    """Everything but the images. Raises ReleaseError, BuildError, NoControlPlaneError, CalledProcessError."""
+    with tempfile.TemporaryDirectory(prefix="topogate-release-") as work:
+        wheel = build.make_wheel(Path(work))
+        shutil.copyfile(wheel, folder / wheel.name)
+    (folder / "install.yaml").write_text(install_file(version))
+    (folder / f"topogate-chart-{version}.tgz").write_bytes(chart_archive())
+    (folder / "notes.md").write_text(notes(version))
+
+
+def install_file(version: str) -> str:
+    """The default overlay as one file, with images that are to be named yet."""
+    text = rendered_text("overlays/default")
+    named = re.sub(r"(image:) (topogate\S*)$", rf'\1 "" # REGISTRY/\2:{version}', text, flags=re.MULTILINE)
+    return _HEAD.format(version=version) + named
+
+
+def chart_archive() -> bytes:
+    """The chart as `helm package` packs it, but for times and owners: those would differ each time."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(each for each in CHART.rglob("*") if each.is_file()):
+            entry = tarfile.TarInfo(f"topogate/{path.relative_to(CHART)}")
+            entry.size, entry.mtime, entry.mode = path.stat().st_size, EPOCH, 0o644
+            with path.open("rb") as content:
+                archive.addfile(entry, content)
+    return gzip.compress(plain.getvalue(), mtime=0)
+
+
+def make_images(version: str, folder: Path) -> None:
+    """The images of this machine's architecture, with lists of contents. Raises BuildError, BaseError."""
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    with tempfile.TemporaryDirectory(prefix="topogate-release-") as work:
+        ours = build.unpack_wheel(Path(work))
+        for name, target in TARGETS.items():
+            say(f"Building {name} for {architecture} ...")
+            archive = folder / f"{name}-{version}-{architecture}.tar"
+            build.build(target, archive, f"{name}:{version}", ours=ours)
+            (folder / f"{name}-{version}-{architecture}.cdx.json").write_bytes(contents_of(archive))
+
+
+def contents_of(archive: Path) -> bytes:
+    """The list of an image's contents, which is in its layer. Raises ReleaseError if it has none."""
+    with tarfile.open(archive) as image:
+        layer = max(image.getmembers(), key=lambda each: each.size)
+        found = image.extractfile(layer)
+        with tarfile.open(fileobj=found) as files:
+            listed = files.extractfile(SBOM_PATH)
+            if listed is None:
+                raise ReleaseError(f"{archive.name} has no {SBOM_PATH}")
+            return listed.read()
+
+
+def write_checksums(folder: Path) -> None:
+    """SHA256SUMS of all files of a folder, as `sha256sum --check` reads it."""
+    lines = []
+    for path in sorted(each for each in folder.iterdir() if each.name != CHECKSUMS):
+        with path.open("rb") as content:
+            lines.append(f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {path.name}\n")
+    (folder / CHECKSUMS).write_text("".join(lines))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of hack/release."""
+    parser = argparse.ArgumentParser(prog="hack/release", description=__doc__)
+    parser.add_argument("version", metavar="vX.Y.Z")
+    parser.add_argument("--output", type=Path, default=_OUTPUT, metavar="FOLDER")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--images", action="store_true", help="only the images, of this machine's architecture")
+    only.add_argument("--checksums", action="store_true", help="only the checksums, of what is there")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
