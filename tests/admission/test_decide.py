@@ -290,3 +290,30 @@ def test_a_node_that_hands_out_parts_of_its_gpus_is_of_their_model(suffix: str) 
     labels = {"nvidia.com/gpu.product": f"NVIDIA-H100{suffix}", "other": "x"}
     assert Policy(gpu_models=(h100,)).model_of_node(labels) == "H100"
     assert Policy(gpu_models=(h100,)).model_of_node({"nvidia.com/gpu.product": "NVIDIA-H100-NVL"}) == ""
+
+
+def test_where_kueue_chooses_the_nodes_the_author_is_told_that_it_goes_first() -> None:
+    gates = [{"name": "kueue.x-k8s.io/topology"}]
+    pod = gpu_pod(annotations={"kueue.x-k8s.io/podset-required-topology": "x"})
+    decision = decided({**pod, "spec": {**pod["spec"], "schedulingGates": gates}})
+    assert decision.warnings == (
+        "gate kueue.x-k8s.io/topology: Kueue chooses the nodes first; topogate places the pod on these",
+    )
+    assert [each.path for each in decision.operations][0] == "/spec/schedulingGates/-", (
+        "and is held by us too"
+    )
+
+
+@pytest.mark.parametrize(
+    ("foreign", "ours"),
+    [
+        ("kueue.x-k8s.io/podset-required-topology", keys.REQUIRED_TOPOLOGY_ANNOTATION),
+        ("kueue.x-k8s.io/podset-preferred-topology", keys.PREFERRED_TOPOLOGY_ANNOTATION),
+        ("kueue.x-k8s.io/podset-slice-required-topology", keys.SLICE_TOPOLOGY_ANNOTATION),
+        ("kueue.x-k8s.io/podset-slice-size", keys.SLICE_SIZE_ANNOTATION),
+        ("kai.scheduler/topology-required-placement", keys.REQUIRED_TOPOLOGY_ANNOTATION),
+        ("kai.scheduler/topology-preferred-placement", keys.PREFERRED_TOPOLOGY_ANNOTATION),
+    ],
+)
+def test_a_topology_request_in_others_words_is_told_with_ours(foreign: str, ours: str) -> None:
+    assert decided(gpu_pod(annotations={foreign: "x"})).warnings == (f"{foreign} is not read: write {ours}",)

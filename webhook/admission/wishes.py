@@ -28,6 +28,17 @@ _KNOWN: Final = frozenset({*keys.WISH_ANNOTATIONS, keys.INJECT_ANNOTATION})
 _MOST_UNKNOWN: Final = 4
 """Unknown keys of one pod that are named."""
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
+_FOREIGN: Final = {
+    "kueue.x-k8s.io/podset-required-topology": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-preferred-topology": keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-slice-required-topology": keys.SLICE_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-slice-size": keys.SLICE_SIZE_ANNOTATION,
+    "kai.scheduler/topology-required-placement": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    "kai.scheduler/topology-preferred-placement": keys.PREFERRED_TOPOLOGY_ANNOTATION,
+}
+"""Annotations of Kueue and KAI that say what ours say; their values are node labels, which ours take too."""
+_KUEUE_GATE: Final = "kueue.x-k8s.io/topology"
+"""On pods of which Kueue's topology-aware scheduling chooses the nodes."""
 _LONGEST_KEY: Final = 45
 """Characters of an unknown key that are shown."""
 _NODE_SHOWN: Final = 38
@@ -66,7 +77,7 @@ def warnings(pod: NewPod, policy: Policy) -> list[str]:
         found += [*_inject(pod.annotations), *_gang(pod.annotations)]
         found += [*_topology(pod.annotations, policy), *_slices(pod.annotations, policy)]
         found += [*_spread(pod.annotations, policy), *_unknown(pod.annotations)]
-    found += _labels(pod.metadata.labels or {})
+    found += [*_labels(pod.metadata.labels or {}), *_foreign(pod)]
     found += _pin(pod, policy)
     if not _concerns_intel(pod):  # most pods; and a hostile one may have a million containers
         return found
@@ -84,6 +95,19 @@ def _unknown(annotations: Mapping[str, str]) -> Iterator[str]:
         near = get_close_matches(name, [each.removeprefix(_OURS) for each in sorted(_KNOWN)], n=1)
         hint = f"did you mean {_OURS}{near[0]}?" if near else "topogate knows no such annotation"
         yield f"{quote(key, _LONGEST_KEY)} has no effect; {hint}"
+
+
+def _foreign(pod: NewPod) -> Iterator[str]:
+    """Topology requests in other schedulers' words, which only these read.
+
+    Where Kueue gates the pod itself it goes first: it chooses a domain, writes it into the nodeSelector, and
+    takes its gate away; the pod is placed inside then.
+    """
+    if any(gate.name == _KUEUE_GATE for gate in pod.spec.scheduling_gates or ()):
+        yield f"gate {_KUEUE_GATE}: Kueue chooses the nodes first; topogate places the pod on these"
+        return
+    for key in sorted(_FOREIGN.keys() & pod.annotations.keys()):
+        yield f"{key} is not read: write {_FOREIGN[key]}"
 
 
 def _labels(labels: Mapping[str, str]) -> Iterator[str]:
