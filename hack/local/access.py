@@ -48,11 +48,12 @@ class ClusterFolder:
         return self.folder / "kubeconfig"
 
     def write_tools(self) -> Path:
-        """A folder for PATH, with kubectl and its plugin `kubectl topogate`."""
+        """A folder for PATH, with kubectl, its plugin `kubectl topogate`, and `topogate` itself."""
         folder = self.folder / "bin"
         folder.mkdir(exist_ok=True)
-        plugin = Path(sys.executable).parent / "kubectl-topogate"
-        for name, target in (("kubectl", self.programs.commands["kubectl"][0]), (plugin.name, plugin)):
+        tools = {name: str(Path(sys.executable).parent / name) for name in ("kubectl-topogate", "topogate")}
+        tools["kubectl"] = self.programs.commands["kubectl"][0]
+        for name, target in tools.items():
             (folder / name).unlink(missing_ok=True)
             (folder / name).symlink_to(target)
         return folder

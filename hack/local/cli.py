@@ -61,7 +61,7 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
     real = f" and a real one, {node.NAME}" if cluster.real else ""
     say(f"Up in {time.monotonic() - started:.1f} s with {arguments.nodes} simulated nodes{real}. Now:")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
-    print(f"export PATH={cluster.write_tools()}:$PATH   # kubectl, and kubectl topogate")
+    print(f"export PATH={cluster.write_tools()}:$PATH   # kubectl, kubectl topogate, and topogate")
     if arguments.topogate:
         print(f"kubectl label namespace default {keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}")
     return 0

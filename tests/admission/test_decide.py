@@ -299,9 +299,7 @@ def test_where_kueue_chooses_the_nodes_the_author_is_told_that_it_goes_first() -
     assert decision.warnings == (
         "gate kueue.x-k8s.io/topology: Kueue chooses the nodes first; topogate places the pod on these",
     )
-    assert [each.path for each in decision.operations][0] == "/spec/schedulingGates/-", (
-        "and is held by us too"
-    )
+    assert decision.operations[0].path == "/spec/schedulingGates/-", "and is held by us too"
 
 
 @pytest.mark.parametrize(

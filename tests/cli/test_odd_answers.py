@@ -126,7 +126,7 @@ def test_what_is_no_name_is_a_sentence_and_reaches_no_server(said: Said, command
 
 
 @pytest.mark.parametrize("namespace", ["kube-system/pods?x", "a/b", "..", "", "A", "a.b", "é", "a" * 64])
-@pytest.mark.parametrize("command", [["ps"], ["logs", "t0"], ["run"]], ids=str)
+@pytest.mark.parametrize("command", [["ps"], ["logs", "t0"], ["run", "--image", "x"]], ids=str)
 def test_what_is_no_namespace_is_a_sentence_and_reaches_no_server(
     said: Said, command: list[str], namespace: str
 ) -> None:
@@ -196,7 +196,7 @@ def test_the_machine_readable_list_is_a_list_of_whole_objects_however_many(
         ["ps"],
         ["top"],
         ["logs", "x"],
-        ["run"],
+        ["run", "--image", "x"],
         ["stop", "x"],
         ["explain", "x"],
         ["doctor"],
@@ -213,7 +213,7 @@ def test_a_server_that_is_no_api_server_is_a_sentence(said: Said, command: list[
 
 
 def test_run_beside_a_server_that_makes_nothing_is_a_sentence(said: Said) -> None:
-    status, _, err = said(Server({"": (200, {})}), "run")
+    status, _, err = said(Server({"": (200, {})}), "run", "--image", "x")
     assert (status, "answers without the task that was made" in err) == (1, True)
 
 
@@ -279,3 +279,36 @@ def test_following_logs_ends_when_their_reader_has_gone(tmp_path: Path) -> None:
             started.kill()
         assert "Traceback" not in started.stderr.read()
         started.stderr.close()
+
+
+POLICY: Final = {
+    "data": {
+        "policy.yaml": "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+        "gpuModels: [{name: H100, labels: {model: h100}}]\ntiers: [{name: low, priorityClassName: gpu-low}]\n"
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-m", "h1000"], 'no GPU model "h1000"; did you mean H100?'),
+        (["-p", "urgent"], 'no priority "urgent"; allowed here: low'),
+        (["--required", "rack"], 'no level "rack"; known: block, subblock and host'),
+    ],
+    ids=["model", "priority", "level"],
+)
+def test_a_misspelled_wish_starts_no_task(said: Said, words: list[str], told: str) -> None:
+    server = Server({"/topogate-policy": (200, POLICY), "/gputasks": (200, task("t"))})
+    status, out, err = said(server, "run", "--image", "x", *words)
+    assert (status, out) == (2, "")
+    assert told in err
+    assert not [path for path in server.asked if "gputasks" in path], "nothing was sent"
+
+
+@pytest.mark.parametrize("command", ["ps", "gangs"])
+def test_an_empty_answer_about_a_namespace_that_is_not_there_says_so(said: Said, command: str) -> None:
+    nothing = {"/pods": items(), "/nodes": items(), "/placements": items()}
+    server = Server({"/gputasks": items(), "/jobs": items(), **nothing})
+    status, _, err = said(server, command, "-n", "nosuchns")
+    assert (status, "there is no namespace nosuchns" in err) == (1, True)

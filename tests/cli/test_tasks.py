@@ -37,7 +37,9 @@ def test_help_is_given_without_what_only_a_connection_needs(command: list[str]) 
 
 
 @pytest.mark.parametrize(
-    "command", [["ps"], ["run"], ["logs", "x"], ["stop", "x"], ["restart", "x"], ["top"]], ids=str
+    "command",
+    [["ps"], ["run", "--image", "x"], ["logs", "x"], ["stop", "x"], ["restart", "x"], ["top"]],
+    ids=str,
 )
 def test_a_command_connects_without_client_packages(command: list[str], tmp_path: Path) -> None:
     """They would take longer to load than the rest of the command to run."""
@@ -72,7 +74,9 @@ def test_wrong_words_are_a_sentence_and_status_2(
 
 
 @pytest.mark.parametrize(
-    "command", [["ps"], ["top"], ["logs", "x"], ["stop", "x"], ["run"], ["explain", "x"]], ids=str
+    "command",
+    [["ps"], ["top"], ["logs", "x"], ["stop", "x"], ["run", "--image", "x"], ["explain", "x"]],
+    ids=str,
 )
 def test_a_kubeconfig_that_is_not_there_is_a_sentence_and_status_1(
     command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -279,3 +283,8 @@ def test_a_restart_that_is_ended_half_way_says_that_the_job_is_suspended(
     with pytest.raises(type(end)):
         stopping._restart(Ending(), job)  # type: ignore[arg-type]
     assert "Job w is suspended now; `topogate restart job/w` lets it go on." in capsys.readouterr().err
+
+
+def test_a_run_that_says_nothing_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["run"]) == 2
+    assert "say what to run: --image IMAGE or -- COMMAND" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.cli import picture, session
+from webhook.cli.terminal import complain
 from webhook.text import printable
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _HEAD: Final = ("NAMESPACE", "GANG", "STATE", "PODS", "GPUS", "SPREAD", "PRIORIT
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser("gangs", help="gangs that wait and run, and why they wait")
-    session.add_connection(parser)
+    session.add_connection(parser, everywhere=True)
     session.add_files(parser)
     parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds")
     parser.add_argument("-o", "--output", choices=("json",), help="default: a table for people")
@@ -35,15 +36,20 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     settings, policy = picture.files(options)
     api = session.connect(options)
+    namespace = None if options.all_namespaces else session.namespace_of(options)
     while True:
         rows = picture.scene(api, settings, policy).gangs
-        _print([row for row in rows if options.namespace in (None, row.namespace)], options)
+        chosen = [row for row in rows if namespace in (None, row.namespace)]
+        if not chosen and namespace:
+            session.check_namespace(api, namespace)
+        _print(chosen, options, len(rows) - len(chosen))
         if not options.watch:
             return 0
         time.sleep(WATCH_SECONDS)
 
 
-def _print(rows: "Sequence[GangRow]", options: argparse.Namespace) -> None:
+def _print(rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: int) -> None:
+    """Print the rows. elsewhere: how many gangs other namespaces have."""
     if options.output == "json":
         print(msgspec.json.encode(rows).decode(), flush=True)
         return
@@ -51,6 +57,10 @@ def _print(rows: "Sequence[GangRow]", options: argparse.Namespace) -> None:
         print("\033[2J\033[H", end="")
     shown = session.table([_HEAD, *map(_cells, rows)]) if rows else "No gang waits or runs."
     print(shown, flush=True)
+    if elsewhere:
+        complain(f"{elsewhere} more in other namespaces: topogate gangs -A")
+    if any(row.reason for row in rows) and sys.stdout.isatty():
+        complain("What would help one that waits: topogate explain NAME -n NAMESPACE")
 
 
 def _cells(row: "GangRow") -> tuple[str, ...]:

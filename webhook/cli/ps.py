@@ -65,6 +65,8 @@ def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace
     if options.output == "name":
         return "\n".join(f"{work.kind.lower()}/{work.name}" for work in chosen)
     if not chosen:
+        if namespace:
+            session.check_namespace(api, namespace)
         where = f"namespace {namespace}" if namespace else "any namespace"
         complain(f"There is no task or job with GPUs in {where}; -a shows ended ones.")
         return ""

@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("--image", metavar="IMAGE", help="the container image; without it the operator's default one sleeps")
     add("--name", help="of the task; default: made of the image's name")
-    add("-g", "--gpus", default="1", metavar="NUMBER", help="GPUs of each worker (1)")
+    add("-g", "--gpus", metavar="NUMBER", help="GPUs of each worker (1)")
     add("-m", "--model", metavar="MODEL", help="GPU model of the operator's catalogue, as h100")
     add("-p", "--priority", metavar="TIER", help="low, medium, high, or as the operator calls them")
     add("-w", "--workers", type=int, default=1, metavar="NUMBER", help="pods that run as one gang (1)")
@@ -62,12 +62,15 @@ def run(options: argparse.Namespace) -> int:
         if not _VARIABLE.match(variable):
             complain(f"topogate run: --env {variable!r} is not NAME=VALUE")
             return 2
+    if not options.image and not options.words and options.gpus is None:
+        complain("topogate run: say what to run: --image IMAGE or -- COMMAND; --gpus NUMBER alone sleeps")
+        return 2
     return session.guarded(options, lambda: _run(options))
 
 
 def task_of(options: argparse.Namespace) -> dict[str, Any]:
     """The GPUTask that the arguments describe."""
-    spec: dict[str, Any] = {"gpu-amount": options.gpus, "workers": options.workers}
+    spec: dict[str, Any] = {"gpu-amount": options.gpus or "1", "workers": options.workers}
     wishes = {
         "image": options.image,
         "gpu": options.model,
@@ -106,6 +109,7 @@ def _name(image: str | None) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     api, body = session.connect(options, brief=True), task_of(options)
+    _check(api, body)
     collection = works.collection(TASK, body["metadata"]["namespace"])
     query = {"fieldValidation": "Strict", **({"dryRun": "All"} if options.dry_run else {})}
     from webhook.kube.client import ApiError
@@ -128,6 +132,36 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0 if options.output in ("json", "yaml") else _rehearse(api, made)
     return _follow(api, made) if options.follow else 0
+
+
+def _check(api: "Api", body: dict[str, Any]) -> None:
+    """Refuse before anything is made what the cluster's policy has not, as far as the user may read that.
+
+    Raises session.MistakeError with the words of admission.
+    """
+    from webhook.kube.client import ApiError
+
+    wished = [body["spec"].get(key) for key in ("gpu", "priority", "topology")]
+    if not any(wished):
+        return  # nothing that could be misspelled: no need to load what reads a policy
+    try:
+        text = api.json("GET", _POLICY)["data"]["policy.yaml"]
+    except (ApiError, KeyError):
+        return  # the task says it later, as its reason
+    from webhook.inquiry.admitted import AdmissionRules
+    from webhook.inquiry.lint import lint
+    from webhook.policy.document import PolicyError
+    from webhook.policy.file import parse_policy
+    from webhook.policy.shipped import shipped_classes
+
+    try:
+        policy = parse_policy(text, "the cluster's policy")
+    except PolicyError:
+        return
+    # Whether the classes exist is not for every user to see.
+    classes = {each.priority_class_name: next(iter(shipped_classes().values())) for each in policy.tiers}
+    if faults := lint([body], "", AdmissionRules(policy, classes)):
+        raise session.MistakeError(faults[0].sentence.removeprefix(f"{body['metadata']['name']}: "))
 
 
 def service_of(made: dict[str, Any]) -> dict[str, Any]:

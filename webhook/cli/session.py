@@ -105,6 +105,20 @@ def namespace(written: str) -> str:
     return written
 
 
+def check_namespace(api: "Api", name: str) -> None:
+    """Whether a namespace is there, for an answer that is empty.
+
+    Raises SessionError where it is not; who may not read it is told nothing.
+    """
+    from webhook.kube.client import ApiError
+
+    try:
+        api.json("GET", f"/api/v1/namespaces/{name}")
+    except ApiError as error:
+        if error.status == 404:
+            raise SessionError(f"there is no namespace {name}") from None
+
+
 def is_name(written: str) -> bool:
     """Whether an object may have that name, which then stands for nothing but itself in an address."""
     return len(written) <= _LONGEST_NAME and _NAME.fullmatch(written) is not None

@@ -5,11 +5,11 @@ not read says so; that is neither well nor ill.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
-from webhook.inquiry import agents, bad_nodes, enforcement, gpu_nodes, scaling, sizing, trust
-from webhook.inquiry.findings import REAPPLY, SYSTEM, Check, Finding, State, found, some
+from webhook.inquiry import agents, bad_nodes, enforcement, gpu_nodes, scaling, sizing, trust, waiting_gangs
+from webhook.inquiry.findings import REAPPLY, SYSTEM, Check, Finding, State, found
 from webhook.kube.client import Api, ApiError
 
 OLDEST: Final = (1, 32)
@@ -17,7 +17,6 @@ OLDEST: Final = (1, 32)
 
 LEASE_SECONDS: Final = 60
 SKEW_SECONDS: Final = 10
-GATED_SECONDS: Final = 1800
 
 
 def examine(api: Api, now: datetime | None = None) -> Iterator[Finding]:
@@ -108,22 +107,6 @@ def _leader(api: Api, now: datetime) -> Iterator[Finding]:
             yield found(State.WELL, f"{holder} leads {name}, seen {max(0, age):.0f} s ago")
 
 
-def _waiting(api: Api, now: datetime) -> Iterator[Finding]:
-    body = api.json("GET", "/apis/topogate.io/v1alpha1/placements", timeout_seconds=60)
-    waits = [item for item in body["items"] if (item.get("status") or {}).get("state") == "Waiting"]
-    before = now - timedelta(seconds=GATED_SECONDS)
-    old = [
-        f"{item['metadata']['namespace']}/{item['spec'].get('gang', '')}"
-        for item in waits
-        if datetime.fromisoformat(item["metadata"]["creationTimestamp"]) < before
-    ]
-    if old:
-        sentence = f"{len(old)} gangs wait for over {GATED_SECONDS // 60} minutes: {some(old)}"
-        yield found(State.ODD, sentence, "topogate gangs says why.")
-    else:
-        yield found(State.WELL, f"{len(waits)} gangs wait, none for long")
-
-
 CHECKS: Final[dict[str, Check]] = {
     "version": _version,
     "clock": _clock,
@@ -143,5 +126,5 @@ CHECKS: Final[dict[str, Check]] = {
     "scale-up": scaling.examine,
     "labeler": agents.labeler,
     "allocator": agents.allocator,
-    "gangs": _waiting,
+    "gangs": waiting_gangs.examine,
 }
