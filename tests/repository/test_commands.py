@@ -34,6 +34,29 @@ def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
     assert chosen == [], "only some of the tests"
 
 
+@pytest.mark.parametrize("words", [["--kubernetes", "1.32"], ["--kubernetes=1.32"]], ids=" ".join)
+def test_hack_test_builds_and_tests_the_release_of_kubernetes_that_it_is_told(
+    tmp_path: Path, words: list[str]
+) -> None:
+    hack = tmp_path / "hack"
+    hack.mkdir()
+    shutil.copy(ROOT / "hack/test", hack)
+    noting = '#!/bin/sh\necho "$TOPOGATE_KUBERNETES $*" >>"$RECORD"\n'
+    for name, text in (
+        ("check", noting),
+        ("python", noting),
+        ("env", f"#!/bin/sh\necho {hack}/python\n"),
+    ):
+        (hack / name).write_text(text)
+        (hack / name).chmod(0o755)
+    record = tmp_path / "record"
+    environment = {"PATH": "/usr/bin:/bin", "RECORD": str(record)}
+    subprocess.run([hack / "test", *words, "tests/cluster"], env=environment, check=True)
+    called = record.read_text().splitlines()
+    assert "1.32 -m hack.local.build" in called
+    assert called[-1] == "1.32 -m pytest tests/cluster"
+
+
 @pytest.mark.parametrize("failing", ["", "ruff", "mypy", "lint-imports"])
 def test_hack_check_runs_lint_format_types_and_import_rules(tmp_path: Path, failing: str) -> None:
     for folder, names in (
