@@ -1,6 +1,7 @@
 """A cluster in memory, as far as a Snapshotter reads one, and the placing of gangs on it."""
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,14 +13,15 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.avoided import Avoided
-from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
+from webhook.sweeper.decide.reservations import STARVATION, share_of
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.scaleup.new_nodes import Booking, NewNodes
 from webhook.sweeper.settings import Settings
 
 GPU = "nvidia.com/gpu"
@@ -88,15 +90,27 @@ class Placing:
         self.avoided = Avoided(self.clock)
         self.health = NodeHealth(settings, self.clock)
         self.bookings: list[Booking] = []
-        self.placer = Placer(
-            settings, self.avoided, self.clock, health=self.health, bookings=lambda: self.bookings
-        )
+        self.sources = (NewNodes(lambda: self.bookings, self._excluded),)
+        self.placer = Placer(settings, self.avoided, self.clock, health=self.health, sources=self.sources)
         self.says: Callable[[GangKey], OwnerSays] = lambda _: OwnerSays()
         self.asked: list[str] = []
         self.version = 0
 
     def view(self) -> View:
         return self.snapshotter.view()
+
+    def _excluded(self, gang: PodGang) -> frozenset[str]:
+        return self.avoided.of(gang.key, gang.maker) | self.health.of(gang).hard
+
+    def reserve(self, gang: GangKey, nodes: Iterable[str]) -> None:
+        """Reserve nodes for a gang that waits, as far as the share goes."""
+        most = share_of(self.view().usable_count, self.placer.ledger.settings)
+        self.placer.ledger = replace(self.placer.ledger, most=most).reserve(gang, nodes)
+
+    @property
+    def reserved(self) -> frozenset[str]:
+        """Nodes that are reserved for gangs that have waited long."""
+        return self.placer.ledger.nodes(STARVATION)
 
     def gangs(self) -> list[PodGang]:
         """The gangs that have a gated pod."""

@@ -150,7 +150,14 @@ class Stages:
     def _carry_out(self, made: NewPlan) -> None:
         key = made.gang.key
         before = self.cluster.placements.get(key.placement_key)
-        spec = plan.plan_spec(made.gang, before, list(made.entries), made.kept, domains=made.domains)
+        spec = plan.plan_spec(
+            made.gang,
+            before,
+            list(made.entries),
+            made.kept,
+            domains=made.domains,
+            usable_nodes=self.placing.view().usable_count,
+        )
         metadata = Metadata(name=key.placement_name, namespace="ns", uid=f"plan-{key.placement_name}")
         self.cluster.placements[key.placement_key] = Placement(metadata, spec)
         nodes = {entry.uid: entry.node for entry in made.entries}

@@ -66,7 +66,7 @@ def test_a_gang_does_not_go_anew_where_its_new_pods_would_be_kept_out(held: str,
     case.one()
     older, gang = case.gangs()
     assert older.key.name == "older"
-    case.placer.reservations.take(older.key, [held] if held else [], case.view())
+    case.reserve(older.key, [held] if held else [])
     assert bool(case.placer.place_anew(gang, gang.released)) is spread
 
 

@@ -14,7 +14,7 @@ from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.ledger import MOST_OF_A_NAMESPACE, FailureState
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.shunned import Shunned, steps_of
-from webhook.sweeper.decide.spares import spares
+from webhook.sweeper.decide.spare_nodes import spares
 from webhook.sweeper.decide.verdicts import NodeVerdict, Verdicts
 from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.observe.node_failures import seconds_of

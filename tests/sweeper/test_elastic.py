@@ -205,7 +205,7 @@ def test_growth_beyond_the_minimum_holds_no_node(minimum: int, holds: bool) -> N
     waiting = [member(number, minimum) for number in (4, 5)]
     placing = Placing(Nodes(5, *running, other, *waiting), Settings(reserve_seconds=0, preempt=False))
     placing.one()
-    held = placing.placer.reservations._taken()
+    held = placing.reserved
     assert bool(held) == holds
 
 

@@ -15,7 +15,7 @@ from webhook.policy.fair import FairOrder
 from webhook.policy.values import GpuModel, Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done
-from webhook.sweeper.decide.reservations import Held
+from webhook.sweeper.decide.reservations import LATER_STAGE, Reservation
 from webhook.sweeper.fair import MOST_ACCOUNTS, OTHER, FairTurns
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
@@ -65,7 +65,7 @@ class Case:
         self.causes: dict[GangKey, Cause] = {}
         self.snapshotter = Snapshotter(self.cluster, Settings())
 
-    def order(self, stages: Mapping[str, Held] | None = None) -> list[str]:
+    def order(self, stages: Mapping[str, Reservation] | None = None) -> list[str]:
         """One pass: the names of the gangs in turn. stages: which nodes plans keep for later stages."""
         view = self.snapshotter.view()
         gangs = gather(view.gated, view.others, lambda _: OwnerSays())
@@ -137,7 +137,8 @@ def test_a_pod_counts_from_its_place_to_its_end_whatever_it_says(more: dict[str,
 
 
 def test_nodes_that_a_plan_keeps_for_later_stages_count() -> None:
-    kept = Held(frozenset({"n0"}), 0.0, HOUR, datetime(2027, 1, 15, 9, tzinfo=UTC))
+    ends = datetime(2027, 1, 15, 9, tzinfo=UTC)
+    kept = Reservation(LATER_STAGE, "a/job-staged", frozenset({"n0"}), 0.0, HOUR, ends)
     assert Case(*WAITING).order({"a/job-staged": kept}) == ["b1", "a1"]
 
 

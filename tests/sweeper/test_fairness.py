@@ -17,7 +17,7 @@ from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.reservations import Held, told
+from webhook.sweeper.decide.reservations import STARVATION, Reservation, reserved_sentence
 from webhook.sweeper.settings import Settings
 
 OLD = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
@@ -152,8 +152,11 @@ def test_a_gang_that_is_kept_out_is_told_so_in_one_sentence_that_names_the_cause
 
 def test_what_is_kept_for_a_gang_of_another_namespace_is_told_without_its_name() -> None:
     until = datetime(2026, 1, 1, tzinfo=UTC)
-    held = [Held(frozenset(name), 0, 1, until, f"ns/Job/{name}") for name in "abcd"]
-    assert told(held, "n") == (
+    reserved = [
+        Reservation(STARVATION, f"ns/job-{name}", frozenset(name), 0, 1, until, f"ns/Job/{name}")
+        for name in "abcd"
+    ]
+    assert reserved_sentence(reserved, "n") == (
         "nodes are held for gangs that have waited longer: "
         + ", ".join(["1 for a gang of another namespace until 00:00 UTC"] * 3)
         + " and 1 more gangs"
@@ -224,16 +227,16 @@ def test_a_gang_that_cannot_be_placed_as_it_is_now_holds_nothing(stopped: dict[s
     changed = gpu_pod("big-0", **{**stopped, "metadata": metadata})
     case.cluster.pods[0] = changed
     case.one()
-    assert bool(case.placer.reservations.nodes) is held
+    assert bool(case.reserved) is held
 
 
 def test_a_gang_that_is_not_asked_about_holds_nothing_and_stands_in_nobody_s_way() -> None:
     """As one whose author changes its model while it waits: that is told, and the gang left out."""
     case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("s")), Settings(reserve_share=1.0))
     assert not places(case.one())
-    assert case.placer.reservations.nodes
+    assert case.reserved
     assert places(case.one(without=("big",))) == {"s": "n0"}
-    assert not case.placer.reservations.nodes
+    assert not case.reserved
 
 
 def test_a_process_is_known_to_be_alive_after_each_gang_that_it_has_asked_about(asked: Asked) -> None:
@@ -340,6 +343,6 @@ def test_only_nodes_that_would_take_a_pod_are_why_it_waits_for_those_who_hold_th
     case = Placing(Nodes(3, *large, runs, later), Settings(reserve_seconds=0, reserve_share=1.0))
     case.one()
     orders = case.one()
-    assert case.placer.held, "the large one holds nodes"
+    assert case.placer.ledger.by_gang(), "the large one holds nodes"
     (told_of,) = [each for each in orders.verdicts if each.gang.key.name == "p"]
     assert told_of.cause is cause

@@ -1,5 +1,7 @@
 """What passes come to in the metrics: times, causes, spread, what is held."""
 
+from collections.abc import Mapping, Set
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -42,11 +44,11 @@ class Passes:
         self.figures = Figures(surroundings, self.now)
         self.now.now = CREATED
 
-    def one(self, held: tuple[frozenset[str], ...] = (frozenset(),) * 3) -> Orders:
+    def one(self, reserved: Mapping[str, Set[str]] = MappingProxyType({})) -> Orders:
         orders = self.placing.one()
         self.figures.hear(orders, Done(placed=orders.plans))
         view = self.placing.view()
-        self.figures.note(view, self.placing.snapshotter.snapshot(view), held)
+        self.figures.note(view, self.placing.snapshotter.snapshot(view), reserved)
         self.clock.now += 60
         return orders
 
@@ -139,7 +141,7 @@ def test_a_plan_that_adds_to_a_gang_does_not_count_in_the_spread() -> None:
 
 def test_gpus_of_held_nodes_are_told_by_what_they_are_held_for() -> None:
     passes = Passes(Nodes(3, gpus=8))
-    passes.one((frozenset({"n0", "n1", "gone"}), frozenset({"n2"}), frozenset({"n1"})))
+    passes.one({"waiting": {"n0", "n1", "gone"}, "stages": {"n2"}, "booked": {"n1"}})
     assert passes.shown("topogate_reserved_gpus") == {
         '{purpose="waiting"}': 16,
         '{purpose="stages"}': 8,

@@ -71,11 +71,11 @@ def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None
     snapshot = placing.snapshotter.snapshot(view)
     gang = replace(placing.gangs()[0], fault=OWN_ERROR)
     placing.placer.remember([gang], view, snapshot)
-    placing.placer.reservations.take(gang.key, ["n0"], view)
+    placing.reserve(gang.key, ["n0"])
     ground = PassInput(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), frozenset(), 1)
     (verdict,) = placing.placer.place([gang], ground).verdicts
     assert (verdict.reason, verdict.cause) == (OWN_ERROR, Cause.DEFECT)
-    assert placing.placer.reservations.nodes == {"n0"}
+    assert placing.reserved == {"n0"}
 
 
 def test_a_gang_of_which_nothing_has_changed_is_the_very_same() -> None:

@@ -125,7 +125,7 @@ def test_a_gang_in_parts_holds_no_node(wishes: tuple[dict[str, str], ...], expec
     made = Placing(cluster, Settings(reserve_seconds=0, preempt=False))
     made.says = lambda _: OwnerSays(2)
     made.one()
-    assert bool(made.placer.reservations._taken()) == expected
+    assert bool(made.reserved) == expected
 
 
 def test_a_part_may_have_slices_and_resources_of_its_own() -> None:

@@ -23,7 +23,7 @@ from webhook.placement.model import PodClass
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.reservations import Held
+from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
 from webhook.sweeper.observe.gathered import Gathered
 from webhook.sweeper.observe.journal import Journal
@@ -273,7 +273,10 @@ def test_after_a_report_one_without_memory_has_nothing_to_add(seed: int) -> None
         for _ in range(story.dice.randrange(3)):
             story.told(journal)
         holders = [key for key in story.cluster.placements if story.dice.random() < 0.2]
-        held = {key: Held(frozenset({story.dice.choice(NODES)}), 0.0, 1.0, ends) for key in holders}
+        held = {
+            key: Reservation(STARVATION, key, frozenset({story.dice.choice(NODES)}), 0.0, 1.0, ends)
+            for key in holders
+        }
         reporter.report(remembers.view(), [], held=held)
         total, api.writes = total + api.writes, 0
         Reporter(surroundings).report(remembers.view(), [], held=held)

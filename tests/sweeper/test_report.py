@@ -14,7 +14,7 @@ from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.decide.reservations import Held
+from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import View
@@ -224,7 +224,8 @@ def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
     reporter = Reporter(Pass(api, cache, Settings()))
     reporter.waits(gang, "no room", Cause.NO_ROOM)
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
-    held = {gang.key.placement_key: Held(frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
+    key = gang.key.placement_key
+    held = {key: Reservation(STARVATION, key, frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
     reporter.report(View([], [], {}, {}), [gang], held=held)
     (status,) = [body["status"] for body in api.bodies if "status" in body]
     assert (status["held"], status["heldUntil"]) == (["n1", "n2"], "2026-01-01T00:30:00Z")
@@ -244,7 +245,8 @@ def test_what_is_kept_for_later_pods_stands_in_the_status_of_a_gang_of_which_non
     leader = decode(pod_json("leader", nodeName="n0", schedulingGates=[]))
     spec = PlacementSpec(pods=[PlannedPod("leader", "uid-leader", "n0")], kept=["n1"])
     copy.placements = {"ns/set": Placement(Metadata("set", "ns"), spec)}
-    held = {"ns/set": Held(frozenset({"n1"}), 0.0, 1800.0, datetime(2026, 1, 1, 0, 30, tzinfo=UTC))}
+    ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
+    held = {"ns/set": Reservation(STARVATION, "ns/set", frozenset({"n1"}), 0.0, 1800.0, ends)}
     Reporter(Pass(api, cache, Settings())).report(View([], [leader], {}, copy.placements), [], held=held)
     (status,) = [body["status"] for body in api.bodies]
     assert (status["held"], status["heldUntil"]) == (["n1"], "2026-01-01T00:30:00Z")

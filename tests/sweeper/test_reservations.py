@@ -1,6 +1,7 @@
 """When a gang that does not fit holds nodes for itself, which, and for how long."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.decide.reservations import Reservations
+from webhook.sweeper.decide.reservations import STARVATION, Moment, Reservation, ReservationLedger, opened
+from webhook.sweeper.decide.starvation import reserve_for_starving
 from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
@@ -79,13 +81,26 @@ class Case:
         (self.gang,) = gather(self.view.gated, self.view.others, lambda _key: OwnerSays(2))
         self.asked = question(self.gang, waiting, {})
         self.clock = Clock()
-        self.reservations = Reservations(settings, self.clock)
+        self.ledger = ReservationLedger(settings)
+        self.open()
+
+    def open(self) -> None:
+        """Another pass begins."""
+        moment = Moment(self.clock.now, datetime.now(UTC))
+        self.ledger = opened(self.ledger, moment, [self.gang], self.view, self.snapshot, ())
 
     def held(self) -> frozenset[str]:
-        """What the gang holds after another try."""
-        self.reservations.keep_only({self.gang.key})
-        self.reservations.hold(self.gang, self.asked, self.snapshot, self.view)
-        return self.reservations.of(self.gang.key)
+        """What is reserved for the gang after another try."""
+        self.open()
+        self.ledger = reserve_for_starving(self.ledger, self.gang, self.asked, self.snapshot, self.view)
+        return self.ledger.of(self.gang.key.placement_key)
+
+    def reserve(self, *nodes: str) -> Reservation:
+        """Reserve these for the gang."""
+        moment = Moment(self.clock.now, datetime.now(UTC))
+        self.ledger = replace(self.ledger, now=moment).reserve(self.gang.key, nodes)
+        (found,) = self.ledger.of_kind(STARVATION)
+        return found
 
 
 def test_a_gang_that_has_waited_holds_the_nodes_that_become_free_for_it() -> None:
@@ -116,29 +131,25 @@ def test_a_reservation_that_does_not_help_is_let_go_for_as_long_as_it_lasted() -
 def test_other_nodes_are_held_for_what_is_left_of_the_time() -> None:
     """Else a gang that is made anew again and again would hold nodes for ever."""
     case = Case(standing("busy", "n2"))
-    reservations, key = case.reservations, case.gang.key
-    reservations.take(key, ["n1"], case.view)
+    case.reserve("n1")
     case.clock.now = HOLD / 2
-    reservations.take(key, ["n2"], case.view)
-    assert reservations.of(key) == {"n2"}
-    assert reservations.held[key].until == HOLD
-    other = replace(key, name="other")
-    reservations.take(other, ["n1", "n2"], case.view)
-    assert reservations.of(other) == frozenset(), "n1 rests, for as long as it was held"
+    reserved = case.reserve("n2")
+    assert reserved.nodes == {"n2"}
+    assert reserved.until == HOLD
+    other = replace(case.gang.key, name="other")
+    ledger = case.ledger.reserve(other, ["n1", "n2"])
+    assert ledger.of(other.placement_key) == frozenset(), "n1 cools down, for as long as it was reserved"
 
 
 @pytest.mark.parametrize(("ago", "seconds"), [(0, HOLD), (HOLD - 20, 120), (2 * HOLD - 20, 20)])
 def test_what_is_held_for_pods_that_are_made_anew_is_held_till_these_come(ago: float, seconds: float) -> None:
     case = Case(standing("busy", "n2"))
-    reservations, key = case.reservations, case.gang.key
-    reservations.take(key, ["n1"], case.view)
+    case.reserve("n1")
     case.clock.now = ago
-    reservations.take(key, ["n1"], case.view)
-    assert reservations.held[key].until - ago == seconds
+    assert case.reserve("n1").until - ago == seconds
 
 
 def test_a_gang_that_has_found_its_place_holds_nothing_more() -> None:
     case = Case(standing("busy", "n2"))
     assert case.held()
-    case.reservations.drop(case.gang.key)
-    assert not case.reservations.of(case.gang.key)
+    assert not case.ledger.placed(case.gang.key).nodes()

@@ -152,7 +152,7 @@ def test_what_a_large_gang_holds_that_waits_keeps_back_those_alone_that_are_boun
     settings = Settings(settle_seconds=0, reserve_seconds=0)
     scene = Stages(groups_of(1, 3, wishes=wishes), [9], pods=[*large, *busy], settings=settings)
     scene.sweep()
-    assert len(scene.placing.placer.reservations.nodes) == 4
+    assert len(scene.placing.reserved) == 4
     scene.go_on()
     assert bool(scene.sweep().plans) is begins
 
@@ -191,7 +191,10 @@ def test_workers_of_a_gang_that_begins_do_not_pass_over_what_others_hold() -> No
     assert scene.placed(first) == 1
 
 
-def test_a_gang_in_stages_begins_though_one_that_never_fits_holds_all_that_may_be_held() -> None:
+@pytest.mark.parametrize("wishes", [{}, IN_ONE_SUBBLOCK], ids=["no level", "required"])
+def test_a_gang_in_stages_begins_though_one_that_never_fits_holds_all_that_may_be_held(
+    wishes: dict[str, str],
+) -> None:
     """The other one holds some nodes or others for ever: those that it held in vain rest meanwhile."""
     wish = {keys.GANG_ANNOTATION: "giant", keys.GANG_SIZE_ANNOTATION: "9"}
     giant = [
@@ -200,7 +203,7 @@ def test_a_gang_in_stages_begins_though_one_that_never_fits_holds_all_that_may_b
     ]
     busy = [gpu_pod(f"busy-{number}", node=f"n{number}") for number in range(4)]
     settings = Settings(settle_seconds=0, reserve_seconds=0, reserve_hold_seconds=100, reserve_share=0.25)
-    scene = Stages(groups_of(1, 2), [12], pods=[*giant, *busy], settings=settings)
+    scene = Stages(groups_of(1, 2, wishes=wishes), [12], pods=[*giant, *busy], settings=settings)
     scene.go_on()
     for _ in range(100):
         scene.sweep()

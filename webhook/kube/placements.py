@@ -46,7 +46,8 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     have been written by anybody, so they are judged anew before anybody goes.
     attempt: how often the gang had begun anew, all its planned pods gone, when this was written.
     minimum: how many pods are enough to run, 0 where all are needed.
-    kept: nodes for pods of the gang that are made only once those of the plan run.
+    kept: nodes for pods of the gang that are made only once those of the plan run. usable_nodes: how many
+    nodes there were for plans when the gang began, of which a share may be reserved; 0 where none are kept.
     domains: the topology domains that the gang has for itself, by the value of the label that it names, for
     each Job or subgroup of it that has one ("" for all of it): it has them also where nodes of the plan are
     gone, and its pods may run there still.
@@ -63,6 +64,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
     kept: list[str] = msgspec.field(default_factory=list)
+    usable_nodes: int = 0
     minimum: int = 0
     domains: dict[str, str] = msgspec.field(default_factory=dict)
     avoided: dict[str, str] = msgspec.field(default_factory=dict)

@@ -20,7 +20,7 @@ from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done
-from webhook.sweeper.decide.reservations import Held
+from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.metrics import replace
 from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -80,7 +80,11 @@ class FairTurns:
         self.told: Mapping[str, str] = {}
 
     def order(
-        self, gangs: list[PodGang], view: View, causes: Mapping[GangKey, Cause], stages: Mapping[str, Held]
+        self,
+        gangs: list[PodGang],
+        view: View,
+        causes: Mapping[GangKey, Cause],
+        stages: Mapping[str, Reservation],
     ) -> list[PodGang]:
         """The gangs in turn; as they are where the policy wants no fair order.
 
@@ -142,14 +146,14 @@ class FairTurns:
     # --- who has what ---------------------------------------------------------------------------
 
     def _look(
-        self, view: View, fair: FairOrder, account: Callable[[str], str], stages: Mapping[str, Held]
+        self, view: View, fair: FairOrder, account: Callable[[str], str], stages: Mapping[str, Reservation]
     ) -> None:
         if self._pace.is_due or self._store.is_due:
             with self._pace.work():
                 self._count_all(view, fair, account, stages)
 
     def _count_all(
-        self, view: View, fair: FairOrder, account: Callable[[str], str], stages: Mapping[str, Held]
+        self, view: View, fair: FairOrder, account: Callable[[str], str], stages: Mapping[str, Reservation]
     ) -> None:
         started = self._clock()
         standing = list(self._standing(view, account))
@@ -184,7 +188,7 @@ class FairTurns:
                 yield name, self._model_of(view, node), gpus, pod
 
     def _kept(
-        self, view: View, account: Callable[[str], str], stages: Mapping[str, Held]
+        self, view: View, account: Callable[[str], str], stages: Mapping[str, Reservation]
     ) -> Iterator[tuple[str, str, int]]:
         """What stands empty for pods of placed gangs that are yet to be made."""
         nodes = {node: key for key, kept in stages.items() for node in kept.nodes if node in view.nodes}

@@ -6,7 +6,7 @@ few seconds, and never for more than a small share of the time.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,10 +88,10 @@ class Figures:
         self._classes.add(name)
         return name or "none"
 
-    def note(self, view: View, snapshot: Snapshot | None, held: Sequence[frozenset[str]]) -> None:
+    def note(self, view: View, snapshot: Snapshot | None, reserved: Mapping[str, Set[str]]) -> None:
         """Take in what a pass has seen, at its end.
 
-        held: nodes held for gangs that have waited long, kept for pods yet to be made, and booked.
+        reserved: reserved nodes, by the name of the kind of reservation.
         """
         self._note_running(view)
         if snapshot is None:
@@ -100,7 +100,7 @@ class Figures:
         if self._stock is None or self._pace.is_due:
             with self._pace.work():
                 self._take_stock(snapshot)
-            self._note_held(snapshot, held)
+            self._note_reserved(snapshot, reserved)
         for plan in self._placed:
             self._note_spread(plan, snapshot)
         self._placed.clear()
@@ -132,8 +132,8 @@ class Figures:
         self._metrics.unplaced.value = stock.unplaced
         self._taken_at = self._clock()
 
-    def _note_held(self, snapshot: Snapshot, held: Sequence[frozenset[str]]) -> None:
-        for purpose, names in zip(("waiting", "stages", "booked"), held, strict=True):
+    def _note_reserved(self, snapshot: Snapshot, reserved: Mapping[str, Set[str]]) -> None:
+        for purpose, names in reserved.items():
             nodes = (snapshot.nodes[name].node for name in names if name in snapshot.nodes)
             gpus = sum(count_gpus(node, self._counting) for node in nodes)
             self._metrics.reserved.labels(purpose).set(gpus)

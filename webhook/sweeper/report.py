@@ -17,7 +17,7 @@ from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import Cause, Done, Orders
-from webhook.sweeper.decide.reservations import Held
+from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -47,7 +47,7 @@ class Reporter:
         self._announcer = surroundings.announcer
         self._reasons: dict[GangKey, str] = {}
         self._causes: dict[GangKey, Cause] = {}
-        self._held: Mapping[str, Held] = {}
+        self._held: Mapping[str, Reservation] = {}
         self._turns: Mapping[str, str] = {}
         self._waiters: Mapping[GangKey, str] = {}
         self._delays = Delays(surroundings)
@@ -120,7 +120,7 @@ class Reporter:
         view: View,
         gangs: Sequence[PodGang],
         evicted: Set[PodId] = frozenset(),
-        held: Mapping[str, Held] | None = None,
+        held: Mapping[str, Reservation] | None = None,
         turns: Mapping[str, str] | None = None,
         waiters: Mapping[GangKey, tuple[Pod, str]] | None = None,
     ) -> bool:

@@ -47,6 +47,7 @@ from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, waiting_for
 from webhook.sweeper.decide.preemption import Keeps
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, sentences
+from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.steering import Steering, steer
 from webhook.sweeper.decide.ungated import UngatedPods
@@ -61,10 +62,14 @@ from webhook.sweeper.repair.broken import Broken
 from webhook.sweeper.repair.repair import Repair
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.scaleup.asker import Asker
+from webhook.sweeper.scaleup.new_nodes import SCALE_UP, NewNodes
 
 SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked
 without end."""
+
+_KINDS: Final = (STARVATION, LATER_STAGE, SCALE_UP)
+"""Of reservations, for the metrics."""
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +114,7 @@ class Sweeper:
         self._asker = Asker(surroundings)
         self._placer = Placer(
             settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps, health=self._health,
-            bookings=self._asker.bookings,
+            sources=(NewNodes(self._asker.bookings, self._excluded),),
         )  # fmt: skip
         self._victims = PlansWithVictims(settings, clock)
         self._broken = Broken(settings, self._repair.allowance.why_not_evicted, clock)
@@ -140,7 +145,8 @@ class Sweeper:
         with self._guarded("let_go"):
             gangs = let_go(gangs, seen.view, self._pass.policy())
         with self._guarded("order"):
-            gangs = self._fair.order(gangs, seen.view, self._reporter.causes, self._placer.kept_nodes.held)
+            stages = self._placer.ledger.by_gang(LATER_STAGE)
+            gangs = self._fair.order(gangs, seen.view, self._reporter.causes, stages)
         is_remembered = False
         with self._guarded("remember"):
             self._repair.forget(gangs)
@@ -159,11 +165,13 @@ class Sweeper:
         reported = False
         with self._guarded("report"):
             waiters = sentences(seen.queue.waiters.values(), seen.view.gang_of)
+            reserved = self._placer.ledger.by_gang()
             reported = self._reporter.report(
-                seen.view, gangs, self._repair.evicted, self._placer.held, self._fair.told, waiters
+                seen.view, gangs, self._repair.evicted, reserved, self._fair.told, waiters
             )
         with self._guarded("measure"):
-            self._figures.note(seen.view, seen.snapshot, self._placer.held_nodes)
+            by_kind = {kind.name: self._placer.ledger.nodes(kind) for kind in _KINDS}
+            self._figures.note(seen.view, seen.snapshot, by_kind)
         with self._guarded("order"):
             self._fair.keep()
         steps = (finished, repaired, preempted, steered, placed, broken, went_back)
@@ -204,6 +212,10 @@ class Sweeper:
         """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end."""
         budgets, allowance = self._pass.cache.budgets(), self._repair.allowance
         return lambda pods: budgets.why_not(pods) or allowance.why_jobs_end(pods)
+
+    def _excluded(self, gang: PodGang) -> frozenset[str]:
+        """Where a gang cannot go, as a pod of it was refused there or nodes are bad."""
+        return self._avoided.of(gang.key, gang.maker) | self._health.of(gang).hard
 
     def _preempting(self, seen: _Seen) -> Preempting:
         with self._guarded("preempt"):

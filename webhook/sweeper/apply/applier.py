@@ -169,6 +169,7 @@ class Applier:
             domains=order.domains,
             victims=order.victims,
             avoided=order.avoided,
+            usable_nodes=view.usable_count,
         )
         written = placements.write_plan(self._pass.api, before, plan.plan_metadata(gang), spec)
         self._pass.cache.written(written)

@@ -19,12 +19,11 @@ from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import Growth
 from webhook.sweeper.decide.exclusive import Ask
 from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.holders import Holders, held_off
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
-from webhook.sweeper.decide.reservations import Held, told
+from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, reserved_sentence
 from webhook.sweeper.decide.shunned import NONE, Shunned
 from webhook.sweeper.decide.unknown_owners import owner_told
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -94,7 +93,6 @@ class PassRules:
     """
 
     settings: Settings
-    holders: Holders
     avoided: Avoided
     health: NodeHealth
     timestamps: Timestamps
@@ -134,23 +132,21 @@ class KnownAnswer:
 class PassState:
     """How far a pass has come.
 
-    at: when it began, by a clock that only goes on. rank: each gang's place in the order of urgency. volumes:
-    what is left of them. beside: the pods that have a node, None as long as they are those of the view.
-    spares: nodes that are kept free; unlabelled: new nodes that wait for their topology labels. promised: who
-    is to go for gangs that have a plan. plans: those that were made in this pass. claims: those that one pod
-    alone may use, with the pod that has it by one of these. answers: by the shape of a question, what was
-    answered that found no place. none_begins: why no gang of several stages begins any more, "" while they
-    may.
+    at: when it began, by a clock that only goes on. ledger: what is reserved for whom. volumes: what is left
+    of them. beside: the pods that have a node, None as long as they are those of the view. unlabelled: new
+    nodes that wait for their topology labels. promised: who is to go for gangs that have a plan. plans: those
+    that were made in this pass. claims: those that one pod alone may use, with the pod that has it by one of
+    these. answers: by the shape of a question, what was answered that found no place. none_begins: why no
+    gang of several stages begins any more, "" while they may.
     """
 
     given: PassInput
     rules: PassRules
     snapshot: Snapshot
-    rank: Mapping[GangKey, int]
+    ledger: ReservationLedger
     at: float
     volumes: VolumeCounts | None = None
     beside: Neighbourhood | None = None
-    spares: frozenset[str] = frozenset()
     unlabelled: frozenset[str] = frozenset()
     promised: tuple[VictimGroup, ...] = ()
     plans: tuple[NewPlan, ...] = ()
@@ -185,9 +181,13 @@ class PassState:
             volumes = volumes.with_promised(plan.pods.values())
         if near is not None:
             near = near.with_added((plan.pods[entry.uid], entry.node) for entry in plan.entries)
+        ledger = self.ledger.promise(plan.kept)
+        if not plan.preempts:
+            ledger = ledger.placed(plan.gang.key)
         return replace(
             self,
             snapshot=snapshot,
+            ledger=ledger,
             volumes=volumes,
             beside=near,
             plans=(*self.plans, plan),
@@ -224,12 +224,12 @@ class PassState:
 class AllowedNodes:
     """Which nodes a gang may use.
 
-    reserved: by Placement, what is held for others. shunned: nodes that it passes over. refusing: those that
+    reserved: what is reserved for others. shunned: nodes that it passes over. refusing: those that
     did not take a pod of it. closed: where an exclusive gang may not be, and always_closed: where it may not
     be in any domain that it may choose; told: a sentence on these. unlabelled: see PassState.
     """
 
-    reserved: Mapping[str, Held] = field(default_factory=dict)
+    reserved: Reserved = field(default_factory=Reserved)
     shunned: Shunned = NONE
     refusing: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
@@ -240,7 +240,7 @@ class AllowedNodes:
     @cached_property
     def kept_off(self) -> frozenset[str]:
         """Nodes that are out of the question, but for those that have refused it and other domains."""
-        return held_off(self.reserved) | self.shunned.hard | self.unlabelled
+        return self.reserved.nodes | self.shunned.hard | self.unlabelled
 
     @cached_property
     def excluded(self) -> frozenset[str]:
@@ -265,7 +265,7 @@ class Attempt:
     domains of an exclusive gang that may be asked about. failure: what is
     to be remembered if it finds none. shape: on what the answer depends, see shape_of. asked, answer: the
     last question. without_refusals: what would be answered if no node had refused it, None where that does
-    not matter.
+    not matter. ledger: with what is reserved for it now, None where nothing is.
     """
 
     gang: PodGang
@@ -279,6 +279,7 @@ class Attempt:
     asked: GangQuestion = _NOTHING_ASKED
     answer: Assignment | NoFit = _NO_ANSWER
     without_refusals: "Attempt | None" = None
+    ledger: ReservationLedger | None = None
 
     @cached_property
     def workers(self) -> tuple[Pod, ...]:
@@ -293,9 +294,8 @@ class Attempt:
     def told(self, room: int, settings: Settings) -> str:
         """What is told beside the reason why it waits. room: for how many of its pods there is room."""
         of_owner = owner_told(self.gang, settings.owner_rules, room)
-        return joined(
-            of_owner, told(self.nodes.reserved.values(), self.gang.key.namespace), self.nodes.shunned.told
-        )
+        reserved = reserved_sentence(self.nodes.reserved.others, self.gang.key.namespace)
+        return joined(of_owner, reserved, self.nodes.shunned.told)
 
 
 def shape_of(gang: PodGang, asked: GangQuestion) -> Hashable:
@@ -320,8 +320,9 @@ class GangWaits:
 
     known: what is told to those that ask the same. failure: what holds until the cluster changes, None where
     nothing is to be remembered. is_final: whether no room helps, so that it holds nothing. due_seconds: when
-    it is to be asked about again, whatever is heard. none_begins: see PassState. unpinned: it goes wherever
-    kube-scheduler sends it, if nobody else has anything there.
+    it is to be asked about again, whatever is heard. none_begins: see PassState. ledger: with what is
+    reserved for it now, None where nothing is. unpinned: it goes wherever kube-scheduler sends it, if nobody
+    else has anything there.
     """
 
     cause: Cause
@@ -331,6 +332,7 @@ class GangWaits:
     is_final: bool = False
     due_seconds: float = NO_HURRY
     none_begins: str = ""
+    ledger: ReservationLedger | None = None
     unpinned: Attempt | None = None
 
 

@@ -13,7 +13,6 @@ from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.domains import domains_of
 from webhook.sweeper.decide.exclusive import closed_to_companions
-from webhook.sweeper.decide.holders import held_off
 from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.release_queue import Timestamps
 
@@ -85,8 +84,8 @@ def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now
     gang, companions, view = attempt.gang, attempt.companions, now.view
     if not companions:
         return Beside()
-    reserved = now.rules.holders.before(gang, companions, view, now.rank)
-    avoid = now.rules.avoided.of(gang.key, gang.maker) | held_off(reserved)
+    reserved = now.ledger.reserved(gang, companions, view)
+    avoid = now.rules.avoided.of(gang.key, gang.maker) | reserved.nodes
     avoid |= closed_to_companions(gang, others, view, now.plans)
     snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
     return beside(gang, companions, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)

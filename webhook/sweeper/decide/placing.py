@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -33,17 +34,16 @@ from webhook.sweeper.decide.attempt import (
     Step,
 )
 from webhook.sweeper.decide.avoided import Avoided
-from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.completion import grown
 from webhook.sweeper.decide.drafts import new_plan, stamped
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.holders import Holders, held_off
+from webhook.sweeper.decide.later_stages import reserve_for_later_stages
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Orders, Pair, Verdict
 from webhook.sweeper.decide.preemption import Keeps, nobody_kept, preempting
 from webhook.sweeper.decide.release_queue import Timestamps
-from webhook.sweeper.decide.reservations import Held
-from webhook.sweeper.decide.spares import spares
+from webhook.sweeper.decide.reservations import STARVATION, Moment, ReservationLedger, Source, opened
+from webhook.sweeper.decide.spare_nodes import spares
 from webhook.sweeper.decide.steps import (
     allow_nodes,
     ask_without_refusals,
@@ -118,7 +118,7 @@ class _Results:
 class Placer:
     """Decides of each gang whether it is placed, and where.
 
-    reservations, kept_nodes: what is held for gangs meanwhile.
+    ledger: what is reserved for gangs meanwhile.
     """
 
     def __init__(
@@ -130,23 +130,22 @@ class Placer:
         beat: Callable[[], None] = lambda: None,
         keeps: Callable[[], Keeps] = lambda: nobody_kept,
         health: NodeHealth | None = None,
-        bookings: Callable[[], Iterable[Booking]] = lambda: (),
+        sources: Iterable[Source] = (),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on.
 
-        keeps: tells which gangs are rather not to go for others. bookings: live requests for nodes.
+        keeps: tells which gangs are rather not to go for others. sources: reservations of
+        extensions. now: the time of day, for sentences and for the age of gangs.
         """
         self._settings = settings
         self._clock = clock
         self._beat = beat
         health = health or NodeHealth(settings, clock)
-
-        def closed_to(gang: PodGang) -> frozenset[str]:
-            return avoided.of(gang.key, gang.maker) | health.of(gang).hard
-
-        holders = Holders(settings, clock, bookings, closed_to)
-        self._rules = PassRules(settings, holders, avoided, health, Timestamps(), keeps, now_ns)
-        self.reservations, self.kept_nodes = holders.reservations, holders.kept
+        self._rules = PassRules(settings, avoided, health, Timestamps(), keeps, now_ns)
+        self._sources = (self._keep_spares, reserve_for_later_stages, *sources)
+        self._now = now
+        self.ledger = ReservationLedger(settings)
         self._memories: Mapping[GangKey, GangMemory] = {}
         self._next: GangKey | None = None
         self._last: PassState | None = None
@@ -159,7 +158,8 @@ class Placer:
             growth = grown(known.growth if known else None, gang, _waiting(gang, view), now)
             memories[gang.key] = replace(known, growth=growth) if known else GangMemory(growth)
         self._memories = memories
-        self._rules.holders.saw(gangs, view, snapshot)
+        moment = Moment(now, self._now())
+        self.ledger = opened(self.ledger, moment, gangs, view, snapshot, self._sources)
         self._see_times(view)
 
     def _see_times(self, view: View) -> None:
@@ -172,16 +172,6 @@ class Placer:
         """Pods of earlier plans that are released now, their cards with the times of now."""
         self._see_times(view)
         return stamped(pairs, self._rules.timestamps, self._rules.now_ns)
-
-    @property
-    def held(self) -> dict[str, Held]:
-        """What is held for whom, by Placement: for gangs that wait, or for pods that come later."""
-        return self._rules.holders.held
-
-    @property
-    def held_nodes(self) -> tuple[frozenset[str], ...]:
-        """Nodes that are held for gangs that wait long, kept for pods yet to be made, and booked."""
-        return self.reservations.nodes, self.kept_nodes.nodes, self._rules.holders.booked.nodes
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """New plans, and of each gang without one why that is so."""
@@ -202,7 +192,7 @@ class Placer:
             now = self._conclude(attempt.gang, outcome, now, found)
             self._beat()
         now = _unpin(now, found.refused)
-        self._memories, self._last = found.memories, now
+        self._memories, self._last, self.ledger = found.memories, now, now.ledger
         return Orders(
             plans=now.plans,
             verdicts=tuple(found.verdicts),
@@ -211,8 +201,6 @@ class Placer:
         )
 
     def _begin(self, gangs: Sequence[PodGang], given: PassInput, found: _Results) -> PassState:
-        rank = {gang.key: number for number, gang in enumerate(gangs)}
-        self._rules.holders.keep_only(set(rank))
         new: dict[str, float] = {}
         choices = self._settings.scale_up
         if choices.is_on:
@@ -224,13 +212,17 @@ class Placer:
             given,
             self._rules,
             given.snapshot,
-            rank,
+            self.ledger.in_order(gangs),
             self._clock(),
             given.view.volumes,
-            spares=self._spares(given.snapshot),
             unlabelled=frozenset(new),
             promised=tuple(group for each, _ in preempting(given.view) for group in each.spec.victims),
         )
+
+    def _keep_spares(
+        self, ledger: ReservationLedger, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None
+    ) -> ReservationLedger:
+        return replace(ledger, spares=self._spares(snapshot) if snapshot is not None else frozenset())
 
     def _spares(self, snapshot: Snapshot) -> frozenset[str]:
         bad = frozenset(self._rules.health.verdicts.for_all)
@@ -275,7 +267,7 @@ class Placer:
 
     def _conclude(self, gang: PodGang, outcome: Outcome, now: PassState, found: _Results) -> PassState:
         """Note what has become of a gang; returns the state for those after it."""
-        memory, holders = found.memories[gang.key], self._rules.holders
+        memory = found.memories[gang.key]
         if isinstance(outcome, PassedOver):
             found.due_seconds = min(found.due_seconds, outcome.due_seconds)
             if not outcome.is_known:
@@ -284,9 +276,6 @@ class Placer:
         if isinstance(outcome, GangPlaced):
             if outcome.victims and outcome.victims != memory.victims:  # also while it cannot be written
                 logger.info("preempts gang=%s victims=%s", gang.key, ",".join(outcome.victims[:10]))
-            if not outcome.plan.preempts:
-                self.reservations.drop(gang.key)
-            holders.promise(outcome.plan.kept)
             found.memories[gang.key] = GangMemory(memory.growth, victims=outcome.victims)
             return now.with_plan(outcome.plan)
         found.memories[gang.key] = replace(memory, failure=outcome.failure)
@@ -294,11 +283,12 @@ class Placer:
         found.due_seconds = min(found.due_seconds, outcome.due_seconds)
         if outcome.unpinned is not None:
             found.refused.append(outcome.unpinned)
+        ledger = outcome.ledger or now.ledger
         if outcome.is_final:
-            self.reservations.give_up(gang.key)
+            ledger = ledger.give_up(gang.key)
         if outcome.none_begins:
-            holders.reservations.leave_share_to_stages()
-            now = replace(now, none_begins=outcome.none_begins)
+            ledger, now = ledger.leave_share_to_stages(), replace(now, none_begins=outcome.none_begins)
+        now = replace(now, ledger=ledger)
         return now if outcome.known is None else now.with_answer(outcome.known)
 
     def place_anew(self, gang: PodGang, part: Sequence[Pod]) -> str:
@@ -307,7 +297,9 @@ class Placer:
         Asked after place(), of which the gang's rest has found no place.
         """
         now = self._last
-        if now is None or gang.key not in now.rank or any(made.gang.key == gang.key for made in now.plans):
+        if now is None or gang.key.placement_key not in now.ledger.order:
+            return ""
+        if any(made.gang.key == gang.key for made in now.plans):
             return ""
         if not _waiting(gang, now.view):
             return ""  # it has a place, and waits for its turn there
@@ -317,18 +309,18 @@ class Placer:
             return ""
         if answer is None:
             return ""
-        self.reservations.take(gang.key, sorted(set(answer.nodes.values())), now.view)
+        self.ledger = self.ledger.reserve(gang.key, sorted(set(answer.nodes.values())))
         return answer.spread
 
     def _anew(self, gang: PodGang, part: Sequence[Pod], now: PassState) -> Assignment | None:
         rules, view = self._rules, now.view
         first = next(asks(gang, view, now.plans, self._settings.topology))
         # Where others hold nodes its new pods could not go, and would have ended for nothing.
-        reserved = rules.holders.before(gang, (*gang.gated, *part), view, now.rank)
-        avoid = rules.avoided.of(gang.key, gang.maker) | first.closed | held_off(reserved) | now.unlabelled
+        reserved = self.ledger.reserved(gang, (*gang.gated, *part), view)
+        avoid = rules.avoided.of(gang.key, gang.maker) | first.closed | reserved.nodes | now.unlabelled
         # Nor to bad or spare nodes: those of now, and those that are spare once they are gone.
         spares_then = self._spares(without_part(part, view, now.snapshot))
-        avoid |= rules.health.of(gang, now.spares | spares_then).hard
+        avoid |= rules.health.of(gang, self.ledger.spares | spares_then).hard
         options, budget = self._settings.options, Budget(QUESTIONS * self._settings.options.bound)
         return place_anew(
             first.gang, part, view, now.snapshot, avoid, options, budget, now.near, now.class_of
@@ -359,8 +351,8 @@ def _unpin(now: PassState, refused: Iterable[Attempt]) -> PassState:
     unbound = (pod for pod in view.under_way if not pod.spec.node_name)
     under_way = {node for pod in unbound if (node := view.occupied(pod))} - now.given.blocked
     for attempt in refused:
-        is_held = now.rules.holders.reservations.held_for_others(attempt.gang.key)
-        promised = now.plans or view.planned or under_way or is_held
+        own = now.ledger.of(attempt.gang.key.placement_key, STARVATION)
+        promised = now.plans or view.planned or under_way or now.ledger.taken - own
         if not promised and isinstance(attempt.answer, Assignment):
             plan = new_plan(attempt, now, unpinned=True)
             now = replace(now, plans=(*now.plans, plan))

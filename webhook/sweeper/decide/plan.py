@@ -66,10 +66,12 @@ def plan_spec(
     domains: Mapping[str, str] | None = None,
     victims: Sequence[VictimGroup] = (),
     avoided: Mapping[str, str] | None = None,
+    usable_nodes: int = 0,
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
 
-    kept: nodes for pods that are yet to be made. domains, victims, avoided: see PlacementSpec.
+    kept: nodes for pods that are yet to be made. usable_nodes: how many there are now. domains,
+    victims, avoided: see PlacementSpec.
 
     A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
     does not hold for this one.
@@ -92,6 +94,7 @@ def plan_spec(
         attempt=earlier.attempt + bool(earlier.pods and not there),
         pods=there + added,
         kept=list(kept),
+        usable_nodes=((there and earlier.usable_nodes) or usable_nodes) if kept else 0,
         minimum=gang.minimum or 0,
         domains={**(earlier.domains if there else {}), **(domains or {})},
         avoided=dict(avoided or {}),

@@ -1,21 +1,22 @@
-"""Nodes that gangs hold which do not fit and have waited long, so that smaller ones do not starve them.
+"""The reservation ledger: which nodes a gang may not use, for whom they are reserved, and until when. Pure.
 
-What is held stands empty in the meantime, so it is bounded, over all gangs together: in number, by a share of
-the nodes; in time, as a node that was held in vain is held by nobody for as long afterwards, and so stands
-empty for half of the time at most. A pod that must end before the time is over may run there.
+A reserved node stands empty in the meantime, so what may be reserved is bounded, over all gangs and kinds
+together: in number, by a share of the usable nodes; in time, because a node whose reservation expired unused
+cannot be reserved again for as long as it was reserved. See docs/design/reservations.md.
+
+Each kind of reservations is made by a source. Two kinds are made here and in `stages`; extensions register
+their own, and the ledger knows nothing else of them.
 """
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from webhook.kube.objects import Pod, PodSpec
-from webhook.placement import Budget, Snapshot, victims
-from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.rest import Rest
+from webhook.placement import Snapshot
+from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -24,253 +25,400 @@ DEFAULT_GRACE_SECONDS: Final = 30
 """Of a pod that does not say: what the API server fills in."""
 
 _NAMED: Final = 3
-"""Holders that a sentence names."""
+"""Gangs that a sentence names."""
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Held:
-    """The nodes that a gang holds; since when and until when at most, by the clock and by the time of day.
+class Moment(NamedTuple):
+    """The time of a pass. seconds: from anywhere, and never set back; at: the time of day."""
 
-    whose: what people call the gang ("namespace/kind/name"), as several may be called: its Placement alone
-    tells it from others. is_new: whether they have come since it asked an autoscaler for nodes.
+    seconds: float = 0.0
+    at: datetime = datetime.fromtimestamp(0, UTC)
+
+
+_START: Final = Moment()
+
+
+@dataclass(frozen=True)
+class ReservationKind:
+    """Why nodes are reserved.
+
+    name: in the metrics. sentence: what a gang is told that may not use them, before how many and for whom.
+    of_new_nodes: the nodes have come for the gang, so nothing else is reserved for it meanwhile, and a gang
+    that finds no other ones may ask an autoscaler for its own. Else that one waits until they are free.
     """
 
+    name: str
+    sentence: str
+    of_new_nodes: bool = False
+
+
+_LONGER: Final = "nodes are held for gangs that have waited longer"
+STARVATION: Final = ReservationKind("waiting", _LONGER)
+"""A gang has waited long and does not fit, so that smaller ones do not starve it."""
+LATER_STAGE: Final = ReservationKind("stages", _LONGER)
+"""A plan has places for pods that are created only once the first ones run."""
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Nodes that are reserved for a gang; none while its time goes on and it has no node.
+
+    gang: its Placement, as "namespace/name". whose: what people call it ("namespace/kind/name"), as several
+    may be called. claim: the uid of the plan or request, or else the gang: only the same claim gets a node
+    again at once that it had in vain.
+    since, until: by the clock of Moment; it ends at `until` at the latest. ends: that by the time of day.
+    priority: other gangs of this priority or less may not use the nodes; None where those may not that come
+    after the gang in the order of the pass.
+    beyond_share: nodes that were made for the gang, and do not count against the share.
+    """
+
+    kind: ReservationKind
+    gang: str
     nodes: frozenset[str]
     since: float
     until: float
     ends: datetime
     whose: str = ""
-    is_new: bool = False
+    claim: str = ""
+    priority: int | None = None
+    beyond_share: frozenset[str] = frozenset()
 
-    def beside(self, other: "Held") -> "Held":
-        """This and what the same gang holds otherwise."""
-        return Held(
-            self.nodes | other.nodes,
-            min(self.since, other.since),
-            max(self.until, other.until),
-            max(self.ends, other.ends),
-            self.whose or other.whose,
-            self.is_new and other.is_new,
+    @property
+    def counted(self) -> frozenset[str]:
+        """Its nodes that count against the share."""
+        return self.nodes - self.beyond_share
+
+    def merge(self, other: "Reservation") -> "Reservation":
+        """This one with the nodes and the time of another."""
+        return replace(
+            self,
+            nodes=self.nodes | other.nodes,
+            since=min(self.since, other.since),
+            until=max(self.until, other.until),
+            ends=max(self.ends, other.ends),
+            whose=self.whose or other.whose,
         )
 
 
-class Reservations:
-    """What each gang holds; losing it only delays."""
+class Cooldown(NamedTuple):
+    """A node was reserved in vain: nobody but the same claim can reserve it until then."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        rest: Rest | None = None,
-    ) -> None:
-        """now: the time of day, for sentences and for the age of gangs. rest: shared with KeptNodes."""
-        self._settings = settings
-        self._clock = clock
-        self._now = now
-        self._held: dict[GangKey, Held] = {}
-        self._rest = rest or Rest(clock)
-        self._kept: frozenset[str] = frozenset()
-        self._made: frozenset[str] = frozenset()
-        self._paused_until = float("-inf")
-        self._stages_wait = self._stages_waited = False
+    claim: str
+    until: float
 
-    def of(self, key: GangKey) -> frozenset[str]:
-        """The nodes that a gang holds."""
-        held = self._held.get(key)
-        return held.nodes if held else frozenset()
 
-    @property
-    def held(self) -> Mapping[GangKey, Held]:
-        """What each gang holds."""
-        return dict(self._held)
+@dataclass(frozen=True)
+class Reserved:
+    """What a gang may not use, or only if nothing else fits.
+
+    others: reservations for others, whose nodes it may not use. soft: nodes reserved for others that its
+    pods may use, as they replace lost ones. spares: nodes that are kept free for replacements, and so not
+    for this gang.
+    """
+
+    others: tuple[Reservation, ...] = ()
+    soft: frozenset[str] = frozenset()
+    spares: frozenset[str] = frozenset()
 
     @property
     def nodes(self) -> frozenset[str]:
-        """All that are held."""
-        return frozenset().union(*(each.nodes for each in self._held.values()))
+        """All that are reserved for others."""
+        return nodes_of(self.others)
 
-    def beside(self, key: GangKey) -> frozenset[str]:
-        """What other gangs hold."""
-        return frozenset().union(*(held.nodes for each, held in self._held.items() if each != key))
 
-    def keep_beside(self, nodes: Set[str]) -> None:
-        """These are kept from now on, and held by nobody: a plan of this pass needs them for later pods."""
-        self._kept |= nodes
+@dataclass(frozen=True)
+class ReservationLedger:
+    """All reservations of one pass. The next pass starts from the ledger that this one leaves.
 
-    def held_for_others(self, key: GangKey) -> bool:
-        """Whether other gangs hold nodes, or plans keep some."""
-        return bool(self._kept) or any(held.nodes for each, held in self._held.items() if each != key)
+    Losing it delays: reservations for starving gangs begin again, the time of the others begins again.
 
-    def before(
-        self, rank: Mapping[GangKey, int], gang: PodGang, waiting: Iterable[Pod]
-    ) -> dict[GangKey, Held]:
-        """What gangs hold that come before this one, and where its waiting pods may not go for that.
+    most: how many nodes may be reserved in all. cooldowns: by node. order: Placement -> its gang's position
+    among those that are asked about in the pass. promised: nodes for later stages in plans of this pass.
+    replacements: what pods of plans asked for. spares: nodes that are kept free for replacements.
+    paused_until: until when nothing is reserved for starving gangs, if a gang in stages has waited for the
+    share in the pass before (stages_waited); stages_wait says so for the next pass.
+    """
 
-        rank: of the gangs that are asked about; others are before nobody.
+    settings: Settings
+    now: Moment = _START
+    most: int = 0
+    reservations: tuple[Reservation, ...] = ()
+    cooldowns: Mapping[str, Cooldown] = field(default_factory=dict)
+    order: Mapping[str, int] = field(default_factory=dict)
+    promised: frozenset[str] = frozenset()
+    replacements: Replacements = field(default_factory=Replacements)
+    spares: frozenset[str] = frozenset()
+    paused_until: float = float("-inf")
+    stages_waited: bool = False
+    stages_wait: bool = False
+
+    # --- what is reserved -----------------------------------------------------------------------
+
+    def reserved(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> Reserved:
+        """Which nodes these waiting pods of a gang may not use.
+
+        Pods that only replace lost ones go home whoever has reserved the nodes since, and may use spares.
         """
-        if not self._held:
-            return {}
-        ends = self._clock() + longest_run(waiting)
-        own = rank[gang.key]
-        return {
-            key: held for key, held in self._held.items() if rank.get(key, own) < own and ends > held.until
-        }
+        waiting = list(waiting)
+        others = self._others(gang, waiting)
+        if (others or self.spares) and self.replacements.fill_up(gang, waiting, view):
+            return Reserved(soft=nodes_of(others))
+        return Reserved(others, spares=self.spares)
 
-    def drop(self, key: GangKey) -> None:
-        """The gang has found its place: what it held is in use, or was not needed."""
-        self._held.pop(key, None)
+    def _others(self, gang: PodGang, waiting: Iterable[Pod]) -> tuple[Reservation, ...]:
+        """Pods that must have ended before a reservation does may use its nodes.
 
-    def keep_only(
-        self,
-        living: Set[GangKey],
-        kept: frozenset[str] = frozenset(),
-        made: frozenset[str] = frozenset(),
-    ) -> None:
-        """Other gangs are gone, and what is over is let go.
-
-        kept: nodes that plans keep, or that are booked, are nobody else's. made: those of them that were made
-        for their gangs, and do not count to the share.
+        Where two plans reserve one node for later stages, both were placed there with room for each other.
         """
-        self._kept, self._made = kept, made
-        self._stages_waited, self._stages_wait = self._stages_wait, False
-        now = self._clock()
-        for key, held in list(self._held.items()):
-            if key not in living or now >= held.until:
-                self._let_go(key)
-
-    def leave_share_to_stages(self) -> None:
-        """A gang in stages has waited long for the share of nodes that may be held.
-
-        What was held in vain then gives it a turn: for reserve_hold_seconds nobody holds others instead.
-        """
-        self._stages_wait = True
-
-    def give_up(self, key: GangKey) -> None:
-        """The gang cannot be placed as it is now, whatever becomes free."""
-        if key in self._held:
-            self._let_go(key)
-
-    def _let_go(self, key: GangKey) -> None:
-        """What was held in vain rests for as long as it was held."""
-        held = self._held.pop(key)
-        self._paused_until = self._clock() + self._settings.reserve_hold_seconds
-        logger.info("lets_go gang=%s nodes=%d", key, len(held.nodes))
-        self._rest.begin(held.nodes, held.since, key.placement_key)
-
-    def hold(
-        self,
-        gang: PodGang,
-        asked: GangQuestion,
-        snapshot: Snapshot,
-        view: View,
-        budget: Budget | None = None,
-    ) -> None:
-        """The gang does not fit now: give it the nodes that are easiest to become free for it, in time."""
-        held = self._held.get(gang.key)
-        if held is not None:
-            if all(name in snapshot.nodes for name in held.nodes):
-                return
-            self._let_go(gang.key)
-        is_paused = self._stages_waited and self._clock() < self._paused_until
-        if is_paused or not self.has_waited_long(gang):
-            return
-        taken = self._taken()
-        if self._left(view) <= 0:
-            return
-        stays = view.lasting | view.endless
-        closed = taken | self._rest.nodes()
-        found = victims.find(
-            asked.without(closed).gang,
-            snapshot,
-            self._settings.options,
-            lambda use: use.name not in stays,
-            budget,
+        key = gang.key.placement_key
+        others = [each for each in self.reservations if each.nodes and each.gang != key]
+        if not others:
+            return ()
+        ends = self.now.seconds + longest_run(waiting)
+        own = self.of(key, LATER_STAGE)
+        position = self.order.get(key, len(self.order))
+        return tuple(
+            replace(each, nodes=each.nodes - own)
+            for each in others
+            if ends > each.until
+            and (
+                self.order.get(each.gang, position) < position
+                if each.priority is None
+                else each.priority >= gang.priority
+            )
         )
-        if found is not None:
-            pods = {name: len(snapshot.nodes[name].usages) for name in found.nodes}
-            self.take(gang.key, sorted(pods, key=lambda name: (pods[name], name)), view)
 
-    def take(self, key: GangKey, nodes: Iterable[str], view: View) -> None:
-        """From now on the gang holds these nodes, or the first of them where that is all that may be held.
+    def of(self, gang: str, kind: ReservationKind | None = None) -> frozenset[str]:
+        """The nodes that are reserved for a gang, by its Placement."""
+        return nodes_of(each for each in self.reservations if each.gang == gang and kind in (None, each.kind))
 
-        Those that rest it does not hold. What it has held already began its time, which goes on for these:
-        till nobody binds a pod any more that is made anew for them, and no longer than twice its length.
+    def of_kind(self, kind: ReservationKind) -> tuple[Reservation, ...]:
+        """All reservations of a kind, also those without nodes."""
+        return tuple(each for each in self.reservations if each.kind is kind)
+
+    def nodes(self, kind: ReservationKind | None = None) -> frozenset[str]:
+        """All reserved nodes, of one kind or of all."""
+        return nodes_of(each for each in self.reservations if kind in (None, each.kind))
+
+    def by_gang(self, kind: ReservationKind | None = None) -> dict[str, Reservation]:
+        """By Placement, what is reserved for its gang in all."""
+        there = (each for each in self.reservations if each.nodes and kind in (None, each.kind))
+        return _merged((each.gang, each) for each in there)
+
+    def cooling(self, but: str = "") -> frozenset[str]:
+        """Nodes that cannot be reserved now. but: a claim that may reserve again what it had."""
+        return frozenset(name for name, each in self.cooldowns.items() if not but or each.claim != but)
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """Nodes that are reserved, or will be by plans of this pass."""
+        return self.nodes() | self.promised
+
+    @property
+    def beyond_share(self) -> frozenset[str]:
+        """Nodes that were made for the gangs for which they are reserved."""
+        return frozenset().union(*(each.nodes & each.beyond_share for each in self.reservations))
+
+    @property
+    def left(self) -> int:
+        """How many more nodes can be reserved."""
+        return self.most - len(self.taken - self.beyond_share)
+
+    def beside(self, gang: PodGang) -> frozenset[str]:
+        """What counts against the share when a gang in stages begins.
+
+        Reservations for starving gangs count only against gangs whose later pods are bound to a domain:
+        others' may go anywhere, and one large gang that waits must not keep all of these from beginning.
         """
-        before = self._held.pop(key, None)
-        taken = self._taken()
-        closed = taken | self._rest.nodes()
-        free = [name for name in nodes if name not in closed]
-        chosen = frozenset(free[: max(0, self._left(view))])
-        now, seconds = self._clock(), self._settings.reserve_hold_seconds
-        since, until = now, now + seconds
-        if before is not None:
-            self._rest.begin(before.nodes - chosen, before.since, key.placement_key)
-            since = before.since
-            until = max(before.until, min(now + self._settings.bind_seconds, since + 2 * seconds))
-        held = Held(chosen, since, until, self._now() + timedelta(seconds=until - now), str(key))
-        self._held[key] = held
-        logger.info("reserves gang=%s nodes=%d", key, len(held.nodes))
-
-    def _taken(self) -> frozenset[str]:
-        return self._kept | self.nodes
-
-    def _left(self, view: View) -> int:
-        """How many more nodes may be held."""
-        return most_nodes(view, self._settings) - len(self._taken() - self._made)
+        is_bound = bool(gang.required_level or gang.slices or gang.parts)
+        others = (
+            each.counted
+            for each in self.reservations
+            if each.gang != gang.key.placement_key and (is_bound or each.kind is not STARVATION)
+        )
+        return self.promised.union(*others)
 
     def has_waited_long(self, gang: PodGang) -> bool:
-        """Whether it is old enough to hold nodes."""
-        return self._age_seconds(gang) >= self._settings.reserve_seconds
-
-    def _age_seconds(self, gang: PodGang) -> float:
+        """Whether a gang is old enough that nodes are reserved for it."""
         try:
-            created = datetime.fromisoformat(gang.created)
+            age = (self.now.at - datetime.fromisoformat(gang.created)).total_seconds()
         except ValueError:
-            return 0.0
-        return (self._now() - created).total_seconds()
+            age = 0.0
+        return age >= self.settings.reserve_seconds
+
+    # --- the ledger after something has happened ------------------------------------------------
+
+    def in_order(self, gangs: Sequence[PodGang]) -> "ReservationLedger":
+        """These gangs are asked about, in this order; nothing is reserved for other waiting gangs."""
+        order = {gang.key.placement_key: number for number, gang in enumerate(gangs)}
+        ledger = replace(self, order=order)
+        for each in self.reservations:
+            if each.kind is STARVATION and (each.gang not in order or self.now.seconds >= each.until):
+                ledger = ledger._expired(each)
+        return ledger
+
+    def renewed(self, kind: ReservationKind, found: Iterable[Reservation], view: View) -> "ReservationLedger":
+        """With these reservations of a kind; nodes that the ones before had in vain cool down."""
+        before = self.of_kind(kind)
+        others = (each for each in self.reservations if each.kind is not kind)
+        ledger = replace(self, reservations=(*others, *found))
+        lost = nodes_of(before) - ledger.nodes()
+        if lost:  # to go through every planned pod takes long, so that is done only where it matters
+            lost -= {entry.node for each in view.placements.values() for entry in each.spec.pods}
+        for each in before:
+            ledger = ledger._cooled(each, each.nodes & lost)
+        return ledger
+
+    def promise(self, nodes: Iterable[str]) -> "ReservationLedger":
+        """A plan of this pass reserves these for later stages."""
+        return replace(self, promised=self.promised.union(nodes))
+
+    def leave_share_to_stages(self) -> "ReservationLedger":
+        """A gang in stages has waited long for the share of nodes that may be reserved.
+
+        What expires unused then gives it a turn: for reserve_hold_seconds nothing is reserved for starving
+        gangs instead.
+        """
+        return replace(self, stages_wait=True)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is reserved for starving gangs at the moment."""
+        return self.stages_waited and self.now.seconds < self.paused_until
+
+    def placed(self, gang: GangKey) -> "ReservationLedger":
+        """The gang has found its place: what was reserved for it is in use, or not needed."""
+        return self._without(self._starving(gang.placement_key))
+
+    def give_up(self, gang: GangKey) -> "ReservationLedger":
+        """The gang cannot be placed as it is now, whatever becomes free."""
+        before = self._starving(gang.placement_key)
+        return self._expired(before) if before is not None else self
+
+    def reserve(self, gang: GangKey, nodes: Iterable[str]) -> "ReservationLedger":
+        """Reserve these nodes for a gang that waits, or the first of them as far as the share goes.
+
+        Not those that cool down. What was reserved for it already began its time, which goes on for these:
+        until the pods that are recreated for them are surely bound, and for twice the usual time at most.
+        """
+        key, before = gang.placement_key, self._starving(gang.placement_key)
+        ledger = self._without(before)
+        closed = ledger.taken | self.cooling()
+        free = [name for name in nodes if name not in closed]
+        chosen = frozenset(free[: max(0, ledger.left)])
+        now, seconds = self.now.seconds, self.settings.reserve_hold_seconds
+        since, until = now, now + seconds
+        if before is not None:
+            ledger = ledger._cooled(before, before.nodes - chosen)
+            since = before.since
+            until = max(before.until, min(now + self.settings.bind_seconds, since + 2 * seconds))
+        ends = self.now.at + timedelta(seconds=until - now)
+        made = Reservation(STARVATION, key, chosen, since, until, ends, str(gang), key)
+        logger.info("reserves gang=%s nodes=%d", gang, len(chosen))
+        return replace(ledger, reservations=(*ledger.reservations, made))
+
+    def _starving(self, gang: str) -> Reservation | None:
+        found = (each for each in self.reservations if each.kind is STARVATION and each.gang == gang)
+        return next(found, None)
+
+    def _without(self, reservation: Reservation | None) -> "ReservationLedger":
+        if reservation is None:
+            return self
+        left = tuple(each for each in self.reservations if each is not reservation)
+        return replace(self, reservations=left)
+
+    def _expired(self, reservation: Reservation) -> "ReservationLedger":
+        logger.info("reservation_expires gang=%s nodes=%d", reservation.whose, len(reservation.nodes))
+        paused = self.now.seconds + self.settings.reserve_hold_seconds
+        ledger = replace(self._without(reservation), paused_until=paused)
+        return ledger._cooled(reservation, reservation.nodes)
+
+    def _cooled(self, reservation: Reservation, nodes: Set[str]) -> "ReservationLedger":
+        """These nodes of a reservation cool down for as long as they were reserved."""
+        if not nodes:
+            return self
+        until = 2 * self.now.seconds - reservation.since
+        added = dict.fromkeys(nodes, Cooldown(reservation.claim, until))
+        return replace(self, cooldowns={**self.cooldowns, **added})
 
 
-def most_nodes(view: View, settings: Settings) -> int:
-    """How many nodes may be held in all."""
+Source = Callable[[ReservationLedger, Sequence[PodGang], View, Snapshot | None], ReservationLedger]
+"""Makes the reservations of a kind in a pass: the ledger with them, see ReservationLedger.renewed.
+
+gangs: all of which a pod waits. snapshot: None if nobody waits.
+"""
+
+
+def opened(
+    before: ReservationLedger,
+    now: Moment,
+    gangs: Sequence[PodGang],
+    view: View,
+    snapshot: Snapshot | None,
+    sources: Iterable[Source],
+) -> ReservationLedger:
+    """The ledger of a pass, from the one that the pass before has left. sources: the first take first."""
+    ledger = replace(
+        before,
+        now=now,
+        most=share_of(view.usable_count, before.settings),
+        cooldowns={name: each for name, each in before.cooldowns.items() if each.until > now.seconds},
+        promised=frozenset(),
+        replacements=before.replacements.after(view),
+        stages_waited=before.stages_wait,
+        stages_wait=False,
+    ).in_order(gangs)
+    for source in sources:
+        ledger = source(ledger, gangs, view, snapshot)
+    return ledger
+
+
+def share_of(usable_nodes: int, settings: Settings) -> int:
+    """How many of so many usable nodes may be reserved in all."""
     share = min(1.0, settings.reserve_share)
-    return max(1, int(view.usable_count * share)) if share > 0 else 0
+    return max(1, int(usable_nodes * share)) if share > 0 else 0
 
 
-def told(holders: Iterable[Held], namespace: str) -> str:
-    """A sentence for a namespace whose gang is kept out, "" if nobody holds anything.
+def nodes_of(reservations: Iterable[Reservation]) -> frozenset[str]:
+    """All nodes of these reservations."""
+    return frozenset[str]().union(*(each.nodes for each in reservations))
 
-    Holders of other namespaces are not named: who may read that namespace's Placements finds there which of
-    its gangs holds which nodes. Of several with one name, as groups of one set, it is told together.
+
+def reserved_sentence(reservations: Iterable[Reservation], namespace: str) -> str:
+    """What a gang of a namespace is told that may not use these nodes, "" if there are none.
+
+    Gangs of other namespaces are not named: who may read the Placements there finds which nodes are reserved
+    for whom. Those of one name, as the groups of one set, are told together.
     """
-    said = []
-    for is_new, what in (
-        (False, "nodes are held for gangs that have waited longer"),
-        (True, "new nodes are held for gangs that have asked for them"),
-    ):
+    sentences: list[str] = []
+    by_sentence: dict[str, list[Reservation]] = {}
+    for each in reservations:
+        by_sentence.setdefault(each.kind.sentence, []).append(each)
+    for sentence, some in by_sentence.items():
         shown = [
-            f"{len(held.nodes)} for {name} until {held.ends:%H:%M} UTC"
-            for name, held in _by_name(holders, namespace)
-            if held.is_new is is_new
+            f"{len(each.nodes)} for {name} until {each.ends:%H:%M} UTC"
+            for name, each in _by_name(some, namespace)
         ]
         more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
-        if shown:
-            said.append(f"{what}: {', '.join(shown[:_NAMED])}{more}")
-    return "; ".join(said)
+        sentences.append(f"{sentence}: {', '.join(shown[:_NAMED])}{more}")
+    return "; ".join(sentences)
 
 
-def _by_name(holders: Iterable[Held], namespace: str) -> list[tuple[str, Held]]:
-    own: dict[tuple[str, bool], Held] = {}
-    others: list[tuple[str, Held]] = []
-    for held in holders:
-        if not held.whose.startswith(f"{namespace}/"):
-            others.append(("a gang of another namespace", held))
-            continue
-        name = held.whose, held.is_new
-        own[name] = held.beside(own[name]) if name in own else held
-    return [*((name, held) for (name, _), held in own.items()), *others]
+def _by_name(reservations: Iterable[Reservation], namespace: str) -> list[tuple[str, Reservation]]:
+    by_gang = _merged((each.gang, each) for each in reservations)
+    own = [each for each in by_gang.values() if each.whose.startswith(f"{namespace}/")]
+    others = [each for each in by_gang.values() if each not in own]
+    named = _merged((each.whose, each) for each in own)
+    return [*named.items(), *(("a gang of another namespace", each) for each in others)]
+
+
+def _merged(reservations: Iterable[tuple[str, Reservation]]) -> dict[str, Reservation]:
+    found: dict[str, Reservation] = {}
+    for name, each in reservations:
+        found[name] = found[name].merge(each) if name in found else each
+    return found
 
 
 def longest_run(waiting: Iterable[Pod]) -> float:

@@ -25,12 +25,12 @@ from webhook.sweeper.decide.completion import seconds_to_complete
 from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
-from webhook.sweeper.decide.holders import have_room, held_off
 from webhook.sweeper.decide.impossible_requests import impossible
-from webhook.sweeper.decide.kept import later_told
+from webhook.sweeper.decide.later_stages import later_sentence, why_not_reserved
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.preemption import VictimSearch
 from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.starvation import fits_on_reserved, reserve_for_starving
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.pins import scheduler_of
@@ -113,10 +113,8 @@ def companions_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
 def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
     """Which nodes it may use: none that others hold, that are bad or spare, or that have refused it."""
     gang, waiting, rules = attempt.gang, attempt.workers, now.rules
-    reserved = rules.holders.before(gang, waiting, now.view, now.rank)
-    is_back = rules.holders.replacing.fills_up(gang, waiting, now.view)
-    left = held_off(rules.holders.kept_from(gang, waiting, now.rank)) if is_back else frozenset()
-    shunned = rules.health.of(gang, frozenset() if is_back else now.spares, left)
+    reserved = now.ledger.reserved(gang, waiting, now.view)
+    shunned = rules.health.of(gang, reserved.spares, reserved.soft)
     refusing = rules.avoided.of(gang.key, gang.maker)
     domains = asks(gang, now.view, now.plans, now.settings.topology)
     first = next(domains)
@@ -197,9 +195,9 @@ def keep_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | Gan
     answer = attempt.answer
     if isinstance(answer, NoFit) or not _begins(attempt.gang, now):
         return attempt
-    resting = now.rules.holders.kept.resting_for(attempt.gang.key, now.view)
-    if not resting.isdisjoint(plan.kept_nodes(attempt.asked, answer)):
-        other = _ask(attempt, attempt.asked.without(resting), now)
+    cooling = _cooling(attempt.gang, now)
+    if not cooling.isdisjoint(plan.kept_nodes(attempt.asked, answer)):
+        other = _ask(attempt, attempt.asked.without(cooling), now)
         answer = answer if isinstance(other, NoFit) else other
     return _may_begin(replace(attempt, answer=answer), answer, now)
 
@@ -242,13 +240,12 @@ def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
 
 def reserve(attempt: Attempt, now: PassState) -> Attempt:
     """A gang that has waited long holds nodes, where it is known what would help."""
-    gang, asked, holders = attempt.gang, attempt.asked, now.rules.holders
+    gang, asked = attempt.gang, attempt.asked
     is_known = not asked.parts and (asked.rules is None or attempt.answer.proven)
-    is_booked = gang.key.placement_key in holders.booked.held
-    may_hold = is_known and not is_booked and not now.none_begins
-    if may_hold and not has_enough(gang, attempt.workers):
-        holders.reservations.hold(gang, asked, now.snapshot, now.view, attempt.budget)
-    return attempt
+    if not is_known or now.none_begins or has_enough(gang, attempt.workers):
+        return attempt
+    ledger = reserve_for_starving(now.ledger, gang, asked, now.snapshot, now.view, attempt.budget)
+    return replace(attempt, ledger=ledger)
 
 
 def explain(attempt: Attempt, now: PassState) -> GangWaits:
@@ -259,7 +256,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     sentence = joined(
         so_far(gang, attempt.workers), answer.sentence,
         impossible(attempt.asked.gang, now.snapshot, now.settings.counting), cut, nodes.told,
-        later_told(gang), now.told_of_unlabelled,
+        later_sentence(gang), now.told_of_unlabelled,
     )  # fmt: skip
     if answer.hopeless:
         cause = Cause.WISH
@@ -267,11 +264,15 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         cause = Cause.UNDECIDED
     else:
         # New nodes are somebody else's: a gang that they are held against may ask for its own.
-        is_held = have_room(nodes.reserved, attempt.asked, now.snapshot, budget, nodes.elsewhere)
+        is_held = fits_on_reserved(
+            nodes.reserved.others, attempt.asked, now.snapshot, budget, nodes.elsewhere
+        )
         cause = Cause.HELD if is_held else Cause.NO_ROOM
     known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, sentence, cause, room=answer.room)
     told = joined(sentence, attempt.told(answer.room, now.settings))
-    return GangWaits(cause, told, known, attempt.failure, unpinned=attempt.without_refusals)
+    return GangWaits(
+        cause, told, known, attempt.failure, ledger=attempt.ledger, unpinned=attempt.without_refusals
+    )
 
 
 # --- what several steps need --------------------------------------------------------------------------
@@ -289,19 +290,25 @@ def _begins(gang: PodGang, now: PassState) -> bool:
     return bool(gang.later) and not now.view.placed_on(gang.workers)
 
 
+def _cooling(gang: PodGang, now: PassState) -> frozenset[str]:
+    """Nodes that a plan of this gang cannot reserve at the moment."""
+    placement = now.view.placements.get(gang.key.placement_key)
+    return now.ledger.cooling(but=placement.metadata.uid if placement is not None else "")
+
+
 def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt | GangWaits:
     """The attempt, or why a gang that has room waits all the same, which holds for those alike too.
 
     Once one has waited long, those that come behind it begin no more, or they would use up what may be held.
     """
-    gang, holders = attempt.gang, now.rules.holders
+    gang = attempt.gang
     if not _begins(gang, now):
         return attempt
-    kept = frozenset(plan.kept_nodes(attempt.asked, answer)) - holders.kept.resting_for(gang.key, now.view)
-    told = holders.why_not_kept(gang, kept, now.view) or now.none_begins
+    kept = frozenset(plan.kept_nodes(attempt.asked, answer)) - _cooling(gang, now)
+    told = why_not_reserved(gang, kept, now.ledger) or now.none_begins
     if not told:
         return attempt
-    has_waited = not now.none_begins and holders.reservations.has_waited_long(gang)
+    has_waited = not now.none_begins and now.ledger.has_waited_long(gang)
     known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, told, Cause.HELD, lasts=False)
     return GangWaits(Cause.HELD, told, known, none_begins=_OTHERS_FIRST if has_waited else "")
 

@@ -8,6 +8,7 @@ same name is another gang.
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
@@ -33,14 +34,14 @@ class GangKey:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.kind}/{self.name}"
 
-    @property
+    @cached_property
     def placement_name(self) -> str:
         """The name of its Placement: readable, and different for two gangs of one name."""
         digest = hashlib.sha256(f"{self.kind}\0{self.name}\0{self.id}".encode()).hexdigest()[:8]
         readable = re.sub(r"[^a-z0-9-]+", "-", f"{self.kind}-{self.name}".lower()).strip("-")
         return f"{readable[:200]}-{digest}"
 
-    @property
+    @cached_property
     def placement_key(self) -> str:
         """Where its Placement stands among all: "namespace/name"."""
         return f"{self.namespace}/{self.placement_name}"

@@ -11,11 +11,11 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.kube.provisioning import CHECK_CAPACITY, ProvisioningRequest
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.booked import Booking
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.metrics import replace
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.scaleup.new_nodes import Booking
 from webhook.sweeper.scaleup.sightings import Sightings
 from webhook.sweeper.scaleup.steps import Progress, Steps, owner_uid, standing_of, steps
 from webhook.sweeper.scaleup.wants import Want, members, want_of

@@ -18,11 +18,11 @@ from webhook.placement import Budget
 from webhook.placement.capacity import Rooms, rooms
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
-from webhook.sweeper.decide import booked
-from webhook.sweeper.decide.booked import Booking, _kinds
 from webhook.sweeper.decide.orders import Cause, Orders, Verdict
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.scaleup import new_nodes
+from webhook.sweeper.scaleup.new_nodes import Booking, _classes
 from webhook.sweeper.settings import Settings
 
 ASKED, LATER = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
@@ -73,7 +73,7 @@ class Scene:
         return self.placing.one()
 
     def held(self) -> list[str]:
-        return sorted(name for held in self.placing.placer.held.values() for name in held.nodes)
+        return sorted(name for held in self.placing.placer.ledger.by_gang().values() for name in held.nodes)
 
 
 def verdict(orders: Orders, name: str) -> Verdict:
@@ -107,7 +107,7 @@ def test_who_would_not_go_where_others_hold_nodes_may_ask_for_new_ones(avoids: b
     scene = Scene(*gang("g", 3), younger, books=False)
     scene.come(2)
     holder, other = (next(each.key for each in scene.placing.gangs() if each.key.name == x) for x in "gp")
-    scene.placing.placer.reservations.take(holder, ["n0", "n1"], scene.placing.view())
+    scene.placing.reserve(holder, ["n0", "n1"])
     if avoids:
         scene.placing.avoided.add(other, "n0", "n1")
     assert verdict(scene.come(2), "p").cause is cause
@@ -189,7 +189,7 @@ def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes:
     scene.book("g", 4, is_made=True)
     scene.book("h", 9)
     scene.come(nodes)
-    sizes = {key: len(each.nodes) for key, each in scene.placing.placer.held.items()}
+    sizes = {key: len(each.nodes) for key, each in scene.placing.placer.ledger.by_gang().items()}
     own = [size for key, size in sizes.items() if "-g-" in key]
     assert own == [4]
     assert sum(sizes.values()) == held, "half of the nodes beside what was made"
@@ -229,11 +229,11 @@ def test_what_is_wrong_with_one_gang_that_has_asked_stops_no_other(monkeypatch: 
     def kinds(of: PodGang, view: View) -> list[PodClass]:
         if of.key.name == "g":
             raise KeyError("not foreseen")
-        return _kinds(of, view)
+        return _classes(of, view)
 
-    monkeypatch.setattr(booked, "_kinds", kinds)
+    monkeypatch.setattr(new_nodes, "_classes", kinds)
     scene.come(1)
-    (holder,) = scene.placing.placer.held
+    (holder,) = scene.placing.placer.ledger.by_gang()
     assert "-h-" in holder
 
 
@@ -244,7 +244,7 @@ def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> 
     for name in ("g", "h"):
         scene.book(name, 2, is_served=name == first)
     scene.come(1)
-    (holder,) = scene.placing.placer.held
+    (holder,) = scene.placing.placer.ledger.by_gang()
     assert f"-{first}-" in holder
     assert {name.split("-")[0] for name in places(scene.come(2))} == {first}
 
@@ -256,7 +256,7 @@ def test_of_those_that_are_served_alike_nodes_are_first_of_whom_has_asked_first(
         scene.book(name, 2, created=ASKED if name == first else "2026-01-01T00:00:11Z")
     scene.all = {name: made_at(node, "2026-01-01T00:00:12Z") for name, node in scene.all.items()}
     scene.come(1)
-    (holder,) = scene.placing.placer.held
+    (holder,) = scene.placing.placer.ledger.by_gang()
     assert f"-{first}-" in holder
 
 
@@ -293,9 +293,9 @@ def test_gangs_that_suit_no_node_cost_a_bounded_share_of_a_pass_and_others_none_
         looked.append(len(nodes))
         return rooms(kind, nodes, budget)
 
-    monkeypatch.setattr(booked, "rooms", counted)
-    monkeypatch.setattr(booked, "MOST_LOOKS", 8)
-    monkeypatch.setattr(booked, "AT_ONCE", 1)
+    monkeypatch.setattr(new_nodes, "rooms", counted)
+    monkeypatch.setattr(new_nodes, "MOST_LOOKS", 8)
+    monkeypatch.setattr(new_nodes, "AT_ONCE", 1)
     scene.come(2)
     assert scene.held() == ["n0", "n1"], "g has asked last"
     assert sum(looked) == 4 + 2
@@ -306,7 +306,7 @@ def test_what_a_gang_held_before_new_nodes_came_is_held_beside_them() -> None:
     scene = Scene(*gang("g", 3), younger)
     scene.all["n0"] = made_at(scene.all["n0"], "2026-01-01T00:00:00Z")
     held_for = next(each.key for each in scene.placing.gangs() if each.key.name == "g")
-    scene.placing.placer.reservations.take(held_for, ["n0"], scene.placing.view())
+    scene.placing.reserve(held_for, ["n0"])
     for _ in range(2):
         assert places(scene.come(2)) == {}
         assert scene.held() == ["n0", "n1"]
@@ -316,7 +316,7 @@ def test_what_was_booked_is_kept_by_the_gang_s_plan_from_then_on() -> None:
     scene = Scene()
     scene.come(2)
     assert scene.held() == ["n0", "n1"]
-    (key,) = scene.placing.placer.held
+    (key,) = scene.placing.placer.ledger.by_gang()
     # The plan of the first stage, whose other pods are made once it runs, takes over what was booked.
     (leader,) = gang("g", 1)
     runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
@@ -359,7 +359,7 @@ def test_what_was_made_for_one_gang_leaves_others_that_go_anew_their_share(is_ke
     assert scene.held() == ["n0", "n1", "n2", "n3"]
     other = next(each.key for each in scene.placing.gangs() if each.key.name == "h")
     if is_kept:
-        (key,) = scene.placing.placer.held
+        (key,) = scene.placing.placer.ledger.by_gang()
         (leader,) = gang("g", 1)
         runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
         scene.cluster.pods = [runs, *gang("h", 9)]
@@ -368,8 +368,8 @@ def test_what_was_made_for_one_gang_leaves_others_that_go_anew_their_share(is_ke
         metadata = Metadata(name=name, namespace=namespace, uid="plan")
         scene.cluster.placements[key] = Placement(metadata=metadata, spec=spec)
         scene.come(8)
-    scene.placing.placer.reservations.take(other, ["n3", "n4", "n5"], scene.placing.view())
-    assert scene.placing.placer.reservations.of(other) == {"n4", "n5"}
+    scene.placing.reserve(other, ["n3", "n4", "n5"])
+    assert scene.placing.placer.ledger.of(other.placement_key) == {"n4", "n5"}
 
 
 def test_what_was_made_for_a_gang_is_kept_by_its_plan_whatever_the_share() -> None:
@@ -378,7 +378,7 @@ def test_what_was_made_for_a_gang_is_kept_by_its_plan_whatever_the_share() -> No
     scene = Scene(*gang("g", 5), old("p"), settings=settings, books=False)
     scene.book("g", 5, is_made=True)
     scene.come(4)
-    (key,) = scene.placing.placer.held
+    (key,) = scene.placing.placer.ledger.by_gang()
     (leader,) = gang("g", 1)
     runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
     scene.cluster.pods = [runs, old("p")]
@@ -409,7 +409,7 @@ def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_cam
     came = {node: f"2026-01-01T00:00:1{data.draw(st.integers(0, 3))}Z" for node in scene.all}
     scene.all = {name: made_at(node, came[name]) for name, node in scene.all.items()}
     orders = scene.come(count)
-    held = scene.placing.placer.held
+    held = scene.placing.placer.ledger.by_gang()
     nodes = [name for each in held.values() for name in each.nodes]
     by_placement = {booking.placement: booking for booking in scene.placing.bookings}
     bounded = [

@@ -1,7 +1,8 @@
-"""Whether pods that wait take the place of pods that their gang has lost, asking for what those asked for."""
+"""Whether pods that wait replace pods that their gang has lost, asking for what those asked for. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from webhook.kube.objects import Pod
@@ -13,29 +14,31 @@ Amounts = tuple[tuple[tuple[str, str | int | float], ...], ...]
 """Requests and limits of each container, as they are written: a controller writes the same each time."""
 
 
-class _Had(NamedTuple):
+class _Planned(NamedTuple):
     plan: Placement
     asked: Counter[Amounts]
 
 
-class Replacing:
-    """Remembers what the pods of each plan ask for, for when they are gone.
+@dataclass(frozen=True)
+class Replacements:
+    """What the pods of each plan ask for, remembered for when they are gone.
 
-    Without that memory, all of a gang is taken to have asked for what those ask that are left, if these are
-    alike.
+    Without that memory, all of a gang is taken to have asked for what those ask that are left, if these ask
+    for the same. plans: by Placement, as "namespace/name".
     """
 
-    def __init__(self) -> None:
-        self._had: dict[str, _Had] = {}
+    plans: Mapping[str, _Planned] = field(default_factory=dict)
 
-    def saw(self, view: View) -> None:
-        """Take in the plans that have changed. Pods of theirs that are gone since are not forgotten."""
-        known = {key: had for key, had in self._had.items() if key in view.placements}
+    def after(self, view: View) -> "Replacements":
+        """With the plans that have changed. Pods of theirs that are gone since are not forgotten."""
+        known = {key: each for key, each in self.plans.items() if key in view.placements}
         changed = {
             key: plan
             for key, plan in view.placements.items()
             if plan.spec.pods and (key not in known or known[key].plan is not plan)
         }
+        if not changed and len(known) == len(self.plans):
+            return self
         named = {(plan.metadata.namespace, each.uid) for plan in changed.values() for each in plan.spec.pods}
         found = (view.by_uid[uid] for _, uid in named if uid in view.by_uid)
         asked = {identity(pod): _amounts(pod) for pod in found if identity(pod) in named}
@@ -45,22 +48,22 @@ class Replacing:
             before = known.get(key)
             if before is not None and there.total() < before.asked.total():
                 there = before.asked
-            known[key] = _Had(plan, there)
-        self._had = known
+            known[key] = _Planned(plan, there)
+        return Replacements(known)
 
-    def fills_up(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
-        """Whether the waiting pods only fill up what the gang had: others may hold its own nodes since."""
-        plan = view.placements.get(gang.key.placement_key)
-        had = self._had.get(gang.key.placement_key)
-        if plan is None or had is None or not gang.released:
+    def fill_up(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
+        """Whether the waiting pods only fill up what the gang had."""
+        key = gang.key.placement_key
+        plan, known = view.placements.get(key), self.plans.get(key)
+        if plan is None or known is None or not gang.released:
             return False
-        # Of a gang that comes in stages the later ones are no successors: it never had them.
+        # Of a gang that comes in stages the later ones are no replacements: it never had them.
         size = len(plan.spec.pods) if gang.staged else max(plan.spec.size, len(plan.spec.pods))
         if len(gang.pods) > size:
             return False
-        asked: Mapping[Amounts, int] = had.asked
-        if len(had.asked) == 1 and had.asked.total() < size:
-            asked = dict.fromkeys(had.asked, size)
+        asked: Mapping[Amounts, int] = known.asked
+        if len(known.asked) == 1 and known.asked.total() < size:
+            asked = dict.fromkeys(known.asked, size)
         named = {each.uid for each in plan.spec.pods}
         there = Counter(_amounts(pod) for pod in gang.released if pod.metadata.uid in named)
         wanted = Counter(_amounts(pod) for pod in waiting)

@@ -1,5 +1,7 @@
 """Pods that replace lost ones go where others hold nodes since, if they ask for no more than those did."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
@@ -7,6 +9,7 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.placing import Placer
+from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.settings import Settings
 
 YOUNG = {
@@ -34,7 +37,7 @@ def case_of(*members: Pod) -> Placing:
     metadata = Metadata(namespace="ns", name=key.placement_name)
     cluster.placements = {key.placement_key: Placement(metadata=metadata, spec=spec)}
     case.one()
-    assert case.placer.reservations.nodes == {"n0", "n1", "n2"}
+    assert case.reserved == {"n0", "n1", "n2"}
     return case
 
 
@@ -62,9 +65,9 @@ def test_as_many_as_were_lost_of_a_kind_and_no_more() -> None:
 def test_a_process_that_has_not_seen_the_lost_pods_goes_by_those_that_are_left() -> None:
     for left, goes in ((1, True), (7, False)):
         case = case_of(member("a", 1, "n0"), member("b", left, "n1"), member("c", left, "n2"))
-        held = case.placer.reservations.held
+        ledger = case.placer.ledger
         case.placer = Placer(case.placer._settings, case.avoided, case.clock)
-        case.placer.reservations._held.update(held)
+        case.placer.ledger = replace(ledger, replacements=Replacements())
         assert bool(after_loss(case, {"a"}, member("d", 1))) is goes
 
 

@@ -1,5 +1,6 @@
 """What plans keep for the next stage of their gangs: from whom, and for how long."""
 
+from collections.abc import Callable, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,9 +12,15 @@ from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.kept import KeptNodes
-from webhook.sweeper.decide.reservations import Held
-from webhook.sweeper.decide.rest import Rest
+from webhook.sweeper.decide.later_stages import reserve_for_later_stages
+from webhook.sweeper.decide.reservations import (
+    Cooldown,
+    Moment,
+    Reservation,
+    ReservationKind,
+    ReservationLedger,
+    opened,
+)
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -25,18 +32,47 @@ LEADER = decode({**pod_json("leader", schedulingGates=[], priority=5), "status":
 
 
 def seen(
-    *pods: Pod, stages: int = 1, key: str = "ns/job-other", leader: str = "leader", plan: str = "plan"
+    *pods: Pod,
+    stages: int = 1,
+    key: str = "ns/job-other",
+    leader: str = "leader",
+    plan: str = "plan",
+    usable: int = 0,
 ) -> View:
     """A plan for the leader (and pods of later stages) that keeps two nodes, and these pods."""
     planned = [PlannedPod(f"p{stage}", f"uid-of-stage-{stage}", "n0") for stage in range(1, stages)]
     planned = [*planned, PlannedPod(leader, f"uid-{leader}", "n0")]
     metadata = Metadata(name="job-other", namespace="ns", uid=plan)
-    placement = Placement(metadata=metadata, spec=PlacementSpec(pods=planned, kept=["n1", "n2"]))
+    placement = Placement(
+        metadata=metadata, spec=PlacementSpec(pods=planned, kept=["n1", "n2"], usable_nodes=usable)
+    )
     return View([], list(pods), NODES, {key: placement})
 
 
-def nodes_before(kept: KeptNodes, gang: PodGang) -> frozenset[str]:
-    return frozenset().union(*(held.nodes for held in kept.before(gang, gang.gated).values()))
+OTHER = ReservationKind("other", "held for others")
+
+
+class Kept:
+    """The ledger of passes that see only plans."""
+
+    def __init__(self, settings: Settings, clock: Clock, now: Callable[[], datetime] | None = None) -> None:
+        self.ledger = ReservationLedger(settings)
+        self.clock, self.now = clock, now or (lambda: datetime.now(UTC))
+
+    def saw(self, view: View, held: Set[str] = frozenset()) -> None:
+        """Another pass. held: nodes that are reserved in another way."""
+        moment = Moment(self.clock.now, self.now())
+        other = Reservation(OTHER, "ns/other", frozenset(held), 0.0, 1.0, moment.at)
+        ledger = self.ledger.renewed(OTHER, [other], view)
+        self.ledger = opened(ledger, moment, [], view, None, [reserve_for_later_stages])
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        return self.ledger.nodes() - self.ledger.nodes(OTHER)
+
+
+def nodes_before(kept: Kept, gang: PodGang) -> frozenset[str]:
+    return kept.ledger.reserved(gang, gang.gated, View([], [], NODES, {})).nodes
 
 
 def waiting(priority: int) -> PodGang:
@@ -46,28 +82,28 @@ def waiting(priority: int) -> PodGang:
 
 @pytest.mark.parametrize(("priority", "is_kept_from"), [(4, True), (5, True), (6, False)])
 def test_nodes_are_kept_from_gangs_that_are_not_more_important(priority: int, is_kept_from: bool) -> None:
-    kept = KeptNodes(SETTINGS, Clock())
+    kept = Kept(SETTINGS, Clock())
     kept.saw(seen(LEADER))
     assert nodes_before(kept, waiting(priority)) == ({"n1", "n2"} if is_kept_from else frozenset())
 
 
 def test_a_gang_is_not_kept_from_its_own_nodes() -> None:
     (own,) = gather_all(job_pod(1))
-    kept = KeptNodes(SETTINGS, Clock())
+    kept = Kept(SETTINGS, Clock())
     kept.saw(seen(LEADER, key=own.key.placement_key))
     assert nodes_before(kept, own) == frozenset()
     assert nodes_before(kept, waiting(0)) == {"n1", "n2"}
 
 
 def test_a_plan_none_of_whose_pods_is_there_keeps_nothing() -> None:
-    kept = KeptNodes(SETTINGS, Clock())
+    kept = Kept(SETTINGS, Clock())
     kept.saw(seen())
     assert nodes_before(kept, waiting(0)) == frozenset()
 
 
 def test_what_is_kept_ends_in_time_and_begins_anew_with_each_stage() -> None:
     clock = Clock()
-    kept = KeptNodes(SETTINGS, clock)
+    kept = Kept(SETTINGS, clock)
     kept.saw(seen(LEADER))
     clock.now += SETTINGS.reserve_hold_seconds
     kept.saw(seen(LEADER))
@@ -77,7 +113,7 @@ def test_what_is_kept_ends_in_time_and_begins_anew_with_each_stage() -> None:
 
 
 def test_a_pod_that_must_end_before_may_use_what_is_kept() -> None:
-    kept = KeptNodes(SETTINGS, Clock())
+    kept = Kept(SETTINGS, Clock())
     kept.saw(seen(LEADER))
     limit = int(SETTINGS.reserve_hold_seconds)
     for seconds, expected in ((limit, frozenset()), (limit + 1, {"n1", "n2"})):
@@ -88,13 +124,13 @@ def test_a_pod_that_must_end_before_may_use_what_is_kept() -> None:
 
 
 def test_no_more_nodes_are_kept_than_the_operator_lets_stand_empty() -> None:
-    kept = KeptNodes(Settings(reserve_share=0.25), Clock())
+    kept = Kept(Settings(reserve_share=0.25), Clock())
     kept.saw(seen(LEADER))
     assert kept.nodes == {"n1"}
 
 
 def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
-    kept = KeptNodes(Settings(reserve_share=0.5), Clock())
+    kept = Kept(Settings(reserve_share=0.5), Clock())
     kept.saw(seen(LEADER), held={"n3"})
     assert kept.nodes == {"n1"}
     kept.saw(seen(LEADER), held={"n0", "n3"})
@@ -102,24 +138,24 @@ def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
 
 
 def test_nodes_that_fail_take_no_kept_node_from_who_has_begun() -> None:
-    kept = KeptNodes(Settings(reserve_share=0.5), Clock())
-    kept.saw(seen(LEADER))
+    """Nor does another leader, which has not seen those nodes."""
+    view = seen(LEADER, usable=4)
+    view = replace(view, nodes={name: node for name, node in NODES.items() if name != "n3"})
+    kept = Kept(Settings(reserve_share=0.5), Clock())
+    kept.saw(view)
     assert kept.nodes == {"n1", "n2"}
-    view = seen(LEADER)
-    kept.saw(replace(view, nodes={name: node for name, node in NODES.items() if name != "n3"}))
-    assert kept.nodes == {"n1", "n2"}
-    kept.saw(seen(LEADER), held={"n3"})
+    kept.saw(seen(LEADER, usable=4), held={"n3"})
     assert kept.nodes == {"n1"}, "and no more than were held in all"
 
 
 def test_what_is_told_of_kept_nodes_changes_with_their_stage_alone() -> None:
     """Else the status of the gang would be written in every pass."""
     clock, days = Clock(), iter(range(1, 10))
-    kept = KeptNodes(SETTINGS, clock, now=lambda: datetime(2026, 1, next(days), tzinfo=UTC))
+    kept = Kept(SETTINGS, clock, now=lambda: datetime(2026, 1, next(days), tzinfo=UTC))
 
-    def told(stages: int) -> Held:
+    def told(stages: int) -> Reservation:
         kept.saw(seen(LEADER, stages=stages))
-        (held,) = kept.held.values()
+        (held,) = kept.ledger.by_gang().values()
         return held
 
     first = told(1)
@@ -131,7 +167,7 @@ def test_what_is_told_of_kept_nodes_changes_with_their_stage_alone() -> None:
 
 def test_a_leader_that_is_made_again_begins_no_stage() -> None:
     clock = Clock()
-    kept = KeptNodes(SETTINGS, clock)
+    kept = Kept(SETTINGS, clock)
     kept.saw(seen(LEADER))
     clock.now += SETTINGS.reserve_hold_seconds
     kept.saw(seen(decode(pod_json("second", schedulingGates=[])), leader="second"))
@@ -141,7 +177,7 @@ def test_a_leader_that_is_made_again_begins_no_stage() -> None:
 @pytest.mark.parametrize("meanwhile", ["in time", "too long"])
 def test_what_was_kept_in_vain_is_kept_by_nobody_for_as_long(meanwhile: str) -> None:
     clock = Clock()
-    kept = KeptNodes(SETTINGS, clock)
+    kept = Kept(SETTINGS, clock)
     kept.saw(seen(LEADER))
     seconds = SETTINGS.reserve_hold_seconds if meanwhile == "too long" else 60
     clock.now += seconds
@@ -157,7 +193,7 @@ def test_what_was_kept_in_vain_is_kept_by_nobody_for_as_long(meanwhile: str) -> 
 
 def test_what_was_kept_and_is_now_used_needs_no_rest() -> None:
     clock = Clock()
-    kept = KeptNodes(SETTINGS, clock)
+    kept = Kept(SETTINGS, clock)
     kept.saw(seen(LEADER))
     clock.now += 60
     used = PlacementSpec(pods=[PlannedPod("leader", "uid-leader", "n0"), PlannedPod("w", "uid-w", "n1")])
@@ -168,7 +204,7 @@ def test_what_was_kept_and_is_now_used_needs_no_rest() -> None:
 
 def test_no_stage_begins_before_the_pods_of_the_earlier_ones_ran() -> None:
     clock = Clock()
-    kept = KeptNodes(SETTINGS, clock)
+    kept = Kept(SETTINGS, clock)
     kept.saw(seen(STARTING))
     clock.now += SETTINGS.reserve_hold_seconds
     kept.saw(seen(STARTING, stages=2))
@@ -179,7 +215,7 @@ def test_no_stage_begins_before_the_pods_of_the_earlier_ones_ran() -> None:
 
 def test_whatever_stages_come_a_plan_keeps_nodes_for_one_hold_more_than_it_keeps_nodes() -> None:
     clock = Clock()
-    kept = KeptNodes(SETTINGS, clock)
+    kept = Kept(SETTINGS, clock)
     hold, keeps = SETTINGS.reserve_hold_seconds, []
     stages: list[Pod] = []
     for number in range(1, 6):
@@ -200,10 +236,9 @@ def test_whatever_stages_come_a_plan_keeps_nodes_for_one_hold_more_than_it_keeps
 
 def test_what_gangs_that_waited_have_held_in_vain_is_kept_by_nobody_either() -> None:
     clock = Clock()
-    rest = Rest(clock)
-    kept = KeptNodes(SETTINGS, clock, rest=rest)
+    kept = Kept(SETTINGS, clock)
     clock.now = 60
-    rest.begin(["n1"], 0, "a gang")
+    kept.ledger = replace(kept.ledger, cooldowns={"n1": Cooldown("a gang", 120)})
     kept.saw(seen(LEADER))
     assert kept.nodes == {"n2"}
     clock.now = 120
@@ -218,24 +253,24 @@ def test_what_was_kept_in_vain_is_held_by_no_gang_that_waits() -> None:
         "annotations": {"topogate.io/gang": "big", "topogate.io/gang-size": "4"},
     }
     case = Placing(Nodes(4, busy, *(gpu_pod(f"big-{n}", metadata=metadata) for n in range(4))), SETTINGS)
-    case.placer.kept_nodes._rest.begin(["n1"], -60, "plan")
+    case.placer.ledger = replace(case.placer.ledger, cooldowns={"n1": Cooldown("plan", 60)})
     case.one()
-    assert not case.placer.reservations.nodes
+    assert not case.reserved
     case.clock.now = 60
     case.one()
-    assert case.placer.reservations.nodes == {"n0", "n1", "n2", "n3"}
+    assert case.reserved == {"n0", "n1", "n2", "n3"}
 
 
 @pytest.mark.parametrize(("priority", "is_kept_from"), [(1, True), (2, False)])
 def test_nodes_are_kept_as_urgently_as_those_that_ask_for_devices(priority: int, is_kept_from: bool) -> None:
     """A pod of no GPU and a high class lends it to nobody."""
     worker = gpu_pod("p1", node="n0", priority=1, metadata={"uid": "uid-of-stage-1"})
-    kept = KeptNodes(SETTINGS, Clock())
+    kept = Kept(SETTINGS, Clock())
     kept.saw(seen(LEADER, worker, stages=2))
     assert bool(nodes_before(kept, waiting(priority))) is is_kept_from
 
 
 def test_pods_of_another_namespace_are_none_of_a_plan_s() -> None:
-    kept = KeptNodes(SETTINGS, Clock())
+    kept = Kept(SETTINGS, Clock())
     kept.saw(seen(decode(pod_json("leader", schedulingGates=[], metadata={"namespace": "theirs"}))))
     assert not kept.nodes

@@ -1,0 +1,153 @@
+"""Reservations for pods that are created only once the first pods of their gang run. Pure.
+
+A plan names nodes for them, and they are reserved from the plan, so that a later leader reserves them too.
+They are bounded with all other reservations: in number, but for nodes that were made for the gang; in time,
+for each stage anew, which has more pods than the one before, and begins once those ran; in all, by as much
+time for each node. A leader that never becomes ready keeps nodes empty for a while only, and its gang's later
+pods then look for others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.placement import Snapshot
+from webhook.sweeper.decide.reservations import LATER_STAGE, Reservation, ReservationLedger, share_of
+from webhook.sweeper.observe.gangs import PodGang, urgency
+from webhook.sweeper.observe.view import View, identity
+
+
+@dataclass(frozen=True)
+class _Stage(Reservation):
+    """What a plan reserves. pods: how many it has had at most, and stage_since: since when so many.
+
+    last: when its reservations end, whatever stages come. ran: uids of its pods that have run.
+    """
+
+    pods: int = 0
+    stage_since: float = 0.0
+    last: float = 0.0
+    ran: frozenset[str] = frozenset()
+
+
+def reserve_for_later_stages(
+    ledger: ReservationLedger, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None
+) -> ReservationLedger:
+    """The ledger with what plans reserve; the plans whose stage began first take first. See Source."""
+    plans = {key: each for key, each in view.placements.items() if each.spec.kept and each.spec.pods}
+    before = {each.claim: each for each in ledger.reservations if isinstance(each, _Stage)}
+    if not plans and not before:
+        return ledger
+    found, begun = [], []
+    for key, plan in plans.items():
+        there = _there(plan, view)
+        stage = _stage(key, plan, there, before.get(plan.metadata.uid), ledger)
+        if there and ledger.now.seconds < stage.until:
+            begun.append((replace(stage, priority=urgency(there)), plan))
+        else:
+            found.append(stage)
+    left = _most(ledger, [plan for _, plan in begun]) - len(_others(ledger, view))
+    for stage, plan in sorted(begun, key=lambda each: (each[0].stage_since, each[0].gang)):
+        found.append(replace(stage, nodes=_nodes(stage, plan, max(0, left), ledger)))
+        left -= len(found[-1].counted)
+    return ledger.renewed(LATER_STAGE, found, view)
+
+
+def _most(ledger: ReservationLedger, begun: Sequence[Placement]) -> int:
+    """How many nodes may be reserved in all.
+
+    A share of fewer nodes, as some have failed, takes nothing from who began when there were more.
+    """
+    return max([ledger.most, *(share_of(plan.spec.usable_nodes, ledger.settings) for plan in begun)])
+
+
+def _others(ledger: ReservationLedger, view: View) -> frozenset[str]:
+    """What counts against the share beside the plans' nodes: not what a gang's own plan reserves by now."""
+    plans = view.placements
+    return frozenset().union(
+        *(
+            each.counted.difference(plans[each.gang].spec.kept if each.gang in plans else ())
+            for each in ledger.reservations
+            if each.kind is not LATER_STAGE
+        )
+    )
+
+
+def _stage(
+    key: str, plan: Placement, there: Sequence[Pod], before: _Stage | None, ledger: ReservationLedger
+) -> _Stage:
+    """How far a plan is, with no nodes yet.
+
+    A pod that takes the place of another begins no stage, nor does one before the earlier ones ran.
+    """
+    now, seconds = ledger.now.seconds, ledger.settings.reserve_hold_seconds
+    claim, count = plan.metadata.uid, len(plan.spec.pods)
+    ran = frozenset(pod.metadata.uid for pod in there if pod.status.phase == "Running")
+    first = since = now
+    last = now + seconds * (1 + len(plan.spec.kept))
+    if before is not None:
+        ran |= before.ran
+        if count <= before.pods or len(ran) < before.pods:
+            count, since = before.pods, before.stage_since
+            first, last = before.since, before.last
+        elif before.nodes or ledger.cooling() != ledger.cooling(but=claim):
+            first, last = before.since, before.last
+    until = min(since + seconds, last)
+    if before is not None and before.until == until:
+        ends = before.ends  # what is told of it does not change from pass to pass
+    else:
+        ends = ledger.now.at + timedelta(seconds=until - now)
+    return _Stage(
+        LATER_STAGE, key, frozenset(), first, until, ends,
+        whose=f"{plan.metadata.namespace}/{plan.spec.gang}", claim=claim, priority=0,
+        beyond_share=_made_for(key, claim, ledger), pods=count, stage_since=since, last=last, ran=ran,
+    )  # fmt: skip
+
+
+def _made_for(gang: str, claim: str, ledger: ReservationLedger) -> frozenset[str]:
+    """Nodes beyond the share that are reserved for a gang, by this plan or otherwise."""
+    made = (
+        each.beyond_share
+        for each in ledger.reservations
+        if each.gang == gang and (each.claim == claim or each.kind is not LATER_STAGE)
+    )
+    return frozenset().union(*made)
+
+
+def _nodes(stage: _Stage, plan: Placement, most: int, ledger: ReservationLedger) -> frozenset[str]:
+    """The plan's nodes, as many as may count against the share, and those that were made for its gang."""
+    cooling = ledger.cooling(but=stage.claim)
+    nodes = [name for name in plan.spec.kept if name not in cooling]
+    counted = [name for name in nodes if name not in stage.beyond_share]
+    return frozenset(counted[:most]) | stage.beyond_share.intersection(nodes)
+
+
+def _there(plan: Placement, view: View) -> list[Pod]:
+    """The pods of a plan that are there, of its own namespace."""
+    namespace = plan.metadata.namespace
+    found = (view.by_uid.get(each.uid) for each in plan.spec.pods)
+    return [pod for pod in found if pod is not None and identity(pod) == (namespace, pod.metadata.uid)]
+
+
+def later_sentence(gang: PodGang) -> str:
+    """What is told of pods that are planned and yet to be created, "" if there are none."""
+    if not gang.later:
+        return ""
+    return f"{len(gang.later)} of its pods are made once the first ones run, and are planned with them"
+
+
+def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLedger) -> str:
+    """Why nodes cannot be reserved now for a gang's later pods, "" if they can.
+
+    More nodes than can be reserved at all are reserved as far as may be, once nobody else has reserved any.
+    """
+    counted, others = nodes - ledger.beyond_share, ledger.beside(gang)
+    if not ledger.most or len(counted | others) <= ledger.most or not others:
+        return ""
+    return (
+        f"{len(counted)} nodes are to be kept for the {len(gang.later)} pods that are made once its first "
+        f"ones run, and others hold {len(others)} of the {ledger.most} that may be held at once "
+        "(reserve_share)"
+    )

@@ -1,0 +1,189 @@
+"""Reservations of new nodes for gangs that asked an autoscaler for them. Pure but for the requests.
+
+Nobody tells which node was made for which request. So a gang's own are those that have come since it asked
+and take pods of it: first come those that their autoscaler says it has served, then those that asked first.
+
+Nodes that an autoscaler has made for a request are beyond the share: they are there for its gang alone, and
+bounded by what may be asked for. Else in a cluster that had no nodes half of a gang's would be anybody's, and
+what was made for one gang would take from others what is reserved for them.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import islice
+from typing import Final
+
+from webhook.placement import Budget, Snapshot
+from webhook.placement.capacity import rooms
+from webhook.placement.model import PodClass
+from webhook.placement.snapshot import NodeState
+from webhook.sweeper.decide.reservations import Reservation, ReservationKind, ReservationLedger, nodes_of
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+
+MOST_LOOKS: Final = 200_000
+"""So often it is looked in a pass at a node for a class of pods, by gangs of all namespaces alike: what their
+pods wish may suit no node. Whose share is used up reserves no more, and is placed all the same."""
+AT_ONCE: Final = 64
+"""So many nodes are looked at together."""
+
+SCALE_UP: Final = ReservationKind(
+    "booked", "new nodes are held for gangs that have asked for them", of_new_nodes=True
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Booking:
+    """A request for nodes that an autoscaler has heard. placement: its gang's, as "namespace/name".
+
+    request: its uid. created: when the API server took it (RFC 3339), as it says of nodes. pods: how many.
+    is_served: whether the autoscaler says that there are, or come, nodes for it; is_made: whether it makes
+    nodes for requests of its class, where others are only told whether there is room.
+    """
+
+    placement: str
+    request: str
+    created: str
+    pods: int
+    is_served: bool = False
+    is_made: bool = False
+
+
+class NewNodes:
+    """Reserves new nodes, see Source."""
+
+    def __init__(
+        self,
+        bookings: Callable[[], Iterable[Booking]],
+        excluded: Callable[[PodGang], frozenset[str]],
+    ) -> None:
+        """bookings: requests as they are now. excluded: where a gang cannot go, so that nothing is reserved
+        for it there.
+        """
+        self._bookings = bookings
+        self._excluded = excluded
+
+    def __call__(
+        self, ledger: ReservationLedger, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None
+    ) -> ReservationLedger:
+        """The ledger with the new nodes that are reserved for gangs that wait."""
+        bookings = sorted(self._bookings(), key=_fair_order)
+        if not bookings and not ledger.of_kind(SCALE_UP):
+            return ledger
+        return ledger.renewed(SCALE_UP, self._reservations(bookings, ledger, gangs, view, snapshot), view)
+
+    def _reservations(
+        self,
+        bookings: Sequence[Booking],
+        ledger: ReservationLedger,
+        gangs: Sequence[PodGang],
+        view: View,
+        snapshot: Snapshot | None,
+    ) -> list[Reservation]:
+        """One for each request, also without nodes where it had some: its time goes on."""
+        known = {each.claim: each for each in ledger.of_kind(SCALE_UP)}
+        closed = set(nodes_of(each for each in ledger.reservations if each.kind is not SCALE_UP))
+        left = ledger.most - len(closed)
+        by_placement = {gang.key.placement_key: gang for gang in gangs} if bookings else {}
+        new, looks = _new_nodes(bookings, view, snapshot), _looks(bookings)
+        found: list[Reservation] = []
+        for booking in bookings:
+            before, gang = known.get(booking.request), by_placement.get(booking.placement)
+            reservation = _without_nodes(booking, before, ledger)
+            is_beyond = bool(ledger.most) and booking.is_served and booking.is_made
+            most = None if is_beyond else max(0, left)
+            if gang is not None and most != 0 and ledger.now.seconds < reservation.until:
+                # A node that was not ready for a moment cools down, but not from whom it was reserved for.
+                off = closed | ledger.cooling(but=booking.request) | self._excluded(gang)
+                there = [state for came, state in new if came >= booking.created and state.name not in off]
+                bound = ledger.settings.options.bound
+                nodes = frozenset(_suited(gang, booking.pods, iter(there), view, looks, bound)[:most])
+                beyond = nodes if is_beyond else frozenset[str]()
+                reservation = replace(
+                    reservation, nodes=nodes, whose=str(gang.key), priority=gang.priority, beyond_share=beyond
+                )
+                left -= len(nodes - beyond)
+                closed |= nodes
+            if reservation.nodes or before is not None:
+                found.append(reservation)
+        return found
+
+
+def _without_nodes(booking: Booking, before: Reservation | None, ledger: ReservationLedger) -> Reservation:
+    """What a request has reserved before, or begins to, with no nodes yet."""
+    if before is not None:
+        return replace(before, nodes=frozenset(), beyond_share=frozenset())
+    now, seconds = ledger.now, ledger.settings.reserve_hold_seconds
+    return Reservation(
+        SCALE_UP, booking.placement, frozenset(), now.seconds, now.seconds + seconds,
+        now.at + timedelta(seconds=seconds), claim=booking.request, priority=0,
+    )  # fmt: skip
+
+
+def _new_nodes(
+    bookings: Iterable[Booking], view: View, snapshot: Snapshot | None
+) -> list[tuple[str, NodeState]]:
+    """Nodes that have come since the first request, the oldest first, with when they came."""
+    first = min((each.created for each in bookings), default="")
+    if snapshot is None or not first:
+        return []
+    came = ((_created(name, view), state) for name, state in snapshot.nodes.items())
+    return sorted((each for each in came if each[0] >= first), key=lambda each: (each[0], each[1].name))
+
+
+def _looks(bookings: Iterable[Booking]) -> Counter[str]:
+    """How often a node may be looked at for the gangs of each namespace."""
+    namespaces = {each.placement.partition("/")[0] for each in bookings}
+    return Counter({namespace: MOST_LOOKS // len(namespaces) for namespace in namespaces})
+
+
+def _suited(
+    gang: PodGang, pods: int, there: Iterator[NodeState], view: View, looks: Counter[str], bound: int
+) -> list[str]:
+    """The first of these nodes that have room for so many of the gang's pods, of each class by itself.
+
+    looks: how many are left, of which this takes some. bound: of the work for this gang.
+    """
+    budget, found = Budget(bound), list[str]()
+    try:
+        classes = _classes(gang, view)
+        while classes and pods > 0 and looks[gang.key.namespace] > 0:
+            some = list(islice(there, AT_ONCE))
+            if not some:
+                break
+            looks[gang.key.namespace] -= len(some) * len(classes)
+            counts = [rooms(each, some, budget).counts for each in classes]
+            for state, room in zip(some, map(max, zip(*counts, strict=True)), strict=True):
+                if pods > 0 and room > 0:
+                    found.append(state.name)
+                    pods -= room
+    except ValueError:  # the gang is told where it is placed
+        return []
+    except Exception:  # one bad gang never stops the others
+        logger.exception("reservation_failed gang=%s", gang.key)
+        return []
+    return found
+
+
+def _fair_order(booking: Booking) -> tuple[bool, str, str]:
+    return not booking.is_served, booking.created, booking.placement
+
+
+def _created(name: str, view: View) -> str:
+    node = view.nodes.get(name)
+    return (node.metadata.creation_timestamp or "") if node is not None else ""
+
+
+def _classes(gang: PodGang, view: View) -> list[PodClass]:
+    """What those of its pods ask for that have no place. Raises ValueError where that cannot be read."""
+    pods = (
+        pod
+        for pod in (*gang.gated, *gang.later)
+        if (uid := pod.metadata.uid) not in view.planned and uid not in gang.companions
+    )
+    return list(dict.fromkeys(map(view.class_of, pods)))
