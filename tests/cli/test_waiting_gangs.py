@@ -1,7 +1,7 @@
 """What `topogate doctor` says of gangs that wait for long, and of those that no waiting helps."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,18 +15,16 @@ from webhook.kube.client import Api
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
-class Cluster(Api):
+class Cluster:
     """The boundary to the API server: one Placement that waits, created at a time of day."""
 
     def __init__(self, created: str) -> None:
         self.created = created
 
-    def request(self, method: str, path: str, **_: Any) -> bytes:
-        return (
-            '{"metadata": {}, "items": [{"metadata": {"name": "p", "namespace": "ns", "creationTimestamp": '
-            f'"2026-01-01T{self.created}:00Z"}}, "spec": {{"gang": "Job/my-job"}}, '
-            '"status": {"state": "Waiting"}}]}'
-        ).encode()
+    def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
+        metadata = {"namespace": "ns", "creationTimestamp": f"2026-01-01T{self.created}:00Z"}
+        waits = {"metadata": metadata, "spec": {"gang": "Job/my-job"}, "status": {"state": "Waiting"}}
+        return {"items": [waits]}
 
 
 def found(
@@ -35,7 +33,7 @@ def found(
     """Of 8 nodes of 8 GPUs in two blocks, and a waiting Job of so many pods of 8 GPUs."""
     reading = cluster_of(waiting_job(pods, annotations=annotations))
     monkeypatch.setattr(ClusterReading, "read_usage", lambda api: reading)
-    return [(each.state, each.sentence) for each in waiting_gangs.examine(Cluster(created), NOW)]
+    return [(each.state, each.sentence) for each in waiting_gangs.examine(cast(Api, Cluster(created)), NOW)]
 
 
 def test_gangs_that_wait_for_a_moment_are_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:

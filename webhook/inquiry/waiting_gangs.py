@@ -7,11 +7,10 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.inquiry.findings import Finding, State, found, some
-from webhook.inquiry.reading import ClusterReading, read_all
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube import placements
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement
 from webhook.placement import Gang, Member, PodClass, Snapshot
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.observe.fewest_domains import FewestDomains
@@ -25,8 +24,8 @@ LONG_SECONDS: Final = 600
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """Waiting is no fault of the installation; but nobody may have looked."""
-    there = list(read_all(api, placements.ALL, Placement))
-    waits = [each for each in there if each.status.state == "Waiting"]
+    there = api.json("GET", placements.ALL, timeout_seconds=60)["items"]
+    waits = [each for each in there if (each.get("status") or {}).get("state") == "Waiting"]
     never = list(never_placed(api)) if waits else []
     for name, why in never:
         yield found(
@@ -36,9 +35,9 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
         )
     before = now - timedelta(seconds=LONG_SECONDS)
     old = [
-        f"{each.metadata.namespace}/{each.spec.gang}"
+        f"{each['metadata']['namespace']}/{each['spec'].get('gang', '')}"
         for each in waits
-        if datetime.fromisoformat(each.metadata.creation_timestamp or now.isoformat()) < before
+        if datetime.fromisoformat(each["metadata"]["creationTimestamp"]) < before
     ]
     if old:
         gangs = "1 gang waits" if len(old) == 1 else f"{len(old)} gangs wait"
