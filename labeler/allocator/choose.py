@@ -188,7 +188,7 @@ def default_devices(
     """A default for pods without a plan: different cards if possible, from the highest number down.
 
     The sweeper plans from the lowest number up, so both meet last of all. Until it is told which cards such a
-    pod got (telling.py) it takes it to have just these (webhook.placement.cards.unplanned). taken: devices of
+    pod got (telling.py) it takes it to have just these (webhook.placement.cards.state). taken: devices of
     each card that are promised to others; cards with others free go before these.
     """
     must = sorted(must_include)

@@ -27,7 +27,7 @@ from webhook.placement import (
     place,
     victims,
 )
-from webhook.placement.least import least_domains
+from webhook.placement.bounds import least_domains
 from webhook.placement.place import RULE
 
 BOUND = 100_000

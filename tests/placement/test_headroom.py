@@ -6,7 +6,7 @@ import pytest
 
 from tests.placement.small import gang_of, node, pod_class
 from webhook.placement import Assignment, NodeInfo, Options, Snapshot, Usage, place
-from webhook.placement.headroom import Score
+from webhook.placement.costs import Score
 
 GPU = "nvidia.com/gpu"
 

@@ -11,10 +11,9 @@ from tests.placement.small import gang_of, node, without_headroom
 from webhook.placement import Anchor, NodeInfo, Options, Snapshot, Usage, heterogeneous
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
-from webhook.placement.evaluate import evaluate
+from webhook.placement.evaluate import Cover, evaluate
 from webhook.placement.homogeneous import cover, offers
 from webhook.placement.question import ask
-from webhook.placement.solution import Cover
 from webhook.placement.tree import build
 
 

@@ -33,7 +33,7 @@ from webhook.placement import (
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import cost_of
-from webhook.placement.homogeneous.covering_search import MixedSearch
+from webhook.placement.homogeneous.covering_search import CoveringSearch
 from webhook.placement.homogeneous.minority_pods import Odd
 from webhook.placement.question import Impossible, ask
 from webhook.placement.snapshot import key_of
@@ -197,7 +197,7 @@ def test_the_room_that_odd_pods_take_leads_to_the_same_optimum_as_the_pods_thems
         return
     root = build(question, snapshot, Budget(10**9)).root
     beside = Odd(question, Budget(10**9))
-    expected = MixedSearch(question, beside, 0, Budget(10**9)).solve(root)
+    expected = CoveringSearch(question, beside, 0, Budget(10**9)).solve(root)
     found = place(asked, snapshot)
     assert found.proven
     assert isinstance(found, Assignment) == (expected is not None)

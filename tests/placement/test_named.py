@@ -23,8 +23,7 @@ from webhook.placement import (
     place,
 )
 from webhook.placement.eligibility import label_holds
-from webhook.placement.named import named_nodes
-from webhook.placement.question import ask
+from webhook.placement.question import ask, named_nodes
 from webhook.placement.tree import build
 
 

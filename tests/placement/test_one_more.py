@@ -12,7 +12,7 @@ from tests.placement.small import gang_of, placed, pod_class, seeds, snapshot_of
 from webhook.placement import Anchor, Budget, Gang, Member, Mode, Options, Slice, place
 from webhook.placement.budget import OutOfSteps
 from webhook.placement.homogeneous import covering_search
-from webhook.placement.homogeneous.covering_search import MixedSearch, one_more
+from webhook.placement.homogeneous.covering_search import CoveringSearch, one_more
 from webhook.placement.homogeneous.items import Filled
 from webhook.placement.homogeneous.minority_pods import Odd
 from webhook.placement.question import ask
@@ -85,7 +85,7 @@ def test_none_costs_less_than_its_bound_and_the_bounds_rise(seed: int) -> None:
     assert [least for least, _ in parts] == sorted(least for least, _ in parts)
     for least, part in parts:
         assert len(part.parts) == 2
-        best = MixedSearch(question, Odd(question, budget), 0, budget).together(part, None)
+        best = CoveringSearch(question, Odd(question, budget), 0, budget).together(part, None)
         assert best is not None
         assert best[0] >= least
 
@@ -94,13 +94,13 @@ def test_of_many_blocks_that_may_be_the_one_few_are_looked_into(monkeypatch: pyt
     """A block whose racks all fit tightly is the best; it is known from rooms alone."""
     tree = {f"b{n}": {"r0": {f"b{n}r0h0": 1}, "r1": {f"b{n}r1h0": 9 + n}} for n in range(30)}
     looked: list[Vertex] = []
-    together = MixedSearch.together
+    together = CoveringSearch.together
 
-    def watched(self: MixedSearch, vertex: Vertex, limit: int | None) -> tuple[int, Filled] | None:
+    def watched(self: CoveringSearch, vertex: Vertex, limit: int | None) -> tuple[int, Filled] | None:
         looked.append(vertex)
         return together(self, vertex, limit)
 
-    monkeypatch.setattr(MixedSearch, "together", watched)
+    monkeypatch.setattr(CoveringSearch, "together", watched)
     found = placed(anchored(gang_of(14)), snapshot_of(tree))
     assert set(found.nodes.values()) == {"b0r0h0", "b4r1h0"}
     assert len(looked) == 1

@@ -30,10 +30,10 @@ from webhook.placement import (
     place,
 )
 from webhook.placement.budget import OutOfSteps
+from webhook.placement.evaluate import Solution
 from webhook.placement.question import ask
-from webhook.placement.solution import Solution
-from webhook.placement.spread import capped
-from webhook.placement.spread.on_nodes import NodesUpTo
+from webhook.placement.spread import solve as spread_solve
+from webhook.placement.spread.shares import NodesUpTo
 from webhook.placement.tree import build
 
 LEVELS = ("block", "subblock", "host", "node")
@@ -274,7 +274,7 @@ def test_all_amounts_under_a_cap_at_once_cost_what_each_by_itself_costs(
         asked = gang_of(dice.randint(4, 40), spread=wish, required_level=None)
         at_once = place(asked, snapshot)
         with monkeypatch.context() as patched:
-            patched.setattr(capped, "solve", out_of_steps)
+            patched.setattr(spread_solve, "solve_capped", out_of_steps)
             one_by_one = place(asked, snapshot, Options(bound=10**9))
         assert type(at_once) is type(one_by_one)
         if isinstance(at_once, Assignment) and isinstance(one_by_one, Assignment):

@@ -9,7 +9,7 @@ from labeler.allocator.values import card_of
 from labeler.contract import keys
 from tests.placement.test_cards import gpu_node, gpu_pod, text_of
 from webhook.kube import containers, objects
-from webhook.placement.cards.unplanned import unplanned_use
+from webhook.placement.cards.state import unplanned_use
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 

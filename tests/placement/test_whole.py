@@ -8,8 +8,7 @@ import pytest
 
 from tests.placement.small import gang_of, nodes_of, pod_class, snapshot_of
 from webhook.placement import Assignment, Gang, Member, NoFit, Options, Snapshot, Usage, check, place
-from webhook.placement.units import Unit
-from webhook.placement.whole import WholeVictims, choose
+from webhook.placement.whole import Unit, WholeVictims, choose
 
 OPTIONS = Options()
 TREE = {"b1": {"r": {"a": 2, "b": 2, "c": 2}}, "b2": {"r": {"d": 2, "e": 2, "f": 2}}}

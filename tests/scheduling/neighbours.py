@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webhook.kube.objects import Pod
-from webhook.placement.synthetic import WHOLE
+from webhook.placement.eligibility import WHOLE
 from webhook.scheduling import antiaffinity, conflicts
 from webhook.scheduling.conflicts import Conflicts
 

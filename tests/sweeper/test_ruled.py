@@ -11,7 +11,7 @@ from labeler.contract import keys
 from tests.placement.small import gang_of, node
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Assignment, Budget, Gang, Member, NoFit, Options, Snapshot, place
-from webhook.placement.least import least_domains
+from webhook.placement.bounds import least_domains
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.decide.ruled import ask_by_rules

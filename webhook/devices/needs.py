@@ -30,8 +30,8 @@ from webhook.devices.selectors import UndecidedError
 from webhook.devices.supply import NodeDevices, Supply
 from webhook.kube.devices import MOST_DEVICES
 from webhook.kube.objects import Node, Pod
+from webhook.placement.eligibility import WHOLE
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
-from webhook.placement.synthetic import WHOLE
 
 MOST_PODS: Final = 64
 """Pods of one shape that are looked for on one node."""

@@ -204,3 +204,12 @@ def _field_holds(requirement: Requirement, name: str) -> bool:
         return False
     same = requirement.values[0] == name
     return same if requirement.operator == "In" else requirement.operator == "NotIn" and not same
+
+
+WHOLE: Final = 1_000_000
+"""All that a node has of a synthetic resource: more than the pods of any node, each taking 1 of it."""
+
+
+def is_synthetic(resource: str) -> bool:
+    """Whether the resource stands for such a rule: its name has a blank, which no node's own resource has."""
+    return " " in resource

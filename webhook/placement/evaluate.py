@@ -1,15 +1,36 @@
-"""The objective of a distribution, worked out from the nodes' states alone, and rooms of single nodes."""
+"""What a solver found, and its objective, worked out of the nodes' states alone."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.model import Objective
-from webhook.placement.question import Question, is_in, is_usable
+from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
 from webhook.placement.tree import score_of
 from webhook.placement.vertex import Vertex
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Nodes in topology order that hold identical pods, each with the pods it may take, and their cost."""
+
+    cost: int
+    nodes: list[tuple[NodeState, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Pods of each class by node (None: no place found), and whether that is proven to be the best.
+
+    cost: that of the nodes used, where the solver knows it; counts are in topology order then.
+    """
+
+    counts: Mapping[str, Counts] | None
+    proven: bool
+    cost: int | None = None
 
 
 def cost_of(root: Vertex, places: Iterable[Path]) -> int:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from itertools import compress, islice
 from typing import Final
 
-from webhook.placement import heterogeneous, homogeneous, most_headroom, only_way
+from webhook.placement import heterogeneous, homogeneous
 from webhook.placement.bounds import census
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.search import DESCENT, POLISH
-from webhook.placement.evaluate import cost_of, evaluate
+from webhook.placement.evaluate import Solution, cost_of, evaluate
 from webhook.placement.explain import no_fit, refused, too_many_kinds, undecided, unexplained
 from webhook.placement.model import (
     Assignment,
@@ -31,7 +31,7 @@ from webhook.placement.model import (
 from webhook.placement.names import natural
 from webhook.placement.question import Impossible, Question, ask
 from webhook.placement.snapshot import Path, Snapshot, families_of, key_of
-from webhook.placement.solution import Solution
+from webhook.placement.special_cases import most_headroom, only_way
 from webhook.placement.spread import solve as spread
 from webhook.placement.tree import Tree, build
 from webhook.placement.vertex import Vertex
@@ -154,7 +154,7 @@ def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -
     elif question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
     elif question.options.mode is Mode.HEADROOM and not question.anchored:  # beside others, near to them
-        found = most_headroom.solve(question, tree.root)
+        found = most_headroom(question, tree.root)
     else:
         found = _identical(question, tree.root, budget)
     return replace(found, proven=found.proven and tree.exact)
@@ -165,7 +165,7 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
     solves them, else by joint bounds, first-fit and the pattern program.
     """
     reserve = budget.left // RESERVE
-    if (only := only_way.solve(question, root, budget)) is not None:
+    if (only := only_way(question, root, budget)) is not None:
         return only
     found = []
     if homogeneous.serves(question):

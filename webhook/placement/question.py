@@ -1,20 +1,139 @@
 """A gang turned into the question that the solvers answer: its classes, levels, anchors and slices."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from labeler.contract import keys
 from webhook.placement.capacity import card_steps
 from webhook.placement.cards.packing import LONGEST
-from webhook.placement.costs import MOST_UNLIKED, Costs
+from webhook.placement.costs import MOST_UNLIKED, Costs, Ranking, ranking
+from webhook.placement.eligibility import NAME_FIELD, Rules, Term
 from webhook.placement.model import Gang, Member, Mode, Options, PodClass
-from webhook.placement.named import Named, by_block, named_nodes
 from webhook.placement.names import natural
-from webhook.placement.preferences import Ranking, ranking
-from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
-from webhook.placement.spreading import Spreading, spreading
+from webhook.placement.snapshot import Block, NodeState, Path, Snapshot, block_key, key_of
 from webhook.placement.topology import PlacementError, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Spreading:
+    """A wish to be spread over the domains of a level. there: pods that count, by their domain's path."""
+
+    level: int
+    most: int | None
+    there: Mapping[Path, int]
+
+    def there_in(self, key: Path) -> int:
+        """How many are in the domain of a path, which may be that of a domain or a node inside."""
+        return self.there.get(key[: self.level + 2], 0)
+
+    def is_full(self, key: Path) -> bool:
+        """Whether the domain of a path takes no more."""
+        return self.most is not None and self.there_in(key) >= self.most
+
+
+def spreading(gang: Gang, snapshot: Snapshot, required: int | None, kinds: int) -> Spreading | None:
+    """The wish to be spread, with what is there. Raises PlacementError for one that cannot be meant."""
+    wish = gang.spread
+    if wish is None:
+        return None
+    topology = snapshot.topology
+    level = topology.level(wish.level)
+    if wish.most is not None and wish.most < 1:
+        raise PlacementError(f"gang {gang.name}: at most {wish.most} pods a domain; 1 is the least")
+    if required is not None and level <= required:
+        raise PlacementError(
+            f"gang {gang.name}: the level that it is to be spread over, {wish.level}, is not below "
+            f"the required {gang.required_level}"
+        )
+    if gang.slices:
+        raise PlacementError(f"gang {gang.name}: slices are not spread; one wish excludes the other")
+    if kinds > 1:
+        raise PlacementError(f"gang {gang.name}: only pods that are alike can be spread, and these are not")
+    there = Counter(
+        key_of(snapshot.nodes[name], len(topology.level_names))[: level + 2]
+        for name in (*(anchor.node for anchor in gang.anchors), *wish.peers)
+        if name in snapshot.nodes
+    )
+    return Spreading(level, wish.most, there)
+
+
+Named = tuple[frozenset[str] | None, ...]
+"""For each class names of nodes than which its pods run on no other; None: the rules name none."""
+
+_Hosts = Mapping[str, Sequence[str]]
+"""By the label of their hostname the names of nodes."""
+
+_HOSTS: Final = "hosts"
+
+_NAMES: Final = 64
+"""More names than this in one term, or terms, are taken for none: nobody charges for reading them."""
+
+
+def named_nodes(classes: Sequence[PodClass], snapshot: Snapshot) -> Named:
+    """What the rules of each class name: by affinity, a selector, or for its volumes and claims."""
+    if not any(_may_name(each.rules) for each in classes):
+        return (None,) * len(classes)
+    hosts: dict[str, list[str]] = {}
+    for block in snapshot.blocks.values():
+        for host, names in block.worked_out(_HOSTS, partial(_hosts, block)).items():
+            hosts.setdefault(host, []).extend(names)
+    return tuple(_named(each.rules, hosts) if _may_name(each.rules) else None for each in classes)
+
+
+def by_block(named: Named, snapshot: Snapshot) -> dict[Path, dict[int, list[str]]]:
+    """For each block the classes that name nodes of it, and these."""
+    found: dict[Path, dict[int, list[str]]] = {}
+    for number, names in enumerate(named):
+        for name in sorted(names or ()):
+            if name in snapshot.nodes:
+                key = block_key(snapshot.nodes[name])
+                found.setdefault(key, {}).setdefault(number, []).append(name)
+    return found
+
+
+def _may_name(rules: Rules) -> bool:
+    return bool(rules.selector or rules.affinity or rules.volumes or rules.claims)
+
+
+def _hosts(block: Block) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for state in block.states:
+        host = state.node.labels.get(keys.HOSTNAME_LABEL)
+        if host is not None:
+            found.setdefault(host, []).append(state.name)
+    return found
+
+
+def _named(rules: Rules, hosts: _Hosts) -> frozenset[str] | None:
+    groups = [*rules.volumes, *rules.claims, *([] if rules.affinity is None else [rules.affinity])]
+    every = [_of_terms(terms, hosts) for terms in groups]
+    every += [set(hosts.get(value, ())) for key, value in rules.selector if key == keys.HOSTNAME_LABEL]
+    known = [names for names in every if names is not None]
+    return frozenset(set.intersection(*known)) if known else None
+
+
+def _of_terms(terms: Sequence[Term], hosts: _Hosts) -> set[str] | None:
+    """Of terms of which one must hold."""
+    if len(terms) > _NAMES:
+        return None
+    found = [_of_term(term, hosts) for term in terms]
+    known = [names for names in found if names is not None]
+    return set().union(*known) if len(known) == len(found) else None
+
+
+def _of_term(term: Term, hosts: _Hosts) -> set[str] | None:
+    for each in term.fields:
+        if each.key == NAME_FIELD and each.operator == "In" and len(each.values) == 1:
+            return set(each.values)
+    for each in term.expressions:
+        if each.key == keys.HOSTNAME_LABEL and each.operator == "In" and len(each.values) <= _NAMES:
+            return {name for value in each.values for name in hosts.get(value, ())}
+    return None
+
 
 Counts = tuple[int, ...]
 """How many pods of each class."""

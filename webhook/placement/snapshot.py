@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from webhook.placement.cards.state import CardState, card_state
-from webhook.placement.cards.unplanned import unplanned_use
+from webhook.placement.cards.state import CardState, card_state, unplanned_use
 from webhook.placement.model import Assignment, Card, Gang, NodeInfo, Placed, PodClass, Usage
 from webhook.placement.names import natural
 from webhook.placement.topology import PlacementError, Topology

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
-from webhook.placement.costs import Costs
-from webhook.placement.headroom import Score
+from webhook.placement.costs import Costs, Score
 from webhook.placement.names import natural
 from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, key_of

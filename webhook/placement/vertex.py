@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.placement.costs import Costs
-from webhook.placement.headroom import Score
+from webhook.placement.costs import Costs, Score
 from webhook.placement.snapshot import NodeState, block_key, key_of
 
 

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Final
 
 from webhook.kube import objects
+from webhook.placement.eligibility import WHOLE
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
-from webhook.placement.synthetic import WHOLE
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, NamespaceLabels, terms_of
 from webhook.scheduling.coarser import stand_ins
 from webhook.scheduling.shares import lumps

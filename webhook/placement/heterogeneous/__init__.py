@@ -3,8 +3,8 @@
 from typing import Final
 
 from webhook.placement.budget import Budget
+from webhook.placement.evaluate import Solution
 from webhook.placement.question import Counts, Question
-from webhook.placement.solution import Solution
 from webhook.placement.vertex import Vertex
 
 MOST: Final = 16_000_000

@@ -18,13 +18,13 @@ import numpy as np
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
+from webhook.placement.evaluate import Solution
 from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Ints, Taken
 from webhook.placement.heterogeneous.first_fit_decreasing import MANY, Filled, FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
 from webhook.placement.heterogeneous.pattern_program import PatternProgram
 from webhook.placement.heterogeneous.patterns import NodePatterns
 from webhook.placement.question import Question, pods_of
-from webhook.placement.solution import Solution
 from webhook.placement.vertex import Vertex
 
 ALONE: Final = 16

@@ -1,9 +1,9 @@
 """Homogeneous gangs: identical pods, in slices or with few minority pods (a leader, a launcher)."""
 
 from webhook.placement.budget import Budget
+from webhook.placement.evaluate import Cover, Solution
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
-from webhook.placement.solution import Cover, Solution
 from webhook.placement.tree import FEW_KINDS
 from webhook.placement.vertex import Vertex
 

@@ -35,12 +35,12 @@ from webhook.placement.bounds import (
 )
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS, Costs
-from webhook.placement.homogeneous.items import Filled, MixedInside, MixedTerms
+from webhook.placement.evaluate import Cover
+from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
 from webhook.placement.homogeneous.minority_pods import Odd, Stepwise
 from webhook.placement.homogeneous.offers import PackedCost, never
 from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import Question
-from webhook.placement.solution import Cover
 from webhook.placement.vertex import Vertex, regions
 
 EACH: Final = 12
@@ -105,7 +105,7 @@ _Found = tuple[int, Filled]
 """Cost, and what was chosen."""
 
 
-class MixedSearch:
+class CoveringSearch:
     """One question, with the odd pods or with what stands for them beside the workers."""
 
     def __init__(self, question: Question, odd: Stepwise, loss: int, budget: Budget) -> None:
@@ -221,13 +221,13 @@ class MixedSearch:
         inside = None
         if screened is not None:
             least, first, second = screened
-            inside = MixedInside(terms, vertex, wanted, least)
+            inside = DomainKnapsack(terms, vertex, wanted, least)
             counts = self._fewest(inside, terms)
             if counts is None or counts[vertex.bottom + 1] > first or counts[vertex.bottom + 2] > second:
                 inside = None
         if inside is None:
             terms = self._terms(vertex, levels)
-            inside = MixedInside(terms, vertex, wanted)
+            inside = DomainKnapsack(terms, vertex, wanted)
         fewest = self._fewest(inside, terms)
         if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
             return None
@@ -255,7 +255,7 @@ class MixedSearch:
             if found[level][0] and (every or level + 1 == depth or found[level + 1][0] != found[level][0])
         ]
 
-    def _terms(self, vertex: Vertex, levels: Sequence[int]) -> MixedTerms:
+    def _terms(self, vertex: Vertex, levels: Sequence[int]) -> KnapsackTerms:
         numbers, most = census(vertex), sum(self.question.counts)
         fields = [
             (self.costs.domains[level], COUNT_BITS, min(most, numbers[level][0]).bit_length())
@@ -267,9 +267,9 @@ class MixedSearch:
             fields.insert(above, (self.costs.holes, HOLE_BITS, squares.bit_length()))
         slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
         counts = PackedCost(fields)
-        return MixedTerms(counts, counts, self.budget, self.costs, self.odd, slices)
+        return KnapsackTerms(counts, counts, self.budget, self.costs, self.odd, slices)
 
-    def _fewest(self, inside: MixedInside, terms: MixedTerms) -> list[int] | None:
+    def _fewest(self, inside: DomainKnapsack, terms: KnapsackTerms) -> list[int] | None:
         """The numbers of domains of each level in the best solution; 0 where they follow from those below."""
         packed = inside.counts[-1, inside.wanted]
         if packed >= never(terms.counts.fits):
@@ -277,7 +277,7 @@ class MixedSearch:
         cost = terms.counts.unpack(int(packed))
         return [cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.costs.domains]
 
-    def _least(self, inside: MixedInside, levels: Sequence[int]) -> int:
+    def _least(self, inside: DomainKnapsack, levels: Sequence[int]) -> int:
         """At most the cost of the best solution, now that the numbers of domains are known."""
         packed = int(inside.counts[-1, inside.wanted])
         leftover = 0 if self.question.anchored else self.least
@@ -301,5 +301,5 @@ def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover 
     Raises OutOfSteps.
     """
     alone = replace(question, classes=question.classes[:1], counts=(pods,), slices=(), spread=None)
-    best = MixedSearch(alone, Odd(alone, budget), 0, budget).solve(root)
+    best = CoveringSearch(alone, Odd(alone, budget), 0, budget).solve(root)
     return None if best is None else Cover(best[0], list(best[1].rooms()))

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Final
 
 from webhook.placement.bounds import child_rooms
-from webhook.placement.budget import Budget
+from webhook.placement.budget import PART, Budget
 from webhook.placement.costs import SCORE_BITS, Costs
 from webhook.placement.homogeneous.lattice import Lattice
 from webhook.placement.homogeneous.minority_pods import Stepwise
@@ -27,10 +27,9 @@ from webhook.placement.homogeneous.offers import (
     offered,
     shifted_back,
 )
-from webhook.placement.prices import PART
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
-from webhook.placement.vertex import Vertex
+from webhook.placement.vertex import Leaves, Vertex
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class CostTerms:
 
 
 @dataclass(slots=True, eq=False)
-class MixedNodesItem:
+class NodesItem:
     """Nodes of one domain with the same rooms (of each state of odd pods, in units) and the same cost but for
     the headroom penalty.
     """
@@ -208,10 +207,10 @@ class NodesHeld:
         return choices(odds, rooms, counts, narrow)
 
 
-class MixedEqualNodes:
+class EqualNodesAlone:
     """What nodes with the same room hold by themselves, workers alone: a lattice of one item."""
 
-    def __init__(self, item: MixedNodesItem) -> None:
+    def __init__(self, item: NodesItem) -> None:
         self.item = item
         item.offer()
 
@@ -245,14 +244,14 @@ Slices = tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True, eq=False)
-class MixedTerms(CostTerms):
+class KnapsackTerms(CostTerms):
     """What all items of one covering domain have in common."""
 
     odd: Stepwise
     slices: Slices
-    insides: dict[int, "MixedInside"] = field(default_factory=dict)
-    alike: dict[object, "MixedInside"] = field(default_factory=dict)
-    """Of domains that differ in names alone, one; see MixedInside."""
+    insides: dict[int, "DomainKnapsack"] = field(default_factory=dict)
+    alike: dict[object, "DomainKnapsack"] = field(default_factory=dict)
+    """Of domains that differ in names alone, one; see DomainKnapsack."""
     held: dict[object, Choices] = field(default_factory=dict)
     """What domains hold whose least counts are the same."""
 
@@ -260,18 +259,18 @@ class MixedTerms(CostTerms):
         """Pods in a unit of the rooms just below a level."""
         return next((size for at, size in self.slices if at > level), 1)
 
-    def inside(self, vertex: Vertex, wanted: int) -> "MixedInside":
+    def inside(self, vertex: Vertex, wanted: int) -> "DomainKnapsack":
         """What shares the pods in a domain, up to `wanted` of its units; the same for every call."""
         if id(vertex) not in self.insides:
-            self.insides[id(vertex)] = MixedInside(self, vertex, wanted)
+            self.insides[id(vertex)] = DomainKnapsack(self, vertex, wanted)
         return self.insides[id(vertex)]
 
 
-class MixedInside:
+class DomainKnapsack:
     """The children of a domain as one knapsack; domains whose nodes differ in names alone share it."""
 
     def __init__(
-        self, terms: MixedTerms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
+        self, terms: KnapsackTerms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
     ) -> None:
         """wanted: units. least: numbers of the children that matter, with the least units that each holds in
         an optimal solution; None for all. Raises OutOfSteps.
@@ -290,7 +289,7 @@ class MixedInside:
     def _of_sorted_nodes(self) -> Array:
         """The counts where each node costs the same: those of the roomiest nodes first."""
         vertex, terms = self.vertex, self.terms
-        key = ("mixed", tuple(terms.counts.parts), self.unit, self.wanted)
+        key = ("counts", tuple(terms.counts.parts), self.unit, self.wanted)
         if key not in vertex.notes:
             assert vertex.leaves is not None
             rooms = vertex.leaves.every[0]
@@ -301,17 +300,17 @@ class MixedInside:
         return known
 
     @cached_property
-    def items(self) -> list["MixedNodesItem | MixedDomainItem"]:
+    def items(self) -> list["NodesItem | DomainItem"]:
         """The children that can hold something."""
         self.terms.budget.spend(2 * len(child_rooms(self.vertex)))
         return list(_items(self, self.vertex, self.least))
 
     @cached_property
-    def lattice(self) -> Lattice | MixedEqualNodes:
+    def lattice(self) -> Lattice | EqualNodesAlone:
         """What they hold together."""
         only = self.items[0] if self.is_plain and len(self.items) == 1 else None
-        if isinstance(only, MixedNodesItem):
-            return MixedEqualNodes(only)
+        if isinstance(only, NodesItem):
+            return EqualNodesAlone(only)
         return self.searched
 
     @cached_property
@@ -320,16 +319,16 @@ class MixedInside:
         like = self._like() if self.vertex.leaves is not None else self
         if like is not self:
             for mine, known in zip(self.items, like.items, strict=True):
-                if isinstance(mine, MixedNodesItem) and isinstance(known, MixedNodesItem):
+                if isinstance(mine, NodesItem) and isinstance(known, NodesItem):
                     mine.held = known.held
             return like.searched
         terms = self.terms
         offers = [item.offer() for item in self.items]
         return Lattice(offers, self.odd, self.wanted, terms.counts.fits, terms.budget)
 
-    def _like(self) -> "MixedInside":
+    def _like(self) -> "DomainKnapsack":
         """One whose nodes are the same but for their names; itself if it is the first."""
-        nodes = [item for item in self.items if isinstance(item, MixedNodesItem)]
+        nodes = [item for item in self.items if isinstance(item, NodesItem)]
         kinds = [(i.rooms, i.cost, tuple(sorted(i.penalty(number) for number, _ in i.nodes))) for i in nodes]
         self.terms.budget.spend(1 + sum(len(item.nodes) for item in nodes) // 3)
         return self.terms.alike.setdefault((self.wanted, self.unit, tuple(kinds)), self)
@@ -348,10 +347,10 @@ class MixedInside:
         return tuple(sorted(found, key=lambda each: each.number))
 
 
-class MixedDomainItem:
+class DomainItem:
     """A domain below."""
 
-    def __init__(self, around: MixedInside, number: int, vertex: Vertex, least: int) -> None:
+    def __init__(self, around: DomainKnapsack, number: int, vertex: Vertex, least: int) -> None:
         """number: among the children. least: units that it holds in an optimal solution."""
         self.around = around
         self.number = number
@@ -367,7 +366,7 @@ class MixedDomainItem:
         """Units inside up to which it matters what it holds."""
 
     @property
-    def inside(self) -> MixedInside:
+    def inside(self) -> DomainKnapsack:
         """Its own knapsack."""
         return self.around.terms.inside(self.vertex, self.most)
 
@@ -384,13 +383,13 @@ class MixedDomainItem:
             terms.held[key] = self._held(inside, own)
         return Offer(terms.held[key], self)
 
-    def _held(self, inside: MixedInside, own: int) -> Choices:
+    def _held(self, inside: DomainKnapsack, own: int) -> Choices:
         narrow, rows = self.around.terms.counts.fits, inside.counts[:, :: self.ratio]
         if self.is_alike:
             rows = shifted_back(inside.counts[0], self.around.odd.losses, self.ratio, narrow)
         return offered(rows, self.least, own, narrow)
 
-    def _row(self, inside: MixedInside, odd: int) -> tuple[Array, int]:
+    def _row(self, inside: DomainKnapsack, odd: int) -> tuple[Array, int]:
         """The counts inside for a state outside, and what is lost of the rooms there."""
         if self.is_alike:
             return inside.counts[0], self.around.odd.losses[odd]
@@ -436,43 +435,61 @@ class MixedDomainItem:
 
 
 def _items(
-    around: MixedInside, vertex: Vertex, least: Mapping[int, int] | None
-) -> Sequence[MixedNodesItem | MixedDomainItem]:
-    """The children of a domain; domains that have no room for any unit and no odd pod offer nothing."""
-    terms, alike = around.terms, dict[object, MixedNodesItem]()
-    items: list[MixedNodesItem | MixedDomainItem] = []
+    around: DomainKnapsack, vertex: Vertex, least: Mapping[int, int] | None
+) -> Sequence[NodesItem | DomainItem]:
+    """The children of a domain; those that have no room for any unit and no minority pod offer nothing."""
+    groups = _EqualNodes(around, vertex)
+    if vertex.leaves is not None:
+        groups.add_leaves(vertex.leaves)
+        return sorted(groups.items.values(), key=lambda item: (item.rooms, item.cost))
+    items: dict[int, NodesItem | DomainItem] = {}
+    for number, part in enumerate(vertex.parts):
+        if least is not None and number not in least:
+            continue
+        if part.state is None:
+            items[number] = DomainItem(around, number, part, least[number] if least else 0)
+            continue
+        (rooms,) = around.odd.rooms([part.state], [part.rooms])
+        penalty = _penalty_of(vertex)
+        item = groups.add([(number, part.state)], part.own >> SCORE_BITS << SCORE_BITS, rooms, penalty)
+        if item is not None:
+            items.setdefault(item.nodes[0][0], item)
+    return list(items.values())
 
-    def add(nodes: list[tuple[int, NodeState]], cost: int, rooms: Counts, penalty: _Penalty) -> None:
-        if around.unit > 1:
-            rooms = tuple(room // around.unit if room >= 0 else -1 for room in rooms)
-        if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
-            return
-        if (rooms, cost) not in alike:
-            known = MixedNodesItem(
-                terms, around.odd, around.unit, around.wanted, vertex.bottom + 1, rooms, cost, penalty
-            )
-            alike[rooms, cost] = known
-            items.append(alike[rooms, cost])
-        alike[rooms, cost].nodes += nodes
 
-    leaves = vertex.leaves
-    if leaves is not None:
-        every = around.odd.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
+class _EqualNodes:
+    """Nodes among the children of a domain, grouped by their rooms and cost."""
+
+    def __init__(self, around: DomainKnapsack, vertex: Vertex) -> None:
+        self.around = around
+        self.level = vertex.bottom + 1
+        self.items: dict[object, NodesItem] = {}
+
+    def add_leaves(self, leaves: Leaves) -> None:
+        """All nodes of a domain of leaves."""
+        every = self.around.odd.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
         groups: dict[tuple[Counts, int], list[tuple[int, NodeState]]] = {}
         for number, key in enumerate(zip(every, leaves.rooms, strict=True)):
             groups.setdefault(key, []).append((number, leaves.states[number]))
         for (rooms, room), nodes in groups.items():
-            add(nodes, leaves.cost_without_penalty(room), rooms, leaves.penalties.__getitem__)
-        return sorted(alike.values(), key=lambda item: (item.rooms, item.cost))
-    for number, part in enumerate(vertex.parts):
-        if least is not None and number not in least:
-            continue
-        if part.state is not None:
-            (rooms,) = around.odd.rooms([part.state], [part.rooms])
-            add([(number, part.state)], part.own >> SCORE_BITS << SCORE_BITS, rooms, _penalty_of(vertex))
-        else:
-            items.append(MixedDomainItem(around, number, part, least[number] if least else 0))
-    return items
+            self.add(nodes, leaves.cost_without_penalty(room), rooms, leaves.penalties.__getitem__)
+
+    def add(
+        self, nodes: list[tuple[int, NodeState]], cost: int, rooms: Counts, penalty: _Penalty
+    ) -> NodesItem | None:
+        """The item that these nodes are of; None where they hold nothing. cost: without their penalties."""
+        around = self.around
+        if around.unit > 1:
+            rooms = tuple(room // around.unit if room >= 0 else -1 for room in rooms)
+        if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
+            return None
+        if (rooms, cost) not in self.items:
+            self.items[rooms, cost] = NodesItem(
+                around.terms, around.odd, around.unit, around.wanted, self.level, rooms, cost, penalty
+            )
+        item = self.items[rooms, cost]
+        item.nodes += nodes
+        return item
 
 
 def _penalty_of(vertex: Vertex) -> _Penalty:

@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from webhook.placement.budget import Budget
+from webhook.placement.budget import PART, Budget, added, followed, searched
 from webhook.placement.homogeneous.min_plus import PaidItems, StateRows
 from webhook.placement.homogeneous.minority_pods import Stepwise
 from webhook.placement.homogeneous.offers import Array, Choices, Offer, State, StateSteps, never
-from webhook.placement.prices import PART, added, followed, searched
 
 CHUNK = 1 << 17
 """Elements that are compared at once."""

@@ -20,10 +20,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from webhook.placement.budget import Budget
+from webhook.placement.budget import PART, SHIFTED, Budget, added, summed
 from webhook.placement.homogeneous.minority_pods import Stepwise
 from webhook.placement.homogeneous.offers import Array, Offer, State, never
-from webhook.placement.prices import PART, SHIFTED, added, summed
 
 FEW: Final = 6
 """Shifts that are done one by one: to lay a table out takes as long."""

@@ -13,10 +13,9 @@ from itertools import accumulate
 import numpy as np
 
 from webhook.placement.bounds import anchored_children, census, least_held, rooms_at, rooms_beside
-from webhook.placement.budget import Budget
+from webhook.placement.budget import PART, SHIFTED, Budget, added
 from webhook.placement.homogeneous.minority_pods import Stepwise
 from webhook.placement.homogeneous.offers import Array
-from webhook.placement.prices import PART, SHIFTED, added
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex
 

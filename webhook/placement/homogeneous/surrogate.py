@@ -14,12 +14,11 @@ from itertools import groupby
 from typing import Protocol
 
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.evaluate import cost_of
-from webhook.placement.homogeneous.covering_search import MixedSearch, cover
+from webhook.placement.evaluate import Solution, cost_of
+from webhook.placement.homogeneous.covering_search import CoveringSearch, cover
 from webhook.placement.homogeneous.minority_pods import Odd, spare_room
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
-from webhook.placement.solution import Solution
 from webhook.placement.vertex import Vertex, around
 
 Profile = tuple[int, ...]
@@ -183,7 +182,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
 
 
 def _exact(question: Question, root: Vertex, odd: Odd, loss: int) -> Solution:
-    best = MixedSearch(question, odd, loss, odd.budget).solve(root)
+    best = CoveringSearch(question, odd, loss, odd.budget).solve(root)
     if best is None:
         return Solution(None, True)
     found: dict[str, tuple[int, int]] = {}
@@ -258,7 +257,7 @@ class _OddSearch:
             return best_nodes(question, self.root, question.counts[0] + losses[-1] + more, self.budget)
         spare = spare_room(losses, self.odd.sums, more)
         # Without the steps for this there are none for the odd pods themselves.
-        best = MixedSearch(question, spare, losses[-1] + more, self.budget).solve(self.root)
+        best = CoveringSearch(question, spare, losses[-1] + more, self.budget).solve(self.root)
         if best is None:
             raise _NoRoom
         return list(best[1].nodes())

@@ -1,7 +1,7 @@
 """Identical pods spread over the domains of a level, at most so many in each, or evenly: the optimum.
 
 Theory. See shares for what each domain of the level takes at least and at most. Where none has to take any,
-these are caps alone (see capped). Else each takes its least or one more: what that costs inside is what
+these are caps alone (see solve_capped). Else each takes its least or one more: what that costs inside is what
 homogeneous.cover finds for so many pods, and domains do not meet there; costs add up in all their fields. The
 pods that are free to go here or there are shared by sharing.CostPart, up the tree.
 
@@ -9,23 +9,138 @@ With n pods and D domains the work of that is n * D for what they share, and n *
 single nodes; it is counted in steps. Beyond them the roomiest domains are filled, which is not proven.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 from typing import Final
 
 from webhook.placement import homogeneous
-from webhook.placement.bounds import child_rooms
+from webhook.placement.bounds import census, child_rooms
 from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.evaluate import Cover, Solution
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
-from webhook.placement.snapshot import NodeState
-from webhook.placement.solution import Cover, Solution
-from webhook.placement.spread import capped
-from webhook.placement.spread.on_nodes import NodesUpTo
-from webhook.placement.spread.shares import SpreadDomain, domains_of, room_under_cap, shares
-from webhook.placement.spread.sharing import UNKNOWN, CheapestParts, CostPart, DomainPart, joined
-from webhook.placement.vertex import Vertex, regions, states_of
+from webhook.placement.snapshot import NodeState, Path, key_of
+from webhook.placement.spread.shares import (
+    UNKNOWN,
+    CheapestParts,
+    CostPart,
+    DomainPart,
+    NodesUpTo,
+    Shares,
+    SpreadDomain,
+    domains_of,
+    joined,
+    room_under_cap,
+    shares,
+)
+from webhook.placement.vertex import Leaves, Vertex, regions, states_of
+
+Caps = Callable[[Path], int]
+"""How many pods the domain of a path may take; of a path of the spread's level."""
+
+
+def caps_of(taken: Iterable[Shares]) -> Caps:
+    """The caps of the domains that may take pods; all others take none."""
+    most = {path: most for of_domains in taken for path, (_, most) in of_domains.items()}
+    return lambda path: most.get(path, 0)
+
+
+def solve_capped(question: Question, root: Vertex, most: Caps, budget: Budget) -> Solution:
+    """The optimum where no domain must take any pods, but each at most so many. Raises OutOfSteps.
+
+    To the domains around it, one that takes at most so many pods is one with so much room, at the same cost.
+    So the search for homogeneous gangs, which knows what a node costs apart from what it takes, solves the
+    same tree with these rooms. Where the best without the cap keeps it, nothing is better.
+    """
+    wish = question.spread
+    assert wish is not None
+    tree = _capped(root, wish.level, most)
+    assert tree is not None
+    if _fewest(tree, question) <= _fewest(root, question):
+        free = homogeneous.solve(replace(question, spread=None), root, budget)
+        if free.counts is not None and _keeps(question, root, free.counts, most):
+            return free
+    return homogeneous.solve(replace(question, spread=None), tree, budget)
+
+
+def _fewest(root: Vertex, question: Question) -> int:
+    """At least how many children of the root are used."""
+    sums = list(accumulate(sorted(child_rooms(root), reverse=True)))
+    return bisect_left(sums, question.counts[0])
+
+
+def _keeps(question: Question, root: Vertex, counts: Mapping[str, Counts], most: Caps) -> bool:
+    """Whether no domain takes more than it may."""
+    assert question.spread is not None
+    held = Counter[Path]()
+    for state in _states(root):
+        if state.name in counts:
+            path = key_of(state, question.levels)[: question.spread.level + 2]
+            held[path] += sum(counts[state.name])
+    return all(number <= most(key) for key, number in held.items())
+
+
+def _states(vertex: Vertex) -> Iterator[NodeState]:
+    """The nodes of a domain."""
+    if vertex.state is not None:
+        yield vertex.state
+    elif vertex.leaves is not None:
+        yield from vertex.leaves.states
+    for part in vertex.parts:
+        yield from _states(part)
+
+
+def _capped(vertex: Vertex, level: int, most: Caps) -> Vertex | None:
+    """The domain with the rooms that the caps leave; None where it takes nothing."""
+    if vertex.bottom >= level:
+        room = min(vertex.room, most(vertex.key[: level + 2]))
+        if not room:
+            return None
+        if vertex.state is not None:
+            return replace(vertex, room=room, rooms=(room,), notes={})
+        return _with(vertex, room, parts=vertex.parts, leaves=vertex.leaves)
+    if vertex.leaves is not None:
+        return _capped_leaves(vertex, vertex.leaves, level, most)
+    parts = tuple(part for each in vertex.parts if (part := _capped(each, level, most)) is not None)
+    return _with(vertex, sum(part.room for part in parts), parts=parts) if parts else None
+
+
+def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Vertex | None:
+    """The same for a domain of nodes that stand alone for the spread's level."""
+    depth = leaves.costs.depth
+    bounds = [
+        min(room, most(key_of(state, depth - 1)[: level + 2]))
+        for state, room in zip(leaves.states, leaves.rooms, strict=True)
+    ]
+    used = [number for number, room in enumerate(bounds) if room]
+    if not used:
+        return None
+    if len(used) == len(bounds):  # the rooms stay: they are what using a node costs
+        kept = replace(leaves, every=[bounds], made=())
+    else:
+        bounds = [bounds[number] for number in used]
+        kept = replace(
+            leaves,
+            states=[leaves.states[number] for number in used],
+            rooms=[leaves.rooms[number] for number in used],
+            every=[bounds],
+            made=(),
+            worked_out=[leaves.penalties[number] for number in used],
+        )
+    capped = _with(vertex, sum(bounds), leaves=kept)
+    capped.notes["rooms"] = [bounds if at >= leaves.top else [] for at in range(depth)]
+    return capped
+
+
+def _with(vertex: Vertex, room: int, parts: tuple[Vertex, ...] = (), leaves: Leaves | None = None) -> Vertex:
+    """The domain with another room and what is below it; of what costs may be, it knows the old."""
+    notes = {"census": census(vertex)}
+    return replace(vertex, room=room, parts=parts, leaves=leaves, notes=notes)
+
 
 KNAPSACK_STEPS: Final = 30
 """Steps for so many pods in a domain, beside one for each of its children and what their knapsack takes."""
@@ -71,7 +186,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     is_free = not any(least for taken in every for least, _ in taken.values())
     can_end = budget.left > ENDS * sum(map(len, every))
     if cap is None and is_free and can_end:
-        found = _within(question, root, capped.caps_of(every), budget)
+        found = _within(question, root, caps_of(every), budget)
         if found is not None:
             return found
     best: tuple[int, dict[str, Counts]] | None = None
@@ -89,10 +204,10 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     return Solution(None if best is None else best[1], proven)
 
 
-def _within(question: Question, root: Vertex, caps: capped.Caps, budget: Budget) -> Solution | None:
+def _within(question: Question, root: Vertex, caps: Caps, budget: Budget) -> Solution | None:
     """The optimum where no domain must take any; None where that takes too long: the roomiest are filled."""
     try:
-        return capped.solve(question, root, caps, budget.part(budget.left * 3 // 4))
+        return solve_capped(question, root, caps, budget.part(budget.left * 3 // 4))
     except OutOfSteps:
         return None
 

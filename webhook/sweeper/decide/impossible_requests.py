@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.placement import Gang, NodeInfo, PodClass, Rules, Snapshot
-from webhook.placement.eligibility import reason_against
+from webhook.placement.eligibility import is_synthetic, reason_against
 from webhook.placement.snapshot import NodeState
-from webhook.placement.synthetic import is_synthetic
 from webhook.scheduling.gpu_counts import node_gpus
 from webhook.scheduling.gpus import Counting
 

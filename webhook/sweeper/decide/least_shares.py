@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from webhook.placement import Assignment, Budget, Gang, Mode, Options, Snapshot
-from webhook.placement.least import least_domains
+from webhook.placement.bounds import least_domains
 from webhook.sweeper.decide.quotas import least_share
 
 Domains = tuple[int, ...]

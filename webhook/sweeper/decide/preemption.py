@@ -11,8 +11,7 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.placement import Assignment, Budget, Snapshot
-from webhook.placement.units import Unit
-from webhook.placement.whole import WholeVictims, choose
+from webhook.placement.whole import Unit, WholeVictims, choose
 from webhook.sweeper.decide.judged import in_order
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import PodGang

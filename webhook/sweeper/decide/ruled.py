@@ -23,7 +23,7 @@ from webhook.placement import (
     Snapshot,
     place,
 )
-from webhook.placement.least import least_domains
+from webhook.placement.bounds import least_domains
 from webhook.placement.question import by_rank
 from webhook.scheduling.acceptance import Acceptance
 from webhook.sweeper.decide.judged import broken, in_order, together

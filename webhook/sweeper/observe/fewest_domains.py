@@ -11,8 +11,8 @@ from typing import Final
 
 from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Term
 from webhook.placement.capacity import reason_against_node
+from webhook.placement.eligibility import is_synthetic
 from webhook.placement.snapshot import Block, NodeState, key_of, node_state
-from webhook.placement.synthetic import is_synthetic
 
 MOST_CLASSES: Final = 8
 """Classes of one gang that are looked at: of more the bound is lower."""

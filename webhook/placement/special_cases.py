@@ -1,4 +1,6 @@
-"""Mode headroom: where most stays free of cpu, memory and GPUs, so that every node keeps reserves.
+"""Gangs that need no search: those of which each class has room on one node alone, and mode headroom.
+
+Mode headroom: where most stays free of cpu, memory and GPUs, so that every node keeps reserves.
 
 Of the smallest domains that hold the gang (a node, else a domain of the lowest label level that has one, else
 the next level up), never above the required level: in each the node with the best headroom score that takes
@@ -10,13 +12,58 @@ name. For identical pods alone; what the score of a node is to unlike pods is no
 from collections.abc import Iterator
 from fractions import Fraction
 
+from webhook.placement import capacity
+from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
-from webhook.placement.question import Counts, Question
-from webhook.placement.solution import Solution
+from webhook.placement.evaluate import Solution
+from webhook.placement.question import Counts, Question, pods_of
+from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Vertex, domains_at, nodes_of
 
+ROOMS = 8
+"""Rooms of a node that are looked at in one step."""
 
-def solve(question: Question, root: Vertex) -> Solution:
+
+def only_way(question: Question, root: Vertex, budget: Budget) -> Solution | None:
+    """The only way there is, or that there is none; None where there may be several, or cards decide.
+
+    Of a gang of which each class has room on one node alone, as where each pod is pinned to its own node.
+    """
+    if len(question.classes) == 1 or question.slices:
+        return None
+    where = _only_nodes(root, budget)
+    if where is None:
+        return None
+    if len(where) < len(question.classes):
+        return Solution(None, True)
+    if question.required is not None and len({n.key[: question.required + 2] for n in where.values()}) > 1:
+        return Solution(None, True)
+    counts: dict[NodeState, list[int]] = {}
+    for number, node in where.items():
+        assert node.state is not None
+        counts.setdefault(node.state, [0] * len(question.classes))[number] = question.counts[number]
+    for state, taken in counts.items():
+        pods = pods_of(question.classes, taken)
+        budget.take(1 + len(pods))
+        fits = capacity.fits_together(pods, state, budget)
+        if not fits:
+            return None if fits is None else Solution(None, True)
+    return Solution({state.name: tuple(taken) for state, taken in counts.items()}, True)
+
+
+def _only_nodes(root: Vertex, budget: Budget) -> dict[int, Vertex] | None:
+    """For each class with room anywhere the one node that has it; None if a class has room on several."""
+    where: dict[int, Vertex] = {}
+    for node in nodes_of(root):
+        budget.take(1 + len(node.rooms) // ROOMS)
+        for number in (number for number, room in enumerate(node.rooms) if room):
+            if number in where:
+                return None
+            where[number] = node
+    return where
+
+
+def most_headroom(question: Question, root: Vertex) -> Solution:
     """The distribution that the mode asks for, or none when they do not fit."""
     wanted = question.counts[0]
     for level in _levels(question):
