@@ -22,7 +22,7 @@ from webhook.scheduling import convert
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.nodes import node_of
-from webhook.sweeper.decide.ruled import ask_by_rules
+from webhook.sweeper.decide.pod_rules import ask_by_rules
 
 PAIRS = int(os.environ.get("TOPOGATE_RULE_PAIRS", "60"))
 GANGS = int(os.environ.get("TOPOGATE_RULE_GANGS", "25"))

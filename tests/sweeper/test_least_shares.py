@@ -16,8 +16,8 @@ from webhook.kube.objects import Node, Pod
 from webhook.placement import Assignment, Gang, Options, Snapshot
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
-from webhook.sweeper.decide.quotas import least_share
-from webhook.sweeper.decide.ruled import ask_by_rules
+from webhook.sweeper.decide.limits import least_share
+from webhook.sweeper.decide.pod_rules import ask_by_rules
 
 
 def zoned(dice: random.Random) -> Snapshot:

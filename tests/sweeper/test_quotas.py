@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.sweeper.decide.quotas import cap, shares
+from webhook.sweeper.decide.limits import cap, shares
 
 DOMAINS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=3)
 """Of each domain what it holds, and for how many more there is room."""

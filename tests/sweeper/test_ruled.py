@@ -14,7 +14,7 @@ from webhook.placement import Assignment, Budget, Gang, Member, NoFit, Options, 
 from webhook.placement.bounds import least_domains
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
-from webhook.sweeper.decide.ruled import ask_by_rules
+from webhook.sweeper.decide.pod_rules import ask_by_rules
 
 ZONES = "abc"
 

@@ -16,7 +16,7 @@ from webhook.placement import Assignment, Member, NodeInfo, NoFit, Options, Snap
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.label_domains import KeptDomains
 from webhook.scheduling.neighbourhood import Neighbourhood
-from webhook.sweeper.decide.ruled import ask_by_rules
+from webhook.sweeper.decide.pod_rules import ask_by_rules
 
 ZONES: Final = 3
 

@@ -2,8 +2,8 @@
 
 Parts are placed one after the other, the largest first or last, in the coarsest domains where all of the gang
 would lie best if it named no levels; if that fails, anywhere. So parts lie near to one another where they
-can. Those that want domains of their own come before the others, see apart. It is never proven that there is
-no better plan, nor, where one part has no room beside others, none.
+can. Those that want domains of their own come before the others, see exclusive_groups. It is never proven
+that there is no better plan, nor, where one part has no room beside others, none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
-from webhook.sweeper.decide import apart
-from webhook.sweeper.decide.groups import Group
-from webhook.sweeper.decide.judged import broken, in_order, together
-from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.ruled import ask_by_rules
+from webhook.sweeper.decide.exclusive_groups import Group, lay
+from webhook.sweeper.decide.pod_rules import ask_by_rules
+from webhook.sweeper.decide.question import GangQuestion, broken, in_order, together
 
 QUESTIONS: Final = 4
 """What one question to the placement core may take, times this, is what a gang may take of a pass."""
@@ -93,7 +91,7 @@ def _apart(
     pairs = list(zip(asked.parts, asked.claims, strict=True))
     groups = [Group(part, claim) for part, claim in pairs if claim is not None]
     rest = [part for part, claim in pairs if claim is None]
-    laid = apart.lay(groups, snapshot, options, budget or Budget(QUESTIONS * options.bound))
+    laid = lay(groups, snapshot, options, budget or Budget(QUESTIONS * options.bound))
     if isinstance(laid, NoFit) or not rest:
         return laid if isinstance(laid, NoFit) else together(asked.gang, list(laid.answers), snapshot)
     closed = laid.closed_to_others

@@ -11,8 +11,7 @@ from webhook.placement import Assignment
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.companions import Beside, beside
-from webhook.sweeper.decide.domains import domains_of
-from webhook.sweeper.decide.exclusive import closed_to_companions
+from webhook.sweeper.decide.exclusive import closed_to_companions, domains_of
 from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.release_queue import Timestamps
 

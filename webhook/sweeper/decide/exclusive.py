@@ -7,27 +7,229 @@ no domain of their own. Beside it, whose domains count as taken follows the same
 LeaderWorkerSets those of the same namespace. The annotation alone, which anybody may write, is believed
 within its namespace; a domain is another namespace's only if the affinity of either says so to kube-scheduler
 as well, as what a JobSet makes does.
+
+Where a pod is counts by what its plan names, whatever has become of the node: as long as the pod is there
+nobody knows that it does not run. The pods of a Deployment that are to be spread do not wait for one another,
+so each is placed alone, beside those that have a node by then. Their owner is the ReplicaSet: in a rolling
+update the pods of each revision are spread by themselves.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
+from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Topology
-from webhook.sweeper.decide.domains import Others, label_of
+from webhook.scheduling.antiaffinity import AntiAffinityTerm, terms_of
 from webhook.sweeper.decide.orders import NewPlan
-from webhook.sweeper.decide.replicas import beside_replicas
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import Claim, claims_of, is_of_a_set
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.membership import Claim, GangKey, claims_of, exclusive_over, is_of_a_set
+from webhook.sweeper.observe.view import View, identity
 from webhook.text import joined
 from webhook.workloads import marks
 
+_ASKED: Final = 8
+"""Members of a gang, and terms of theirs, by which it is told whom they may not share a domain with."""
+
+
+def domains_of(gang: PodGang, placed: Mapping[str, str], view: View) -> dict[str, str]:
+    """The domains that a gang has for itself; see PlacementSpec.domains.
+
+    placed: uid -> node of its pods, those that are yet to be made as well.
+    """
+    found: dict[str, str] = {}
+    grouped = any(part.claim is not None for part in gang.parts)
+    for pod in (*gang.pods, *gang.later):
+        node = placed.get(pod.metadata.uid, "")
+        for claim in claims_of(pod) if node else ():
+            domain = label_of(view, node, claim.over)
+            group = claim.group if grouped else ""
+            if domain and domain <= found.get(group, domain):
+                found[group] = domain
+    return found
+
+
+def shared(view: View, sent: Container[str]) -> frozenset[str]:
+    """uids of gated pods that are planned into a domain which others have by now.
+
+    A plan does not hold while its node is not ready, say, and others are placed meanwhile. sent: uids of
+    those that have been let go, and look gated still.
+    """
+    waiting: dict[tuple[GangKey, Claim], list[Pod]] = {}
+    for pod in view.gated:
+        uid = pod.metadata.uid
+        if uid in view.planned and uid not in sent:
+            for claim in claims_of(pod):
+                waiting.setdefault((view.gang_of(pod), claim), []).append(pod)
+    if not waiting:
+        return frozenset()
+    there: dict[tuple[str, str, str], list[tuple[GangKey, Claim, Pod]]] = {}
+    for pod, node in _placed(view, ()):
+        for claim in claims_of(pod):
+            place = claim.rule, claim.over, _domain(view, pod, node, claim)
+            there.setdefault(place, []).append((view.gang_of(pod), claim, pod))
+    lost: set[str] = set()
+    for (key, claim), pods in waiting.items():
+        shunned = _Shunned(key.namespace, pods)
+        for pod in pods:
+            domain = _domain(view, pod, view.planned[pod.metadata.uid].node, claim)
+            others = there.get((claim.rule, claim.over, domain), ())
+            if domain and any(
+                shunned.has(pod, claim) for whose, its, pod in others if (whose, its) != (key, claim)
+            ):
+                lost.add(pod.metadata.uid)
+    return frozenset(lost)
+
+
+class Others:
+    """Where others are with whom a gang shares no domain, and where it is itself."""
+
+    def __init__(self, gang: PodGang, view: View, plans: Iterable[NewPlan]) -> None:
+        """plans: made in this pass."""
+        self.view = view
+        self._grouped = any(part.claim is not None for part in gang.parts)
+        self._shunned = _Shunned(gang.key.namespace, gang.gated)
+        self._mine: list[tuple[Pod, str]] = []
+        self._theirs: list[tuple[Pod, str]] = []
+        for pod, node in _placed(view, plans, gang.pods):
+            (self._mine if view.gang_of(pod) == gang.key else self._theirs).append((pod, node))
+        self._taken: dict[tuple[str, str], set[str]] = {}
+
+    def here(self, claim: Claim) -> set[str]:
+        """The domains where pods are or go that want one together, those that are being deleted as well."""
+        found = {_domain(self.view, pod, node, claim) for pod, node in self._mine if self._is_one(pod, claim)}
+        return found - {""}
+
+    def taken_by(self, claim: Claim) -> set[str]:
+        """The domains that others have, or may not share with these."""
+        known = self._taken.get((claim.rule, claim.over))
+        if known is None:
+            known = self._taken[claim.rule, claim.over] = self._shunned_at(self._theirs, claim)
+        mine = [(pod, node) for pod, node in self._mine if not self._is_one(pod, claim)]
+        return known | self._shunned_at(mine, claim)
+
+    def _shunned_at(self, placed: Iterable[tuple[Pod, str]], claim: Claim) -> set[str]:
+        found = {""}
+        for pod, node in placed:
+            value = _domain(self.view, pod, node, claim)
+            if value not in found and self._shunned.has(pod, claim):
+                found.add(value)
+        return found - {""}
+
+    def _is_one(self, pod: Pod, claim: Claim) -> bool:
+        """Whether a pod of the gang is one of those that want this domain."""
+        return not self._grouped or not claim.group or claim in claims_of(pod)
+
+    def shut(self) -> frozenset[str]:
+        """Nodes in domains which others' affinity keeps this gang's pods out of."""
+        shut: dict[str, set[str]] = {}
+        for pod, node in self._theirs:
+            for claim in claims_of(pod):
+                value = _domain(self.view, pod, node, claim)
+                known = shut.setdefault(claim.over, set())
+                if value and value not in known and self._shunned.is_repelled_by(pod, claim.over):
+                    known.add(value)
+        return frozenset[str]().union(*(self.in_domains(over, values) for over, values in shut.items()))
+
+    def in_domains(self, over: str, values: Set[str]) -> frozenset[str]:
+        """All nodes with one of these values."""
+        if not values:
+            return frozenset()
+        return frozenset(name for name in self.view.nodes if label_of(self.view, name, over) in values)
+
+
+def _placed(view: View, plans: Iterable[NewPlan], members: Iterable[Pod] = ()) -> Iterator[tuple[Pod, str]]:
+    """The pods of sets among which some want a domain, and members, that have a node or are to have one."""
+    own = {pod.metadata.uid: pod for pod in members}
+    # A pin that is not ours takes no domain before kube-scheduler has bound it: anybody may write one.
+    pods = [
+        pod
+        for pod in view.of_sets
+        if pod.metadata.uid in own
+        or pod.spec.node_name
+        or pod.metadata.uid in view.planned
+        or view.is_ours(pod)
+    ]
+    pods += [pod for pod in own.values() if not is_of_a_set(pod)]
+    nodes = view.placed_on(pods)
+    yield from ((pod, nodes[pod.metadata.uid]) for pod in pods if pod.metadata.uid in nodes)
+    for plan in plans:
+        for entry in plan.entries:
+            if entry.node and is_of_a_set(plan.pods[entry.uid]):
+                yield plan.pods[entry.uid], entry.node
+
+
+class _Shunned:
+    """With whom pods share no domain: by what both say, or by what kube-scheduler heeds."""
+
+    def __init__(self, namespace: str, gated: Sequence[Pod]) -> None:
+        self._namespace = namespace
+        self._gated = gated
+        # They say the same of other Jobs, all but the leaders' terms; but their authors write what they like.
+        self._like = gated[:_ASKED]
+        self._terms: dict[str, list[AntiAffinityTerm]] = {}
+
+    def has(self, pod: Pod, claim: Claim) -> bool:
+        """Whether a pod is such a one, over the label of a claim."""
+        metadata, over = pod.metadata, claim.over
+        if metadata.namespace == self._namespace and any(
+            (theirs.rule, theirs.over) == (claim.rule, over) for theirs in claims_of(pod)
+        ):
+            return True
+        if any(term.repels(metadata.namespace, metadata.labels) for term in self._terms_over(over)):
+            return True
+        return self.is_repelled_by(pod, over)
+
+    def is_repelled_by(self, pod: Pod, over: str) -> bool:
+        """Whether the affinity of a pod says so to kube-scheduler."""
+        theirs = terms_of(pod, over)
+        return any(
+            term.repels(self._namespace, mine.metadata.labels) for mine in self._like for term in theirs
+        )
+
+    def _terms_over(self, over: str) -> list[AntiAffinityTerm]:
+        if over not in self._terms:
+            terms = {term.name: term for pod in self._gated for term in terms_of(pod, over)}
+            self._terms[over] = list(terms.values())[:_ASKED]
+        return self._terms[over]
+
+
+def _domain(view: View, pod: Pod, node: str, claim: Claim) -> str:
+    """The domain of a pod: its node's, or, where that node is gone, the one that its plan was made for.
+
+    Until the pod is gone as well nobody knows that it does not run there.
+    """
+    if node in view.nodes:
+        return label_of(view, node, claim.over)
+    if claim.over not in exclusive_over(pod):
+        return ""
+    planned = view.domains.get(identity(pod), {})
+    own = next((each.group for each in claims_of(pod) if each.over == claim.over), "")
+    return planned.get(own, planned.get("", ""))
+
+
+def label_of(view: View, node: str, key: str) -> str:
+    """The domain of a node, "" for one that has none and can be in nobody's."""
+    there = view.nodes.get(node)
+    return there.metadata.labels.get(key, "") if there is not None else ""
+
+
+def beside_replicas(gang: PodGang, view: View, plans: Iterable[NewPlan]) -> PodGang:
+    """The gang with the nodes of the other pods of its owner, see Spread.peers. plans: made in this pass."""
+    maker = gang.maker
+    if gang.spread is None or maker == gang.key:
+        return gang
+    own = {pod.metadata.uid for pod in gang.pods}
+    there = view.spread_replicas.get(maker, {})
+    nodes = [node for uid, node in there.items() if uid not in own]
+    for plan in plans:
+        if plan.gang.spread is not None and plan.gang.maker == maker:
+            nodes += [entry.node for entry in plan.entries if entry.node]
+    return replace(gang, spread=replace(gang.spread, peers=tuple(sorted(nodes))))
+
+
 _TRIED: Final = 64
 """Domains of a label that is no level which are tried in a pass."""
-
-_ASKED: Final = 8
-"""Members of a gang by which it is told whether they are of a set."""
 
 _NAMED: Final = 3
 """Domains that a sentence names."""
@@ -46,7 +248,7 @@ def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology
     """The questions for a gang, of which the first with an answer counts: one, unless its label is no level.
 
     Each knows where other replicas of its owner are, see beside_replicas. Parts that want domains to
-    themselves know what others have, see apart.
+    themselves know what others have, see exclusive_groups.
 
     plans: made in this pass. Labels that are no level of ours are tried domain by domain, small ones first;
     of very many the largest. There is one question at least. Raises PlacementError for a level that is none.

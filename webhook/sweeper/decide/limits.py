@@ -1,11 +1,19 @@
-"""Places for pods that are alike, at most so many in each domain of some labels. Pure.
+"""Places for pods that are alike, at most so many in each domain of some labels, or spread evenly. Pure.
 
 Where the domains are those of a level, the placement core's own wish to be spread says it. Else the gang is
-shared among the domains, and each part is placed for itself, within the limits that are left.
+shared among the domains, and each part is placed for itself, within the limits that are left. Of topology
+spread: a domain that gains a pod ends at most max_skew above the emptiest one that counts. Then there is an
+order in which each pod may go, the lower ones first. As few domains as that leaves are used: the emptiest one
+is raised no higher than it must be, and what is left over fills the roomiest.
+
+A rule on the number of pods leaves each domain a share at least, and no share uses less than the least one
+does alone. Where no block lies in two of the label's domains, what the shares use adds up. So down to the
+level where each share uses no more than the least one must, no other sharing is better; and below that none
+is where the gang could not use less without any rule.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +21,7 @@ from webhook.placement import (
     Assignment,
     Budget,
     Gang,
+    Mode,
     NoFit,
     Options,
     PlacementError,
@@ -21,13 +30,169 @@ from webhook.placement import (
     capacity,
     place,
 )
+from webhook.placement.bounds import least_domains
 from webhook.placement.question import by_rank
+from webhook.placement.snapshot import Block, NodeState, Path, make_block
 from webhook.scheduling.acceptance import Acceptance
+from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.tallies import Tally
-from webhook.sweeper.decide.judged import in_order, together
-from webhook.sweeper.decide.least_shares import Sharing
-from webhook.sweeper.decide.parted import parted
-from webhook.sweeper.decide.quotas import cap, shares
+from webhook.sweeper.decide.question import in_order, together
+
+
+def shares(
+    held: Mapping[str, int], rooms: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
+) -> dict[str, int] | None:
+    """How many pods go to each domain; None if there is no way.
+
+    held: pods that count already, of each domain that counts. rooms: for how many pods there is room; domains
+    that are not named have none. floor_is_zero: whether the emptiest domain is taken to hold none.
+    """
+    floor = _floor(held, rooms, wanted, skew, floor_is_zero=floor_is_zero)
+    if floor is None:
+        return None
+    found = {value: 0 if floor_is_zero else max(0, floor - count) for value, count in held.items()}
+    most = {
+        value: max(found[value], min(rooms.get(value, 0), floor + skew - count))
+        for value, count in held.items()
+    }
+    left = wanted - sum(found.values())
+    for value in sorted(most, key=lambda each: (found[each] == 0, -most[each], each)):
+        more = min(left, most[value] - found[value])
+        found[value] += more
+        left -= more
+    return {value: count for value, count in found.items() if count}
+
+
+def _floor(
+    held: Mapping[str, int], rooms: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
+) -> int | None:
+    """What the emptiest domain holds in the end, the least with which all have a place; None if none has."""
+
+    def most(floor: int) -> int:
+        return sum(max(0, min(rooms.get(value, 0), floor + skew - count)) for value, count in held.items())
+
+    low = 0 if floor_is_zero else min(held.values(), default=0)
+    high = (
+        0 if floor_is_zero else min((count + rooms.get(value, 0) for value, count in held.items()), default=0)
+    )
+    while low < high:
+        middle = (low + high) // 2
+        if most(middle) >= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    if most(low) < wanted:
+        return None
+    least = 0 if floor_is_zero else sum(max(0, low - count) for count in held.values())
+    return low if least <= wanted else None
+
+
+def cap(held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
+    """At most so many in a domain, as if each had room without end."""
+    if floor_is_zero or not held:
+        return skew
+    alike = Counter(held.values())
+    low, high = min(alike), max(alike) + wanted
+    while low < high:
+        middle = (low + high) // 2
+        if sum(times * max(0, middle + skew - count) for count, times in alike.items()) >= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return low + skew
+
+
+def least_share(value: str, held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
+    """At least so many of the pods go to a domain, whatever room the others have; see shares."""
+    others = Counter(count for other, count in held.items() if other != value)
+    low, high = 0, wanted
+    while low < high:
+        middle = (low + high) // 2
+        floor = 0 if floor_is_zero else held[value] + middle
+        if middle + sum(times * max(0, floor + skew - count) for count, times in others.items()) >= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def parted(
+    snapshot: Snapshot, domains: LabelDomains, key: str, wanted: Collection[str]
+) -> dict[str, Snapshot]:
+    """The nodes of each wanted domain; blocks that lie in one alone keep what is known of them."""
+    nodes: dict[str, dict[str, NodeState]] = {value: {} for value in wanted}
+    blocks: dict[str, dict[Path, Block]] = {value: {} for value in wanted}
+    domain_of, levels = domains.of_nodes(key), len(snapshot.topology.level_names)
+    for path, block in snapshot.blocks.items():
+        names = [state.node.name for state in block.states]
+        values = [domain_of[name] for name in names]
+        if values.count(values[0]) == len(values):  # most blocks lie in one domain alone
+            whole = values[0]
+            if whole is not None and whole in nodes:
+                nodes[whole].update(zip(names, block.states, strict=True))
+                blocks[whole][path] = block
+            continue
+        here: dict[str, dict[str, NodeState]] = {}
+        for name, value, state in zip(names, values, block.states, strict=True):
+            if value is not None and value in nodes:
+                here.setdefault(value, {})[name] = state
+        for value, states in here.items():
+            nodes[value].update(states)
+            blocks[value][path] = make_block(path, list(states.values()), levels)
+    return {value: Snapshot(snapshot.topology, nodes[value], blocks[value]) for value in wanted}
+
+
+Domains = tuple[int, ...]
+"""How many are used of each level, the coarsest first."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A gang of pods that are alike, shared. found: the place of each share, of the domains that have one.
+
+    held, skew, floor_is_zero: see quotas.shares; parts: the snapshot by the label's domains.
+    """
+
+    gang: Gang
+    snapshot: Snapshot
+    parts: Mapping[str, Snapshot]
+    held: Mapping[str, int]
+    skew: int
+    floor_is_zero: bool
+    found: Mapping[str, Assignment]
+
+    def is_least(self, used: Domains, options: Options, budget: Budget) -> bool:
+        """Whether no placement that keeps the rule uses fewer domains of the topology, the coarsest first."""
+        gang = self.gang
+        if options.mode is not Mode.BEST_FIT or gang.anchors or gang.required_level:
+            return False
+        blocks = [path for part in self.parts.values() for path in part.blocks]
+        if len(set(blocks)) < len(blocks) or not all(each.proven for each in self.found.values()):
+            return False
+        level = self._first_above(options, budget)
+        if level == len(used):
+            return True
+        without_rule = least_domains(gang, self.snapshot, options, budget) or ()
+        return used[level:] == without_rule[level:]
+
+    def _first_above(self, options: Options, budget: Budget) -> int:
+        """The first level of which some share uses more domains than the least one does."""
+        level = len(next(iter(self.found.values())).objective.domains)
+        for value, answer in self.found.items():
+            wanted = len(self.gang.members)
+            share = least_share(value, self.held, wanted, self.skew, floor_is_zero=self.floor_is_zero)
+            used, low = answer.objective.domains, (0,) * level
+            if share == len(answer.placed):
+                continue
+            if share:
+                fewer = replace(self.gang, members=self.gang.members[:share])
+                low = least_domains(fewer, self.parts[value], options, budget) or ()
+            above = (
+                number for number in range(level) if low[number : number + 1] != used[number : number + 1]
+            )
+            level = next(above, level)
+        return level
+
 
 MOST_DOMAINS: Final = 64
 """Domains of a label that is no level which are tried one by one, or among which a gang is shared."""

@@ -50,9 +50,13 @@ class StandingVictims:
         """Those that are yet to be evicted."""
         return tuple(pod for pod in self.pods if not pod.metadata.deletion_timestamp)
 
-    def turn(self, pod: Pod, nodes: Set[str]) -> int:
-        """Who of them goes first: as long as one is left that is in the plan's way, they all are found."""
-        return 0 if pod.metadata.uid in self.late else 1 + (pod.spec.node_name in nodes)
+    def in_order(self, nodes: Set[str]) -> list[Pod]:
+        """The same, late ones first: as long as one is left that is in the plan's way, they all are found."""
+
+        def position(pod: Pod) -> int:
+            return 0 if pod.metadata.uid in self.late else 1 + (pod.spec.node_name in nodes)
+
+        return sorted(self.going, key=position)
 
 
 @dataclass
@@ -67,6 +71,15 @@ class Preempting:
     going: set[GangKey] = field(default_factory=set)
     evictions: dict[str, Eviction] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
+
+    def evict(self, group: StandingVictims, pods: Sequence[Pod], reason: str) -> None:
+        """These pods of a group go."""
+        if group.whole and pods:
+            self.going.add(group.gang)
+        cause = "preempted" if group.whole else "spared"
+        for pod in pods:
+            order = Eviction(pod, cause, reason, may_run=True, for_others=True)
+            self.evictions[pod.metadata.uid] = order
 
 
 class PlansWithVictims:
@@ -94,34 +107,32 @@ class PlansWithVictims:
             kept = ""
             for group in groups:
                 # Those that go for another plan already are not asked for twice.
-                going = [pod for pod in group.going if pod.metadata.uid not in found.evictions]
-                if not group.whole and len(going) > _to_spare(group.gang, view, found):
-                    kept = _NONE_TO_SPARE
-                    continue
-                if group.kept:
-                    kept = group.kept
-                    continue
-                # Also of one that has lost some, by us or by itself: what a budget refuses would stand alone.
-                if why := budgets.why_not(going):
-                    kept = why if group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
+                going = [pod for pod in group.in_order(nodes) if pod.metadata.uid not in found.evictions]
+                if why := _why_kept(group, going, placement, view, found, budgets):
+                    kept = why
                     continue
                 budgets.take(going)
-                if group.whole and going:
-                    found.going.add(group.gang)
-                for pod in sorted(going, key=lambda each: group.turn(each, nodes)):
-                    reason = _why_it_goes(group, placement, waiting)
-                    cause = "preempted" if group.whole else "spared"
-                    order = Eviction(pod, cause, reason, may_run=True, for_others=True)
-                    found.evictions[pod.metadata.uid] = order
-            if not groups:
-                continue
-            began = self._since[placement.key] = since.get(placement.key, self._clock())
-            patience = self._settings.bind_seconds if kept else ENDING_SECONDS
-            if self._clock() - began < patience:
-                # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
-                found.held |= {pod.metadata.uid for pod in waiting}
-                found.told[placement.key] = _waits(groups, placement.metadata.namespace, kept)
+                found.evict(group, going, _why_it_goes(group, placement, waiting))
+            if groups:
+                self._hold(placement, waiting, groups, kept, since, found)
         return found
+
+    def _hold(
+        self,
+        placement: Placement,
+        waiting: Sequence[Pod],
+        groups: Sequence[StandingVictims],
+        kept: str,
+        since: Mapping[str, float],
+        found: Preempting,
+    ) -> None:
+        """Release none of the plan's pods as long as its victims are there, but for too long."""
+        began = self._since[placement.key] = since.get(placement.key, self._clock())
+        patience = self._settings.bind_seconds if kept else ENDING_SECONDS
+        if self._clock() - began < patience:
+            # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
+            found.held |= {pod.metadata.uid for pod in waiting}
+            found.told[placement.key] = _waits(groups, placement.metadata.namespace, kept)
 
 
 def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:
@@ -138,6 +149,24 @@ _NONE_TO_SPARE: Final = "their gang cannot spare them now"
 _NOT_ALL: Final = "their gang has pods that may not go for it"
 _NOT_YET: Final = "pods of their gang are on their way to nodes"
 _ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
+
+
+def _why_kept(
+    group: StandingVictims,
+    going: Sequence[Pod],
+    placement: Placement,
+    view: View,
+    found: Preempting,
+    budgets: Budgets,
+) -> str:
+    """Why these pods of a group are not evicted for a plan now, "" if they are."""
+    if not group.whole and len(going) > _to_spare(group.gang, view, found):
+        return _NONE_TO_SPARE
+    if group.kept:
+        return group.kept
+    # Also of one that has lost some, by us or by itself: what a budget refuses would stand alone.
+    why = budgets.why_not(going)
+    return why if not why or group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
 
 
 def _groups(

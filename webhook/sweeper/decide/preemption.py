@@ -12,8 +12,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.whole import Unit, WholeVictims, choose
-from webhook.sweeper.decide.judged import in_order
-from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.question import GangQuestion, in_order
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import name_of

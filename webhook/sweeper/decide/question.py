@@ -1,12 +1,13 @@
-"""From a gang of pods to a question for the placement core. Pure."""
+"""From a gang of pods to a question for the placement core, and from answers for parts to one. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from webhook.kube.objects import Pod
-from webhook.placement import Anchor, Gang, Member, PlacementError
-from webhook.placement.model import PodClass
+from webhook.placement import Anchor, Assignment, Gang, Member, NoFit, PlacementError, Snapshot
+from webhook.placement.model import Objective, PodClass
+from webhook.placement.snapshot import families_of
 from webhook.scheduling import convert
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
@@ -205,3 +206,33 @@ def _extended(pod_class: PodClass) -> frozenset[str]:
     """The extended resources of a request: those with a domain of their own, as nvidia.com/gpu."""
     names = (name for name, _ in pod_class.requests)
     return frozenset(name for name in names if "/" in name and "kubernetes.io/" not in name)
+
+
+def in_order(answer: Assignment, rules: Acceptance) -> Assignment | None:
+    """The answer with its members in the order of release; None if it breaks a rule."""
+    placed = {each.member: each for each in answer.placed}
+    ordered, reason = rules.order([(each.member, each.node) for each in answer.placed])
+    return None if reason else replace(answer, placed=tuple(placed[name] for name in ordered))
+
+
+def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Assignment:
+    """One answer of those of all parts. Of its objective only the domains are told: each part has its own."""
+    placed = {each.member: each for answer in found for each in answer.placed}
+    topology = snapshot.topology
+    names = {each.node for each in placed.values()}
+    paths = {name: snapshot.nodes[name].path or (name,) * (len(topology.level_names) + 1) for name in names}
+    levels = range(len(topology.level_names))
+    domains = (*(len({path[: level + 2] for path in paths.values()}) for level in levels), len(names))
+    objective = Objective(domains, (0,) * len(domains), 0)
+    order = tuple(placed[member.name] for member in gang.members)
+    return Assignment(order, objective, False, topology.spread(domains, families_of(snapshot, names)))
+
+
+def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
+    """What is told of a gang that has room, but none that was found to keep its rules."""
+    names = {reason for kind in rules.kinds for reason in kind.names}
+    sentence = (
+        f"Gang {gang.name} needs room for {len(gang.members)} pods: there is room, but no way was found to "
+        f"keep their rules on other pods as well ({', '.join(sorted(names))})."
+    )
+    return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)

@@ -11,7 +11,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Snapshot
 from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.avoided import Avoided
-from webhook.sweeper.decide.domains import shared
+from webhook.sweeper.decide.exclusive import shared
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.view import View

@@ -7,7 +7,7 @@ so no plan breaks a rule. That no better plan exists is proven where the questio
 just what the rule says.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,9 +26,8 @@ from webhook.placement import (
 from webhook.placement.bounds import least_domains
 from webhook.placement.question import by_rank
 from webhook.scheduling.acceptance import Acceptance
-from webhook.sweeper.decide.judged import broken, in_order, together
-from webhook.sweeper.decide.limits import MOST_DOMAINS, LimitSearch
-from webhook.sweeper.decide.parted import parted
+from webhook.sweeper.decide.limits import MOST_DOMAINS, LimitSearch, parted
+from webhook.sweeper.decide.question import broken, in_order, together
 
 ONE_BY_ONE: Final = 64
 """Pods of a gang up to which each is asked about alone where nothing else has helped."""
@@ -87,24 +86,7 @@ class _RuleSearch:
                 return relaxed
             if found := in_order(relaxed, self.rules):
                 return found
-        best: Assignment | None = None
-        is_decided = True
-        for way in ways:
-            was_asked = way.gang is self.gang and way.snapshot is self.snapshot and not self.limits.limits
-            if relaxed is not None and was_asked:
-                continue
-            if best is not None and way.least > best.objective.domains:
-                continue  # whatever is found there is no better
-            some, is_sure = self._within_limits(way.gang, way.snapshot)
-            is_decided = is_decided and is_sure
-            found = None if some is None else in_order(some, self.rules)
-            if found is not None and (best is None or found.objective < best.objective):
-                best = replace(found, proven=found.proven and way.is_exact)
-            if self.budget.exhausted:
-                is_decided = is_decided and way is ways[-1]
-                break
-        if best is not None and not is_decided:
-            best = replace(best, proven=False)  # one of the others may hold something better
+        best = self._best_of([way for way in ways if relaxed is None or not self._is_plain(way)])
         if best is None and not self.gang.slices and self.gang.spread is None:
             best = self._one_by_one()
         if best is not None:
@@ -112,6 +94,34 @@ class _RuleSearch:
         if relaxed is None:
             relaxed = self._place(self.gang, self.snapshot)
         return relaxed if isinstance(relaxed, NoFit) else broken(self.gang, self.rules, self.snapshot)
+
+    def _best_of(self, ways: Sequence[_Way]) -> Assignment | None:
+        """The best answer that keeps the rules."""
+        best: Assignment | None = None
+        is_decided = True
+        for way in ways:
+            if best is not None and way.least > best.objective.domains:
+                continue  # whatever is found there is no better
+            some, is_sure = self._within_limits(way.gang, way.snapshot)
+            is_decided = is_decided and is_sure
+            best = self._better(best, some, way)
+            if self.budget.exhausted:
+                is_decided = is_decided and way is ways[-1]
+                break
+        if best is not None and not is_decided:
+            return replace(best, proven=False)  # one of the others may hold something better
+        return best
+
+    def _better(self, best: Assignment | None, some: Assignment | None, way: _Way) -> Assignment | None:
+        """The better one, of the best until now and what a way has found, if that keeps the rules."""
+        found = None if some is None else in_order(some, self.rules)
+        if found is None or (best is not None and found.objective >= best.objective):
+            return best
+        return replace(found, proven=found.proven and way.is_exact)
+
+    def _is_plain(self, way: _Way) -> bool:
+        """Whether a way asks for no more than the gang itself does."""
+        return way.gang is self.gang and way.snapshot is self.snapshot and not self.limits.limits
 
     def _within_limits(self, gang: Gang, snapshot: Snapshot) -> tuple[Assignment | None, bool]:
         """A place within the limits, and whether that, or that there is none, is proven."""
