@@ -113,6 +113,10 @@ spec:
                   description: How many pods were expected, 0 where nobody said.
                   format: int64
                   type: integer
+                usableNodes:
+                  description: How many nodes there were for plans when the gang began, where nodes are kept for it.
+                  format: int64
+                  type: integer
                 victims:
                   description: Which pods are to go for it, gang by gang.
                   items:
