@@ -8,9 +8,10 @@ is one domain. It knows the rules that realistic_gangs draws: selectors, taints,
 level, anchors, slices of the workers, and cards without links.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import islice
 from typing import Final
 
@@ -153,11 +154,11 @@ class FirstFit:
             for pod, rooms in self._of_class.items()
         )
 
-    def _order(self, state: NodeState) -> tuple[tuple[bool, int, Path], ...]:
+    def _order(self, state: NodeState) -> tuple[tuple[bool, int, tuple[object, ...]], ...]:
         """Domain by domain: the gang's own ones first, then those with most of the scarcest resource."""
         path = self.path(state)
         parts = [path[: level + 2] for level in range(self.levels + 1)]
-        return tuple((part not in self.anchored, -self._capacities[part], part) for part in parts)
+        return tuple((part not in self.anchored, -self._capacities[part], _natural(part)) for part in parts)
 
     def _filled(self, states: Sequence[NodeState]) -> Assignment | None:
         """The gang on these nodes, None where not all pods get a place."""
@@ -213,6 +214,14 @@ class FirstFit:
         for node in nodes:
             parts.setdefault(self.path(node.state)[: level + 2], []).append(node)
         return list(parts.values())
+
+
+@cache
+def _natural(path: Path) -> tuple[object, ...]:
+    """A domain's place among domains that are equal else: b2 before b10."""
+    return tuple(
+        [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", label)] for label in path
+    )
 
 
 def _by_amounts(pod: PodClass, state: NodeState) -> int:

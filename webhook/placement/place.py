@@ -14,6 +14,7 @@ from webhook.placement import heterogeneous, homogeneous
 from webhook.placement.bounds import census
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
+from webhook.placement.cards.first_cards import first_found
 from webhook.placement.cards.search import DESCENT, POLISH
 from webhook.placement.evaluate import Solution, cost_of, evaluate
 from webhook.placement.explain import no_fit, refused, too_many_kinds, undecided, unexplained
@@ -169,10 +170,15 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
         return only
     found = []
     if homogeneous.serves(question):
-        with contextlib.suppress(OutOfSteps):
-            return homogeneous.solve(question, root, budget.part(budget.left * 15 // 16))
-        found.append(_by_rule(question, root, reserve, budget))
-        if found[0].counts is not None and budget.left < RULE * len(snapshot.nodes):
+        share = 2 if any(pod.wants_cards for pod in question.classes) else 4  # exact questions may take all
+        try:
+            part = budget.part(budget.left - budget.left // share)
+            found.append(homogeneous.solve(question, root, part))
+        except OutOfSteps:
+            found.append(_by_rule(question, root, reserve, budget))
+            if found[0].counts is not None and budget.left < RULE * len(snapshot.nodes):
+                return found[0]
+        if found[0].proven:
             return found[0]
     steps = max(budget.left, reserve, min(RULE * len(snapshot.nodes), question.options.bound))
     part = Budget(steps)
@@ -304,6 +310,7 @@ def _cards(
     before = reserve.spent
     chosen = choose(cards, pods, polish, reserve).slots
     budget.take(reserve.spent - before)
+    chosen = chosen or first_found(cards, pods)
     if chosen is None:  # fewer pods than were found to fit may be what the search does not decide
         raise _CardsUndecided(f"cards of {name} for {len(pods)} of its pods")
     return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]

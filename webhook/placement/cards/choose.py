@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from webhook.placement.budget import Budget
 from webhook.placement.cards import packing
+from webhook.placement.cards.first_cards import most_by_first_cards
 from webhook.placement.cards.links import are_too_many
 from webhook.placement.cards.search import POLISH, STEPS, CardSearch, first_the_hard_ones
 from webhook.placement.cards.state import (
@@ -36,6 +37,10 @@ from webhook.placement.names import natural
 
 TRY: Final = 66
 """Steps of a budget that a try of the search stands for, with the looks at cards before it."""
+
+
+OVERDRAWN: Final = 250_000
+"""Steps beyond a budget up to which nodes are still given the first cards that serve, where nodes differ."""
 
 
 class Chosen(NamedTuple):
@@ -151,18 +156,28 @@ def room(
     if not is_hard(pod):
         wish = next((wish for wish in pod.cards if wish.count), CardWish())
         return Room(_room_of_one(states, pod, wish, most), True)
-    if budget is not None and budget.exhausted:
-        return Room(0, False)
-    if is_searched(pod):
-        count, exact, steps = _searched_room(
-            _Hand.of(states), replace(pod, requests=(), rules=_NO_RULES), most, longest
-        )
-    else:
-        packed = _Packed.of(states, list(demands_of(0, pod)))
-        count, exact, steps = packing.most(packed.bins, packed.kinds, most, longest)
+    count, is_ample = 0, longest >= packing.LONGEST
+    if not is_ample and (budget is None or budget.left > -OVERDRAWN):
+        count = most_by_first_cards(states, pod, most)
+        _take(budget, 2 * len(states) * (count + 1))
+    if count == most or (budget is not None and budget.exhausted):
+        return Room(count, count == most)
+    found, exact, steps = _room(states, pod, most, longest)
+    _take(budget, steps)
+    return Room(max(found, count), exact)
+
+
+def _take(budget: Budget | None, steps: int) -> None:
     if budget is not None:
         budget.take(steps)
-    return Room(count, exact)
+
+
+def _room(states: Sequence[CardState], pod: PodClass, most: int, longest: int) -> tuple[int, bool, int]:
+    """See packing.most."""
+    if is_searched(pod):
+        return _searched_room(_Hand.of(states), replace(pod, requests=(), rules=_NO_RULES), most, longest)
+    packed = _Packed.of(states, list(demands_of(0, pod)))
+    return packing.most(packed.bins, packed.kinds, most, longest)
 
 
 @lru_cache(maxsize=4096)

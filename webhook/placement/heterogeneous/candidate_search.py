@@ -8,7 +8,7 @@ of more. So what is left is proven; the headroom, a tie-break, is not part of an
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from math import comb
 from typing import Final, NamedTuple
@@ -86,26 +86,35 @@ class CandidateSearch:
         """
         for candidate in self._candidates(self.arrays.root):
             self._push(candidate)
-        widest = heapq.nlargest(WIDEST, self._heap)
+        widest = [each.candidate for each in heapq.nlargest(WIDEST, self._heap)]
+        self._fill_each(widest, self.filler.fill_in_order)
         while self._heap and self._may_be_better(self._heap[0].least):
-            entry = heapq.heappop(self._heap)
-            if isinstance(entry.candidate, int):
-                self._on_one_node(entry.candidate)
-            elif entry.measures < len(self.bounds.measures):
-                self._push(entry.candidate)
-            else:
-                self._look(entry.candidate, entry.least)
+            self._look_at(heapq.heappop(self._heap))
             if self.budget.exhausted:
                 self.is_certain &= not self._heap or not self._may_be_better(self._heap[0].least)
                 break
-        if self.best is None and self.is_plain:
-            for entry in widest:
-                if isinstance(entry.candidate, Candidate):
-                    self._keep(self.filler.fill(entry.candidate))
+        if self.best is None:
+            self._fill_each(widest, self.filler.fill)
         if self.best is None:
             return Solution(None, self.is_certain)
         cost, taken = self.best
         return Solution(self.arrays.named(taken), self.is_certain, cost)
+
+    def _fill_each(
+        self, candidates: Iterable[Candidate | int], fill: Callable[[Candidate], Filled | None]
+    ) -> None:
+        for candidate in candidates if self.is_plain else ():
+            if isinstance(candidate, Candidate):
+                self._keep(fill(candidate))
+
+    def _look_at(self, entry: _Entry) -> None:
+        """Look for a place there, or work out its bound again where measures have come since."""
+        if isinstance(entry.candidate, int):
+            self._on_one_node(entry.candidate)
+        elif entry.measures < len(self.bounds.measures):
+            self._push(entry.candidate)
+        else:
+            self._look(entry.candidate, entry.least)
 
     def _may_be_better(self, least: int) -> bool:
         """Whether something of this bound may be better, but for the headroom."""

@@ -7,28 +7,19 @@ hold most of what is scarce there; so few of them are used, at every level.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Final
 
 import numpy as np
 
-from webhook.placement import capacity
 from webhook.placement.budget import Budget
-from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Ints, Taken
+from webhook.placement.heterogeneous.arrays import LARGEST, Array, DomainRange, GangArrays, Ints, Taken
+from webhook.placement.heterogeneous.filling import CLASS, Filling, RoomBeside
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
-from webhook.placement.question import pods_of
 
 ORDERS: Final = 4
 """Orders of the classes that are tried in each set of nodes."""
-
-CLASS: Final = 40
-"""Steps that a class takes in a set of nodes however few these are."""
-
-NODES: Final = 25
-"""Nodes with room for a class for which it takes one more step."""
-
-LOOKED: Final = 300
-"""Nodes that are looked at for room in one step."""
 
 MANY: Final = 64
 """Classes beyond which a candidate is filled as a whole, classes with few nodes to choose from first."""
@@ -41,12 +32,14 @@ SIZES: Final = 1_000_000
 class _Variant:
     """is_ranked: nodes go by the ranks of their domains. roomiest_first: then the roomiest first, else the
     tightest. part: a node that is not in use yet takes only this part of what it has room for, at least one
-    pod, of each class but the last, so that something of each resource stays for these.
+    pod, of each class but the last, so that something of each resource stays for these. in_order: nodes go as
+    they are given, whether in use or not.
     """
 
     is_ranked: bool
     roomiest_first: bool
     part: int = 1
+    in_order: bool = False
 
 
 _VARIANTS: Final = (
@@ -56,6 +49,8 @@ _VARIANTS: Final = (
     _Variant(False, False),
     _Variant(False, True, 2),
 )
+
+_IN_ORDER: Final = _Variant(is_ranked=False, roomiest_first=True, in_order=True)
 
 Filled = tuple[int, Taken]
 """The cost, and the nodes used."""
@@ -76,6 +71,7 @@ class FirstFitDecreasing:
         self.arrays = arrays
         self.bounds = bounds
         self.budget = budget
+        self.beside = RoomBeside(arrays, budget)
         self._orders = self._orders_of_classes()[:ORDERS]
         supply = np.maximum(1, arrays.free.sum(axis=0))
         most = np.maximum(1, arrays.free.max(axis=0, initial=1))
@@ -91,8 +87,19 @@ class FirstFitDecreasing:
         keys = [-share, choice, *(-arrays.requests).T]
         numbers = np.arange(arrays.classes)
         self._by_choice = tuple(np.lexsort((numbers, -share, choice)).tolist())
+        self._by_size = tuple(np.lexsort((numbers, -self._shares_of_largest())).tolist())
         orders = [tuple(np.lexsort((numbers, -share, key)).tolist()) for key in keys]
         return list(dict.fromkeys(orders))
+
+    def _shares_of_largest(self) -> Array:
+        """The largest share that a pod of each class takes of what the largest node has when it is empty."""
+        names, shares = self.arrays.resources, []
+        nodes = [state.node.allocatable for state in self.arrays.states]
+        largest = {name: max((has.get(name, 0) for has in nodes), default=0) for name in names}
+        for pod in self.arrays.question.classes:
+            asked = [amount / max(1, largest[name]) for name, amount in pod.requests]
+            shares.append(max(asked, default=0.0))
+        return np.array(shares)
 
     def fill(self, candidate: Candidate, limit: int | None = None) -> Filled | None:
         """The best of some fillings of a candidate, by as few of its parts as hold the gang, or None.
@@ -106,18 +113,31 @@ class FirstFitDecreasing:
             best = None if taken is None else (self.arrays.cost(taken), taken)
             if self.budget.exhausted:
                 return best
+        in_order = self.fill_in_order(candidate)
+        best = min(filter(None, (best, in_order)), key=lambda each: each[0], default=None)
         for nodes in self._choices(candidate):
+            chosen: Filled | None = None
             for order, variant in product(self._orders, _VARIANTS):
-                found = self._fill(nodes, order, variant)
-                if found is not None:
-                    cost = self.arrays.cost(found)
-                    if best is None or cost < best[0]:
-                        best = cost, found
                 if self.budget.exhausted or (best is not None and limit is not None and best[0] <= limit):
                     return best
-            if best is not None:
-                return best
-        return None
+                chosen = self._better(chosen, self._fill(nodes, order, variant))
+                best = min(filter(None, (best, chosen)), key=lambda each: each[0], default=None)
+            if chosen is not None:
+                break
+        return best
+
+    def fill_in_order(self, candidate: Candidate) -> Filled | None:
+        """By the simplest rule: the largest pods first, each onto the first node with room for it."""
+        if self.budget.left < CLASS * self.arrays.classes:
+            return None
+        return self._better(None, self._fill(self._by_supply(candidate), self._by_size, _IN_ORDER))
+
+    def _better(self, best: Filled | None, taken: Taken | None) -> Filled | None:
+        """The better one of the best so far and of nodes that are taken."""
+        if taken is None:
+            return best
+        cost = self.arrays.cost(taken)
+        return (cost, taken) if best is None or cost < best[0] else best
 
     def partial_fills(
         self, domain: DomainRange, classes: Collection[int], before: Ints
@@ -135,6 +155,30 @@ class FirstFitDecreasing:
                 return
 
     # --- which nodes ---------------------------------------------------------------------------------
+
+    def _by_supply(self, candidate: Candidate) -> _Nodes:
+        """All nodes of a candidate, domain by domain, those first with the most of what is scarcest."""
+        numbers = np.concatenate([np.arange(first, end) for first, end in candidate.ranges])
+        numbers = numbers[np.argsort(self._supply_order[numbers], kind="stable")]
+        return _Nodes(numbers, np.zeros_like(numbers))
+
+    @cached_property
+    def _supply_order(self) -> Ints:
+        """Where each node stands: after domains that anchors use, the others by what they have free of the
+        resource of which the gang asks for the largest share, from the coarsest level down.
+        """
+        arrays = self.arrays
+        nodes = np.arange(len(arrays.states))
+        scarcest = int(np.argmax(arrays.totals / np.maximum(1, arrays.free.sum(axis=0))))
+        name, most = arrays.resources[scarcest], LARGEST // max(1, len(nodes))
+        free = np.array([min(state.free.get(name, 0), most) for state in arrays.states], dtype=np.int64)
+        keys: list[Array] = []
+        for starts, paid in zip(arrays.starts, arrays.paid, strict=True):
+            around = np.searchsorted(starts, nodes, side="right") - 1
+            keys += [~paid[around], -np.add.reduceat(free, starts)[around], around]
+        places = np.empty_like(nodes)
+        places[np.lexsort(keys[::-1])] = nodes
+        return places
 
     def _choices(self, candidate: Candidate) -> Iterator[_Nodes]:
         """Sets of a candidate's nodes: of the fewest parts that may hold the gang, then of more and more."""
@@ -203,110 +247,17 @@ class FirstFitDecreasing:
 
         is_whole: it ends at a class that is short.
         """
-        arrays = self.arrays
-        sizes = self._sizes[nodes.numbers]
         ranks = nodes.ranks if variant.is_ranked else np.zeros_like(nodes.ranks)
-        used = np.zeros(len(nodes.numbers), dtype=np.bool_)
-        held: dict[int, dict[int, int]] = {}
+        filling = Filling(self.arrays, self.beside, nodes.numbers, free, self.budget)
         for number in order:
-            at, room = self._room(number, nodes, free)
-            left = arrays.question.counts[number]
-            amounts = np.zeros(len(at), dtype=np.int64)
-            beside = np.flatnonzero(used[at])
-            beside = beside[np.lexsort((room[beside], ranks[at[beside]]))]
-            if arrays.carded[number]:
-                left -= self._take_beside(number, nodes, held, at, beside, room, left, amounts)
+            filling.choose(number)
+            if variant.in_order:
+                filling.take_in_order()
             else:
-                left -= _take(beside, room, left, amounts)
-            if left:
-                new = np.flatnonzero(~used[at])
-                sign = -1 if variant.roomiest_first else 1
-                if variant.part > 1 and number != order[-1]:
-                    room = np.maximum(1, room // variant.part)
-                new = new[np.lexsort((sign * sizes[at[new]], sign * room[new], ranks[at[new]]))]
-                left -= _take_tightest_last(new, room, ranks[at], left, amounts)
-            if left and is_whole:
+                part = 1 if number == order[-1] else variant.part
+                sizes = self._sizes[nodes.numbers] if variant.roomiest_first else -self._sizes[nodes.numbers]
+                filling.take_used_first(ranks, sizes, part, roomiest_first=variant.roomiest_first)
+            if is_whole and filling.left:
                 return {}
-            taken = np.flatnonzero(amounts)
-            free[at[taken]] -= amounts[taken, None] * arrays.requests[number]
-            used[at[taken]] = True
-            for position, amount in zip(at[taken].tolist(), amounts[taken].tolist(), strict=True):
-                held.setdefault(position, {})[number] = amount
-        names = nodes.numbers.tolist()
-        return {
-            names[position]: tuple([pods.get(number, 0) for number in range(arrays.classes)])
-            for position, pods in held.items()
-        }
-
-    def _room(self, number: int, nodes: _Nodes, free: Ints) -> tuple[Ints, Ints]:
-        """The positions of the nodes with room for more pods of a class, and for how many."""
-        alone = self.arrays.rooms[number][nodes.numbers]
-        at = np.flatnonzero(alone)
-        self.budget.take(CLASS + len(alone) // LOOKED + len(at) // NODES)
-        room: Ints = alone[at].astype(np.int64)
-        for resource, amount in self.arrays.request_rows[number]:
-            np.minimum(room, free[at, resource] // amount, out=room)
-        fits = np.flatnonzero(room > 0)
-        return at[fits], room[fits]
-
-    def _take_beside(
-        self,
-        number: int,
-        nodes: _Nodes,
-        held: dict[int, dict[int, int]],
-        at: Ints,
-        beside: Ints,
-        room: Ints,
-        wanted: int,
-        amounts: Ints,
-    ) -> int:
-        """Pods that want cards onto nodes that hold others: as many as cards are found for; how many."""
-        left = wanted
-        for each in beside.tolist():
-            if not left or self.budget.exhausted:
-                break
-            position = int(at[each])
-            node = int(nodes.numbers[position])
-            most = self._most_beside(number, node, held[position], min(left, int(room[each])))
-            amounts[each] = most
-            left -= most
-        return wanted - left
-
-    def _most_beside(self, number: int, node: int, held: dict[int, int], most: int) -> int:
-        """How many pods of a class fit on a node beside those it holds, at most so many."""
-        question, state = self.arrays.question, self.arrays.states[node]
-        classes = [question.classes[each] for each in held]
-        pods = pods_of(classes, held.values())
-        low, high = 0, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            together = [*pods, *[question.classes[number]] * middle]
-            self.budget.take(5 + len(together))
-            if capacity.fits_together(together, state, self.budget):
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-
-def _take(positions: Array, room: Ints, wanted: int, amounts: Ints) -> int:
-    """As many pods as there is room for at these positions, one after the other; how many."""
-    most = np.cumsum(room[positions])
-    given = np.diff(np.minimum(most, wanted), prepend=0)
-    amounts[positions] += given
-    return int(given.sum())
-
-
-def _take_tightest_last(positions: Array, room: Ints, ranks: Ints, wanted: int, amounts: Ints) -> int:
-    """The same, but of the nodes that take the last pods, in one domain, the one with the least room."""
-    most = np.cumsum(room[positions])
-    last = int(np.searchsorted(most, wanted))
-    if last >= len(positions):
-        return _take(positions, room, wanted, amounts)
-    before = int(most[last - 1]) if last else 0
-    others = positions[last:]
-    enough = others[(room[others] >= wanted - before) & (ranks[others] == ranks[positions[last]])]
-    tightest = enough[np.argmin(room[enough])]
-    _take(positions[:last], room, before, amounts)
-    amounts[tightest] += wanted - before
-    return wanted
+            filling.place()
+        return filling.taken()
