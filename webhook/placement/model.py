@@ -71,7 +71,7 @@ class Usage:
     priority: int = 0
     uid: str = ""
     unplanned: tuple[CardWish, ...] = ()
-    """What containers ask of cards that nobody chose: they have some of the node's (cards.unplanned)."""
+    """What containers ask of cards that nobody chose: they have some of the node's (see cards.state)."""
 
 
 @dataclass(frozen=True, slots=True)
