@@ -14,7 +14,7 @@ Source: kube-scheduler's plugins TaintToleration, NodeAffinity, PodTopologySprea
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -100,19 +100,9 @@ class Ranking:
         states = [state for block in snapshot.blocks.values() for state in block.states]
         taints = _of_blocks(snapshot, ("soft taints", tolerations), lambda s: _taints(s, tolerations))
         liked = _of_blocks(snapshot, ("preferred", wishes.terms), lambda s: _liked(s, wishes))
-        lacking = {
-            "taints": [WEIGHTS["taints"] * 100 * count // max(taints) for count in taints]
-            if any(taints)
-            else [],
-            "node affinity": [WEIGHTS["node affinity"] * _left(100 * each // max(liked)) for each in liked]
-            if any(liked)
-            else [],
-            "spread": [WEIGHTS["spread"] * _left(each) for each in _spread(states, wishes)],
-            "pod affinity": [WEIGHTS["pod affinity"] * _left(each) for each in _near(states, wishes)],
-        }
         total = [0] * len(states)
-        for each in lacking.values():
-            total = [one + other for one, other in zip(total, each, strict=True)] if each else total
+        for each in filter(None, _lacking(states, wishes, taints, liked)):
+            total = [one + other for one, other in zip(total, each, strict=True)]
         self.penalties = {state.name: each for state, each in zip(states, total, strict=True)}
         is_lasting = not (wishes.spread or wishes.near)
         scales = max(taints, default=0), max(liked, default=0)
@@ -135,6 +125,21 @@ def _has_soft_taints(block: Block) -> bool:
         _SOFT, lambda: any(t.effect == _SOFT for s in block.states for t in s.node.taints)
     )
     return has
+
+
+def _lacking(
+    states: Sequence[NodeState], wishes: Preferences, taints: Sequence[int], liked: Sequence[int]
+) -> Iterator[list[int]]:
+    """What each node lacks of kube-scheduler's scores, times their weights; [] where all nodes are equal.
+
+    taints: soft ones that the pods do not tolerate. liked: the weights of the preferred terms that hold.
+    """
+    if any(taints):
+        yield [WEIGHTS["taints"] * 100 * count // max(taints) for count in taints]
+    if any(liked):
+        yield [WEIGHTS["node affinity"] * _left(100 * each // max(liked)) for each in liked]
+    yield [WEIGHTS["spread"] * _left(each) for each in _spread(states, wishes)]
+    yield [WEIGHTS["pod affinity"] * _left(each) for each in _near(states, wishes)]
 
 
 def _of_blocks(snapshot: Snapshot, key: object, worth: Callable[[NodeState], int]) -> list[int]:

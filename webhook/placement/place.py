@@ -241,6 +241,26 @@ def _assign(
     budget: of the steps for the best cards; what it takes to find any is as much again at most. Raises
     _CardsUndecided.
     """
+    on_node = _members_on_nodes(gang, question, members, snapshot, solved)
+    slots: Mapping[str, Slots] = {}
+    if any(pod_class.wants_cards for pod_class in question.classes):
+        slots = _cards_of_members(on_node, question, snapshot, budget)
+    places = {member.name: name for name, residents in on_node.items() for member in residents}
+    return tuple(
+        Placed(member.name, places[member.name], slots.get(member.name, ()))
+        for group in members
+        for member in group
+    )
+
+
+def _members_on_nodes(
+    gang: Gang,
+    question: Question,
+    members: Sequence[Sequence[Member]],
+    snapshot: Snapshot,
+    solved: Solution,
+) -> dict[str, list[Member]]:
+    """Which members go onto each node; nodes are in topology order."""
     counts = solved.counts or {}
     order = list(counts)
     beside = _beside_ranks(gang, question, snapshot)
@@ -252,16 +272,20 @@ def _assign(
         taken = counts[name]
         for number in compress(range(len(taken)), taken):  # few, of as many as there may be
             on_node[name] += islice(waiting[number], taken[number])
-    if not any(pod_class.wants_cards for pod_class in question.classes):
-        places = {member.name: name for name, residents in on_node.items() for member in residents}
-        return tuple(Placed(member.name, places[member.name]) for group in members for member in group)
-    placed = {}
+    return on_node
+
+
+def _cards_of_members(
+    on_node: Mapping[str, Sequence[Member]], question: Question, snapshot: Snapshot, budget: Budget
+) -> dict[str, Slots]:
+    """The cards of each member by its name, each node with a share of the steps. Raises _CardsUndecided."""
+    slots: dict[str, Slots] = {}
     reserve = Budget(question.options.bound)
     for number, (name, residents) in enumerate(on_node.items()):
         share = budget.part(budget.left // (len(on_node) - number))
-        for member, slots in zip(residents, _cards(snapshot, name, residents, share, reserve), strict=True):
-            placed[member.name] = Placed(member.name, name, slots)
-    return tuple(placed[member.name] for group in members for member in group)
+        chosen = _cards(snapshot, name, residents, share, reserve)
+        slots |= {member.name: each for member, each in zip(residents, chosen, strict=True)}
+    return slots
 
 
 def _along(

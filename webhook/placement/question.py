@@ -229,11 +229,7 @@ def ask(
 
     Raises PlacementError for a gang that contradicts itself, Impossible for one that no node could serve.
     """
-    if len({member.name for member in gang.members}) != len(gang.members):
-        raise PlacementError(f"gang {gang.name} names a member twice")
-    for member in gang.members:
-        if member.pod_class.problem:
-            raise Impossible(f"pod {member.shown}: {member.pod_class.problem}")
+    _check_members(gang)
     topology = snapshot.topology
     levels = len(topology.level_names)
     required = None if gang.required_level is None else topology.level(gang.required_level)
@@ -244,12 +240,10 @@ def ask(
     inside = _inside(gang, places, required)
     groups = _classes(gang, slices, places, near)
     keys = sorted(groups, key=lambda key: (key[2], -len(groups[key])))
-    free = [key for key in keys if key[1] is None]
     unbound: tuple[int, ...] = ()
     if slices:
-        keys = free + [key for key in keys if key[1] is not None]
-        unbound = tuple(_unbound(key, free, slices) for key in keys)
-        _check_sliced_classes(gang, free, [len(groups[key]) for key in keys], unbound, slices)
+        keys.sort(key=lambda key: key[1] is not None)  # confined ones last
+        unbound = _unbound_slices(gang, groups, keys, slices)
         slices = slices if min(unbound, default=0) < len(slices) else ()
     classes = tuple(key[0] for key in keys)
     named = named_nodes(classes, snapshot)
@@ -260,10 +254,10 @@ def ask(
         options=options,
         required=required,
         slices=slices,
-        anchored=frozenset(key[: level + 2] for key, _ in places for level in range(levels + 1)),
+        anchored=_anchored(places, levels),
         inside=inside,
         excluded=gang.excluded_nodes,
-        confined=tuple(key[1] for key in keys) if any(key[1] is not None for key in keys) else (),
+        confined=_confined(keys),
         unbound_slices=unbound,
         spread=spreading(gang, snapshot, required, len(keys)),
         machine=machine_of(gang, topology, options, preferred),
@@ -273,6 +267,14 @@ def ask(
         ranking=ranking(keys[0][0], snapshot) if keys else None,
     )
     return question, [groups[key] for key in keys]
+
+
+def _check_members(gang: Gang) -> None:
+    if len({member.name for member in gang.members}) != len(gang.members):
+        raise PlacementError(f"gang {gang.name} names a member twice")
+    for member in gang.members:
+        if member.pod_class.problem:
+            raise Impossible(f"pod {member.shown}: {member.pod_class.problem}")
 
 
 def machine_of(gang: Gang, topology: Topology, options: Options, preferred: Iterable[int]) -> int | None:
@@ -299,6 +301,16 @@ def _anchor_places(gang: Gang, snapshot: Snapshot) -> _Places:
         for anchor in gang.anchors
         if anchor.node in snapshot.nodes
     ]
+
+
+def _anchored(places: _Places, levels: int) -> frozenset[Path]:
+    """The domains of all levels, and the nodes, that have placed pods."""
+    return frozenset(key[: level + 2] for key, _ in places for level in range(levels + 1))
+
+
+def _confined(keys: Sequence[ClassKey]) -> tuple[Path | None, ...]:
+    domains = tuple(domain for _, domain, _ in keys)
+    return domains if any(domain is not None for domain in domains) else ()
 
 
 def _inside(gang: Gang, places: _Places, required: int | None) -> Path | None:
@@ -385,14 +397,20 @@ def _unbound(key: ClassKey, free: Sequence[ClassKey], slices: tuple[tuple[int, i
     return next(number for number, (level, _) in enumerate(slices, 1) if level + 2 == len(key[1]))
 
 
-def _check_sliced_classes(
+def _unbound_slices(
     gang: Gang,
-    free: Sequence[ClassKey],
-    counts: Sequence[int],
-    unbound: Sequence[int],
+    groups: Mapping[ClassKey, Sequence[Member]],
+    keys: Sequence[ClassKey],
     slices: tuple[tuple[int, int], ...],
-) -> None:
-    """Slices concern the workers: one class, beside which a few pods may stand, leaders or of others."""
+) -> tuple[int, ...]:
+    """For each class how many slices do not bind it. keys: those that are not confined first.
+
+    Slices concern the workers: one class, beside which a few pods may stand, leaders or of others. Raises
+    PlacementError where there are more of these, or where workers do not divide into slices.
+    """
+    free = [key for key in keys if key[1] is None]
+    unbound = tuple(_unbound(key, free, slices) for key in keys)
+    counts = [len(groups[key]) for key in keys]
     if sum(counts[1 : len(free)]) > BESIDE_SLICES:
         raise PlacementError(
             f"gang {gang.name}: slices need workers that are alike; "
@@ -403,6 +421,7 @@ def _check_sliced_classes(
             raise PlacementError(
                 f"gang {gang.name}: {count} pods do not divide into slices of {slices[done][1]}"
             )
+    return unbound
 
 
 def is_usable(question: Question, state: NodeState) -> bool:
