@@ -25,6 +25,8 @@ NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "n
 NEEDS_NODE = ("real_control_plane", "real_cluster")
 THREAD_ENDS_SECONDS = 60.0
 
+# gRPC's handlers of fork() may end a child before it becomes a program: its channels are closed by then.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 # The control planes of tests collect garbage less often: a quarter less CPU for a third of a GB more memory.
 os.environ.setdefault("GOGC", "400")
 # With one thread of Go at a time none looks for work on the other core in vain: a sixth less CPU.

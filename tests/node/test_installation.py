@@ -12,7 +12,7 @@ from hack.local.cluster import Cluster
 from hack.local.devices import PlayedCard
 from hack.local.install import LABELER, SYSTEM, WEBHOOKS
 from hack.local.install_real import RealInstallation
-from labeler.contract import keys
+from labeler.contract import keys, quantities
 from labeler.contract.labels import decode_cards
 from tests.node.conftest import clean_real, look_inside, pods_of
 from tests.support import create_namespace, delete_namespace, wait_for_pods
@@ -47,7 +47,7 @@ def test_every_program_runs_as_restricted_as_its_manifest_says(installed: Cluste
         assert (seen["user"], seen["capabilities"], seen["no_new_privileges"]) == (wanted, 0, 1), name
         assert (seen["seccomp"], seen["written"]) == (2, False), name
         limit = pod["spec"]["containers"][0]["resources"]["limits"]["memory"]
-        assert seen["megabytes"] < int(limit.removesuffix("Mi")), name
+        assert seen["megabytes"] * 2**20 * 1000 < quantities.parse(limit), name
 
 
 def test_every_program_says_its_version_in_its_container_and_in_its_log(installed: Cluster) -> None:

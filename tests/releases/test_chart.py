@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from hack.local.install import SYSTEM, WEBHOOKS, system_node
 from hack.local.pki import FileAuthority
 from hack.releases import chart
 from hack.releases.merged import More, Value, template
-from tests.support import clean
+from tests.support import clean, delete, exists
+from webhook.kube.client import Api
 
 IMAGES = ("images.topogate=topogate", "images.labeler=topogate-labeler")
 """The names that the base has; they stand for no registry, and are not refused for that."""
@@ -191,10 +193,29 @@ def test_values_reach_the_pods() -> None:
 def released(module_cluster: Cluster) -> Iterator[Cluster]:
     """The chart, installed on a control plane; its pods stand on a simulated node."""
     nodes.register(module_cluster.api(), [system_node()])
+    remove_definitions(module_cluster)
     result = run("install", "topogate", str(chart.CHART), *of(module_cluster))
     assert result.returncode == 0, result.stderr
     yield module_cluster
     clean(module_cluster)
+
+
+def remove_definitions(cluster: Cluster) -> None:
+    """Remove what tests of the manifests leave: Helm takes over no definition that another tool has made."""
+    api, path = cluster.api(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    ours = [
+        f"{path}/{each['metadata']['name']}"
+        for each in api.json("GET", path)["items"]
+        if each["spec"]["group"] in ("topogate.io", "falldio.com")
+    ]
+    for each in ours:
+        delete(api, each)
+    for each in ours:
+        cluster.wait_for(f"{each} to be gone", partial(_is_gone, api, each))
+
+
+def _is_gone(api: Api, path: str) -> bool:
+    return not exists(api, path)
 
 
 def of(cluster: Cluster) -> tuple[str, ...]:
