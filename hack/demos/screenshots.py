@@ -7,7 +7,6 @@ Needs Chromium. The cluster is synthetic; the server and the browser are real.
 
 import sys
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,8 @@ from werkzeug.serving import make_server
 from hack.benchmarks.page import app_of
 from hack.local.controlplane import free_port
 from tests.browser.conftest import CHROMIUM, FLAGS
-from tests.ui.scenes import GRID, SECRET, Changes, bound_pod, cluster_of, scene_of, waiting_job
+from tests.ui.busy import busy_scene
+from tests.ui.scenes import SECRET
 
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 """What Chromium is told that the person prefers."""
@@ -25,27 +25,14 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 def main(folder: Path) -> int:
     """Write light.png and dark.png."""
-    sizes = (8, 4, 2, 0, 8, 8)
-    busy = [
-        bound_pod(f"eval-{number}", node.name, gpus)
-        for number, (node, gpus) in enumerate(zip(GRID, sizes, strict=False))
-        if gpus
-    ]
-    waiting = waiting_job(
-        3,
-        annotations={"topogate.io/required-topology": "block"},
-        creationTimestamp=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    )
-    cordoned: Changes = {GRID[7].name: {"spec": {"unschedulable": True}}}
-    scene = scene_of(cluster_of([*busy, *waiting], changes=cordoned, size=3))
-    server = make_server("127.0.0.1", free_port(), app_of(scene), threaded=True)
+    server = make_server("127.0.0.1", free_port(), app_of(busy_scene()), threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         for scheme in SCHEMES:
-            page = browser.new_page(viewport={"width": 1100, "height": 700}, color_scheme=scheme)
+            page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
             page.goto(f"http://127.0.0.1:{server.server_port}/?secret={SECRET}")
-            page.locator("#gang-rows button").first.click()
+            page.locator("#gang-rows a").first.click()
             page.wait_for_selector("#gang .sentence")
             page.screenshot(path=folder / f"{scheme}.png")
             page.close()

@@ -109,7 +109,7 @@ def test_each_state_of_a_node_is_drawn_and_says_its_cause_on_hover(browser: Brow
     with served(browser, held_scene()) as page:
         for node, state, words in (
             (FIRST, "used", "8 of 8 GPUs used"),
-            (SECOND, "reserved", "held for ns/Job/train until 2026-01-01T00:30:00Z"),
+            (SECOND, "reserved", "reserved for ns/Job/train until 2026-01-01T00:30:00Z"),
             (THIRD, "excluded", "excluded: cordoned"),
             ("node-b1-s0-h00", "free", "0 of 8 GPUs used"),
         ):
@@ -129,7 +129,7 @@ def test_a_node_that_gangs_avoid_is_marked_and_says_why(browser: Browser) -> Non
 def test_a_viewer_without_rights_sees_what_is_used_but_no_names(browser: Browser) -> None:
     with served(browser, held_scene("theirs"), Stranger) as page:
         expect(page.page.locator("#summary")).to_contain_text("8 of 56 GPUs used")
-        expect(page.tile(SECOND).locator("title")).to_contain_text("held for (hidden)")
+        expect(page.tile(SECOND).locator("title")).to_contain_text("reserved for (hidden)")
         page.page.get_by_role("button", name="b0", exact=True).click()
         expect(page.page.locator("#domain-nodes")).to_contain_text("(hidden)/(hidden): 8 GPUs, bound")
         expect(page.page.locator("#gangs-hidden")).to_have_text(
@@ -142,7 +142,7 @@ def test_a_viewer_without_rights_sees_what_is_used_but_no_names(browser: Browser
 
 def test_a_redraw_leaves_the_keyboard_where_it_was(browser: Browser) -> None:
     with served(browser, held_scene()) as page:
-        row = page.page.get_by_role("button", name="ns/Job/train")
+        row = page.page.locator("#gang-rows a", has_text="ns/Job/train")
         row.focus()
         page.live.put(scene_of(cluster_of(waiting_job(2), size=2)))
         expect(page.tile(FIRST)).to_have_attribute("data-state", "free")
@@ -151,7 +151,7 @@ def test_a_redraw_leaves_the_keyboard_where_it_was(browser: Browser) -> None:
 
 def test_what_is_open_of_a_gang_stays_open_when_the_cluster_moves(browser: Browser) -> None:
     with served(browser, held_scene()) as page:
-        page.page.get_by_role("button", name="ns/Job/train").click()
+        page.page.locator("#gang-rows a", has_text="ns/Job/train").click()
         page.page.locator("#gang summary").first.click()
         page.live.put(scene_of(cluster_of(waiting_job(2), size=2)))
         expect(page.tile(FIRST)).to_have_attribute("data-state", "free")
@@ -193,7 +193,7 @@ def test_the_list_says_why_a_gang_waits(browser: Browser) -> None:
 def test_axe_finds_nothing_where_every_state_is_drawn(browser: Browser, scheme: Any) -> None:
     with served(browser, held_scene()) as page:
         page.page.emulate_media(color_scheme=scheme)
-        page.page.get_by_role("button", name="ns/Job/train").click()
+        page.page.locator("#gang-rows a", has_text="ns/Job/train").click()
         expect(page.page.locator("#gang .sentence").first).to_be_visible()
         found = Axe().run(page.page)
         assert found.violations_count == 0, found.generate_report()

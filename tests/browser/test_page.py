@@ -61,7 +61,7 @@ def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_
     assert any("room for 4 of 5" in line for line in told)
     row = page.locator(f'tr[data-gang^="{namespace}/"]')
     expect(row).to_contain_text("at best 2 blocks, 3 subblocks")
-    page.get_by_role("button", name=f"{namespace}/Gang/wide").click()
+    page.locator("#gang-rows a", has_text=f"{namespace}/Gang/wide").click()
     # The page may have been drawn while the gang's pods were still being made: it comes to the same words.
     expect(page.locator("#gang .sentence")).to_have_text(told)
     expect(page.locator(".domain.near")).to_have_attribute("data-domain", "1/b0")
@@ -103,11 +103,11 @@ def items(api: Api, resource: str, kind: str) -> list[dict[str, Any]]:
 )
 def test_a_hostile_name_stays_text(page: Page, eight_nodes: Cluster, namespace: str, name: str) -> None:
     gang(eight_nodes.api(), namespace, name, 1)
-    button = page.locator(f'#gang-rows tr[data-gang^="{namespace}/"] button')
+    button = page.locator(f'#gang-rows tr[data-gang^="{namespace}/"] a')
     shown = f"{namespace}/Gang/{printable(name)}"
     expect(button).to_have_text(shown)
     button.click()
-    expect(page.locator("#gang h3")).to_have_text(shown)
+    expect(page.locator("#gang h2")).to_have_text(shown)
     assert page.locator("#gang img, #gang-rows img, #gangs script").count() == 0
     assert page.title() == "topogate"
 
@@ -136,14 +136,14 @@ def test_after_many_random_events_the_page_equals_the_api_servers_state(
 
 def test_everything_is_reached_by_keyboard(page: Page, eight_nodes: Cluster, namespace: str) -> None:
     gang(eight_nodes.api(), namespace, "keys", 1)
-    row = page.get_by_role("button", name=f"{namespace}/Gang/keys")
+    row = page.locator("#gang-rows a", has_text=f"{namespace}/Gang/keys")
     expect(row).to_be_visible()
     for _ in range(60):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.textContent").endswith("/Gang/keys"):
             break
     page.keyboard.press("Enter")
-    expect(page.locator("#gang h3")).to_contain_text("keys")
+    expect(page.locator("#gang h2")).to_contain_text("keys")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -151,7 +151,7 @@ def test_axe_finds_nothing(page: Page, eight_nodes: Cluster, namespace: str, sch
     create(eight_nodes.api(), namespace, pod("a", "node-b0-s0-h00"))
     gang(eight_nodes.api(), namespace, "axe", 9)
     page.emulate_media(color_scheme=scheme)
-    page.get_by_role("button", name=f"{namespace}/Gang/axe").click()
+    page.locator("#gang-rows a", has_text=f"{namespace}/Gang/axe").click()
     expect(page.locator("#gang .sentence").first).to_be_visible()
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()

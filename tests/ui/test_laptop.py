@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
@@ -146,3 +147,11 @@ def test_it_asks_the_api_server_as_its_kubeconfigs_user_and_only_to_read(laptop:
     own = [entry for entry in audited(laptop.cluster) if entry["user"].get("username") == laptop.user]
     assert {"pods", "nodes", "placements"} <= {entry.get("objectRef", {}).get("resource") for entry in own}
     assert {entry["verb"] for entry in own} <= {"get", "list", "watch"}
+
+
+def test_it_names_the_cluster_of_its_kubeconfig_and_not_the_files_path(laptop: Laptop) -> None:
+    with laptop.opened().open(laptop.at("api/picture"), timeout=60) as answer:
+        body = json.load(answer)
+    written = yaml.safe_load((laptop.folder / "kubeconfig").read_text())
+    assert body["cluster"] == written["contexts"][0]["context"]["cluster"]
+    assert str(laptop.folder) not in json.dumps([body["cluster"], body["viewer"]])

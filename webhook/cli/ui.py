@@ -1,7 +1,6 @@
 """`topogate ui`: the page on this laptop, with the rights of the kubeconfig's user."""
 
 import argparse
-import os
 from typing import Any
 
 from webhook.cli import picture, session
@@ -22,8 +21,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     # Flask and gunicorn are loaded for this command alone.
+    from webhook.kube.kubeconfig import context_of, read
     from webhook.ui.serve import serve_laptop
 
     settings, policy = picture.files(options)
-    name = f"as {os.pathsep.join(map(str, session.kubeconfigs_of(options)))}"
-    return serve_laptop(session.connect(options), settings, policy, name, options.port)
+    api = session.connect(options)
+    context = context_of(read(session.kubeconfigs_of(options)), options.context)
+    user, cluster = str(context.get("user") or ""), str(context.get("cluster") or "")
+    return serve_laptop(api, settings, policy, user and f"as {user}", options.port, cluster)

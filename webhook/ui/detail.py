@@ -22,7 +22,7 @@ class Detail(Shown, frozen=True):
     """A gang in full. sentences: as `topogate explain` prints them; nearest: the id of a domain, or "".
 
     nodes: where the core would place its waiting pods now, member by member, for who may list nodes; best:
-    its spread if nobody else were there.
+    its spread if nobody else were there. domains: id of a top-level domain -> how many of its pods are there.
     """
 
     gang: GangRow
@@ -30,6 +30,7 @@ class Detail(Shown, frozen=True):
     nearest: str = ""
     nodes: list[str] = msgspec.field(default_factory=list)
     best: str = ""
+    domains: dict[str, int] = msgspec.field(default_factory=dict)
     events: list[EventLine] = msgspec.field(default_factory=list)
     events_missing: str = ""
 

@@ -11,7 +11,7 @@ from webhook.placement.snapshot import key_of
 from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
-from webhook.ui.picture import Shown
+from webhook.ui.picture import NodeTile, Shown
 
 HELD: str = "Held"
 """Of a gang with gated pods and without a Placement: the sweeper has not yet said anything of it."""
@@ -29,7 +29,8 @@ class GangRow(Shown, frozen=True):
     """A gang in the list. created: RFC 3339; proven: nothing better existed when it was planned.
 
     domains: in how many of each of the upper levels its pods are; fewest: in how many they would be at best,
-    if nobody else were there, [] if nowhere; compared: the two as people read them.
+    if nobody else were there, [] if nowhere; compared: the two as people read them. models: of the nodes
+    where its pods are, else those that its pods select.
     """
 
     id: str
@@ -50,6 +51,7 @@ class GangRow(Shown, frozen=True):
     domains: list[int] = msgspec.field(default_factory=list)
     fewest: list[int] = msgspec.field(default_factory=list)
     compared: str = ""
+    models: list[str] = msgspec.field(default_factory=list)
     members: list[ShownMember] = msgspec.field(default_factory=list)
 
 
@@ -57,6 +59,7 @@ UPPER_LEVELS: int = 2
 """Of how many levels, coarsest first, the list says the spread: further down nodes are counted like pods."""
 
 KeyOf = Callable[[Pod], GangKey]
+ModelOf = Callable[[Mapping[str, str]], str]
 
 
 @dataclass
@@ -65,10 +68,13 @@ class _Pods:
     others: list[Pod] = field(default_factory=list)
 
 
-def list_gangs(view: View, gpus_of: Mapping[str, int], key: KeyOf | None = None) -> list[GangRow]:
+def list_gangs(
+    view: View, gpus_of: Mapping[str, int], key: KeyOf | None = None, model_of: ModelOf = lambda _: ""
+) -> list[GangRow]:
     """Gangs with a gated pod or a Placement, those that wait first, then by priority and age.
 
-    gpus_of: GPUs by the pod's uid. key: the gang of a pod, if that is known already.
+    gpus_of: GPUs by the pod's uid. key: the gang of a pod, if that is known already. model_of: the
+    GPU model that labels name, "" if none.
     """
     by_key: dict[GangKey, _Pods] = {}
     key = key or view.gang_of
@@ -78,14 +84,14 @@ def list_gangs(view: View, gpus_of: Mapping[str, int], key: KeyOf | None = None)
         if pod.metadata.uid in gpus_of or view.is_ours(pod):
             by_key.setdefault(key(pod), _Pods()).others.append(pod)
     rows = [
-        _row(gang, pods, view, gpus_of)
+        _row(gang, pods, view, gpus_of, model_of)
         for gang, pods in by_key.items()
         if pods.gated or gang.placement_key in view.placements
     ]
     return sorted(rows, key=lambda row: (not row.waiting, -row.priority, row.created, row.id))
 
 
-def _row(gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int]) -> GangRow:
+def _row(gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int], model_of: ModelOf) -> GangRow:
     everyone = pods.gated + pods.others
     placement = view.placements.get(gang.placement_key)
     ranks = {each.uid: each.rank for each in placement.spec.pods} if placement else {}
@@ -111,8 +117,15 @@ def _row(gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int]) -> 
         spread=status.spread if status else "",
         reason=status.reason if status else "",
         proven=placement.spec.proven if placement else True,
+        models=sorted({model_of(pod.spec.node_selector) for pod in everyone} - {""}),
         members=sorted(members, key=lambda each: (each.rank is None, each.rank or 0, each.name)),
     )
+
+
+def with_models(row: GangRow, nodes: Mapping[str, NodeTile]) -> GangRow:
+    """The row with the models of the nodes where its pods are, if they are anywhere. nodes: by name."""
+    placed = {nodes[each.node].model for each in row.members if each.node in nodes}
+    return msgspec.structs.replace(row, models=sorted(placed - {""})) if placed else row
 
 
 def with_spread(

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -20,7 +20,8 @@ from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.ui.gangs import GangRow, list_gangs, with_spread
+from webhook.ui.availability import ModelRoom, Troubles, find_troubles, room_by_model
+from webhook.ui.gangs import GangRow, list_gangs, with_models, with_spread
 from webhook.ui.history import History, sample
 from webhook.ui.picture import Picture, draw
 
@@ -47,6 +48,8 @@ class Scene:
     picture: Picture
     gangs: list[GangRow]
     namespaces: frozenset[str] = frozenset()
+    room: list[ModelRoom] = field(default_factory=list)
+    troubles: Troubles = field(default_factory=Troubles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +84,31 @@ class Artist:
         """The scene now."""
         view = self._snapshotter.view()
         snapshot = self._snapshotter.snapshot(view)
-        picture = draw(view, snapshot, self._counting, self._avoided())
         self._learn(view)
+
+        def gang_of(pod: Pod) -> GangKey:
+            return self._known[pod.metadata.uid].gang
+
+        picture = draw(view, snapshot, self._counting, self._avoided(), gang_of)
         gpus = {uid: known.gpus for uid, known in self._known.items() if known.gpus}
-        gangs = list_gangs(view, gpus, lambda pod: self._known[pod.metadata.uid].gang)
+        gangs = list_gangs(view, gpus, gang_of, self._counting.model)
         if gangs:
             classes = self._classes()
             gangs = [
-                with_spread(row, classes.get(row.id, {}), snapshot, self._fewest_domains) for row in gangs
+                with_models(
+                    with_spread(row, classes.get(row.id, {}), snapshot, self._fewest_domains), picture.nodes
+                )
+                for row in gangs
             ]
         self._version += 1
         named = {pod.namespace for tile in picture.nodes.values() for pod in tile.pods}
         named |= {row.namespace for row in gangs}
         named |= {tile.held_for.partition("/")[0] for tile in picture.nodes.values() if tile.held_for}
-        return Scene(self._version, time.time(), view, snapshot, picture, gangs, frozenset(named))
+        tiles = picture.nodes.values()
+        room, troubles = room_by_model(tiles), find_troubles(tiles)
+        return Scene(
+            self._version, time.time(), view, snapshot, picture, gangs, frozenset(named), room, troubles
+        )
 
     def _classes(self) -> dict[str, Counter[PodClass]]:
         """By the key of a gang's Placement, the classes of its pods with GPUs."""

@@ -20,7 +20,8 @@ from webhook.ui.events import GangEvents
 from webhook.ui.gangs import GangRow
 from webhook.ui.kept import Kept
 from webhook.ui.live import Live, Scene
-from webhook.ui.redact import Rights, gangs_for, node_for
+from webhook.ui.picture import NodeTile, count_by_top_domain
+from webhook.ui.redact import Rights, gangs_for, node_for, troubles_for
 
 MOST_STREAMS: Final = 64
 """Viewers that are told of changes at once; more are asked to come later."""
@@ -42,13 +43,17 @@ TURN_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class PageDependencies:
-    """What the app reads from. api: asked for Events, with this process's own rights."""
+    """What the app reads from. api: asked for Events, with this process's own rights.
+
+    cluster: what the page calls the cluster, "" if it has no name.
+    """
 
     live: Live
     settings: Settings
     counting: Counting
     access: Access
     api: Api
+    cluster: str = ""
 
 
 class UnavailableError(Exception):
@@ -89,6 +94,9 @@ class Pages:
                 "levels": picture.levels,
                 "families": picture.families,
                 "models": picture.models,
+                "cluster": self._of.cluster,
+                "room": scene.room,
+                "troubles": troubles_for(scene.troubles, seen.rights),
                 "domains": picture.domains,
                 "nodes": len(picture.nodes),
                 "unreadable": picture.unreadable,
@@ -98,11 +106,15 @@ class Pages:
         )
 
     def nodes(self) -> Response:
-        """The nodes below one domain, of all without one: at most MOST_NODES, and how many are left out."""
+        """The nodes below one domain, of all without one: at most MOST_NODES, and how many are left out.
+
+        brief: without their pods and cards.
+        """
         scene, seen = self._seen()
         if not seen.rights.nodes:
             return as_json({"error": "You may not list nodes; the map shows domains alone."}, 403)
         below = request.args.get("domain", "")
+        shown = _brief if request.args.get("brief") else _in_full
         tiles = [
             tile
             for tile in scene.picture.nodes.values()
@@ -111,7 +123,7 @@ class Pages:
         return as_json(
             {
                 "version": scene.version,
-                "nodes": [node_for(tile, seen.rights) for tile in tiles[:MOST_NODES]],
+                "nodes": [shown(node_for(tile, seen.rights)) for tile in tiles[:MOST_NODES]],
                 "left": max(0, len(tiles) - MOST_NODES),
             }
         )
@@ -129,6 +141,9 @@ class Pages:
             with self._alone():
                 found = detail(row, scene, self._of.settings, self._of.live.cache.size_of, seen.rights)
             self._details.put(scene.version, (row.id, seen.rights), found)
+        if seen.rights.nodes:
+            members = (each.node for each in row.members)
+            found = msgspec.structs.replace(found, domains=count_by_top_domain(members, scene.picture.nodes))
         if seen.may_see_events(row.namespace):
             events = self._events.of(row)
             found = msgspec.structs.replace(found, events=events.lines, events_missing=events.missing)
@@ -173,19 +188,23 @@ class Pages:
             with self._alone():
                 settings, rights = self._of.settings, seen.rights
                 found = whatif.of_manifest(wanted.manifest, scene, settings, change, counting, rights)
-            return self._placed(found, seen)
+            return self._placed(found, scene, seen)
         row = self._row(scene, seen, wanted.gang)
         gang = find(row, scene, self._of.live.cache.size_of) if row is not None else None
         if gang is None or not gang.gated:
             raise InputError("no gang of that name waits; give a manifest instead")
         view, options = whatif.listed(scene.view, seen.rights), self._of.settings.options
         with self._alone():
-            return self._placed(whatif.answer(gang, view, scene.snapshot, options, change, counting), seen)
+            found = whatif.answer(gang, view, scene.snapshot, options, change, counting)
+        return self._placed(found, scene, seen)
 
     @staticmethod
-    def _placed(found: whatif.WhatIf, seen: CurrentViewer) -> Response:
+    def _placed(found: whatif.WhatIf, scene: Scene, seen: CurrentViewer) -> Response:
         """The answer, without names of nodes for those who may not list them."""
-        return as_json(found if seen.rights.nodes else msgspec.structs.replace(found, places={}))
+        if not seen.rights.nodes:
+            return as_json(msgspec.structs.replace(found, places={}))
+        domains = count_by_top_domain(found.places.values(), scene.picture.nodes)
+        return as_json(msgspec.structs.replace(found, domains=domains))
 
     def _seen(self) -> tuple[Scene, CurrentViewer]:
         """The scene and who looks. Raises NoViewerError, UnavailableError."""
@@ -267,6 +286,15 @@ def _short(row: GangRow) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(row)
     del fields["members"]
     return fields
+
+
+def _in_full(tile: NodeTile) -> NodeTile:
+    return tile
+
+
+def _brief(tile: NodeTile) -> NodeTile:
+    """The tile without its pods and cards: what a dense map draws."""
+    return msgspec.structs.replace(tile, pods=[], cards=[])
 
 
 def as_json(value: Any, status: int = 200) -> Response:

@@ -6,7 +6,7 @@ cards are shown one by one inside their node.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -19,6 +19,7 @@ from webhook.placement.names import natural
 from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpu_counts import NodeGpus, node_gpus, used_gpus
 from webhook.scheduling.gpus import Counting
+from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 
 FREE: Final = "free"
@@ -28,6 +29,9 @@ RESERVED: Final = "reserved"
 EXCLUDED: Final = "excluded"
 STATES: Final = (FREE, USED, RESERVED, WAITED_FOR, EXCLUDED)
 """Of a node, in rising order of what it hides: partly used nodes count as used."""
+
+PlacedPod = tuple[Pod, str, str]
+"""A pod, how it is there, and its gang; see PodTile."""
 
 Holder = tuple[str, str]
 """For which gang a node is held, and until when; see NodeTile."""
@@ -43,12 +47,16 @@ class Shown(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodTile(Shown, frozen=True):
-    """A pod on a node. state: "bound", "released" or "planned"; gpus: how many it takes there."""
+    """A pod on a node. state: "bound", "released" or "planned"; gpus: how many it takes there.
+
+    gang: its gang as kind/name, "" for a pod that is none of a gang's.
+    """
 
     namespace: str
     name: str
     gpus: int
     state: str
+    gang: str = ""
 
 
 class CardTile(Shown, frozen=True):
@@ -115,9 +123,13 @@ def draw(
     snapshot: Snapshot,
     counting: Counting,
     avoided: Mapping[str, str] = MappingProxyType({}),
+    gang_of: Callable[[Pod], GangKey] | None = None,
 ) -> Picture:
-    """The picture of one view and of the snapshot made from it. avoided: nodes where pods fail, and why."""
-    places, holders = _pods_by_node(view), held_nodes(view)
+    """The picture of one view and of the snapshot made from it.
+
+    avoided: nodes where pods fail, and why. gang_of: the gang of a pod, if that is known already.
+    """
+    places, holders = _pods_by_node(view, gang_of or view.gang_of), held_nodes(view)
     tiles = {
         state.name: node_tile(
             state,
@@ -156,17 +168,24 @@ def family_names(topology: Topology, used: Set[str]) -> list[str]:
     ]
 
 
-def _pods_by_node(view: View) -> dict[str, list[tuple[Pod, str]]]:
-    """Node -> the pods that hold something there, and in which state they are."""
-    found: dict[str, list[tuple[Pod, str]]] = {}
+def _pods_by_node(view: View, gang_of: Callable[[Pod], GangKey]) -> dict[str, list[PlacedPod]]:
+    """Node -> the pods that hold something there."""
+    found: dict[str, list[PlacedPod]] = {}
+
+    def add(node: str, pod: Pod, how: str) -> None:
+        gang = gang_of(pod)
+        found.setdefault(node, []).append(
+            (pod, how, "" if gang.kind == "Pod" else f"{gang.kind}/{gang.name}")
+        )
+
     for pod in view.others:
         node = view.occupied(pod)
         if node is not None and (pod.spec.node_name or view.is_ours(pod)):
-            found.setdefault(node, []).append((pod, "bound" if pod.spec.node_name else "released"))
+            add(node, pod, "bound" if pod.spec.node_name else "released")
     for pod in view.gated:
         planned = view.planned.get(pod.metadata.uid)
         if planned is not None:
-            found.setdefault(planned.node, []).append((pod, "planned"))
+            add(planned.node, pod, "planned")
     return found
 
 
@@ -182,15 +201,15 @@ def held_nodes(view: View) -> dict[str, Holder]:
 def node_tile(
     state: NodeState,
     counting: Counting,
-    pods: Iterable[tuple[Pod, str]] = (),
+    pods: Iterable[PlacedPod] = (),
     holder: Holder = NOBODY,
     avoided: str = "",
 ) -> NodeTile:
-    """A node with these pods, each with its state."""
+    """A node with these pods."""
     taken = {use.name: counting.gpus(use.requests) for use in state.usages}
     shown = [
-        PodTile(pod.metadata.namespace, pod.metadata.name, gpus, how)
-        for pod, how in pods
+        PodTile(pod.metadata.namespace, pod.metadata.name, gpus, how, gang)
+        for pod, how, gang in pods
         if (gpus := taken.get(f"{pod.metadata.namespace}/{pod.metadata.name}", 0))
     ]
     found = node_gpus(state.node, counting)
@@ -313,6 +332,11 @@ def lineage(domain: str) -> list[str]:
         return [domain]
     parts = domain.split("/")
     return ["/".join(parts[: length + 1]) for length in range(1, len(parts))]
+
+
+def count_by_top_domain(nodes: Iterable[str], tiles: Mapping[str, NodeTile]) -> dict[str, int]:
+    """The id of a top-level domain -> how many of these nodes are in it; repeated names count each time."""
+    return dict(Counter(lineage(tiles[node].domain)[0] for node in nodes if node in tiles))
 
 
 def _parent(key: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from webhook.ui.availability import Troubles
 from webhook.ui.gangs import GangRow
 from webhook.ui.picture import NodeTile, PodTile
 
@@ -45,3 +46,8 @@ def node_for(tile: NodeTile, rights: Rights) -> NodeTile:
 
 def _hidden(pod: PodTile) -> PodTile:
     return PodTile(HIDDEN, HIDDEN, pod.gpus, pod.state)
+
+
+def troubles_for(troubles: Troubles, rights: Rights) -> Troubles:
+    """What is wrong with nodes, without their names for a viewer who may not list nodes."""
+    return troubles if rights.nodes else msgspec.structs.replace(troubles, nodes=[])

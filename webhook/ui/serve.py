@@ -55,14 +55,16 @@ class PageServer(BaseApplication):  # type: ignore[misc]
         return app
 
 
-def build(api: Api, settings: Settings, policy: Policy, access: Access) -> tuple[Flask, Live]:
-    """The app over a live cluster, already reading."""
+def build(
+    api: Api, settings: Settings, policy: Policy, access: Access, cluster: str = ""
+) -> tuple[Flask, Live]:
+    """The app over a live cluster, already reading. cluster: what the page calls it."""
     counted = counting(policy)
     live = Live(
         ClusterCache(api, settings.gate_prefix), settings, counted, History(), avoided=AvoidedNodes(api)
     )
     live.start()
-    return create_app(PageDependencies(live, settings, counted, access, api)), live
+    return create_app(PageDependencies(live, settings, counted, access, api, cluster)), live
 
 
 def options(bind: str, folder: Path | None = None) -> dict[str, Any]:
@@ -92,16 +94,19 @@ def options(bind: str, folder: Path | None = None) -> dict[str, Any]:
     return made
 
 
-def serve_laptop(api: Api, settings: Settings, policy: Policy, name: str, port: int) -> int:
+def serve_laptop(
+    api: Api, settings: Settings, policy: Policy, name: str, port: int, cluster: str = ""
+) -> int:
     """Serve the page on loopback until interrupted; prints the address that carries the secret.
 
-    api: connected as the person; name: for the page's corner. Raises ApiError.
+    api: connected as the person; name, cluster: of the person and of the cluster, for the page's header.
+    Raises ApiError.
     """
     access = LaptopAccess(name)
     address = f"127.0.0.1:{port}"
 
     def load_app() -> Flask:
-        return build(api, settings, policy, access)[0]
+        return build(api, settings, policy, access, cluster)[0]
 
     api.request("GET", "/version")
 
@@ -125,6 +130,9 @@ def parser() -> argparse.ArgumentParser:
         help="believe a proxy in front that names the user in this header; nobody else may reach this port",
     )  # fmt: skip
     made.add_argument("--groups-header", default="", metavar="NAME", help="and the groups in this one")
+    made.add_argument(
+        "--cluster-name", default="", metavar="NAME", help="what the page's header calls the cluster"
+    )
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     made.add_argument("--log-format", default="text", choices=logs.FORMATS)
     made.add_argument("--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file")
@@ -155,7 +163,8 @@ def main(argv: list[str] | None = None) -> int:
         logging.getLogger(__name__).info("proxy_believed header=%s", proxy.user_header)
 
     def load_app() -> Flask:
-        return build(api, settings, policy, ClusterAccess(Gatekeeper(api), proxy))[0]
+        access = ClusterAccess(Gatekeeper(api), proxy)
+        return build(api, settings, policy, access, arguments.cluster_name)[0]
 
     PageServer(served, load_app).run()
     return 0

@@ -38,11 +38,15 @@ MOST_PODS = 20_000
 
 
 class WhatIf(Shown, frozen=True):
-    """The answer: either places, or the sentence why there are none."""
+    """The answer: either places, or the sentence why there are none.
+
+    places: member -> node; domains: id of a top-level domain -> how many members go there.
+    """
 
     fits: bool
     sentence: str
     places: dict[str, str] = msgspec.field(default_factory=dict)
+    domains: dict[str, int] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
 
 
@@ -205,7 +209,7 @@ def answer(
     if isinstance(found.found, NoFit):
         return WhatIf(False, found.told, notes=list(notes))
     places = {each.member: each.node for each in found.placed}
-    return WhatIf(True, f"It fits: {found.told}.", places, list(notes))
+    return WhatIf(True, f"It fits: {found.told}.", places, notes=list(notes))
 
 
 def on_model(gang: Gang, snapshot: Snapshot, model: str, counting: Counting) -> Gang:

@@ -16,7 +16,9 @@ async function asked(path, options) {
 }
 
 export const picture = () => asked("/api/picture");
-export const nodes = (domain) => asked(`/api/nodes?domain=${encodeURIComponent(domain)}`);
+/** isBrief: without pods and cards. */
+export const nodes = (domain, isBrief = false) =>
+  asked(`/api/nodes?domain=${encodeURIComponent(domain)}${isBrief ? "&brief=1" : ""}`);
 export const gang = (id) => asked(`/api/gang?id=${encodeURIComponent(id)}`);
 export const history = (since) => asked(`/api/history?since=${since}`);
 export const whatIf = (question) =>

@@ -50,3 +50,18 @@ export function age(created, now) {
   if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
   return `${Math.round(seconds / 86400)} d`;
 }
+
+export const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+export const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
+
+/** What a GPU model is called that no label names. */
+export const modelName = (model) => model || "(unknown)";
+
+/** A domain's id without the number of its family: b1/s0. */
+export const domainName = (id) => id.split("/").slice(1).join("/") || id;
+
+export const gangName = (row) => `${row.namespace}/${row.kind}/${row.name}`;
+
+/** The address of a gang on this page: gang ids are the namespace and name of the gang's Placement. */
+export const gangAddress = (id) => `#/gang/${id.split("/").map(encodeURIComponent).join("/")}`;

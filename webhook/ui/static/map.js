@@ -1,144 +1,130 @@
-// The network tree: a card a block, a row a subblock, a tile a node. Small clusters show all nodes, large ones
-// those of the blocks that were opened.
-import { byId, choices, el, redraw, svg } from "./dom.js";
+// The network tree: a rack a block, a shelf a subblock, a tile a node. Up to LARGE nodes all tiles are drawn;
+// of larger clusters a summary of each block, and the tiles of those that were opened.
+import { byId, choices, count, domainName, el, redraw, sum, svg } from "./dom.js";
+import { describe, drawShelf, layoutFor, linesOf, matches } from "./tiles.js";
 
-export const SMALL = 2000; // nodes that are shown without being asked for
-const LARGE = 5000; // nodes that one answer holds: what has more is opened by its parts
-const TILE = 20;
-const GAP = 4;
+export const LARGE = 5000; // nodes that one answer holds: what has more is opened by its parts
+const HEIGHT = 340; // that the map has at most, if it can be
+const BRIEF = 800; // nodes from which on pods and cards are not asked for
 
-/** Draw the map. state: what main.js holds; open: called with a block's id; show: with a domain's id. */
-export function drawMap(state, { open, show }) {
+/** Which nodes to ask for: [domain, isBrief]; all of a cluster that is not large. */
+export function wantedNodes({ picture, open }) {
+  return picture.nodes <= LARGE ? [["", picture.nodes > BRIEF]] : [...open].map((domain) => [domain, false]);
+}
+
+/** Draw the map. state: what main.js holds; actions.open, show: called with a domain's id; showNode: with a node. */
+export function drawMap(state, actions) {
   const { picture } = state;
   choices(byId("family"), [["", "all"], ...picture.families.map((name, number) => [String(number), name]).filter(([, name]) => name)]);
   choices(byId("model"), [["", "all"], ...picture.models.map((name) => [name, name])]);
+  byId("family").closest("label").hidden = byId("family").options.length < 3;
   const family = byId("family").value;
   const tops = picture.domains.filter((each) => each.level === 0 && (!family || each.id.startsWith(`${family}/`)));
-  const children = Map.groupBy(picture.domains, (each) => each.parent);
-  const nodes = Map.groupBy(state.nodes.values(), (each) => each.domain);
-  redraw(byId("domains"), tops.map((top) => block(top, { state, children, nodes, open, show })));
+  const drawnNodes = picture.nodes <= LARGE ? picture.nodes : sum(picture.domains.filter((each) => state.open.has(each.id)).map((each) => sum(each.nodes)));
+  const context = {
+    state, actions: { ...actions, hover },
+    children: Map.groupBy(picture.domains, (each) => each.parent),
+    layout: layoutFor(drawnNodes, HEIGHT * byId("domains").clientWidth),
+  };
+  context.tiles = byShelf(tops, context);
+  byId("domains").classList.toggle("dense", context.layout.isDense || picture.nodes > LARGE);
+  byId("domains").style.setProperty("--rack", `${rackWidth(tops, context)}px`);
+  redraw(byId("domains"), tops.map((top) => rack(top, context)));
   drawFound(state);
 }
 
-function block(domain, context) {
-  const { state, children, open } = context;
-  const head = domain.level === 0 ? el("h3", {}, title(domain, context)) : el("div", {}, title(domain, context));
-  const below = children.get(domain.id) ?? [];
-  let parts;
-  if (state.open.has(domain.id) || state.picture.nodes <= SMALL) {
-    const left = state.left.get(domain.id) ?? 0;
-    parts = rowsOf(domain, children).map((row) => subblock(row, context, row !== domain));
-    if (left) parts.push(el("p", {}, `${left} more nodes are not drawn.`));
-  } else if (sum(domain.nodes) > LARGE && below.length) parts = [bar(domain), ...below.map((each) => block(each, context))];
-  else parts = [bar(domain), el("button", { type: "button", "data-focus": `open ${domain.id}`, onclick: () => open(domain.id) }, `Show ${sum(domain.nodes)} nodes`)];
-  return el("div", { class: near(state, domain), "data-domain": domain.id }, head, ...parts);
+/** The width of the widest rack, so that all stand in columns. */
+function rackWidth(tops, { state, children, layout }) {
+  const open = tops.filter((top) => state.picture.nodes <= LARGE || state.open.has(top.id));
+  const widest = Math.max(0, ...open.flatMap((top) => shelvesOf(top, children)).map((each) => linesOf(sum(each.nodes)).columns));
+  return Math.max(165, widest * (layout.size + layout.gap) + (layout.isDense ? 16 : 56));
 }
 
-/** The domains whose nodes make one row: those above the lowest, or the domain itself. */
-function rowsOf(top, children) {
+function rack(domain, context) {
+  const { state, children, actions } = context;
+  const nodes = sum(domain.nodes);
+  const isOpen = state.open.has(domain.id) || state.picture.nodes <= LARGE;
+  const below = children.get(domain.id) ?? [];
+  const isSplit = !isOpen && nodes > LARGE && below.length;
+  let parts;
+  if (isOpen) {
+    const left = state.left.get(domain.id) ?? 0;
+    parts = shelvesOf(domain, children).map((each) => shelf(each, context, each !== domain));
+    if (left) parts.push(el("p", {}, `${left} more nodes are not drawn.`));
+  } else if (isSplit) parts = [el("div", { class: "racks" }, ...below.map((each) => rack(each, context)))];
+  else parts = [el("button", { type: "button", class: "open", "data-focus": `open ${domain.id}`, "aria-label": `Show ${nodes} nodes of ${domainName(domain.id)}`, onclick: () => actions.open(domain.id) }, `Show ${nodes} nodes`)];
+  const here = state.domains.get(domain.id);
+  const kind = `domain rack${isOpen || isSplit ? " is-open" : ""}${state.near === domain.id ? " near" : ""}${here ? " has-chosen" : ""}`;
+  return el("div", { class: kind, "data-domain": domain.id },
+    el(domain.level === 0 ? "h3" : "div", { class: "title" }, ...title(domain, context)), bar(domain),
+    here && !isOpen ? el("p", { class: "here" }, `${count(here, "pod")} here`) : null, ...parts);
+}
+
+/** The domains whose nodes make one shelf: those above the lowest, or the domain itself. */
+function shelvesOf(top, children) {
   const below = children.get(top.id) ?? [];
   const hasGrandchildren = below.some((each) => children.has(each.id));
-  return hasGrandchildren ? below.flatMap((each) => rowsOf(each, children)) : below.length > 1 && below.some((each) => sum(each.nodes) > 1) ? below : [top];
+  return hasGrandchildren ? below.flatMap((each) => shelvesOf(each, children)) : below.length > 1 && below.some((each) => sum(each.nodes) > 1) ? below : [top];
 }
 
-function subblock(row, context, isNamed) {
-  const { state } = context;
-  const tiles = [...state.nodes.values()].filter((each) => each.domain === row.id || each.domain.startsWith(`${row.id}/`));
-  const columns = Math.min(16, Math.max(1, tiles.length));
-  const rows = Math.ceil(tiles.length / columns);
-  const drawing = svg(
-    "svg",
-    {
-      class: "nodes", role: "img", width: columns * (TILE + GAP) + GAP, height: rows * (TILE + GAP) + GAP,
-      "aria-label": `${row.name}: ${row.used} of ${row.gpus} GPUs used, ${row.waiting} waited for`,
-    },
-    ...tiles.map((tile, number) => node(tile, (number % columns) * (TILE + GAP) + GAP, Math.floor(number / columns) * (TILE + GAP) + GAP, state)),
-  );
-  const head = isNamed ? el("div", {}, title(row, context)) : null;
-  return el("div", { class: near(state, row), "data-domain": row.id }, head, drawing);
+/** The id of a shelf -> its nodes, by going up from each node's domain. */
+function byShelf(tops, { state, children }) {
+  const shelves = new Map(tops.flatMap((top) => shelvesOf(top, children)).map((each) => [each.id, []]));
+  const known = new Map();
+  for (const tile of state.nodes.values()) {
+    let shelf = known.get(tile.domain);
+    if (shelf === undefined) {
+      let id = tile.domain;
+      while (id && !shelves.has(id)) id = id.slice(0, Math.max(0, id.lastIndexOf("/")));
+      shelf = shelves.get(id) ?? null;
+      known.set(tile.domain, shelf);
+    }
+    shelf?.push(tile);
+  }
+  return shelves;
 }
 
-function title(domain, { show }) {
-  const free = domain.gpus - domain.used - domain.waiting;
-  return el(
-    "span", {},
-    el("button", { type: "button", class: "link", "data-focus": domain.id, onclick: () => show(domain.id) }, domain.name), " ",
-    el("small", {}, `${free} of ${domain.gpus} GPUs free`),
-  );
+function shelf(domain, context, isNamed) {
+  const { state, layout, actions } = context;
+  const label = `${domain.name}: ${domain.used} of ${domain.gpus} GPUs used, ${domain.waiting} planned`;
+  const drawing = drawShelf(context.tiles.get(domain.id) ?? [], sum(domain.nodes), label, layout, state, actions);
+  const name = isNamed && !layout.isDense
+    ? el("button", { type: "button", class: "link shelf-name", "data-focus": domain.id, title: `${free(domain)} of ${domain.gpus} GPUs free`, onclick: () => actions.show(domain.id) }, domain.name) : null;
+  return el("div", { class: state.near === domain.id ? "domain shelf near" : "domain shelf", "data-domain": domain.id }, name, drawing);
 }
 
-function near(state, domain) {
-  return state.near === domain.id ? "domain near" : "domain";
+const free = (domain) => domain.gpus - domain.used - domain.waiting - domain.reserved;
+
+function title(domain, { actions }) {
+  return [
+    el("button", { type: "button", class: "link", "data-focus": domain.id, onclick: () => actions.show(domain.id) }, domain.name),
+    el("small", { title: `${free(domain)} of ${domain.gpus} GPUs are free and reserved for nobody` }, el("b", {}, String(free(domain))), ` of ${domain.gpus} free`),
+  ];
 }
 
 function bar(domain) {
-  const width = 160;
-  const part = (count) => (domain.gpus ? (width * count) / domain.gpus : 0);
-  return svg(
-    "svg", { class: "nodes", role: "img", width, height: 14, "aria-label": `${domain.used} of ${domain.gpus} GPUs used` },
-    svg("rect", { class: "frame", width, height: 14 }),
-    svg("rect", { class: "used", width: part(domain.used), height: 14 }),
-    svg("rect", { class: "waiting-for", x: part(domain.used), width: part(domain.waiting), height: 14 }),
-  );
+  const part = (many) => (domain.gpus ? (100 * many) / domain.gpus : 0);
+  const shares = [["used", domain.used], ["waiting-for", domain.waiting], ["reserved", domain.reserved]];
+  let x = 0;
+  const shapes = shares.map(([name, many]) => {
+    const shape = svg("rect", { class: name, x, width: part(many), height: 6 });
+    x += part(many);
+    return shape;
+  });
+  return svg("svg", { class: "share", viewBox: "0 0 100 6", preserveAspectRatio: "none", role: "img", "aria-label": `${domain.used} of ${domain.gpus} GPUs used` },
+    svg("rect", { class: "frame", width: 100, height: 6 }), ...shapes);
 }
 
-function node(tile, x, y, state) {
-  const height = (count) => (tile.gpus ? (TILE * Math.min(count, tile.gpus)) / tile.gpus : 0);
-  const used = height(tile.used);
-  const waiting = height(tile.waiting);
-  const chosen = state.chosen.get(tile.name);
-  const whatIf = state.whatIf.get(tile.name);
-  const shapes = [svg("rect", { class: "frame", width: TILE, height: TILE })];
-  if (tile.state === "excluded") shapes.push(svg("rect", { class: "excluded", width: TILE, height: TILE }), svg("path", { class: "cross", d: `M0 0L${TILE} ${TILE}M0 ${TILE}L${TILE} 0` }));
-  if (tile.state === "reserved") shapes.push(svg("rect", { class: "reserved", width: TILE, height: TILE }), svg("path", { class: "stripes", d: `M0 ${TILE / 2}L${TILE / 2} 0M0 ${TILE}L${TILE} 0M${TILE / 2} ${TILE}L${TILE} ${TILE / 2}` }));
-  shapes.push(
-    svg("rect", { class: "used", y: TILE - used, width: TILE, height: used }),
-    svg("rect", { class: "waiting-for", y: TILE - used - waiting, width: TILE, height: waiting }),
-    ...tile.cards.map((card, number) =>
-      svg("rect", { class: "card", x: (TILE / tile.cards.length) * number, width: TILE / tile.cards.length, height: TILE })),
-  );
-  if (tile.avoided) shapes.push(svg("path", { class: "avoided", d: `M0 0H${TILE / 2}L0 ${TILE / 2}Z` }));
-  if (chosen !== undefined) shapes.push(svg("rect", { class: "chosen", width: TILE, height: TILE }));
-  if (whatIf !== undefined) shapes.push(svg("rect", { class: "what-if", width: TILE, height: TILE }));
-  const number = chosen ?? whatIf;
-  if (number !== undefined && number !== "") shapes.push(svg("text", { x: TILE / 2, y: TILE / 2 + 3 }, String(number)));
-  const isFaint = (state.model && tile.model !== state.model) || (state.find && !matches(tile, state.find));
-  return svg(
-    "g", { transform: `translate(${x} ${y})`, "data-node": tile.name, "data-state": tile.state, class: isFaint ? "faint" : "" },
-    svg("title", {}, told(tile)), ...shapes,
-  );
-}
-
-function matches(tile, text) {
-  return tile.name.includes(text) || tile.domain.includes(text);
-}
-
-/** A node in a sentence. */
-export function told(tile) {
-  const cause = tile.cause ? `; excluded: ${tile.cause}` : "";
-  const avoided = tile.avoided ? `; avoided: ${tile.avoided}` : "";
-  const waiting = tile.waiting ? `, ${tile.waiting} waited for` : "";
-  const until = tile.heldUntil ? ` until ${tile.heldUntil}` : "";
-  const held = tile.heldFor ? `; held for ${tile.heldFor}${until}` : "";
-  const cards = tile.cards.map((card) => `${card.name} ${card.pods} pods${card.tilesUsed.length ? ` tiles ${card.tilesUsed.join(",")}` : ""}`);
-  return `${tile.name}: ${tile.used} of ${tile.gpus} GPUs used${waiting}${held}${cause}${avoided}${cards.length ? `; ${cards.join("; ")}` : ""}`;
+function hover(tile, event) {
+  const tip = byId("tip");
+  tip.hidden = tile === null;
+  if (tile === null) return;
+  tip.textContent = describe(tile);
+  tip.style.left = `${Math.min(event.clientX + 12, innerWidth - 330)}px`;
+  tip.style.top = `${event.clientY + 16}px`;
 }
 
 function drawFound(state) {
-  const count = state.find ? [...state.nodes.values()].filter((tile) => matches(tile, state.find)).length : 0;
-  byId("found").textContent = state.find ? `${count} nodes match.` : "";
+  const many = state.find ? [...state.nodes.values()].filter((tile) => matches(tile, state.find)).length : 0;
+  byId("found").textContent = state.find ? (many === 1 ? "1 node matches." : `${many} nodes match.`) : "";
 }
-
-/** The nodes of a domain as a table: what the picture shows, for keyboard and screen reader. */
-export function drawNodes(domain, tiles) {
-  const place = byId("domain-nodes");
-  place.hidden = false;
-  place.replaceChildren(
-    el("h3", {}, `Nodes of ${domain.split("/").slice(1).join("/") || domain}`),
-    el("ul", {}, ...tiles.map((tile) => el("li", {}, told(tile),
-      tile.pods.length ? el("ul", {}, ...tile.pods.map((pod) => el("li", {}, `${pod.namespace}/${pod.name}: ${pod.gpus} GPUs, ${pod.state}`))) : null))),
-    el("button", { type: "button", onclick: () => { place.hidden = true; } }, "Close"),
-  );
-}
-
-const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);

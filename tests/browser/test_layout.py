@@ -1,0 +1,180 @@
+"""What the page answers at a glance, of small and large clusters, on a laptop and on a phone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from hack.benchmarks.page import synthetic
+from tests.browser.test_drawing import Served, served
+from tests.ui.busy import CORDONED, FAILING, busy_scene
+from tests.ui.scenes import COUNTING, SETTINGS
+from webhook.ui.live import Artist, Scene
+
+LAPTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 800}
+LONGEST = "research/Job/train-405b"
+
+
+def large(nodes: int) -> Scene:
+    return Artist(synthetic(nodes), SETTINGS, COUNTING).scene()
+
+
+def sized(it: Served, size: dict[str, int]) -> Page:
+    it.page.set_viewport_size(size)  # type: ignore[arg-type]
+    expect(it.page.locator("#charts canvas")).to_have_count(4)
+    return it.page
+
+
+def bottom(page: Page, selector: str) -> float:
+    box = page.locator(selector).first.bounding_box()
+    assert box is not None
+    return box["y"] + box["height"]
+
+
+def test_the_first_screen_says_what_waits_why_and_where_there_is_room(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        page = sized(it, LAPTOP)
+        first = page.locator("#waiting-list li").first
+        expect(first).to_contain_text(LONGEST)
+        expect(first).to_contain_text("room for 6 of 40")
+        rows = page.locator("#room-rows tr")
+        expect(rows).to_contain_text(["48", "120 in b3"])
+        for selector in ("#waiting", "#room", "#domains"):
+            assert bottom(page, selector) <= LAPTOP["height"]
+        expect(page.locator("#summary")).to_have_text("64 nodes, 228 of 504 GPUs used, 7 gangs wait")
+
+
+def test_a_node_that_fails_and_one_out_of_use_are_named_first(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        expect(it.page.locator("#troubles-list li")).to_contain_text([FAILING, CORDONED])
+        it.page.get_by_role("button", name=FAILING).click()
+        expect(it.page.locator("#domain-nodes")).to_contain_text("avoided: pods of 3 gangs failed there")
+
+
+def test_a_block_says_who_holds_it(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        it.page.get_by_role("button", name="b2", exact=True).click()
+        holders = it.page.locator("#domain-nodes .holders li")
+        expect(holders).to_have_text(
+            ["search/Job/embed: 48 GPUs, 6 pods", "vision/Job/detector: 32 GPUs, 4 pods"]
+        )
+        holders.first.get_by_role("link").click()
+        expect(it.page.locator("#gang h2")).to_have_text("search/Job/embed")
+
+
+def test_the_table_is_filtered_by_namespace_state_and_model(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        rows = it.page.locator("#gang-rows tr.gang")
+        expect(rows).to_have_count(13)
+        it.page.locator("#of-namespace").select_option("research")
+        expect(rows).to_have_count(4)
+        it.page.locator("#of-state").select_option("Waiting")
+        expect(rows).to_have_count(1)
+        expect(it.page.locator("#gangs-count")).to_have_text("1 of 13 gangs")
+        it.page.locator("#of-namespace").select_option("")
+        it.page.locator("#of-model").select_option("NVIDIA-A100-SXM4-80GB")
+        expect(rows).to_have_count(2)
+
+
+def test_the_table_is_sorted_by_a_column_both_ways(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        first = it.page.locator("#gang-rows tr.gang").first
+        it.page.get_by_role("button", name="GPUs", exact=True).click()
+        expect(first).to_contain_text("guest/Job/quick")
+        expect(it.page.locator('#gang-head [data-key="gpus"]')).to_have_attribute("aria-sort", "ascending")
+        it.page.get_by_role("button", name="GPUs", exact=True).click()
+        expect(first).to_contain_text(LONGEST)
+
+
+def test_a_chosen_gang_has_an_address_that_opens_it_again(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        it.page.locator("#gang-rows a", has_text="search/Job/embed").click()
+        expect(it.page.locator("#gang h2")).to_have_text("search/Job/embed")
+        address = it.page.url
+        assert "#/gang/search/" in address
+        it.page.keyboard.press("Escape")
+        expect(it.page.locator("#gang")).to_be_hidden()
+        other = it.page.context.new_page()
+        other.goto(address)
+        expect(other.locator("#gang h2")).to_have_text("search/Job/embed")
+        expect(other.locator("svg rect.chosen")).to_have_count(6)
+        other.goto(address.partition("#")[0] + "#/gang/research/train-8b")
+        expect(other.locator("#gang h2")).to_have_text("research/Job/train-8b")
+        other.close()
+
+
+def test_the_answer_of_what_if_stands_above_its_form_and_on_the_screen(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        page = sized(it, LAPTOP)
+        page.locator("#what-if-gang").select_option(label="vision/Job/pretrain")
+        page.locator("#what-if-size").fill("4")
+        page.get_by_role("button", name="Place it").click()
+        expect(page.locator("#what-if-answer")).to_contain_text("It fits")
+        expect(page.locator("svg rect.what-if")).to_have_count(4)
+        assert bottom(page, "#what-if-answer") <= bottom(page, "#what-if-size") <= LAPTOP["height"]
+
+
+def test_axes_of_the_charts_have_units_and_begin_at_zero(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        captions = it.page.locator("#charts figcaption")
+        expect(captions).to_have_count(4)
+        expect(captions.nth(0)).to_contain_text("of 512")
+        expect(captions.nth(2)).to_contain_text("p95")
+        expect(captions.nth(2)).to_contain_text("p50")
+        expect(captions.nth(3)).to_contain_text("%")
+
+
+def test_up_to_5000_nodes_are_all_drawn_within_the_first_screen(browser: Browser) -> None:
+    with served(browser, large(5000)) as it:
+        page = sized(it, LAPTOP)
+        expect(page.locator("#domains svg.dense")).to_have_count(100)
+        assert bottom(page, "#domains") <= LAPTOP["height"]
+        box = page.locator("#domains svg.dense").first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 2, box["y"] + 2)
+        expect(page.locator("#tip")).to_contain_text("8 of 8 GPUs used")
+        page.mouse.click(box["x"] + 2, box["y"] + 2)
+        expect(page.locator("#domain-nodes h2")).to_contain_text("Node node-b0-s0-h00")
+
+
+def test_more_nodes_are_summed_up_by_block_until_one_is_opened(browser: Browser) -> None:
+    with served(browser, large(65_000)) as it:
+        page = sized(it, LAPTOP)
+        expect(page.locator("#domains .rack")).to_have_count(130)
+        page.get_by_role("button", name="Show 500 nodes of b3", exact=True).click()
+        expect(page.locator('[data-domain="1/b3"] svg.nodes')).to_have_count(10)
+
+
+@pytest.mark.parametrize(
+    "scene", [busy_scene, lambda: large(5000), lambda: large(65_000)], ids=["busy", "5000", "65000"]
+)
+@pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["1280", "390"])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
+    browser: Browser, scene: Callable[[], Scene], size: dict[str, int]
+) -> None:
+    with served(browser, scene()) as it:
+        page = sized(it, size)
+        for element in (None, "#gang-rows a"):
+            if element:
+                page.locator(element).first.click()
+                expect(page.locator("#gang .sentence").first).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+            found: Any = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+
+
+def test_on_a_phone_gangs_come_before_the_map_and_parts_are_a_thumb_away(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        page = sized(it, PHONE)
+        assert bottom(page, "#waiting") < bottom(page, "#gangs") < bottom(page, "#map")
+        reason = page.locator("#gang-rows .reason").first
+        assert reason.evaluate("each => each.scrollWidth <= each.clientWidth")
+        page.locator("#jump").get_by_role("button", name="Map").click()
+        expect(page.locator("#domains")).to_be_in_viewport()
+        button = page.locator("#jump button").first.bounding_box()
+        assert button is not None
+        assert button["height"] >= 44
+        assert button["y"] > PHONE["height"] / 2

@@ -1,0 +1,110 @@
+"""Where there is room, and which nodes are out of use: what the page's first screen says of nodes. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from webhook.ui.picture import EXCLUDED, FREE, NodeTile, Shown, lineage
+
+UPPER_LEVELS: Final = 2
+"""Levels, coarsest first, of which the domain with most free GPUs is named."""
+
+MOST_TROUBLED: Final = 50
+"""Nodes that are named with what is wrong; the others are counted."""
+
+OTHER_CAUSES: Final = "other causes"
+MOST_CAUSES: Final = 8
+
+
+class FreestDomain(Shown, frozen=True):
+    """The domain of a level with most GPUs on wholly free nodes of one model."""
+
+    id: str
+    gpus: int
+
+
+class ModelRoom(Shown, frozen=True):
+    """The GPUs of one model ("" where no label tells it) on nodes that take pods.
+
+    free: used by nobody and reserved for nobody; whole: those of them on wholly free nodes; freest: by level,
+    coarsest first, the domain that has most of `whole`, none where there are no whole nodes.
+    """
+
+    model: str
+    gpus: int
+    free: int
+    whole: int
+    freest: list[FreestDomain]
+
+
+class TroubledNode(Shown, frozen=True):
+    """A node that takes no pods, or that gangs avoid. why: the cause, in words."""
+
+    name: str
+    domain: str
+    is_excluded: bool
+    why: str
+
+
+class Troubles(Shown, frozen=True):
+    """excluded: nodes by cause; avoided: how many gangs avoid; nodes: some of both, avoided ones first."""
+
+    excluded: dict[str, int] = msgspec.field(default_factory=dict)
+    avoided: int = 0
+    nodes: list[TroubledNode] = msgspec.field(default_factory=list)
+
+
+@dataclass
+class _ModelSum:
+    gpus: int = 0
+    free: int = 0
+    whole: int = 0
+    by_domain: Counter[str] = field(default_factory=Counter)
+
+
+def room_by_model(tiles: Iterable[NodeTile]) -> list[ModelRoom]:
+    """The room of each model, the model with most GPUs first."""
+    sums: dict[str, _ModelSum] = {}
+    for tile in tiles:
+        if tile.state == EXCLUDED:
+            continue
+        total = sums.setdefault(tile.model, _ModelSum())
+        total.gpus += tile.gpus
+        if not tile.held_for:
+            total.free += tile.gpus - tile.used - tile.waiting
+        if tile.state == FREE:
+            total.whole += tile.gpus
+            total.by_domain[tile.domain] += tile.gpus
+    rows = [
+        ModelRoom(model, total.gpus, total.free, total.whole, _freest(total.by_domain))
+        for model, total in sums.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.gpus, row.model))
+
+
+def _freest(by_lowest: Counter[str]) -> list[FreestDomain]:
+    """By level the domain with most, from the sums of the lowest domains."""
+    levels: list[Counter[str]] = [Counter() for _ in range(UPPER_LEVELS)]
+    for domain, gpus in by_lowest.items():
+        for level, ancestor in zip(levels, lineage(domain), strict=False):
+            level[ancestor] += gpus
+    return [FreestDomain(*max(level.items(), key=lambda item: item[1])) for level in levels if level]
+
+
+def find_troubles(tiles: Collection[NodeTile]) -> Troubles:
+    """The nodes that are out of use, and those that gangs avoid."""
+    excluded = Counter(tile.cause for tile in tiles if tile.state == EXCLUDED)
+    shown = dict(excluded.most_common(MOST_CAUSES))
+    if others := excluded.total() - sum(shown.values()):
+        shown[OTHER_CAUSES] = others
+    avoided = [tile for tile in tiles if tile.avoided]
+    out_of_use = (tile for tile in tiles if tile.state == EXCLUDED and not tile.avoided)
+    named = [*avoided, *out_of_use][:MOST_TROUBLED]
+    nodes = [
+        TroubledNode(tile.name, tile.domain, tile.state == EXCLUDED, tile.avoided or tile.cause)
+        for tile in named
+    ]
+    return Troubles(shown, len(avoided), nodes)
