@@ -117,7 +117,7 @@ def test_the_answer_of_what_if_stands_above_its_form_and_on_the_screen(browser: 
         assert bottom(page, "#what-if-answer") <= bottom(page, "#what-if-size") <= LAPTOP["height"]
 
 
-def test_axes_of_the_charts_have_units_and_begin_at_zero(browser: Browser) -> None:
+def test_axes_of_the_charts_have_units_and_end_at_round_numbers(browser: Browser) -> None:
     with served(browser, busy_scene()) as it:
         captions = it.page.locator("#charts figcaption")
         expect(captions).to_have_count(4)
@@ -125,6 +125,11 @@ def test_axes_of_the_charts_have_units_and_begin_at_zero(browser: Browser) -> No
         expect(captions.nth(2)).to_contain_text("p95")
         expect(captions.nth(2)).to_contain_text("p50")
         expect(captions.nth(3)).to_contain_text("%")
+        tops = it.page.evaluate("""async () => {
+            const history = await import("/static/history.js");
+            return [59, 61, 18600, 200000].map(history.roundDuration).concat([1, 3, 122].map(history.roundUp));
+        }""")
+        assert tops == [60, 120, 21600, 432000, 1, 5, 200]
 
 
 def test_up_to_5000_nodes_are_all_drawn_within_the_first_screen(browser: Browser) -> None:

@@ -7,6 +7,7 @@ const COLOURS = ["--used", "--waiting", "--chosen", "--what-if", "--reserved", "
 const HEIGHT = 130;
 const EVERY_SECONDS = 10; // how often there is a new sample
 const MOST = 6 * 360; // samples of six hours
+const SHORTEST_SECONDS = 600; // that the axis of time shows
 const FEW = 30; // samples that are drawn as points, as a line of them would be hard to see
 const charts = new Map();
 document.head.append(el("link", { rel: "stylesheet", href: "/static/vendor/uplot/uPlot.min.css" }));
@@ -48,8 +49,13 @@ export function drawHistory() {
   chart("Fragmentation", "% of free GPUs outside the freest block", percent, [["fragmentation", samples.map((each) => 100 * each.fragmentation)]], 100);
 }
 
+const DURATIONS = [60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800]; // of round axes
+
+/** A round duration of at least `least` seconds; beyond two days, of whole days. */
+export const roundDuration = (least) => DURATIONS.find((each) => each >= least) ?? 86400 * roundUp(least / 86400);
+
 /** A number of at least `least` that is a multiple of 1, 2 or 5 times a power of ten: the top of an axis. */
-function roundUp(least) {
+export function roundUp(least) {
   const power = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= least);
 }
@@ -88,11 +94,13 @@ function options(plot, written, series, top) {
     points: { show: samples.length < FEW, size: 5 },
   }));
   const axis = { stroke: colour("--soft"), grid: { stroke: colour("--faint-line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
-  const range = (_, __, most) => [0, top ?? roundUp(Math.max(most ?? 0, 1))];
+  const rounded = written === duration ? roundDuration : roundUp;
+  const range = (_, __, most) => [0, top ?? rounded(Math.max(most ?? 0, 1))];
+  const times = (_, first, last) => [Math.min(first, last - SHORTEST_SECONDS), last];
   const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
   return {
     width: Math.max(120, plot.clientWidth), height: HEIGHT, legend: { show: false }, cursor: { y: false }, padding: [8, 8, 0, 0],
-    scales: { y: { range } },
+    scales: { x: { range: times }, y: { range } },
     series: [{}, ...lines],
     axes: [
       { ...axis, size: 22, space: 60, values: (_, marks) => marks.map(clock) },
