@@ -14,10 +14,11 @@ from typing import Any
 from hack.demos import real, workload
 from hack.demos.command import topogate
 from hack.demos.page import serve_page
+from hack.demos.preview import show_preview
 from hack.demos.table import print_table
 from hack.demos.workload import SeenPod
 from hack.local import nodes
-from hack.local.build import NoControlPlaneError, clusters_folder, say
+from hack.local.build import NoControlPlaneError, clusters_folder, is_ready, say
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, facts_of, system_node
 from hack.local.nodes import Shape
@@ -28,6 +29,11 @@ from webhook.workloads import marks
 
 SHAPE = Shape(nodes=64, blocks=4, subblocks=2, gpus=8, intel=4)
 DEADLINE_SECONDS = 90.0
+NEXT = """
+Next:
+  hack/demo --ui                    the same, and the page over it
+  hack/cluster up --topogate        a cluster to play with; it prints how to use it
+  .venv/bin/topogate simulate -h    where a gang of yours would go, from files alone"""
 TASK = "finetune"
 TASK_WORKERS = 2
 
@@ -264,6 +270,9 @@ def main() -> int:
     folder = clusters_folder() / "demo"
     started = time.monotonic()
     try:
+        if not is_ready():
+            say("While the control plane is built, this is where the demo's gang will go:")
+            show_preview(nodes.grid(SHAPE))
         say("Starting a control plane: etcd, kube-apiserver, controllers, scheduler, simulated kubelets ...")
         cluster = Cluster.up(folder, tied=not arguments.keep)
     except (ClusterError, NoControlPlaneError) as error:
@@ -277,6 +286,7 @@ def main() -> int:
         if arguments.kill_sweeper and not demo.killed:
             raise ClusterError("the sweeper was not killed: no release of the gang was seen in time")
         print(f"{'As it should be' if status == 0 else 'FAILED'}, after {time.monotonic() - started:.0f} s.")
+        print(NEXT)
         if arguments.ui:
             serve_page(cluster)
     except ClusterError as error:

@@ -7,14 +7,18 @@ import hashlib
 import platform
 import re
 import shutil
+import sys
 import tempfile
+import time
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from hack.images.archive import Image, ImageSettings, layer_of, write
 from hack.images.base import SITE, compile_modules, drop_unused, make_base, pip
 from hack.images.lock import LOCK, ROOT, BuildError
+from hack.images.progress import time_left
 from hack.images.targets import Target
 
 USER: Final = "65532:65532"
@@ -73,6 +77,15 @@ def labels_of(target: Target) -> dict[str, str]:
         "org.opencontainers.image.version": PROJECT["version"],
         "org.opencontainers.image.licenses": PROJECT["license"],
     }
+
+
+def announced(targets: Mapping[str, Target]) -> Iterator[tuple[str, Target]]:
+    """The targets one by one; before each, standard error says which it is and how long is left."""
+    began = time.monotonic()
+    for number, (name, target) in enumerate(targets.items()):
+        left = time_left(number, len(targets), time.monotonic() - began)
+        print(f"  ... image {name}, {number + 1} of {len(targets)}{left}", file=sys.stderr, flush=True)
+        yield name, target
 
 
 def check_version(version: str) -> None:

@@ -37,10 +37,11 @@ def main() -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for name in [arguments.target] if arguments.target else TARGETS:
+    wanted = {arguments.target: TARGETS[arguments.target]} if arguments.target else TARGETS
+    for name, target in build.announced(wanted):
         started = time.monotonic()
         full = f"{arguments.repository}/{name}:{arguments.tag}"
-        image = build.build(TARGETS[name], arguments.output / f"{name}.tar", full)
+        image = build.build(target, arguments.output / f"{name}.tar", full)
         took = time.monotonic() - started
         print(f"{full}  {image.digest}  {image.size / _MIB:.0f} MiB  {image.archive}  ({took:.0f} s)")
     return 0

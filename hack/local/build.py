@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hack.images.progress import duration, time_left
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = ROOT / "hack" / "controlplane"
 VERSIONS: Final = SOURCE / "versions"
@@ -51,7 +53,9 @@ GO_ENVIRONMENT: Final = {
 KEPT_BUILDS: Final = 2
 """Of the programs in the cache, each of some 150 MB: of two branches, for each release of Kubernetes."""
 
-_USUAL_MINUTES: Final = "5 to 10 minutes on 2 cores"
+PROGRESS_SECONDS: Final = 30.0
+"""A line of progress this often; on a terminal each overwrites the last."""
+
 _OF_A_RELEASE: Final = re.compile(r"controlplane-\d+\.\d+\.\d+-")
 _VERSION_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -84,6 +88,11 @@ def clusters_folder() -> Path:
     return Path(os.environ.get("TOPOGATE_CLUSTERS") or cache_folder() / "clusters")
 
 
+def is_ready() -> bool:
+    """Whether the control plane is there without a build. Raises NoControlPlaneError."""
+    return bool(os.environ.get("KUBEBUILDER_ASSETS")) or (_build_folder() / "controlplane").exists()
+
+
 def programs() -> Programs:
     """Find or build the control plane. Raises NoControlPlaneError."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
@@ -106,10 +115,18 @@ def _from_assets(folder: Path) -> Programs:
     return Programs(found, f"KUBEBUILDER_ASSETS={folder}")
 
 
-def _built() -> Path:
+def _build_prefix() -> str:
+    """What the folders of one release of Kubernetes have before their digest."""
     release = _module_file().stem
-    own = "" if release == "go" else f"{release}-"
-    folder = cache_folder() / f"controlplane-{own}{_digest()}"
+    return "" if release == "go" else f"{release}-"
+
+
+def _build_folder() -> Path:
+    return cache_folder() / f"controlplane-{_build_prefix()}{_digest()}"
+
+
+def _built() -> Path:
+    folder = _build_folder()
     binary = folder / "controlplane"
     if binary.exists():
         os.utime(folder)  # when it was last used: what _prune goes by
@@ -123,7 +140,7 @@ def _built() -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not binary.exists():
             _build(binary)
-            _prune(own)
+            _prune(_build_prefix())
     return binary
 
 
@@ -213,10 +230,9 @@ def _module_flag() -> list[str]:
 
 
 def _build(binary: Path) -> None:
+    say(f"Nothing is built if KUBEBUILDER_ASSETS names a folder with {', '.join(PROGRAMS)}.")
     compile_program(
-        GoProgram(
-            f"the local control plane (Kubernetes {kubernetes_version()})", SOURCE, ".", _USUAL_MINUTES
-        ),
+        GoProgram(f"the local control plane (Kubernetes {kubernetes_version()})", SOURCE, "."),
         binary,
         _flags(),
         _module_flag(),
@@ -230,8 +246,6 @@ class GoProgram:
     title: str
     source: Path
     package: str
-    usual: str
-    """How long it takes, in words."""
 
 
 def compile_program(
@@ -242,7 +256,7 @@ def compile_program(
     module: which module file, if not go.mod. The binary is there whole or not at all.
     """
     go = toolchain()
-    say(f"Building {program.title}: once a machine, {program.usual} ...")
+    say(f"Building {program.title}: once a machine ...")
     partial = binary.with_name(f"partial-{os.getpid()}")
     log: list[str] = []
     started = time.monotonic()
@@ -256,8 +270,7 @@ def compile_program(
         text=True,
     )
     done = threading.Event()
-    shown = (done, log, started, total, program.usual)
-    ticker = threading.Thread(target=_show_progress, args=shown, daemon=True)
+    ticker = threading.Thread(target=_show_progress, args=(done, log, total), daemon=True)
     ticker.start()
     try:
         assert process.stderr is not None
@@ -297,14 +310,26 @@ def _packages_to_compile(go: str, program: GoProgram, module: Sequence[str]) -> 
     return result.stdout.count("1")
 
 
-def _show_progress(done: threading.Event, log: list[str], started: float, total: int, usual: str) -> None:
-    while not done.wait(15):
+def _show_progress(done: threading.Event, log: list[str], total: int) -> None:
+    is_terminal = sys.stderr.isatty()
+    started = time.monotonic()
+    while not done.wait(1.0 if is_terminal else PROGRESS_SECONDS):
         compiled = sum(1 for line in log if not line.startswith("go: "))
-        if total and compiled >= total - 1:
-            what = "linking"
+        line = f"  ... {describe_build(compiled, total, time.monotonic() - started)}"
+        if is_terminal:
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
         else:
-            what = f"{compiled} of {total} packages compiled" if total else f"{compiled} packages compiled"
-        say(f"  ... {time.monotonic() - started:.0f} s, {what} (usually {usual})")
+            say(line)
+    if is_terminal:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def describe_build(compiled: int, total: int, seconds: float) -> str:
+    """What a build does, how far it is, and how long is left. total: packages, 0 if that is not known."""
+    if total and compiled >= total - 1:
+        return f"{duration(seconds)}, linking, the last step"
+    of_all = f" of {total}" if total else ""
+    return f"{duration(seconds)}, {compiled}{of_all} packages compiled{time_left(compiled, total, seconds)}"
 
 
 def toolchain() -> str:

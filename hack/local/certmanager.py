@@ -71,7 +71,7 @@ def _digest() -> str:
 
 def _build(found: Path) -> None:
     partial = found / f"{_PROGRAM}.partial"
-    compile_program(GoProgram("cert-manager's controllers", SOURCE, ".", "3 to 10 minutes"), partial, _FLAGS)
+    compile_program(GoProgram("cert-manager's controllers", SOURCE, "."), partial, _FLAGS)
     module = Path(_go(toolchain(), "list", "-m", "-f", "{{.Dir}}", _MODULE).strip())
     shutil.rmtree(found / CRDS, ignore_errors=True)  # of a build that was killed
     (found / CRDS).mkdir()

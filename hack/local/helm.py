@@ -14,7 +14,7 @@ from hack.local.build import ROOT, GoProgram, NoControlPlaneError, cache_folder,
 
 SOURCE: Final = ROOT / "hack" / "helm"
 
-_PROGRAM: Final = GoProgram("Helm", SOURCE, "helm.sh/helm/v3/cmd/helm", "1 to 3 minutes on 2 cores")
+_PROGRAM: Final = GoProgram("Helm", SOURCE, "helm.sh/helm/v3/cmd/helm")
 _KUBERNETES: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
 """Which cluster Helm renders for where it is not asked to; 1.20 unless its makers' build says another."""
 

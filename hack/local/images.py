@@ -56,13 +56,13 @@ def _made(in_use: contextlib.ExitStack) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = top / build.digest_of_sources()
         if not folder.exists():
-            say(f"Building topogate's images ({', '.join(TARGETS)}): the first time a minute ...")
+            say(f"Building topogate's images ({', '.join(TARGETS)}) ...")
             partial = top / "partial"
             shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
             partial.mkdir()
             with tempfile.TemporaryDirectory(prefix="topogate-wheel-") as work:
                 ours = build.unpack_wheel(Path(work))
-                for name, target in TARGETS.items():
+                for name, target in build.announced(TARGETS):
                     build.build(target, partial / f"{name}.tar", name_of(name), bases, ours)
             partial.rename(folder)
         os.utime(folder)

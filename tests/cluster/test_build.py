@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.local.build import ROOT
+from hack.local.build import PROGRAMS, ROOT
 
 FAKE_GO = """#!/bin/sh
 case "$1" in
@@ -72,6 +72,14 @@ def test_two_callers_at_once_build_once(tmp_path: Path, environment: dict[str, s
     assert [caller.returncode for caller in (first, second)] == [0, 0], said
     assert log.read_text() == "built\n"
     assert "Another process is building" not in said[0]
+
+
+def test_the_fast_way_is_named_before_a_build_begins(tmp_path: Path, environment: dict[str, str]) -> None:
+    put_go(tmp_path, "1.99.0")
+    said = get_programs(environment).communicate(timeout=60)[1]
+    assert f"KUBEBUILDER_ASSETS names a folder with {', '.join(PROGRAMS)}." in said
+    assert said.index("KUBEBUILDER_ASSETS") < said.index("Building the local control plane")
+    assert "usually" not in said
 
 
 def test_what_is_built_is_used_again(tmp_path: Path, environment: dict[str, str]) -> None:
