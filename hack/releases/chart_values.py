@@ -179,4 +179,5 @@ def checks(policy: dict[str, Any]) -> str:
     shipped = yaml.safe_load(policy["data"]["policy.yaml"])
     rendered = {key: shipped.get(key) for key in _RENDERED}
     text = (Path(__file__).parent / "checks.tpl").read_text()
+    text = text.replace("SHIPPED", escaped(json.dumps(shipped)))
     return text.replace("RENDERED", escaped(json.dumps(rendered)))

@@ -15,6 +15,9 @@
 {{- if hasKey $policy "Error" }}
 {{- fail (printf "policy is no YAML: %s. Give the whole text of the policy file, as docs/operators/policy.md shows it." $policy.Error) }}
 {{- end }}
+{{- if and .Values.falldio (ne (toJson $policy) (toJson (fromJson `SHIPPED`))) }}
+{{- fail (printf "falldio=%s comes with a policy of its own, which would replace yours. Leave policy as the chart has it; or leave falldio empty, and name the label and the resource falldio.com/gpu in a checkout's manifests/base/policy.yaml, run topogate policy render and hack/chart, and install that chart." .Values.falldio) }}
+{{- end }}
 {{- range $key, $value := fromJson `RENDERED` }}
 {{- if ne (toJson (get $policy $key | default nil)) (toJson ($value | default nil)) }}
 {{- fail (printf "policy: %s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $key) }}

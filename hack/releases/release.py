@@ -136,9 +136,11 @@ def contents_of(archive: Path) -> bytes:
         layer = max(image.getmembers(), key=lambda each: each.size)
         found = image.extractfile(layer)
         with tarfile.open(fileobj=found) as files:
-            listed = files.extractfile(SBOM_PATH)
+            listed = files.extractfile(SBOM_PATH) if SBOM_PATH in files.getnames() else None
             if listed is None:
-                raise ReleaseError(f"{archive.name} has no {SBOM_PATH}")
+                raise ReleaseError(
+                    f"{archive.name} has no {SBOM_PATH}; build the image again by hack/image build"
+                )
             return listed.read()
 
 

@@ -110,6 +110,7 @@ WRONG = [
     (["falldio=true"], "/falldio"),
     (["policy=gate: [x"], "policy is no YAML"),
     (["policy=gatePrefix: example.com/"], "hack/chart"),
+    (["falldio=label", "policy=kind: AdmissionPolicy"], "which would replace yours"),
 ]
 
 

@@ -98,6 +98,15 @@ def test_the_list_of_contents_is_taken_out_of_an_image(tmp_path: Path) -> None:
     assert json.loads(release.contents_of(image.archive)) == {"bomFormat": "CycloneDX"}
 
 
+def test_an_image_without_a_list_of_contents_is_named(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "padding").write_bytes(b"x" * 10_000)
+    layer_of(tmp_path / "root", tmp_path / "layer.tar")
+    image = write(tmp_path / "image.tar", "x:1", tmp_path / "layer.tar", ImageSettings(), "x86_64")
+    with pytest.raises(release.ReleaseError, match=r"image\.tar has no .*; build the image again"):
+        release.contents_of(image.archive)
+
+
 def test_another_version_than_that_of_the_sources_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert release.main(["v99.0.0"]) == 1
     assert f"pyproject.toml is of {VERSION}" in capsys.readouterr().err
