@@ -123,12 +123,24 @@ def test_the_list_only_shrinks() -> None:
         (SIMPLE, Size(lines=2, code=2, modules=1)),
         (TOO_COMPLEX, Size(lines=22, code=22, modules=1, branching=1)),
         ("def f(a):\n    return " + " or ".join("a" * 11) + "\n", Size(2, 2, 1, branching=1)),
+        (TOO_COMPLEX.replace("(a):", "(a):  # branches: a table"), Size(22, 22, 1, reasoned=1)),
+        (TOO_COMPLEX.replace("(a):", "(a):  # branches:"), Size(22, 22, 1, branching=1)),
         ("def f():\n" + "    g()\n" * 39, Size(lines=40, code=40, modules=1)),
         ("def f():\n" + "    g()\n" * 40, Size(lines=41, code=41, modules=1, long=1)),
     ],
 )
 def test_code_is_what_is_neither_blank_nor_comment_nor_docstring_nor_import(text: str, size: Size) -> None:
     assert size_of(text) == size
+
+
+def test_a_reason_for_branches_that_a_function_does_not_have_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simple = SIMPLE.replace("(a):", "(a):  # branches: a table")
+    assert main(project(tmp_path, {"webhook/a.py": simple})) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        'webhook/a.py: decide is at 10 branches or below. Remove "# branches:" from its line.'
+    ]
 
 
 @pytest.mark.parametrize(
