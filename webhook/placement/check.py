@@ -4,8 +4,18 @@ from collections import Counter
 from collections.abc import Iterator
 
 from webhook.placement import capacity
-from webhook.placement.model import Assignment, CardShare, Gang, Member, Placed
-from webhook.placement.snapshot import NodeState, Snapshot, key_of
+from webhook.placement.model import (
+    Assignment,
+    Card,
+    CardShare,
+    CardWish,
+    Gang,
+    Member,
+    Placed,
+    PodClass,
+    Slice,
+)
+from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
 
 
 def check(assignment: Assignment, gang: Gang, snapshot: Snapshot) -> list[str]:
@@ -61,59 +71,85 @@ def _cards(state: NodeState, residents: list[Placed], members: dict[str, Member]
     tiles = {card.card.name: set(card.tiles) for card in state.cards}
     for placed in residents:
         pod = members[placed.member].pod_class
-        if not pod.wants_cards:
-            if any(placed.cards):
-                yield f"{placed.member} is given cards that it does not ask for"
-            continue
-        if len(placed.cards) != len(pod.cards):
-            yield f"{placed.member} has {len(placed.cards)} card slots for {len(pod.cards)} containers"
-            continue
-        shared = pod.same_card[:1]
-        if any(placed.cards[index] != placed.cards[shared[0]] for index in pod.same_card):
-            yield f"{placed.member}: containers that share a card were given different ones"
-        for index, (wish, slot) in enumerate(zip(pod.cards, placed.cards, strict=True)):
-            where = f"{placed.member} container {index}"
-            yield from _slot_rules(where, state, placed, members[placed.member], index, slot)
-            for share in slot:
-                yield from _take(where, share, dict(wish.per_card), free, tiles)
+        if misfit := _misfit(placed, pod):
+            yield misfit
+        elif pod.wants_cards:
+            yield from _slots(state, placed, pod, free, tiles)
+
+
+def _misfit(placed: Placed, pod: PodClass) -> str:
+    """Why its card slots are not those of the pod's containers; "" if they are."""
+    if not pod.wants_cards:
+        return f"{placed.member} is given cards that it does not ask for" if any(placed.cards) else ""
+    if len(placed.cards) != len(pod.cards):
+        return f"{placed.member} has {len(placed.cards)} card slots for {len(pod.cards)} containers"
+    return ""
+
+
+def _slots(
+    state: NodeState,
+    placed: Placed,
+    pod: PodClass,
+    free: dict[str, dict[str, int]],
+    tiles: dict[str, set[int]],
+) -> Iterator[str]:
+    """What is wrong with a pod's cards, which are taken from what is free."""
+    shared = pod.same_card[:1]
+    if any(placed.cards[index] != placed.cards[shared[0]] for index in pod.same_card):
+        yield f"{placed.member}: containers that share a card were given different ones"
+    for index, (wish, slot) in enumerate(zip(pod.cards, placed.cards, strict=True)):
+        where = f"{placed.member} container {index}"
+        yield from _slot_rules(where, state, pod, wish, slot)
+        for share in slot:
+            yield from _take(where, share, dict(wish.per_card), free, tiles)
 
 
 def _slot_rules(
-    where: str, state: NodeState, placed: Placed, member: Member, index: int, slot: tuple[CardShare, ...]
+    where: str, state: NodeState, pod: PodClass, wish: CardWish, slot: tuple[CardShare, ...]
 ) -> Iterator[str]:
-    pod, wish = member.pod_class, member.pod_class.cards[index]
     names = [share.card for share in slot]
-    cards = {card.name: card for card in state.node.cards}
     if len(names) != wish.count or len(set(names)) != len(names):
         yield f"{where} wants {wish.count} distinct cards and was given {names}"
     for share in slot:
-        card = cards.get(share.card)
-        if card is None or card.disabled or share.card in pod.denied_cards:
-            yield f"{where}: {share.card} of {placed.node} may not be used"
-        if pod.allowed_cards is not None and share.card not in pod.allowed_cards:
-            yield f"{where}: {share.card} is not among the allowed cards"
-        if len(share.tiles) != wish.tiles:
-            yield f"{where} wants {wish.tiles} tiles of {share.card} and was given {share.tiles}"
-    numas = {cards[name].numa for name in names if name in cards}
+        yield from _share_rules(where, state, pod, wish, share)
+    numas = {card.numa for card in state.node.cards if card.name in names}
     if pod.single_numa and len(numas) > 1:
         yield f"{where}: its cards {names} are on different NUMA nodes"
-    if pod.linked and not _paired(slot, {name: card.links for name, card in cards.items()}):
+    if pod.linked and not _paired(slot, state.node.cards):
         yield f"{where}: its cards {names} are not linked in pairs"
 
 
-def _paired(slot: tuple[CardShare, ...], links: dict[str, tuple[tuple[int, str, int], ...]]) -> bool:
+def _share_rules(
+    where: str, state: NodeState, pod: PodClass, wish: CardWish, share: CardShare
+) -> Iterator[str]:
+    card = next((card for card in state.node.cards if card.name == share.card), None)
+    if card is None or card.disabled or share.card in pod.denied_cards:
+        yield f"{where}: {share.card} of {state.name} may not be used"
+    if pod.allowed_cards is not None and share.card not in pod.allowed_cards:
+        yield f"{where}: {share.card} is not among the allowed cards"
+    if len(share.tiles) != wish.tiles:
+        yield f"{where} wants {wish.tiles} tiles of {share.card} and was given {share.tiles}"
+
+
+def _paired(slot: tuple[CardShare, ...], cards: tuple[Card, ...]) -> bool:
     """Whether the cards fall into pairs with a direct link (between given tiles where tiles are given)."""
     if not slot:
         return True
-    first, *rest = slot
-    for other in rest:
-        ends = [(a, b) for a, name, b in links.get(first.card, ()) if name == other.card]
-        ends += [(b, a) for a, name, b in links.get(other.card, ()) if name == first.card]
-        if any(
-            (not first.tiles or a in first.tiles) and (not other.tiles or b in other.tiles) for a, b in ends
-        ) and _paired(tuple(share for share in rest if share is not other), links):
-            return True
-    return False
+    first, *others = slot
+    return any(
+        _are_linked(first, other, cards)
+        and _paired(tuple(share for share in others if share is not other), cards)
+        for other in others
+    )
+
+
+def _are_linked(first: CardShare, other: CardShare, cards: tuple[Card, ...]) -> bool:
+    links = {card.name: card.links for card in cards}
+    ends = [(a, b) for a, name, b in links.get(first.card, ()) if name == other.card]
+    ends += [(b, a) for a, name, b in links.get(other.card, ()) if name == first.card]
+    return any(
+        (not first.tiles or a in first.tiles) and (not other.tiles or b in other.tiles) for a, b in ends
+    )
 
 
 def _take(
@@ -152,18 +188,9 @@ def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
     """By rank where a placed pod has begun a slice, else each run of workers, in the order of ranks."""
     for part in gang.slices:
         level = snapshot.topology.level(part.level)
-        kinds: dict[object, list[Placed]] = {}
-        for placed in known:
-            if not _leads(members[placed.member]):
-                kinds.setdefault(members[placed.member].pod_class, []).append(placed)
-        workers = max(kinds.values(), key=len, default=[])
-        ordered = sorted(workers, key=lambda p: (members[p.member].rank is None, members[p.member].rank or 0))
-        begun: dict[int, set[tuple[str, ...]]] = {}
-        for anchor in gang.anchors:
-            if anchor.rank is not None and anchor.rank >= 0 and anchor.node in snapshot.nodes:
-                begun.setdefault(anchor.rank // part.size, set()).add(_domain(snapshot, anchor.node, level))
+        begun = _begun(gang, part, snapshot)
         new = []
-        for placed in ordered:
+        for placed in _workers(known, members):
             rank, domain = members[placed.member].rank, _domain(snapshot, placed.node, level)
             if rank is not None and rank // part.size in begun:
                 begun[rank // part.size].add(domain)
@@ -175,39 +202,56 @@ def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
                 yield f"slice {number} of {part.size} is in {len(domains)} domains of level {part.level}"
 
 
+def _begun(gang: Gang, part: Slice, snapshot: Snapshot) -> dict[int, set[Path]]:
+    """The slices that placed pods with ranks have begun, and the domains that these are in."""
+    level = snapshot.topology.level(part.level)
+    begun: dict[int, set[Path]] = {}
+    for anchor in gang.anchors:
+        if anchor.rank is not None and anchor.rank >= 0 and anchor.node in snapshot.nodes:
+            begun.setdefault(anchor.rank // part.size, set()).add(_domain(snapshot, anchor.node, level))
+    return begun
+
+
+def _workers(known: list[Placed], members: dict[str, Member]) -> list[Placed]:
+    """The members of the largest class, leaders left out, in the order of their ranks."""
+    classes: dict[PodClass, list[Placed]] = {}
+    for placed in known:
+        if not _leads(members[placed.member]):
+            classes.setdefault(members[placed.member].pod_class, []).append(placed)
+    workers = max(classes.values(), key=len, default=[])
+    return sorted(workers, key=lambda p: (members[p.member].rank is None, members[p.member].rank or 0))
+
+
 def _spread(known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot) -> Iterator[str]:
     """At most so many in each domain; or else no pod that could move to a domain with two fewer."""
     wish = gang.spread
     if wish is None:
         return
     level = snapshot.topology.level(wish.level)
-    nodes = [placed.node for placed in known]
-    others = (*(anchor.node for anchor in gang.anchors), *wish.peers)
-    all_ = [*nodes, *(name for name in others if name in snapshot.nodes)]
-    held = Counter(_domain(snapshot, name, level) for name in all_)
-    if wish.most is not None:
-        mine = {_domain(snapshot, name, level) for name in nodes}
-        yield from (
-            f"{held[domain]} pods are in {'/'.join(domain[1:])}, at most {wish.most} may be"
-            for domain in sorted(mine)
-            if held[domain] > wish.most
-        )
+    there = (*(anchor.node for anchor in gang.anchors), *wish.peers)
+    names = [placed.node for placed in known] + [name for name in there if name in snapshot.nodes]
+    held = Counter(_domain(snapshot, name, level) for name in names)
+    if wish.most is None:
+        yield from _uneven(known, members, gang, snapshot, held)
         return
-    highest = {p.member: held[_domain(snapshot, p.node, level)] for p in known}
-    worst = max(known, key=lambda p: highest[p.member], default=None)
-    if worst is None:
+    for domain in sorted({_domain(snapshot, placed.node, level) for placed in known}):
+        if held[domain] > wish.most:
+            yield f"{held[domain]} pods are in {'/'.join(domain[1:])}, at most {wish.most} may be"
+
+
+def _uneven(
+    known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot, held: Counter[Path]
+) -> Iterator[str]:
+    """A node for a pod of the fullest domain, in a domain with two fewer. held: pods in each domain."""
+    if gang.spread is None or not known:
         return
-    required = None if gang.required_level is None else snapshot.topology.level(gang.required_level)
-    on_node = Counter(nodes)
+    level = snapshot.topology.level(gang.spread.level)
+    worst = max(known, key=lambda placed: held[_domain(snapshot, placed.node, level)])
+    most = held[_domain(snapshot, worst.node, level)] - 2
+    pod_class = members[worst.member].pod_class
+    on_node = Counter(placed.node for placed in known)
     for name, state in snapshot.nodes.items():
-        if name in gang.excluded_nodes or (state.path is None and level < len(snapshot.topology.level_names)):
-            continue
-        if required is not None and _domain(snapshot, name, required) != _domain(
-            snapshot, worst.node, required
-        ):
-            continue
-        pod_class = members[worst.member].pod_class
-        if held[_domain(snapshot, name, level)] > highest[worst.member] - 2:
+        if held[_domain(snapshot, name, level)] > most or not _may_move(worst, name, level, gang, snapshot):
             continue
         if capacity.reason_against_node(pod_class, state):
             continue
@@ -216,10 +260,21 @@ def _spread(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
             return
 
 
+def _may_move(placed: Placed, name: str, level: int, gang: Gang, snapshot: Snapshot) -> bool:
+    """Whether a node is one for a pod: not excluded, in a domain of the spread's level, and as required."""
+    is_labelled = level < len(snapshot.topology.level_names)
+    if name in gang.excluded_nodes or (is_labelled and snapshot.nodes[name].path is None):
+        return False
+    if gang.required_level is None:
+        return True
+    required = snapshot.topology.level(gang.required_level)
+    return _domain(snapshot, name, required) == _domain(snapshot, placed.node, required)
+
+
 def _leads(member: Member) -> bool:
     return member.rank is not None and member.rank < 0
 
 
-def _domain(snapshot: Snapshot, node: str, level: int) -> tuple[str, ...]:
+def _domain(snapshot: Snapshot, node: str, level: int) -> Path:
     state = snapshot.nodes[node]
     return key_of(state, len(snapshot.topology.level_names))[: level + 2]
