@@ -144,19 +144,26 @@ def rooms(
             count if count and not reason_against_node(pod_class, state) else 0
             for count, state in zip(counts, states, strict=True)
         ]
-    if pod_class.wants_cards:
-        known: dict[object, Room] = {}
-        found = []
-        for count, state in zip(counts, states, strict=True):
-            alike = (count, tuple(map(cards.signature, state.cards))) if count else 0
-            if alike not in known:
-                known[alike] = (
-                    cards.room(state.cards, pod_class, count, budget, longest) if count else Room(0, True)
-                )
-            found.append(known[alike])
-        undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
-        return Rooms([each.pods for each in found], undecided)
-    return Rooms(counts)
+    return _card_rooms(pod_class, states, counts, budget, longest) if pod_class.wants_cards else Rooms(counts)
+
+
+def _card_rooms(
+    pod_class: PodClass,
+    states: Sequence[NodeState],
+    counts: Sequence[int],
+    budget: Budget | None,
+    longest: int,
+) -> Rooms:
+    """How many pods of the class the cards of each node serve, at most as many as fit its free amounts."""
+    known: dict[object, Room] = {0: Room(0, True)}
+    found = []
+    for count, state in zip(counts, states, strict=True):
+        alike = (count, tuple(map(cards.signature, state.cards))) if count else 0
+        if alike not in known:
+            known[alike] = cards.room(state.cards, pod_class, count, budget, longest)
+        found.append(known[alike])
+    undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
+    return Rooms([each.pods for each in found], undecided)
 
 
 def _counts(pod_class: PodClass, columns: Columns) -> list[int]:

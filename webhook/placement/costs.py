@@ -171,23 +171,29 @@ def _spread(states: Sequence[NodeState], wishes: Preferences) -> list[int]:
     """The scores for spread: the fewer pods are in its domains, the better a node."""
     if not wishes.spread:
         return []
-    found: list[int | None] = [0] * len(states)
+    crowds = _crowds(states, wishes)
+    whole = [crowd for crowd in crowds if crowd is not None]
+    most, least = max(whole, default=0), min(whole, default=0)
+    return [0 if crowd is None else 100 * (most + least - crowd) // most if most else 100 for crowd in crowds]
+
+
+def _crowds(states: Sequence[NodeState], wishes: Preferences) -> list[int | None]:
+    """How many pods are in each node's domains, by weight; None for nodes that lack one of the labels.
+
+    kube-scheduler leaves these out.
+    """
+    is_known = [True] * len(states)
     crowds = [0.0] * len(states)
     for each in wishes.spread:
         held = dict(each.counts)
         values = [state.node.labels.get(each.key) for state in states]
         weight = math.log(len({value for value in values if value is not None}) + 2)
         for number, value in enumerate(values):
-            if value is None:  # kube-scheduler leaves such nodes out
-                found[number] = None
+            if value is None:
+                is_known[number] = False
             else:
                 crowds[number] += held.get(value, 0) * weight + each.max_skew - 1
-    whole = [round(crowd) for crowd, known in zip(crowds, found, strict=True) if known is not None]
-    most, least = max(whole, default=0), min(whole, default=0)
-    return [
-        0 if known is None else 100 * (most + least - round(crowd)) // most if most else 100
-        for crowd, known in zip(crowds, found, strict=True)
-    ]
+    return [round(crowd) if known else None for crowd, known in zip(crowds, is_known, strict=True)]
 
 
 def _near(states: Sequence[NodeState], wishes: Preferences) -> list[int]:

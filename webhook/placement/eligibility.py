@@ -100,24 +100,32 @@ def reason_against(
     ready: bool,
 ) -> str:
     """Why such a pod may not run on a node, in a few words; "" when it may."""
-    for key, value in rules.selector:
-        if labels.get(key) != value:
-            return "nodeSelector"
-    if rules.affinity is not None and not any(term_holds(term, name, labels) for term in rules.affinity):
-        return "node affinity"
-    if rules.volumes and not _one_of_each_holds(rules.volumes, name, labels):
-        return "volume node affinity"
-    if rules.claims and not _one_of_each_holds(rules.claims, name, labels):
-        return "devices given to its claims"
-    for rule, nodes in rules.kept_off:
-        if name in nodes:
-            return rule
+    against = _rule_against(rules, name, labels)
+    if against:
+        return against
     if unschedulable and not tolerated(Taint(UNSCHEDULABLE_TAINT), rules.tolerations):
         return "unschedulable"
     for taint in taints:
         if taint.effect in _BLOCKING_EFFECTS and not tolerated(taint, rules.tolerations):
             return f'taint "{taint}"'
     return "" if ready else "not ready"
+
+
+def _rule_against(rules: Rules, name: str, labels: Mapping[str, str]) -> str:
+    """The rule of the pod's own that the node does not meet, in a few words; "" if there is none."""
+    for key, value in rules.selector:
+        if labels.get(key) != value:
+            return "nodeSelector"
+    if rules.affinity is not None and not _one_of_each_holds((rules.affinity,), name, labels):
+        return "node affinity"
+    if not _one_of_each_holds(rules.volumes, name, labels):
+        return "volume node affinity"
+    if not _one_of_each_holds(rules.claims, name, labels):
+        return "devices given to its claims"
+    for rule, nodes in rules.kept_off:
+        if name in nodes:
+            return rule
+    return ""
 
 
 def _one_of_each_holds(each: tuple[tuple[Term, ...], ...], name: str, labels: Mapping[str, str]) -> bool:
@@ -146,12 +154,16 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         case "Exists":
             return True
         case "Lt" | "Gt":
-            if not (_is_int64(toleration.value) and _is_int64(taint.value)):
-                return False
-            bound, value = int(toleration.value), int(taint.value)
-            return value < bound if toleration.operator == "Lt" else value > bound
+            return _covers_number(toleration, taint)
         case _:
             return False
+
+
+def _covers_number(toleration: Toleration, taint: Taint) -> bool:
+    if not (_is_int64(toleration.value) and _is_int64(taint.value)):
+        return False
+    bound, value = int(toleration.value), int(taint.value)
+    return value < bound if toleration.operator == "Lt" else value > bound
 
 
 def _is_int64(text: str) -> bool:

@@ -1,6 +1,6 @@
 """What a solver found, and its objective, worked out of the nodes' states alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from webhook.placement import capacity
@@ -36,22 +36,21 @@ class Solution:
 def cost_of(root: Vertex, places: Iterable[Path]) -> int:
     """Cost of using these nodes, by their paths with their names."""
     used = set(places)
-    blocks, names = {place[:2] for place in used}, {place[-1] for place in used}
+    return _cost_below(root, {place[:2] for place in used}, {place[-1] for place in used}) or 0
 
-    def below(vertex: Vertex) -> int | None:
-        """None for a domain none of which is used."""
-        if vertex.state is not None:
-            return vertex.own if vertex.state.node.name in names else None
-        leaves = vertex.leaves
-        if leaves is not None:
-            chosen = [n for n, state in enumerate(leaves.states) if state.node.name in names]
-            inside = [leaves.own(number) for number in chosen]
-        else:
-            parts = [part for part in vertex.parts if part.key[:2] in blocks]
-            inside = [cost for part in parts if (cost := below(part)) is not None]
-        return vertex.own + sum(inside) if inside else None
 
-    return below(root) or 0
+def _cost_below(vertex: Vertex, blocks: Set[Path], names: Set[str]) -> int | None:
+    """Cost of using these nodes of a domain; None if it has none of them. blocks: those that have some."""
+    if vertex.state is not None:
+        return vertex.own if vertex.state.node.name in names else None
+    leaves = vertex.leaves
+    if leaves is not None:
+        chosen = [n for n, state in enumerate(leaves.states) if state.node.name in names]
+        inside = [leaves.own(number) for number in chosen]
+    else:
+        parts = [part for part in vertex.parts if part.key[:2] in blocks]
+        inside = [cost for part in parts if (cost := _cost_below(part, blocks, names)) is not None]
+    return vertex.own + sum(inside) if inside else None
 
 
 def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], costs: Costs) -> Objective:

@@ -219,15 +219,20 @@ def _nearness(
     """What came closest, in words."""
     has_none = nearest is not None and not nearest.room
     if not proven:
-        body = _not_found(question.options.bound)
-        if nearest is None or has_none or len(question.counts) == 1:
-            return body
-        return f"{body}; {nearest.sentence}"
+        return _not_decided(question, nearest)
     if has_none and root.room and gang.spread is not None:
         return f"no {level_word(gang.spread.level, snapshot)} with room may take one more"
     if has_none or not root.children:
         return "no node has room for any of them"
     return "there is no way to place them all" if nearest is None else nearest.sentence
+
+
+def _not_decided(question: Question, nearest: Nearest | None) -> str:
+    """What came closest without proof that it must, for several classes alone."""
+    body = _not_found(question.options.bound)
+    if nearest is None or not nearest.room or len(question.counts) == 1:
+        return body
+    return f"{body}; {nearest.sentence}"
 
 
 def _sentence(

@@ -1,6 +1,5 @@
 """Which domain comes nearest to holding a gang that has no place, and how a sentence says so."""
 
-from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -45,13 +44,8 @@ def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> _Held:
     if vertex.state is not None:
         return whole(vertex.top, vertex.bottom, (vertex.room, none))
     if vertex.leaves is not None:
-        lowest = vertex.leaves.costs.depth - 1
-        times = Counter(vertex.leaves.rooms)
-        each = {room: whole(vertex.leaves.top, lowest, (room, none)) for room in times}
-        inside = [
-            (room * n, tuple(h * n for h in held))
-            for n, (room, held) in ((times[room], found) for room, found in each.items())
-        ]
+        top, lowest = vertex.leaves.top, vertex.leaves.costs.depth - 1
+        inside = [whole(top, lowest, (room, none)) for room in vertex.leaves.rooms]
     else:
         inside = [_slices_in(part, slices) for part in vertex.parts]
     held = tuple(map(sum, zip(*(held for _, held in inside), strict=True))) or none

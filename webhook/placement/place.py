@@ -92,7 +92,7 @@ def place(
         return undecided(gang, snapshot, str(what))
     spread_over = snapshot.topology.spread(objective.domains, families_of(snapshot, solved.counts))
     best = Assignment(placed, objective, solved.proven, spread_over)
-    return _near_neighbours(gang, question, snapshot, best, budget) or best
+    return _near_neighbours(gang, question, snapshot, best, budget)
 
 
 def _looks(question: Question, snapshot: Snapshot) -> int:
@@ -115,15 +115,12 @@ def _looks(question: Question, snapshot: Snapshot) -> int:
 
 def _near_neighbours(
     gang: Gang, question: Question, snapshot: Snapshot, best: Assignment, budget: Budget
-) -> Assignment | None:
+) -> Assignment:
     """An assignment as good up to leftover with each member near its rank's neighbours: the nearest level
-    at which there is one; None where there is none.
+    at which there is one; `best` itself where there is none.
     """
-    ranked = any(member.rank is not None for member in gang.members)
-    if not ranked or gang.slices or gang.spread or len(gang.members) > NEIGHBOURS:
-        return None
-    if question.options.mode is not Mode.BEST_FIT or all(anchor.rank is None for anchor in gang.anchors):
-        return None
+    if not _has_neighbours(gang, question):
+        return best
     for level in range(question.levels, -1, -1):
         confined, members = ask(gang, snapshot, question.options, near=level)
         if not confined.confined or len(set(confined.confined)) > NEIGHBOURHOODS:
@@ -140,7 +137,19 @@ def _near_neighbours(
             with contextlib.suppress(_CardsUndecided):
                 placed = _assign(gang, confined, members, snapshot, solved, budget)
                 return Assignment(placed, objective, best.proven, best.spread)
-    return None
+    return best
+
+
+def _has_neighbours(gang: Gang, question: Question) -> bool:
+    """Whether a few members with ranks join placed pods with ranks, and no other rule orders them."""
+    if gang.slices or gang.spread or question.options.mode is not Mode.BEST_FIT:
+        return False
+    is_ranked = any(member.rank is not None for member in gang.members)
+    return (
+        is_ranked
+        and len(gang.members) <= NEIGHBOURS
+        and any(anchor.rank is not None for anchor in gang.anchors)
+    )
 
 
 def _up_to_leftover(objective: Objective) -> Objective:
@@ -170,16 +179,11 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
         return only
     found = []
     if homogeneous.serves(question):
-        share = 2 if any(pod.wants_cards for pod in question.classes) else 4  # exact questions may take all
-        try:
-            part = budget.part(budget.left - budget.left // share)
-            found.append(homogeneous.solve(question, root, part))
-        except OutOfSteps:
-            found.append(_by_rule(question, root, reserve, budget))
-            if found[0].counts is not None and budget.left < RULE * len(snapshot.nodes):
-                return found[0]
-        if found[0].proven:
-            return found[0]
+        first, is_by_rule = _mostly_alike(question, root, reserve, budget)
+        is_last = is_by_rule and budget.left < RULE * len(snapshot.nodes)
+        if first.proven or (is_last and first.counts is not None):
+            return first
+        found.append(first)
     steps = max(budget.left, reserve, min(RULE * len(snapshot.nodes), question.options.bound))
     part = Budget(steps)
     found.append(heterogeneous.solve(question, root, len(snapshot.nodes), part))
@@ -188,6 +192,18 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
     if best.counts is not None or best.proven or homogeneous.serves(question):
         return best
     return _by_rule(question, root, max(reserve, budget.left), budget)
+
+
+def _mostly_alike(question: Question, root: Vertex, reserve: int, budget: Budget) -> tuple[Solution, bool]:
+    """By the search for workers with minority pods, or by a simple rule where that takes too long.
+
+    Also whether it is by the rule.
+    """
+    share = 2 if any(pod.wants_cards for pod in question.classes) else 4  # exact questions may take all
+    try:
+        return homogeneous.solve(question, root, budget.part(budget.left - budget.left // share)), False
+    except OutOfSteps:
+        return _by_rule(question, root, reserve, budget), True
 
 
 def _better(question: Question, snapshot: Snapshot, root: Vertex, found: Sequence[Solution]) -> Solution:

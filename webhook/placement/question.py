@@ -11,7 +11,7 @@ from labeler.contract import keys
 from webhook.placement.capacity import card_steps
 from webhook.placement.cards.packing import LONGEST
 from webhook.placement.costs import MOST_UNLIKED, Costs, Ranking, ranking
-from webhook.placement.eligibility import NAME_FIELD, Rules, Term
+from webhook.placement.eligibility import NAME_FIELD, Requirement, Rules, Term
 from webhook.placement.model import Gang, Member, Mode, Options, PodClass
 from webhook.placement.names import natural
 from webhook.placement.snapshot import Block, NodeState, Path, Snapshot, block_key, key_of
@@ -127,12 +127,17 @@ def _of_terms(terms: Sequence[Term], hosts: _Hosts) -> set[str] | None:
 
 def _of_term(term: Term, hosts: _Hosts) -> set[str] | None:
     for each in term.fields:
-        if each.key == NAME_FIELD and each.operator == "In" and len(each.values) == 1:
+        if _lists(each, NAME_FIELD, 1):
             return set(each.values)
     for each in term.expressions:
-        if each.key == keys.HOSTNAME_LABEL and each.operator == "In" and len(each.values) <= _NAMES:
+        if _lists(each, keys.HOSTNAME_LABEL, _NAMES):
             return {name for value in each.values for name in hosts.get(value, ())}
     return None
+
+
+def _lists(requirement: Requirement, key: str, most: int) -> bool:
+    """Whether the requirement names at most so many values of a key, of which one must be there."""
+    return requirement.key == key and requirement.operator == "In" and len(requirement.values) <= most
 
 
 Counts = tuple[int, ...]

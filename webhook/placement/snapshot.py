@@ -152,6 +152,15 @@ def key_of(state: NodeState, levels: int) -> Path:
     return (*place_of(state, levels), state.node.name)
 
 
+def _state_after(
+    before: NodeState | None, node: NodeInfo, usages: tuple[Usage, ...], topology: Topology
+) -> NodeState:
+    """The state of a node with these pods on it: what did not change is taken from an older one."""
+    if before is not None and (before.node is node or before.node == node):
+        return before if before.usages == usages else before.with_usages(usages)
+    return node_state(node, topology.path(node.labels), usages)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """The cluster at one moment; see the module's text."""
@@ -192,11 +201,7 @@ class Snapshot:
             if node.name in states:
                 raise PlacementError(f"node {node.name} is there twice")
             used = usages.get(node.name, ())
-            known = old.get(node.name)
-            if known is not None and (known.node is node or known.node == node):
-                states[node.name] = known if known.usages == used else known.with_usages(used)
-            else:
-                states[node.name] = node_state(node, topology.path(node.labels), used)
+            states[node.name] = _state_after(old.get(node.name), node, used, topology)
         blocks = _blocks(states, len(topology.level_names), previous if old else None)
         return Snapshot(topology, states, blocks)
 
@@ -208,12 +213,9 @@ class Snapshot:
         for name in nodes.keys() | usages.keys():
             before = states[name]
             node, used = nodes.get(name, before.node), usages.get(name, before.usages)
-            if node is before.node or node == before.node:
-                state = before if used == before.usages else before.with_usages(used)
-            else:
-                state = node_state(node, self.topology.path(node.labels), used)
-                has_moved |= state.path != before.path
+            state = _state_after(before, node, used, self.topology)
             if state is not before:
+                has_moved |= state.path != before.path
                 states[name] = state
                 changed.setdefault(block_key(state), {})[name] = state
         if has_moved:

@@ -9,7 +9,7 @@ whose nodes have the best score in the mean. Of equal scores the tighter node, o
 name. For identical pods alone; what the score of a node is to unlike pods is not defined.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from webhook.placement import capacity
@@ -34,14 +34,9 @@ def only_way(question: Question, root: Vertex, budget: Budget) -> Solution | Non
     where = _only_nodes(root, budget)
     if where is None:
         return None
-    if len(where) < len(question.classes):
+    if len(where) < len(question.classes) or _is_apart(question, where.values()):
         return Solution(None, True)
-    if question.required is not None and len({n.key[: question.required + 2] for n in where.values()}) > 1:
-        return Solution(None, True)
-    counts: dict[NodeState, list[int]] = {}
-    for number, node in where.items():
-        assert node.state is not None
-        counts.setdefault(node.state, [0] * len(question.classes))[number] = question.counts[number]
+    counts = _counts_on(question, where)
     for state, taken in counts.items():
         pods = pods_of(question.classes, taken)
         budget.take(1 + len(pods))
@@ -61,6 +56,21 @@ def _only_nodes(root: Vertex, budget: Budget) -> dict[int, Vertex] | None:
                 return None
             where[number] = node
     return where
+
+
+def _is_apart(question: Question, nodes: Iterable[Vertex]) -> bool:
+    """Whether nodes are in several domains of the required level."""
+    level = question.required
+    return level is not None and len({node.key[: level + 2] for node in nodes}) > 1
+
+
+def _counts_on(question: Question, where: Mapping[int, Vertex]) -> dict[NodeState, list[int]]:
+    """How many pods of each class go onto each node, if all of a class go onto its own."""
+    counts: dict[NodeState, list[int]] = {}
+    for number, node in where.items():
+        assert node.state is not None
+        counts.setdefault(node.state, [0] * len(question.classes))[number] = question.counts[number]
+    return counts
 
 
 def most_headroom(question: Question, root: Vertex) -> Solution:

@@ -3,7 +3,7 @@
 What does not depend on the gang itself is kept with each block.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -73,24 +73,9 @@ class _BlockTree(NamedTuple):
 
 def _block_tree(question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> _BlockTree:
     """One block's part of the tree, from the block's cache where it does not depend on the gang itself."""
-    if question.inside is not None and not _overlaps(question.inside, block.key):
+    if not _may_use(question, block):
         return _BlockTree(None, True)
-    if question.confined and not any(
-        domain is None or _overlaps(domain, block.key) for domain in question.confined
-    ):
-        return _BlockTree(None, True)
-    if question.labelled_only and block.states[0].path is None:
-        return _BlockTree(None, True)
-    plain = (
-        not question.confined
-        and len(question.classes) <= MOST_KINDS
-        and block.key not in question.anchored
-        and question.inside is None
-        and not (question.excluded and any(state.name in question.excluded for state in block.states))
-        and not any(each.rules.kept_off for each in question.classes)  # they are of one moment
-        and (question.ranking is None or question.ranking.key is not None)
-    )
-    if not plain:
+    if not (_is_lasting(question) and _is_untouched(question, block)):
         return _Builder(question, block, costs, score, budget).tree()
     key = ("tree", question.classes, score.key, question.machine, question.card_steps)
     known: tuple[_BlockTree, int] | None = block.cache.get(key)
@@ -102,6 +87,35 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
     if not budget.exhausted:
         block.keep(key, (tree, budget.spent - before))
     return tree
+
+
+def _may_use(question: Question, block: Block) -> bool:
+    """Whether the gang's own wishes leave any node of a block to it."""
+    if question.inside is not None and not _overlaps(question.inside, block.key):
+        return False
+    if question.confined and not any(
+        domain is None or _overlaps(domain, block.key) for domain in question.confined
+    ):
+        return False
+    return not question.labelled_only or block.states[0].path is not None
+
+
+def _is_lasting(question: Question) -> bool:
+    """Whether what is worked out for the gang's classes holds for as long as a block stays as it is."""
+    return (
+        not question.confined
+        and question.inside is None
+        and len(question.classes) <= MOST_KINDS
+        and not any(each.rules.kept_off for each in question.classes)  # they are of one moment
+        and (question.ranking is None or question.ranking.key is not None)
+    )
+
+
+def _is_untouched(question: Question, block: Block) -> bool:
+    """Whether a block has neither placed pods of the gang nor nodes that it excludes."""
+    if block.key in question.anchored:
+        return False
+    return not (question.excluded and any(state.name in question.excluded for state in block.states))
 
 
 def _overlaps(inside: tuple[str, ...], key: tuple[str, ...]) -> bool:
@@ -154,19 +168,20 @@ class _Builder:
             rooms, undecided = capacity.rooms(
                 question.classes[number], self.columns, self.budget, question.card_steps
             )
-        if rooms is self.nothing:
-            return rooms
-        if question.excluded or question.inside is not None or domain is not None:
-
-            def mine(state: NodeState) -> bool:
-                return is_usable(question, state) and is_in(domain, state, question.levels)
-
-            rooms = [
-                room if room and mine(state) else 0 for room, state in zip(rooms, self.states, strict=True)
-            ]
-            undecided = frozenset(number for number in undecided if mine(self.states[number]))
+        if rooms is not self.nothing and (question.excluded or question.inside is not None or domain):
+            rooms, undecided = self._usable(domain, rooms, undecided)
         self.exact = self.exact and not undecided
         return rooms
+
+    def _usable(self, domain: Path | None, rooms: list[int], undecided: Set[int]) -> capacity.Rooms:
+        """Of the rooms those on nodes that the gang may use, in a domain if there is one."""
+        question = self.question
+
+        def mine(state: NodeState) -> bool:
+            return is_usable(question, state) and is_in(domain, state, question.levels)
+
+        kept = [room if room and mine(state) else 0 for room, state in zip(rooms, self.states, strict=True)]
+        return capacity.Rooms(kept, frozenset(number for number in undecided if mine(self.states[number])))
 
     def _named_rooms(self, number: int) -> capacity.Rooms:
         """The same of a class whose rules name nodes: of these alone."""

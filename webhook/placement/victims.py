@@ -59,49 +59,68 @@ def find(
     Raises PlacementError as place does.
     """
     budget = budget or Budget(4 * options.bound)
-    on_node: dict[str, list[_Unit]] = {}
-    for unit in _units(snapshot, may_go):
-        for node in {node for node, _ in unit.pods}:
-            on_node.setdefault(node, []).append(unit)
-    order = sorted(
-        on_node, key=lambda node: (max(u.priority for u in on_node[node]), len(on_node[node]), node)
-    )
-
-    def gone(count: int) -> list[_Unit]:
-        return list(dict.fromkeys(unit for node in order[:count] for unit in on_node[node]))
-
-    def placed(count: int) -> Assignment | NoFit:
-        pods = {pod for unit in gone(count) for pod in unit.pods}
-        left = {node: _others(snapshot, node, pods) for node, _ in pods}
-        return place(gang, snapshot.with_usages(left), options, budget, explained=False)
-
-    found = {len(order): placed(len(order))}
-    if isinstance(found[len(order)], NoFit):
+    search = _Emptying(gang, snapshot, options, _units(snapshot, may_go), budget)
+    best = search.fewest_nodes()
+    if best is None:
         return None
-
-    def is_enough(count: int) -> bool:
-        if budget.exhausted:
-            return False
-        found[count] = placed(count)
-        return not isinstance(found[count], NoFit)
-
-    _least(len(order), is_enough)
-    count, answer = min((n, each) for n, each in found.items() if not isinstance(each, NoFit))
-    needed = _needed(answer, gang, snapshot, gone(count))
+    count, answer = best
+    needed = _needed(answer, gang, snapshot, search.gone(count))
     return Victims(answer, tuple(sorted(filter(None, (_use(snapshot, pod).name for pod in needed)))))
+
+
+class _Emptying:
+    """Nodes are emptied of their units one after the other, those of the least important pods first."""
+
+    def __init__(
+        self, gang: Gang, snapshot: Snapshot, options: Options, units: Iterable[_Unit], budget: Budget
+    ) -> None:
+        self._gang, self._snapshot, self._options, self._budget = gang, snapshot, options, budget
+        self._on_node: dict[str, list[_Unit]] = {}
+        for unit in units:
+            for node in {node for node, _ in unit.pods}:
+                self._on_node.setdefault(node, []).append(unit)
+        self._order = sorted(self._on_node, key=self._importance)
+
+    def _importance(self, node: str) -> tuple[int, int, str]:
+        units = self._on_node[node]
+        return max(unit.priority for unit in units), len(units), node
+
+    def gone(self, count: int) -> list[_Unit]:
+        """The units that go with the first so many nodes."""
+        return list(dict.fromkeys(unit for node in self._order[:count] for unit in self._on_node[node]))
+
+    def _placed(self, count: int) -> Assignment | NoFit:
+        pods = {pod for unit in self.gone(count) for pod in unit.pods}
+        left = {node: _others(self._snapshot, node, pods) for node, _ in pods}
+        without = self._snapshot.with_usages(left)
+        return place(self._gang, without, self._options, self._budget, explained=False)
+
+    def fewest_nodes(self) -> tuple[int, Assignment] | None:
+        """The fewest nodes, by halving, that make a place as far as the budget goes; None if all do not."""
+        answer = self._placed(len(self._order))
+        if isinstance(answer, NoFit):
+            return None
+        low, high = 0, len(self._order)
+        while low < high and not self._budget.exhausted:
+            middle = (low + high) // 2
+            tried = self._placed(middle)
+            if isinstance(tried, NoFit):
+                low = middle + 1
+            else:
+                high, answer = middle, tried
+        return high, answer
 
 
 def _units(snapshot: Snapshot, may_go: Callable[[Usage], bool]) -> list[_Unit]:
     """Who may go: gangs as a whole, and pods without a gang."""
     gangs: dict[str, list[_Pod]] = {}
-    pods: list[_Pod] = []
+    units: list[_Unit] = []
     for node, state in snapshot.nodes.items():
         for number, use in enumerate(state.usages):
             if use.gang:
                 gangs.setdefault(use.gang, []).append((node, number))
             elif may_go(use):
-                pods.append((node, number))
-    units = [_Unit(use.name, use.priority, (pod,)) for pod in pods for use in [_use(snapshot, pod)]]
+                units.append(_Unit(use.name, use.priority, ((node, number),)))
     for gang, members in gangs.items():
         uses = [_use(snapshot, pod) for pod in members]
         if all(map(may_go, uses)):
@@ -119,33 +138,19 @@ def _others(snapshot: Snapshot, node: str, gone: Set[_Pod]) -> tuple[Usage, ...]
     return tuple(use for number, use in enumerate(usages) if (node, number) not in gone)
 
 
-def _least(high: int, is_enough: Callable[[int], bool]) -> int:
-    """The least count in 0..high that is enough, given that high is."""
-    low = 0
-    while low < high:
-        middle = (low + high) // 2
-        if is_enough(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
-
-
 def _needed(answer: Assignment, gang: Gang, snapshot: Snapshot, gone: Iterable[_Unit]) -> set[_Pod]:
     """Those of the pods that are gone without whose going the assignment does not hold."""
+    members = {member.name: member for member in gang.members}
     residents: dict[str, list[Placed]] = {}
     for placed in answer.placed:
         residents.setdefault(placed.node, []).append(placed)
-    members = {member.name: member for member in gang.members}
     units = [unit for unit in gone if any(node in residents for node, _ in unit.pods)]
     needed = {pod for unit in units for pod in unit.pods}
-
-    def holds(node: str) -> bool:
-        state = snapshot.nodes[node].with_usages(_others(snapshot, node, needed))
-        return node not in residents or not list(faults_on(state, residents[node], members))
-
     for unit in sorted(units, key=lambda u: (-u.priority, -len(u.pods), u.name)):
         needed.difference_update(unit.pods)
-        if not all(holds(node) for node in {node for node, _ in unit.pods}):
-            needed.update(unit.pods)
+        for node in {node for node, _ in unit.pods} & residents.keys():
+            state = snapshot.nodes[node].with_usages(_others(snapshot, node, needed))
+            if any(faults_on(state, residents[node], members)):
+                needed.update(unit.pods)
+                break
     return needed
