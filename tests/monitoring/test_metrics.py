@@ -175,5 +175,5 @@ def test_each_alert_has_a_section_in_the_operators_paper() -> None:
 
 def test_every_cause_for_which_a_gang_waits_is_explained() -> None:
     text = (ROOT / "docs/operators/metrics.md").read_text()
-    (said,) = re.findall(r"^The causes for which gangs wait: (.+?)\n\n", text, re.MULTILINE | re.DOTALL)
-    assert set(re.findall(r"`([\w-]+)`", said)) == set(Cause)
+    (table,) = re.findall(r"^## Causes for which gangs wait\n(.+?)\n## ", text, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == set(Cause)

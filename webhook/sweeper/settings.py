@@ -103,7 +103,7 @@ class Settings:
         60.0,
         seconds(),
         "A gang whose size is known, but whose pods do not all come, is placed as it is after this long "
-        "without a new pod: controllers that make pods only after others run would wait for ever.",
+        "without a new pod. Controllers that create pods only after others run would wait for ever.",
     )
     interval_seconds: float = setting(
         30.0, seconds(), "A pass happens at least this often, whatever changes."
@@ -120,7 +120,7 @@ class Settings:
         3600.0,
         seconds(),
         "A released pod that kube-scheduler cannot bind and that no controller recreates is deleted after "
-        "this long all the same, if none of its gang runs: it keeps its place from others.",
+        "this long, if none of its gang runs. Otherwise it would keep its place from others.",
     )
     rollback_seconds: float = setting(
         300.0,
