@@ -1,0 +1,69 @@
+"""Sentences of the README and of docs can be read at once: none has more than 30 words.
+
+A code span is one word. An item of a list ends a sentence, and so do a cell of a table and a semicolon in it.
+Headings, code blocks and lists of code spans have none.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.local.build import ROOT
+
+PAGES = sorted(
+    path
+    for pattern in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md")
+    for path in ROOT.glob(pattern)
+)
+MOST_WORDS = 30
+ITEM = re.compile(r"^(?:[-*]|\d+\.)\s+")
+END = re.compile(r"(?<=[.!?])[\"*)]*\s+(?=[A-Z0-9\"*(])")
+
+
+def blocks(text: str) -> Iterator[str]:
+    """Paragraphs, items of lists and cells of tables, each in one line, with a code span as one word."""
+    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"`[^`]*`", "Code", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    paragraph: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        stripped = line.strip()
+        is_row = stripped.startswith("|")
+        if not stripped or is_row or stripped.startswith("#") or ITEM.match(stripped):
+            yield " ".join(paragraph)
+            paragraph = []
+        if is_row:
+            yield from (item.strip() for item in re.split(r"[|;]", stripped))
+        elif stripped and not stripped.startswith("#"):
+            paragraph.append(ITEM.sub("", stripped, count=1))
+
+
+def long_sentences(text: str) -> list[str]:
+    """Sentences of more than 30 words, but for lists of code spans alone."""
+    return [
+        sentence
+        for block in blocks(text)
+        for sentence in END.split(block)
+        if len(sentence.split()) > MOST_WORDS and set(re.findall(r"\w+", sentence)) != {"Code"}
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_sentence_has_more_than_30_words(page: Path) -> None:
+    """Failed? Make two sentences of it: the rule first, the exception after it, the reason last."""
+    assert long_sentences(page.read_text()) == []
+
+
+def test_a_long_sentence_is_found_in_a_paragraph_a_list_and_a_table() -> None:
+    words = " ".join(["word"] * 31)
+    for text in (f"Short. {words}\nand more.", f"- {words}", f"| short | {words} |"):
+        assert len(long_sentences(text)) == 1
+
+
+def test_code_headings_and_lists_of_names_have_no_sentences() -> None:
+    words = " ".join(["word"] * 31)
+    names = ", ".join(["`name`"] * 31)
+    for text in (f"# {words}", f"```\n{words}\n```", f"| {names} |", f"one `{words}` word"):
+        assert long_sentences(text) == []
