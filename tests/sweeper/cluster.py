@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.attempt import PassInput
-from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import Placer
@@ -20,7 +21,7 @@ from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, share_of
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.scaleup.new_nodes import Booking, NewNodes
 from webhook.sweeper.settings import Settings
 
@@ -87,20 +88,24 @@ class Placing:
         self.cluster = cluster
         self.clock = Clock()
         self.snapshotter = Snapshotter(cluster, settings)
-        self.avoided = Avoided(self.clock)
+        self.backoff = Backoff()
         self.health = NodeHealth(settings, self.clock)
         self.bookings: list[Booking] = []
         self.sources = (NewNodes(lambda: self.bookings, self._excluded),)
-        self.placer = Placer(settings, self.avoided, self.clock, health=self.health, sources=self.sources)
+        self.placer = Placer(settings, self.clock, health=self.health, sources=self.sources)
         self.says: Callable[[GangKey], OwnerSays] = lambda _: OwnerSays()
         self.asked: list[str] = []
         self.version = 0
 
     def view(self) -> View:
-        return self.snapshotter.view()
+        return self.snapshotter.view(Moment(self.clock(), datetime.now(UTC)))
+
+    def avoid(self, gang: GangKey, *nodes: str) -> None:
+        """These nodes have not taken a pod of the gang."""
+        self.backoff = self.backoff.refused(gang, nodes, self.clock())
 
     def _excluded(self, gang: PodGang) -> frozenset[str]:
-        return self.avoided.of(gang.key, gang.maker) | self.health.of(gang).hard
+        return self.backoff.nodes_of(gang.key, gang.maker) | self.health.of(gang).hard
 
     def reserve(self, gang: GangKey, nodes: Iterable[str]) -> None:
         """Reserve nodes for a gang that waits, as far as the share goes."""
@@ -133,7 +138,7 @@ class Placing:
         snapshot = self.snapshotter.snapshot(view)
         self.placer.remember(gangs, view, snapshot)
         queue = ReleaseQueue(view, SentReleases(), self.clock())
-        given = PassInput(view, snapshot, queue, blocked, self.version, going)
+        given = PassInput(view, snapshot, queue, blocked, self.version, going, self.backoff)
         return self.placer.place([gang for gang in gangs if gang.key.name not in without], given)
 
 

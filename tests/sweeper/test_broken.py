@@ -1,6 +1,7 @@
 """What is left of a gang that others have preempted: when it goes, in memory."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,7 +14,8 @@ from webhook.kube.objects import NodeSpec, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import OwnerSays, gather
-from webhook.sweeper.repair.broken import Broken
+from webhook.sweeper.observe.view import Moment
+from webhook.sweeper.repair.broken import BrokenSince, WhyNot, evict_broken
 from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -36,7 +38,9 @@ class Half:
         self.cluster.pods = [self.left, self.anew, self.other]
         self.cluster.placements = self.plan()
         self.clock = Clock()
-        self.broken = Broken(settings, nothing_against_it, self.clock)
+        self.settings = settings
+        self.since: BrokenSince = {}
+        self.why_not: WhyNot = nothing_against_it
         self.cause: Cause | None = Cause.NO_ROOM
         self.is_unasked = False
 
@@ -57,10 +61,13 @@ class Half:
         return self.once(size)
 
     def once(self, size: int | None = 2) -> list[str]:
-        view = Placing(self.cluster, SETTINGS).view()
+        view = replace(Placing(self.cluster, SETTINGS).view(), now=Moment(self.clock()))
         gangs = gather(view.gated, view.mates, lambda _: OwnerSays(size=size), view.gang_of)
         unasked = {gang.key for gang in gangs} if self.is_unasked else set()
-        orders = self.broken.look(view, gangs, lambda _: self.cause, unasked)
+        causes = {gang.key: self.cause for gang in gangs if self.cause}
+        orders, self.since = evict_broken(
+            view, gangs, causes, unasked, self.since, self.why_not, self.settings
+        )
         assert all(order.for_others and order.may_run for order in orders.evictions)
         return [order.pod.metadata.name for order in orders.evictions]
 
@@ -137,7 +144,7 @@ def test_a_gang_that_never_ran_whole_is_not_broken() -> None:
 
 def test_whose_job_would_fail_for_it_stays_and_is_told() -> None:
     half = Half()
-    half.broken = Broken(SETTINGS, lambda pods, ordered=(): "its Job would fail", half.clock)
+    half.why_not = lambda pods, ordered=(): "its Job would fail"
     assert half.look() == []
 
 

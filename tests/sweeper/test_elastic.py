@@ -1,5 +1,6 @@
 """Gangs of which a minimum is enough: how many of their pods are placed at a time."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from labeler.contract import keys
-from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import gather_all, job_pod, no_size
 from tests.sweeper.test_report import Answers, Copy
@@ -23,8 +23,8 @@ from webhook.sweeper.decide.elastic import fewer, has_enough, needed
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
-from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.rollback import HalfReleased
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.rollback import half_released
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
@@ -217,11 +217,11 @@ def test_what_runs_is_not_undone_for_the_rest_at_or_above_the_minimum(minimum: i
     planned = [PlannedPod(pod.metadata.name, pod.metadata.uid, pod.spec.node_name) for pod in running]
     placement = Placement(metadata=Metadata(name="g"), spec=PlacementSpec(pods=planned))
     view = View(waiting, running, {}, {gang.key.placement_key: placement})
-    clock = Clock()
-    halves = HalfReleased(Settings(rollback_seconds=10), clock)
-    halves.due(view, [gang])
-    clock.now += 10
-    assert bool(halves.due(view, [gang])) == is_undone
+    settings = Settings(rollback_seconds=10)
+    _, halves = half_released({}, view, [gang], settings, frozenset())
+    later = dataclasses.replace(view, now=Moment(10))
+    due, _ = half_released(halves, later, [gang], settings, frozenset())
+    assert bool(due) == is_undone
 
 
 @pytest.mark.parametrize(

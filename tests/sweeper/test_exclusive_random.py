@@ -46,9 +46,9 @@ class Life:
     def sweep(self, writes: int) -> None:
         """One pass, which ends after so many writes."""
         placing, sent = self.placing, SentReleases()
-        view = standing(placing.view(), placing.avoided, sent)
+        view = standing(placing.view(), placing.backoff, sent)
         left = writes
-        for pod, planned in unfinished(view, placing.avoided, sent):
+        for pod, planned in unfinished(view, placing.backoff, sent):
             left -= 1
             if left >= 0:
                 self.release(pod, planned)

@@ -84,7 +84,7 @@ def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next_in_turn(a
 def test_a_gang_that_is_paused_is_told_to_be_one_that_nothing_is_known_of_anew() -> None:
     case = Placing(Nodes(1, gpu_pod("p", gpus=9), gpu_pod("q", gpus=9)), Settings())
     (paused,) = [gang.key for gang in case.gangs() if gang.key.name == "p"]
-    case.avoided.pause(paused)
+    case.backoff = case.backoff.paused(paused, case.clock())
     assert case.one().unasked == {paused}
 
 
@@ -242,7 +242,7 @@ def test_a_gang_that_is_not_asked_about_holds_nothing_and_stands_in_nobody_s_way
 def test_a_process_is_known_to_be_alive_after_each_gang_that_it_has_asked_about(asked: Asked) -> None:
     case = Placing(Nodes(1, *[gpu_pod(f"p{number}", gpus=9 + number) for number in range(5)]), Settings())
     beats: list[int] = []
-    case.placer = Placer(case.placer._settings, case.avoided, case.clock, beat=lambda: beats.append(1))
+    case.placer = Placer(case.placer._settings, case.clock, beat=lambda: beats.append(1))
     case.one()
     assert len(asked.names) == len(beats) == 5
 

@@ -1,16 +1,20 @@
 """Gangs of which a part is released and the rest finds no place: when that part goes, as a whole."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import gpu_pod
-from tests.sweeper.test_unrepairable import GANG, NODE, SETTINGS, repair_by
+from tests.sweeper.test_unrepairable import GANG, NODE, SETTINGS, Repairs
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.repair import PlaceAnew, roll_back
 
 
 class GoingBack:
@@ -19,13 +23,25 @@ class GoingBack:
     def __init__(self) -> None:
         self.view, self.gang = half_released()
         self.clock = Clock()
-        self.repair = repair_by(self.clock)
+        self.repairs = Repairs()
         self.at(0, "")
 
     def at(self, second: float, anew: str) -> Orders:
         """What a pass orders in that second."""
         self.clock.now = second
-        return self.repair.roll_back(self.view, [self.gang], lambda *_: anew)
+        return rolled_back(self.repairs, self.view, [self.gang], lambda *_: anew, self.clock)
+
+    def hear(self, done: Done) -> None:
+        self.repairs.hear(done, self.clock.now)
+
+
+def rolled_back(
+    repairs: Repairs, view: View, gangs: Sequence[PodGang], anew: PlaceAnew, clock: Clock
+) -> Orders:
+    """What a pass orders."""
+    view = replace(view, now=Moment(clock.now))
+    orders, repairs.memory = roll_back(view, gangs, repairs.memory, repairs.allowance, SETTINGS, anew, clock)
+    return orders
 
 
 def half_released() -> tuple[View, PodGang]:
@@ -69,33 +85,31 @@ def four_halves() -> tuple[View, list[PodGang]]:
 
 def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() -> None:
     view, gangs = four_halves()
-    clock = Clock()
-    repair = repair_by(clock)
+    clock, repairs = Clock(), Repairs()
     asked: list[str] = []
 
-    def anew(gang: PodGang, _: list[Pod]) -> str:
+    def anew(gang: PodGang, _: Sequence[Pod]) -> str:
         asked.append(gang.key.name)
         clock.now += SETTINGS.pass_seconds / 2
         return ""
 
     for clock.now in (0, 50, 61):
-        repair.roll_back(view, gangs, anew)
+        rolled_back(repairs, view, gangs, anew, clock)
     assert asked == ["a", "b", "c", "d"]
 
 
 def test_a_gang_of_which_it_cannot_be_said_where_it_would_go_keeps_no_other_from_going_back() -> None:
     view, gangs = four_halves()
-    clock = Clock()
-    repair = repair_by(clock)
+    clock, repairs = Clock(), Repairs()
 
-    def anew(gang: PodGang, _: list[Pod]) -> str:
+    def anew(gang: PodGang, _: Sequence[Pod]) -> str:
         if gang.key.name == "b":
             raise RuntimeError("a defect")
         return "1 block"
 
-    repair.roll_back(view, gangs, anew)
+    rolled_back(repairs, view, gangs, anew, clock)
     clock.now = 50
-    orders = repair.roll_back(view, gangs, anew)
+    orders = rolled_back(repairs, view, gangs, anew, clock)
     assert [order.pod.metadata.name for order in orders.evictions] == ["a", "c", "d"]
 
 
@@ -104,7 +118,7 @@ def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_c
     then: str, order: bool
 ) -> None:
     scene = GoingBack()
-    scene.repair.hear(Done(put_off=scene.at(50, "1 block").evictions))
+    scene.hear(Done(put_off=scene.at(50, "1 block").evictions))
     assert bool(scene.at(51, then).evictions) is order
     if not order:
         assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
@@ -112,7 +126,7 @@ def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_c
 
 def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
     scene = GoingBack()
-    scene.repair.hear(Done(put_off=scene.at(50, "1 block").evictions))
+    scene.hear(Done(put_off=scene.at(50, "1 block").evictions))
     half, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
     scene.at(51, "")
     scene.view = half
@@ -123,7 +137,7 @@ def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_i
 
 def test_a_gang_whose_deletions_were_refused_for_good_waits_for_its_time_again() -> None:
     scene = GoingBack()
-    scene.repair.hear(Done(denied=scene.at(50, "1 block").evictions))
+    scene.hear(Done(denied=scene.at(50, "1 block").evictions))
     assert not scene.at(51, "1 block").evictions
 
 

@@ -15,14 +15,13 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.later_stages import reserve_for_later_stages
 from webhook.sweeper.decide.reservations import (
     Cooldown,
-    Moment,
     Reservation,
     ReservationKind,
     ReservationLedger,
     opened,
 )
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(reserve_share=1.0)
@@ -64,7 +63,7 @@ class Kept:
         moment = Moment(self.clock.now, self.now())
         other = Reservation(OTHER, "ns/other", frozenset(held), 0.0, 1.0, moment.at)
         ledger = self.ledger.renewed(OTHER, [other], view)
-        self.ledger = opened(ledger, moment, [], view, None, [reserve_for_later_stages])
+        self.ledger = opened(ledger, [], replace(view, now=moment), None, [reserve_for_later_stages])
 
     @property
     def nodes(self) -> frozenset[str]:

@@ -1,19 +1,18 @@
 """Which released pods are given up, and when: never for a short trouble, never a pod that runs."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, cast
 
 import msgspec
 import pytest
 
-from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.evict import Deletion, evict
-from webhook.sweeper.repair.needed import UNTRIED, NeededRepairs
+from webhook.sweeper.repair.needed import UNTRIED, NeededRepair, Troubles, needed_repairs
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
@@ -51,13 +50,24 @@ def released(
     return decode(pod)
 
 
+class Watch:
+    """What is found out about a released pod from time to time."""
+
+    def __init__(self) -> None:
+        self.troubles: Troubles = {}
+
+    def find(
+        self, pod: Pod, nodes: dict[str, Node], seconds: float, emptying: Set[str] = frozenset()
+    ) -> list[NeededRepair]:
+        found, self.troubles = needed_repairs(self.troubles, [pod], nodes, emptying, SETTINGS, seconds)
+        return found
+
+
 def causes(pod: Pod, nodes: dict[str, Node], seconds: float) -> list[str]:
     """What is lost after a trouble has lasted for some time."""
-    clock = Clock()
-    watch = NeededRepairs(SETTINGS, clock)
-    watch.find([pod], nodes)
-    clock.now = seconds
-    return [lost.cause for lost in watch.find([pod], nodes)]
+    watch = Watch()
+    watch.find(pod, nodes, 0.0)
+    return [lost.cause for lost in watch.find(pod, nodes, seconds)]
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["pinned", "bound"])
@@ -107,13 +117,10 @@ def test_a_pod_is_left_alone_when(pod: Pod) -> None:
 
 
 def test_a_trouble_that_ends_and_comes_back_is_counted_anew() -> None:
-    clock = Clock()
-    watch = NeededRepairs(SETTINGS, clock)
-    watch.find([released()], node(ready="False"))
-    clock.now = 40
-    watch.find([released()], node())
-    clock.now = 60
-    assert watch.find([released()], node(ready="False")) == []
+    watch = Watch()
+    watch.find(released(), node(ready="False"), 0.0)
+    watch.find(released(), node(), 40)
+    assert watch.find(released(), node(ready="False"), 60) == []
 
 
 @pytest.mark.parametrize(
@@ -145,23 +152,17 @@ def test_only_a_pod_that_its_controller_makes_again_may_be_deleted(owners: list[
 
 
 def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
-    clock = Clock()
-    watch = NeededRepairs(SETTINGS, clock)
-    pod = released(nominated="n1")
-    for clock.now in (0.0, ENDING_SECONDS - 1):
-        assert watch.find([pod], node(), {"n1"}) == []
-    clock.now = ENDING_SECONDS + 299
-    assert watch.find([pod], node()) == []
-    clock.now = ENDING_SECONDS + 599
-    assert [lost.cause for lost in watch.find([pod], node())] == ["not-bound"]
+    watch, pod = Watch(), released(nominated="n1")
+    for seconds in (0.0, ENDING_SECONDS - 1):
+        assert watch.find(pod, node(), seconds, {"n1"}) == []
+    assert watch.find(pod, node(), ENDING_SECONDS + 299) == []
+    assert [lost.cause for lost in watch.find(pod, node(), ENDING_SECONDS + 599)] == ["not-bound"]
 
 
 def test_nobody_waits_without_end_for_pods_that_take_theirs_to_end() -> None:
-    clock = Clock()
-    watch = NeededRepairs(SETTINGS, clock)
-    watch.find([released(nominated="n1")], node(), {"n1"})
-    clock.now = ENDING_SECONDS
-    (lost,) = watch.find([released(nominated="n1")], node(), {"n1"})
+    watch, pod = Watch(), released(nominated="n1")
+    watch.find(pod, node(), 0.0, {"n1"})
+    (lost,) = watch.find(pod, node(), ENDING_SECONDS, {"n1"})
     assert (lost.cause, lost.node) == ("not-bound", "n1")
 
 
@@ -244,11 +245,9 @@ def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_told() -> None
         "message": "0/1 nodes: volume node affinity conflict",
     }
     body["status"]["conditions"] = [said]
-    pod, clock = msgspec.convert(body, Pod), Clock()
-    watch = NeededRepairs(SETTINGS, clock)
-    watch.find([pod], node())
-    clock.now = 100
-    (lost,) = watch.find([pod], node())
+    pod, watch = msgspec.convert(body, Pod), Watch()
+    watch.find(pod, node(), 0.0)
+    (lost,) = watch.find(pod, node(), 100)
     assert lost.reason == (
         "kube-scheduler has not bound it to n1 within 100 s, saying: 0/1 nodes: volume node affinity conflict"
     )

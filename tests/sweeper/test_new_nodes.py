@@ -96,7 +96,7 @@ def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
 def test_no_new_node_is_held_for_a_gang_that_is_not_to_go_there() -> None:
     scene = Scene()
     (key,) = [each.key for each in scene.placing.gangs() if each.key.name == "g"]
-    scene.placing.avoided.add(key, "n0")
+    scene.placing.avoid(key, "n0")
     assert places(scene.come(1)) == {"p": "n0"}
     assert scene.held() == []
 
@@ -109,7 +109,7 @@ def test_who_would_not_go_where_others_hold_nodes_may_ask_for_new_ones(avoids: b
     holder, other = (next(each.key for each in scene.placing.gangs() if each.key.name == x) for x in "gp")
     scene.placing.reserve(holder, ["n0", "n1"])
     if avoids:
-        scene.placing.avoided.add(other, "n0", "n1")
+        scene.placing.avoid(other, "n0", "n1")
     assert verdict(scene.come(2), "p").cause is cause
 
 

@@ -1,5 +1,6 @@
 """Whom a plan's victims are at each moment: from what stands in the plan and what is there, in memory."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,9 +12,10 @@ from webhook.kube.budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
-from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting
+from webhook.sweeper.decide.preempting import Preempting, VictimsSince, look_for_victims
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -60,7 +62,7 @@ class Scene:
         self.cluster.pods = [*self.low, self.high]
         self.budgets = Budgets()
         self.clock = Clock()
-        self.victims = PlansWithVictims(SETTINGS, self.clock)
+        self.since: VictimsSince = {}
         self.plan_for(pods=["ns-low-0", "ns-low-1"], whole=True)
 
     def plan_for(self, **group: Any) -> None:
@@ -78,10 +80,13 @@ class Scene:
         key, made = plan("low", pods)
         self.cluster.placements[key] = made
 
-    def look(self) -> Preempting:
+    def look(self, settings: Settings = SETTINGS) -> Preempting:
         placing = Placing(self.cluster, SETTINGS)
-        view = placing.view()
-        return self.victims.look(view, placing.snapshotter.snapshot(view), self.budgets)
+        view = replace(placing.view(), now=Moment(self.clock()))
+        found, self.since = look_for_victims(
+            view, placing.snapshotter.snapshot(view), self.budgets, self.since, settings
+        )
+        return found
 
 
 def going(found: Preempting) -> list[str]:
@@ -122,7 +127,7 @@ def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_
     scene = Scene()
     scene.joined_by(member("low", 2))
     found = scene.look()
-    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
     assert found.told["ns/high"].endswith("not yet: pods of their gang are on their way to nodes")
     scene.cluster.pods[-1] = member("low", 2, "n2")
     assert going(scene.look()) == ["low-2", "low-1", "low-0"]
@@ -147,14 +152,14 @@ def test_a_gang_that_was_placed_anew_while_its_old_pods_end_stays() -> None:
     scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
     scene.joined_by(member("low", 2, "n2"))
     found = scene.look()
-    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
 
 
 def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     scene = Scene()
     scene.joined_by(member("low", 2, "n2", priority=100))
     found = scene.look()
-    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
     assert found.told["ns/high"].endswith("not yet: their gang has pods that may not go for it")
 
 
@@ -162,14 +167,14 @@ def test_the_plan_is_released_once_nobody_is_in_its_way() -> None:
     scene = Scene()
     scene.cluster.pods = [scene.high]
     found = scene.look()
-    assert (going(found), found.held) == ([], set())
+    assert (going(found), found.held) == ([], frozenset())
 
 
 def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     scene = Scene()
     scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
     found = scene.look()
-    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
 
 
 def test_who_was_chosen_goes_though_others_would_be_cheaper_by_now() -> None:
@@ -195,7 +200,7 @@ def test_nobody_goes_once_the_room_has_come_free() -> None:
     status = {"allocatable": {"nvidia.com/gpu": "2", "pods": "110"}}
     scene.cluster.nodes["n0"] = msgspec.convert({"metadata": {"name": "n0"}, "status": status}, type(node))
     found = scene.look()
-    assert (going(found), found.held) == ([], set())
+    assert (going(found), found.held) == ([], frozenset())
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ def test_nobody_goes_for_a_pod(high: Pod) -> None:
     scene = Scene()
     scene.cluster.pods = [*scene.low, high]
     found = scene.look()
-    assert (going(found), found.held) == ([], set())
+    assert (going(found), found.held) == ([], frozenset())
 
 
 @pytest.mark.parametrize(("policy", "victims"), [("PreemptLowerPriority", 1), ("Never", 0)])
@@ -238,7 +243,7 @@ def test_pods_that_never_went_through_topogate_are_left_to_kube_scheduler() -> N
     scene = Scene()
     del scene.cluster.placements["ns/low"]
     found = scene.look()
-    assert (going(found), found.held) == ([], set())
+    assert (going(found), found.held) == ([], frozenset())
 
 
 def test_gangs_of_other_namespaces_are_not_named_to_one_another() -> None:
@@ -268,7 +273,7 @@ def test_a_gang_is_not_begun_that_a_budget_does_not_let_go_whole() -> None:
     scene = Scene()
     scene.budgets = budget(1)
     found = scene.look()
-    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
     assert found.told["ns/high"].endswith("not yet: PodDisruptionBudget keep lets 1 of its 2 pods go now")
 
 
@@ -283,7 +288,7 @@ def test_a_gang_that_has_lost_a_pod_by_itself_loses_no_more_than_a_budget_lets_g
     scene.cluster.placements[gang.placement_key] = three
     scene.budgets = budget(1)
     found = scene.look()
-    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
     scene.budgets = budget(2)
     assert len(going(scene.look())) == 2
 
@@ -294,7 +299,7 @@ def test_no_gang_is_begun_before_it_is_known_whether_a_budget_keeps_it() -> None
     scene = Scene()
     scene.budgets = ClusterCache(nobody).budgets()
     found = scene.look()
-    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
     assert found.told["ns/high"].endswith("not yet: the PodDisruptionBudgets have not been read")
 
 
@@ -319,9 +324,8 @@ def test_a_gang_that_goes_for_two_others_is_asked_for_once() -> None:
 
 def test_nobody_goes_where_preemption_is_switched_off() -> None:
     scene = Scene()
-    scene.victims = PlansWithVictims(Settings(preempt=False), scene.clock)
-    found = scene.look()
-    assert (going(found), found.held) == ([], set())
+    found = scene.look(Settings(preempt=False))
+    assert (going(found), found.held) == ([], frozenset())
 
 
 def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
@@ -330,7 +334,7 @@ def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
     scene.look()
     scene.clock.now += SETTINGS.bind_seconds
     found = scene.look()
-    assert (going(found), found.held) == ([], set())
+    assert (going(found), found.held) == ([], frozenset())
 
 
 def placing_in_the_place_of_low(*more: Pod) -> Placing:
@@ -384,7 +388,7 @@ def test_an_elastic_gang_that_has_lost_others_since_it_was_chosen_loses_none(los
     scene = Sparing()
     scene.cluster.pods.remove(scene.low[lost])
     found = scene.look()
-    assert (going(found), found.held) == ([], {"ns-high-0"})
+    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
     assert found.told["ns/high"].endswith("not yet: their gang cannot spare them now")
 
 

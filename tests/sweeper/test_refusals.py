@@ -1,5 +1,6 @@
 """Where successors go after kube-scheduler has refused a pod: elsewhere, and at last where it likes."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,6 @@ import pytest
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
-from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_report import Answers, Copy
@@ -18,14 +18,14 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.unmodelled import broken_over
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.avoided import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Avoided
+from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Backoff
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.decide.steps import may_go_unpinned
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
-from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import JobBudgets
-from webhook.sweeper.repair.repair import Repair
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.allowance import Allowance, JobBudgets
+from webhook.sweeper.repair.repair import RepairMemory, repair_released
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
@@ -87,47 +87,36 @@ def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> N
         name: msgspec.convert({"metadata": {"name": name, "labels": {"rack": rack}}}, Node)
         for name, rack in {"n0": "a", "n1": "a", "n2": "b"}.items()
     }
-    clock = Clock()
-    avoided = Avoided(clock)
     owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
-    repair = Repair(SETTINGS, cast(JobBudgets, owners), avoided, clock)
+    allowance = Allowance(SETTINGS, cast(JobBudgets, owners))
     view = View([], [pod], nodes, {}, named={("ns", pod.metadata.uid)})
-    repair.of_released(view)
-    clock.now += SETTINGS.bind_seconds
-    repair.of_released(view)
-    assert avoided.of(view.maker_of(pod)) == {"n0", "n1"}
+    _, memory = repair_released(view, RepairMemory(), allowance, SETTINGS)
+    later = replace(view, now=Moment(SETTINGS.bind_seconds))
+    repaired, _ = repair_released(later, memory, allowance, SETTINGS)
+    backoff = repaired.backed_off(Backoff(), later.now.seconds)
+    assert backoff.nodes_of(view.maker_of(pod)) == {"n0", "n1"}
 
 
 def test_each_later_failure_is_avoided_for_twice_as_long_and_with_all_nodes_before() -> None:
-    clock = Clock()
-    avoided = Avoided(clock)
-    avoided.add(KEY, "a")
-    clock.now += AVOID_SECONDS - 1
-    avoided.add(KEY, "b")
-    clock.now += 2 * AVOID_SECONDS - 1
-    assert avoided.of(KEY) == {"a", "b"}
-    clock.now += 1
-    assert avoided.of(KEY) == frozenset()
+    first = AVOID_SECONDS - 1
+    backoff = Backoff().refused(KEY, {"a"}, 0.0).refused(KEY, {"b"}, first)
+    assert backoff.at(first + 2 * AVOID_SECONDS - 1).nodes_of(KEY) == {"a", "b"}
+    assert backoff.at(first + 2 * AVOID_SECONDS).nodes_of(KEY) == frozenset()
 
 
 def test_pods_that_fail_together_are_one_failure() -> None:
-    clock = Clock()
-    avoided = Avoided(clock)
+    backoff = Backoff()
     for node in "abcdefgh":
-        avoided.add(KEY, node)
-    assert avoided.of(KEY) == set("abcdefgh")
-    clock.now += AVOID_SECONDS
-    assert avoided.of(KEY) == frozenset()
+        backoff = backoff.refused(KEY, {node}, 0.0)
+    assert backoff.nodes_of(KEY) == set("abcdefgh")
+    assert backoff.at(AVOID_SECONDS).nodes_of(KEY) == frozenset()
 
 
 def test_no_node_is_avoided_for_ever() -> None:
-    clock = Clock()
-    avoided = Avoided(clock)
+    backoff = Backoff()
     for number in range(40):
-        avoided.add(KEY, str(number))
-        clock.now += 61
-    clock.now += LONGEST_AVOID_SECONDS
-    assert avoided.of(KEY) == frozenset()
+        backoff = backoff.refused(KEY, {str(number)}, number * 61.0)
+    assert backoff.at(40 * 61.0 + LONGEST_AVOID_SECONDS).nodes_of(KEY) == frozenset()
 
 
 SPREAD = {
@@ -171,7 +160,7 @@ def test_no_pod_goes_anywhere_if_that_breaks_what_was_asked_for(
     pods = [gpu_pod(f"p{number}", metadata={"annotations": wishes}) for number in range(others + 1)]
     placing = Placing(Nodes(2, *pods), Settings(settle_seconds=0))
     for gang in placing.gangs():
-        placing.avoided.add(gang.key, "n0", "n1")
+        placing.avoid(gang.key, "n0", "n1")
     assert [plan.is_unpinned for plan in placing.one().plans] == ([True] if unpinned else [])
 
 
@@ -190,7 +179,7 @@ def test_no_pod_with_cards_goes_where_kube_scheduler_likes(amounts: dict[str, st
 def test_no_pod_goes_anywhere_while_others_are_on_their_way() -> None:
     placing = Placing(Nodes(3, gpu_pod("mine"), gpu_pod("theirs")), Settings(settle_seconds=0))
     (mine,) = (gang for gang in placing.gangs() if gang.key.name == "mine")
-    placing.avoided.add(mine.key, "n0", "n1", "n2")
+    placing.avoid(mine.key, "n0", "n1", "n2")
     assert places(placing.one()) == {"theirs": "n0"}
     placing.cluster.pods[1] = gpu_pod("theirs", node="n0")
     assert places(placing.one()) == {"mine": ""}
@@ -217,7 +206,7 @@ def test_a_pod_that_was_released_holds_up_others_only_on_its_way(
     cluster.placements["ns/p"] = Placement(metadata=metadata, spec=PlacementSpec(pods=[entry]))
     placing = Placing(cluster, Settings(settle_seconds=0))
     (gang,) = placing.gangs()
-    placing.avoided.add(gang.key, "n0", "n1")
+    placing.avoid(gang.key, "n0", "n1")
     assert places(placing.one(blocked)) == ({"mine": ""} if unpinned else {})
 
 
@@ -225,7 +214,7 @@ def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() ->
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     first, second = (gpu_pod(name, metadata={"ownerReferences": [owner]}) for name in ("one", "two"))
     placing = Placing(Nodes(2, second), Settings(settle_seconds=0))
-    placing.avoided.add(placing.view().maker_of(first), "n0")
+    placing.avoid(placing.view().maker_of(first), "n0")
     (plan,) = placing.one().plans
     assert [entry.node for entry in plan.entries] == ["n1"]
 
@@ -233,7 +222,7 @@ def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() ->
 def test_an_event_says_that_a_pod_goes_where_kube_scheduler_likes() -> None:
     placing = Placing(Nodes(1, gpu_pod("p")), Settings(settle_seconds=0))
     (gang,) = placing.gangs()
-    placing.avoided.add(gang.key, "n0")
+    placing.avoid(gang.key, "n0")
     told: list[tuple[str, str]] = []
 
     class Listener(Silent):

@@ -1,21 +1,20 @@
 """Which released pods are deleted together, and which stay because deleting them would break more."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
-from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import JobBudgets
-from webhook.sweeper.repair.repair import Repair
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.allowance import Allowance, JobBudgets
+from webhook.sweeper.repair.repair import RepairMemory, repair_released
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -38,14 +37,13 @@ def repaired(
 ) -> tuple[list[str], Orders]:
     """The names of the pods deleted when all of these need another place, and all that is ordered."""
     owners = SimpleNamespace(failures_left=lambda *_: left, index_limit=lambda *_: index_limit)
-    clock = Clock()
-    repair = Repair(Settings(), cast(JobBudgets, owners), Avoided(), clock)
+    allowance = Allowance(Settings(), cast(JobBudgets, owners))
     planned = [PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="gone") for pod in pods]
     placement = Placement(metadata=pods[0].metadata, spec=PlacementSpec(pods=planned))
     view = View([], pods, {}, {"ns/p": placement}, named={("ns", pod.metadata.uid) for pod in pods})
-    repair.of_released(view)
-    clock.now = 1000.0
-    orders = repair.of_released(view)
+    _, memory = repair_released(view, RepairMemory(), allowance, Settings())
+    later = replace(view, now=Moment(1000.0))
+    orders = repair_released(later, memory, allowance, Settings())[0].orders
     return [each.pod.metadata.name for each in orders.evictions], orders
 
 

@@ -66,7 +66,7 @@ def test_a_process_that_has_not_seen_the_lost_pods_goes_by_those_that_are_left()
     for left, goes in ((1, True), (7, False)):
         case = case_of(member("a", 1, "n0"), member("b", left, "n1"), member("c", left, "n2"))
         ledger = case.placer.ledger
-        case.placer = Placer(case.placer._settings, case.avoided, case.clock)
+        case.placer = Placer(case.placer._settings, case.clock)
         case.placer.ledger = replace(ledger, replacements=Replacements())
         assert bool(after_loss(case, {"a"}, member("d", 1))) is goes
 

@@ -13,10 +13,11 @@ from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.decide.reservations import STARVATION, Moment, Reservation, ReservationLedger, opened
+from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger, opened
 from webhook.sweeper.decide.starvation import reserve_for_starving
 from webhook.sweeper.observe.gangs import OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.settings import Settings
 
 GPU = "nvidia.com/gpu"
@@ -86,8 +87,8 @@ class Case:
 
     def open(self) -> None:
         """Another pass begins."""
-        moment = Moment(self.clock.now, datetime.now(UTC))
-        self.ledger = opened(self.ledger, moment, [self.gang], self.view, self.snapshot, ())
+        view = replace(self.view, now=Moment(self.clock.now, datetime.now(UTC)))
+        self.ledger = opened(self.ledger, [self.gang], view, self.snapshot, ())
 
     def held(self) -> frozenset[str]:
         """What is reserved for the gang after another try."""

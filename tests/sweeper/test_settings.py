@@ -11,7 +11,7 @@ from webhook.kube.planned import PLAIN_PODS
 from webhook.placement import Mode, Options
 from webhook.sweeper import use_store
 from webhook.sweeper.decide import ledger
-from webhook.sweeper.decide.avoided import AVOID_SECONDS
+from webhook.sweeper.decide.backoff import AVOID_SECONDS
 from webhook.sweeper.main import _parser, _settings
 from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.observe.pods import ENDING_SECONDS

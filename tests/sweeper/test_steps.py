@@ -65,7 +65,7 @@ def test_placing_twice_on_the_same_view_orders_the_same(cluster_of: Any) -> None
 
 def orders_on(view: View, placing: Placing) -> Orders:
     """What a placer without memory decides on a view that others have decided on before."""
-    placer = Placer(SETTINGS, placing.avoided, placing.clock)
+    placer = Placer(SETTINGS, placing.clock)
     snapshot = placing.snapshotter.snapshot(view)
     gangs = placing.gangs()
     placer.remember(gangs, view, snapshot)

@@ -18,7 +18,7 @@ from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.pins import occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import Allowance, by_owner
+from webhook.sweeper.repair.allowance import Allowance, after_deletion, by_owner
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -166,8 +166,7 @@ def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
     own = [job_pod(index) for index in range(2)]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "ns-train", "controller": True}
     other = job_pod(7, namespace=namespace, ownerReferences=[owner])
-    allowance = Allowance(Settings(), TwoFailures())
-    allowance.note([other])
+    allowance = Allowance(Settings(), TwoFailures(), after_deletion({}, [other], 0.0))
     assert (allowance.why_not(own) == "") is may_go
     assert len(by_owner([*own, other])) == (2 if may_go else 1)
 

@@ -1,21 +1,20 @@
 """Released pods that will not run and that nobody makes again: what they keep from others, and how long."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
-from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.decide.avoided import Avoided
-from webhook.sweeper.decide.orders import Done, Orders
-from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import JobBudgets
-from webhook.sweeper.repair.repair import STAYS_SECONDS, Repair
+from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.allowance import Allowance, JobBudgets
+from webhook.sweeper.repair.repair import STAYS_SECONDS, Repaired, RepairMemory, repair_released
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -42,19 +41,29 @@ NODE = msgspec.convert(
 )
 
 
-def repair_by(clock: Clock) -> Repair:
-    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
-    return Repair(SETTINGS, cast(JobBudgets, owners), Avoided(clock), clock)
+class Repairs:
+    """Passes that look at released pods, all of them released by us, while nothing changes."""
+
+    def __init__(self, *pods: Pod) -> None:
+        owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+        self.allowance = Allowance(SETTINGS, cast(JobBudgets, owners))
+        self.view = View([], pods, {"n1": NODE}, {}, named={("ns", pod.metadata.uid) for pod in pods})
+        self.memory = RepairMemory()
+
+    def at(self, seconds: float) -> Repaired:
+        view = replace(self.view, now=Moment(seconds))
+        repaired, self.memory = repair_released(view, self.memory, self.allowance, SETTINGS)
+        return repaired
+
+    def hear(self, done: Done, seconds: float) -> None:
+        self.memory = self.memory.after(done, seconds)
 
 
-def after(seconds: float, *pods: Pod) -> tuple[Repair, Orders]:
-    """What is made of these pods, all of them released by us, when nothing has changed for so long."""
-    clock = Clock()
-    repair = repair_by(clock)
-    view = View([], pods, {"n1": NODE}, {}, named={("ns", pod.metadata.uid) for pod in pods})
-    repair.of_released(view)
-    clock.now = seconds
-    return repair, repair.of_released(view)
+def after(seconds: float, *pods: Pod) -> Repaired:
+    """What is made of these pods when nothing has changed for so long."""
+    repairs = Repairs(*pods)
+    repairs.at(0.0)
+    return repairs.at(seconds)
 
 
 @pytest.mark.parametrize(
@@ -75,16 +84,16 @@ def after(seconds: float, *pods: Pod) -> tuple[Repair, Orders]:
 def test_a_pod_that_no_scheduler_tries_gives_its_turn_away_unless_all_wait_for_that_scheduler(
     pods: list[Pod], unrepairable: bool
 ) -> None:
-    repair, _ = after(BIND, *pods)
-    assert ("uid-a" in repair.unrepairable) is unrepairable
-    assert repair.blocked == {"n1"}, "others go elsewhere in any case"
+    repaired = after(BIND, *pods)
+    assert ("uid-a" in repaired.unrepairable) is unrepairable
+    assert repaired.blocked == {"n1"}, "others go elsewhere in any case"
 
 
 def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_nobody_makes_it_again() -> None:
-    before, orders = after(ABANDON - 1, released("a"))
-    assert not orders.evictions
+    before = after(ABANDON - 1, released("a"))
+    assert not before.orders.evictions
     assert before.unrepairable == {"uid-a"}
-    _, orders = after(ABANDON, released("a"))
+    orders = after(ABANDON, released("a")).orders
     assert [(each.pod.metadata.name, each.cause) for each in orders.evictions] == [("a", "abandoned")]
 
 
@@ -98,8 +107,7 @@ def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_nobody_makes_it
 )
 def test_nothing_that_may_still_help_a_running_gang_is_deleted_that_way(others: list[Pod]) -> None:
     tried = [released("a", gang="g")] if others[0].status.phase == "Running" else []
-    _, orders = after(ABANDON, *tried, *others)
-    assert not orders.evictions
+    assert not after(ABANDON, *tried, *others).orders.evictions
 
 
 EVICTED, DENIED, PUT_OFF = "evicted", "denied", "put off"
@@ -109,21 +117,20 @@ def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[st
     """Whose turn is given away, on which nodes, and how much is told, when a pod that nobody makes again is
     there still at these times, after its deletion came to these outcomes.
     """
-    view = View([], [pod := released("a")], {"n1": NODE}, {}, named={("ns", pod.metadata.uid)})
-    clock = Clock()
-    repair = repair_by(clock)
-    repair.of_released(view)
+    repairs = Repairs(released("a"))
+    repairs.at(0.0)
     seen = []
-    for outcome, clock.now in zip(outcomes, at, strict=True):
-        orders = repair.of_released(view)
+    for outcome, seconds in zip(outcomes, at, strict=True):
+        repaired = repairs.at(seconds)
+        orders = repaired.orders
         assert len(orders.evictions) == 1, "it is tried again"
-        seen.append((set(repair.unrepairable), set(repair.blocked), len(orders.warnings)))
+        seen.append((set(repaired.unrepairable), set(repaired.blocked), len(orders.warnings)))
         done = {
             EVICTED: Done(evicted=orders.evictions),
             DENIED: Done(denied=orders.evictions),
             PUT_OFF: Done(put_off=orders.evictions),
         }
-        repair.hear(done[outcome])
+        repairs.hear(done[outcome], seconds)
     return seen
 
 

@@ -1,6 +1,7 @@
 """Whether PodDisruptionBudgets let pods be evicted, all of them together. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Final
 
 from webhook.kube.budgets import PodDisruptionBudget
@@ -13,13 +14,13 @@ MOST: Final = 64
 
 
 class Budgets:
-    """The budgets of one moment, and what has been taken of them since."""
+    """The budgets of one moment, and what has been taken of them since; a value."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = (), *, is_read: bool = True) -> None:
         """is_read: whether these are all; while they have not been read they may keep anybody."""
         self._is_read = is_read
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
-        self._taken: dict[str, int] = {}
+        self._taken: Mapping[str, int] = {}
         for each in sorted(budgets, key=lambda budget: budget.metadata.name):
             own = self._by_namespace.setdefault(each.metadata.namespace, [])
             if len(own) < MOST:
@@ -35,11 +36,15 @@ class Budgets:
                 return f"PodDisruptionBudget {budget.metadata.name} lets {allowed} of its {count} pods go now"
         return ""
 
-    def take(self, pods: Sequence[Pod]) -> None:
-        """These go: what is asked after them finds so much less."""
+    def without(self, pods: Sequence[Pod]) -> "Budgets":
+        """What these leave when they go."""
+        taken = dict(self._taken)
         for budget, count in self._counted(pods):
             uid = budget.metadata.uid
-            self._taken[uid] = self._taken.get(uid, 0) + count
+            taken[uid] = taken.get(uid, 0) + count
+        left = copy(self)
+        left._taken = taken
+        return left
 
     def _counted(self, pods: Sequence[Pod]) -> Iterator[tuple[PodDisruptionBudget, int]]:
         """The budgets that select some of the pods, and how many."""

@@ -29,24 +29,23 @@ What holds whichever step it stops in:
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from webhook.placement import Snapshot
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import PassInput
-from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.let_go import let_go
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.placing import Placer
-from webhook.sweeper.decide.preempting import PlansWithVictims, Preempting, waiting_for
+from webhook.sweeper.decide.preempting import Preempting, look_for_victims, waiting_for
 from webhook.sweeper.decide.preemption import Keeps
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, sentences
+from webhook.sweeper.decide.release_queue import ReleaseQueue, sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
 from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
 from webhook.sweeper.decide.steering import Steering, steer
@@ -54,12 +53,14 @@ from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
+from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangKey, PodGang, gather
 from webhook.sweeper.observe.gathered import Gathered
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.broken import Broken
-from webhook.sweeper.repair.repair import Repair
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.allowance import Allowance
+from webhook.sweeper.repair.broken import evict_broken
+from webhook.sweeper.repair.repair import Repaired, repair_released, roll_back
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.scaleup.asker import Asker
 from webhook.sweeper.scaleup.new_nodes import SCALE_UP, NewNodes
@@ -106,18 +107,15 @@ class Sweeper:
         self._gathered = Gathered()
         self._ungated = UngatedPods(clock)
         surroundings.cache.observe_pods(self._ungated.on_pod)
-        self._avoided = Avoided(clock)
-        self._sent = SentReleases()
-        self._repair = Repair(settings, surroundings.cache.owners, self._avoided, clock)
+        self._memory = Memory()
+        self._repaired = Repaired()
         self._health = NodeHealth(settings, clock)
         self._failing = Failing(surroundings, self._health)
         self._asker = Asker(surroundings)
         self._placer = Placer(
-            settings, self._avoided, clock, beat=surroundings.beat, keeps=self._keeps, health=self._health,
+            settings, clock, beat=surroundings.beat, keeps=self._keeps, health=self._health,
             sources=(NewNodes(self._asker.bookings, self._excluded),),
         )  # fmt: skip
-        self._victims = PlansWithVictims(settings, clock)
-        self._broken = Broken(settings, self._repair.allowance.why_not_evicted, clock)
         self._applier = Applier(surroundings, self._snapshotter, self._asker.provided)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
@@ -135,7 +133,7 @@ class Sweeper:
             self._failing.step(seen.view)
         preempting = self._preempting(seen)
         finished = self._step("finish", seen.view, lambda: self._finish(seen, preempting.held))
-        repaired = self._step("repair", seen.view, lambda: self._repair.of_released(seen.view))
+        repaired = self._step("repair", seen.view, lambda: self._repair(seen.view))
         self._pass.beat()
         gangs = None
         with self._guarded("gather"):
@@ -149,7 +147,7 @@ class Sweeper:
             gangs = self._fair.order(gangs, seen.view, self._reporter.causes, stages)
         is_remembered = False
         with self._guarded("remember"):
-            self._repair.forget(gangs)
+            self._knows(repairs=self._memory.repairs.of(gangs, seen.view.now.seconds))
             self._placer.remember(gangs, seen.view, seen.snapshot)
             is_remembered = True
         preempted = self._step("preempt", seen.view, lambda: waiting_for(preempting, gangs))
@@ -167,7 +165,7 @@ class Sweeper:
             waiters = sentences(seen.queue.waiters.values(), seen.view.gang_of)
             reserved = self._placer.ledger.by_gang()
             reported = self._reporter.report(
-                seen.view, gangs, self._repair.evicted, reserved, self._fair.told, waiters
+                seen.view, gangs, self._memory.repairs.evicted, reserved, self._fair.told, waiters
             )
         with self._guarded("measure"):
             by_kind = {kind.name: self._placer.ledger.nodes(kind) for kind in _KINDS}
@@ -179,23 +177,28 @@ class Sweeper:
         is_whole = is_remembered and reported
         return min(due, self._pass.settings.interval_seconds if is_whole else SOON_SECONDS)
 
+    def _knows(self, **parts: Any) -> None:
+        self._memory = replace(self._memory, **parts)
+
     # --- observe --------------------------------------------------------------------------------
 
     def _observe(self) -> _Seen:
         usage_version = self._pass.cache.usage_version
         with self._timed("observe"):
-            view = self._snapshotter.view()
-            self._sent = self._sent.seen(view, self._pass.clock())
-            view = standing(view, self._avoided, self._sent)
+            now = Moment(self._pass.clock(), datetime.now(UTC))
+            view = self._snapshotter.view(now)
+            memory = self._memory
+            self._knows(backoff=memory.backoff.at(now.seconds), sent=memory.sent.seen(view, now.seconds))
+            view = standing(view, self._memory.backoff, self._memory.sent)
         snapshot = None
         self._pass.beat()
         with self._timed("snapshot"):
             if view.gated or self._figures.is_stale:
                 snapshot = self._snapshotter.snapshot(view)
-                kept = without_overbooked(view, snapshot, self._sent)
+                kept = without_overbooked(view, snapshot, self._memory.sent)
                 if kept is not view:
                     view, snapshot = kept, self._snapshotter.snapshot(kept)
-        queue = ReleaseQueue(view, self._sent, self._pass.clock(), self._repair.unrepairable)
+        queue = ReleaseQueue(view, self._memory.sent, now.seconds, self._repaired.unrepairable)
         return _Seen(view, snapshot, queue, usage_version)
 
     def _gather(self, view: View) -> list[PodGang]:
@@ -210,21 +213,26 @@ class Sweeper:
 
     def _keeps(self) -> Keeps:
         """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end."""
-        budgets, allowance = self._pass.cache.budgets(), self._repair.allowance
+        budgets, allowance = self._pass.cache.budgets(), self._allowance()
         return lambda pods: budgets.why_not(pods) or allowance.why_jobs_end(pods)
 
     def _excluded(self, gang: PodGang) -> frozenset[str]:
         """Where a gang cannot go, as a pod of it was refused there or nodes are bad."""
-        return self._avoided.of(gang.key, gang.maker) | self._health.of(gang).hard
+        return self._memory.backoff.nodes_of(gang.key, gang.maker) | self._health.of(gang).hard
 
     def _preempting(self, seen: _Seen) -> Preempting:
         with self._guarded("preempt"):
             if seen.snapshot is not None:
-                return self._victims.look(seen.view, seen.snapshot, self._pass.cache.budgets())
+                budgets, settings = self._pass.cache.budgets(), self._pass.settings
+                found, victims = look_for_victims(
+                    seen.view, seen.snapshot, budgets, self._memory.victims, settings
+                )
+                self._knows(victims=victims)
+                return found
         return Preempting()
 
     def _finish(self, seen: _Seen, held: Set[str]) -> Orders:
-        pairs = unfinished(seen.view, self._avoided, self._sent, held)
+        pairs = unfinished(seen.view, self._memory.backoff, self._memory.sent, held)
         taken = self._placer.stamped(seen.queue.take(pairs), seen.view)
         return Orders(releases=taken, reads=tuple(seen.queue.reads))
 
@@ -237,8 +245,10 @@ class Sweeper:
     def _place(self, gangs: list[PodGang], seen: _Seen, going: Set[GangKey]) -> Orders:
         if seen.snapshot is None:
             return Orders()
-        blocked = self._repair.blocked
-        given = PassInput(seen.view, seen.snapshot, seen.queue, blocked, seen.usage_version, going)
+        given = PassInput(
+            seen.view, seen.snapshot, seen.queue, self._repaired.blocked, seen.usage_version, going,
+            self._memory.backoff,
+        )  # fmt: skip
         return self._placer.place(gangs, given)
 
     def _look_for_broken(
@@ -250,10 +260,30 @@ class Sweeper:
         unasked = placed.orders.unasked | steering.held
         if placed.failed:
             unasked = frozenset(gang.key for gang in gangs)
-        return self._broken.look(seen.view, without, self._reporter.cause_of, unasked)
+        orders, broken = evict_broken(
+            seen.view, without, self._reporter.causes, unasked, self._memory.broken,
+            self._allowance().why_not_evicted, self._pass.settings,
+        )  # fmt: skip
+        self._knows(broken=broken)
+        return orders
 
     def _roll_back(self, gangs: list[PodGang], seen: _Seen) -> Orders:
-        return self._repair.roll_back(seen.view, gangs, self._placer.place_anew)
+        orders, repairs = roll_back(
+            seen.view, gangs, self._memory.repairs, self._allowance(), self._pass.settings,
+            self._placer.place_anew, self._pass.clock,
+        )  # fmt: skip
+        self._knows(repairs=repairs)
+        return orders
+
+    def _repair(self, view: View) -> Orders:
+        memory, settings = self._memory, self._pass.settings
+        self._repaired, repairs = repair_released(view, memory.repairs, self._allowance(), settings)
+        self._knows(repairs=repairs, backoff=self._repaired.backed_off(memory.backoff, view.now.seconds))
+        return self._repaired.orders
+
+    def _allowance(self) -> Allowance:
+        owners, deletions = self._pass.cache.owners, self._memory.repairs.deletions
+        return Allowance(self._pass.settings, owners, deletions, self._pass.clock())
 
     def _look_for_ungated(self) -> None:
         """Tell of pods that came past admission, and count them."""
@@ -291,13 +321,9 @@ class Sweeper:
         return _StepOrders(Orders(), SOON_SECONDS, failed=True)
 
     def _remember(self, done: Done, view: View) -> None:
-        self._sent = self._sent.after(done, view, self._pass.clock(), time.time_ns())
+        now = Moment(self._pass.clock(), datetime.now(UTC))
         self._fair.hear(done)
-        self._repair.hear(done)
-        for refusal in done.refused:
-            if refusal.node:
-                self._avoided.add(refusal.gang, refusal.node)
-            self._avoided.pause(refusal.gang)
+        self._memory = self._memory.after(done, view, now)
 
     @contextmanager
     def _guarded(self, phase: str) -> Iterator[None]:

@@ -15,7 +15,7 @@ from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import Claim, VolumeCounts
-from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.completion import Growth
 from webhook.sweeper.decide.exclusive import Ask
 from webhook.sweeper.decide.health import NodeHealth
@@ -74,7 +74,7 @@ class PassInput:
     """What gangs are placed on in one pass.
 
     blocked: nodes to go to only if there is no other way. usage_version: see Changes. going: gangs that are
-    evicted as a whole in this pass.
+    evicted as a whole in this pass. backoff: after refusals, as of this pass.
     """
 
     view: View
@@ -83,21 +83,20 @@ class PassInput:
     blocked: frozenset[str]
     usage_version: int
     going: Set[GangKey] = frozenset()
+    backoff: Backoff = field(default_factory=Backoff)
 
 
 @dataclass(frozen=True)
 class PassRules:
     """What steps work with beside the pass: settings, and what holds longer than one pass.
 
-    keeps: tells which gangs are rather not to go for others. now_ns: the time of day, for gas-ts.
+    keeps: tells which gangs are rather not to go for others.
     """
 
     settings: Settings
-    avoided: Avoided
     health: NodeHealth
     timestamps: Timestamps
     keeps: Callable[[], Keeps]
-    now_ns: Callable[[], int]
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class KnownAnswer:
 class PassState:
     """How far a pass has come.
 
-    at: when it began, by a clock that only goes on. ledger: what is reserved for whom. volumes: what is left
+    ledger: what is reserved for whom. volumes: what is left
     of them. beside: the pods that have a node, None as long as they are those of the view. unlabelled: new
     nodes that wait for their topology labels. promised: who is to go for gangs that have a plan. plans: those
     that were made in this pass. claims: those that one pod alone may use, with the pod that has it by one of
@@ -144,7 +143,6 @@ class PassState:
     rules: PassRules
     snapshot: Snapshot
     ledger: ReservationLedger
-    at: float
     volumes: VolumeCounts | None = None
     beside: Neighbourhood | None = None
     unlabelled: frozenset[str] = frozenset()
@@ -158,6 +156,11 @@ class PassState:
     def view(self) -> View:
         """The cluster in this pass."""
         return self.given.view
+
+    @property
+    def at(self) -> float:
+        """When it began, by a clock that only goes on."""
+        return self.view.now.seconds
 
     @property
     def settings(self) -> Settings:

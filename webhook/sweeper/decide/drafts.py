@@ -1,6 +1,6 @@
 """Plans from answers of the placement core: companions, what is kept, whose turn it is."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.release_queue import Timestamps
 
 
-def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: Callable[[], int]) -> tuple[Pair, ...]:
+def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: int) -> tuple[Pair, ...]:
     """Pods of earlier plans, with the times at which they are released now.
 
     While a plan waited another may have been released to the node, and its time is newer than the plan's.
@@ -25,7 +25,7 @@ def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: Callable[[], 
     def of(planned: PlannedPod) -> PlannedPod:
         if not planned.annotations:
             return planned
-        stamp = annotations.encode_timestamp(timestamps.next(now_ns()))
+        stamp = annotations.encode_timestamp(timestamps.next(now_ns))
         return replace(planned, annotations=planned.annotations | {keys.GAS_TIMESTAMP_ANNOTATION: stamp})
 
     return tuple((pod, of(planned)) for pod, planned in pairs)
@@ -42,11 +42,11 @@ def new_plan(
 
     victims: who is to go for it, None if nobody is in its way. unpinned: whether kube-scheduler chooses.
     """
-    gang, asked, answer, rules = attempt.gang, attempt.asked, attempt.answer, now.rules
+    gang, asked, answer = attempt.gang, attempt.asked, attempt.answer
     assert isinstance(answer, Assignment)
     others = now.view.placed_on(gang.workers)
     found = _beside(attempt, answer, {**others, **answer.nodes}, now)
-    entries = plan.planned_pods(gang, asked, answer, rules.timestamps, rules.now_ns(), found)
+    entries = plan.planned_pods(gang, asked, answer, now.rules.timestamps, now.view.now.ns, found)
     if unpinned:
         entries = [replace(entry, node="") for entry in entries]
     pods = {**asked.pods, **found.pods}
@@ -84,7 +84,7 @@ def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now
     if not companions:
         return Beside()
     reserved = now.ledger.reserved(gang, companions, view)
-    avoid = now.rules.avoided.of(gang.key, gang.maker) | reserved.nodes
+    avoid = now.given.backoff.nodes_of(gang.key, gang.maker) | reserved.nodes
     avoid |= closed_to_companions(gang, others, view, now.plans)
     snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
     return beside(gang, companions, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)

@@ -14,7 +14,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -33,7 +32,6 @@ from webhook.sweeper.decide.attempt import (
     PassState,
     Step,
 )
-from webhook.sweeper.decide.avoided import Avoided
 from webhook.sweeper.decide.completion import grown
 from webhook.sweeper.decide.drafts import new_plan, stamped
 from webhook.sweeper.decide.exclusive import asks
@@ -42,7 +40,7 @@ from webhook.sweeper.decide.later_stages import reserve_for_later_stages
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Orders, Pair, Verdict
 from webhook.sweeper.decide.preemption import Keeps, nobody_kept, preempting
 from webhook.sweeper.decide.release_queue import Timestamps
-from webhook.sweeper.decide.reservations import STARVATION, Moment, ReservationLedger, Source, opened
+from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, Source, opened
 from webhook.sweeper.decide.spare_nodes import spares
 from webhook.sweeper.decide.steps import (
     allow_nodes,
@@ -124,27 +122,22 @@ class Placer:
     def __init__(
         self,
         settings: Settings,
-        avoided: Avoided,
         clock: Callable[[], float] = time.monotonic,
-        now_ns: Callable[[], int] = time.time_ns,
         beat: Callable[[], None] = lambda: None,
         keeps: Callable[[], Keeps] = lambda: nobody_kept,
         health: NodeHealth | None = None,
         sources: Iterable[Source] = (),
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """now_ns: the time of day, for gas-ts. beat: told after each gang that work goes on.
+        """clock: bounds the pass. beat: told after each gang that work goes on.
 
-        keeps: tells which gangs are rather not to go for others. sources: reservations of
-        extensions. now: the time of day, for sentences and for the age of gangs.
+        keeps: tells which gangs are rather not to go for others. sources: reservations of extensions.
         """
         self._settings = settings
         self._clock = clock
         self._beat = beat
         health = health or NodeHealth(settings, clock)
-        self._rules = PassRules(settings, avoided, health, Timestamps(), keeps, now_ns)
+        self._rules = PassRules(settings, health, Timestamps(), keeps)
         self._sources = (self._keep_spares, reserve_for_later_stages, *sources)
-        self._now = now
         self.ledger = ReservationLedger(settings)
         self._memories: Mapping[GangKey, GangMemory] = {}
         self._next: GangKey | None = None
@@ -152,14 +145,13 @@ class Placer:
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees; what is known of gangs that are gone is forgotten."""
-        now, before, memories = self._clock(), self._memories, dict[GangKey, GangMemory]()
+        before, memories = self._memories, dict[GangKey, GangMemory]()
         for gang in gangs:
             known = before.get(gang.key)
-            growth = grown(known.growth if known else None, gang, _waiting(gang, view), now)
+            growth = grown(known.growth if known else None, gang, _waiting(gang, view), view.now.seconds)
             memories[gang.key] = replace(known, growth=growth) if known else GangMemory(growth)
         self._memories = memories
-        moment = Moment(now, self._now())
-        self.ledger = opened(self.ledger, moment, gangs, view, snapshot, self._sources)
+        self.ledger = opened(self.ledger, gangs, view, snapshot, self._sources)
         self._see_times(view)
 
     def _see_times(self, view: View) -> None:
@@ -171,7 +163,7 @@ class Placer:
     def stamped(self, pairs: Iterable[Pair], view: View) -> tuple[Pair, ...]:
         """Pods of earlier plans that are released now, their cards with the times of now."""
         self._see_times(view)
-        return stamped(pairs, self._rules.timestamps, self._rules.now_ns)
+        return stamped(pairs, self._rules.timestamps, view.now.ns)
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """New plans, and of each gang without one why that is so."""
@@ -205,7 +197,7 @@ class Placer:
         choices = self._settings.scale_up
         if choices.is_on:
             # Nodes that have come for somebody, and do not say yet where they stand, are given to nobody.
-            now = self._rules.now_ns() / 1e9
+            now = given.view.now.at.timestamp()
             new = unlabelled(given.view.nodes, choices.label_seconds, self._settings.topology, now)
             found.due_seconds = min([found.due_seconds, *new.values()])
         return PassState(
@@ -213,7 +205,6 @@ class Placer:
             self._rules,
             given.snapshot,
             self.ledger.in_order(gangs),
-            self._clock(),
             given.view.volumes,
             unlabelled=frozenset(new),
             promised=tuple(group for each, _ in preempting(given.view) for group in each.spec.victims),
@@ -317,7 +308,9 @@ class Placer:
         first = next(asks(gang, view, now.plans, self._settings.topology))
         # Where others hold nodes its new pods could not go, and would have ended for nothing.
         reserved = self.ledger.reserved(gang, (*gang.gated, *part), view)
-        avoid = rules.avoided.of(gang.key, gang.maker) | first.closed | reserved.nodes | now.unlabelled
+        avoid = (
+            now.given.backoff.nodes_of(gang.key, gang.maker) | first.closed | reserved.nodes | now.unlabelled
+        )
         # Nor to bad or spare nodes: those of now, and those that are spare once they are gone.
         spares_then = self._spares(without_part(part, view, now.snapshot))
         avoid |= rules.health.of(gang, self.ledger.spares | spares_then).hard

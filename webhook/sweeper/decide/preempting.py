@@ -8,8 +8,7 @@ which others may have written: nobody goes by it who is not of lower priority th
 of another gang than the rest of its group.
 """
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -59,7 +58,7 @@ class StandingVictims:
         return sorted(self.going, key=position)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Preempting:
     """What plans that wait for victims come to in one pass.
 
@@ -67,72 +66,61 @@ class Preempting:
     that go whole in this pass: of them no pod is placed in it, which would stand alone afterwards.
     """
 
-    held: set[str] = field(default_factory=set)
-    going: set[GangKey] = field(default_factory=set)
-    evictions: dict[str, Eviction] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
+    going: frozenset[GangKey] = frozenset()
+    evictions: Mapping[str, Eviction] = field(default_factory=dict)
+    told: Mapping[str, str] = field(default_factory=dict)
 
-    def evict(self, group: StandingVictims, pods: Sequence[Pod], reason: str) -> None:
+    def evicting(self, group: StandingVictims, pods: Sequence[Pod], reason: str) -> "Preempting":
         """These pods of a group go."""
-        if group.whole and pods:
-            self.going.add(group.gang)
+        going = {group.gang} if group.whole and pods else set[GangKey]()
         cause = "preempted" if group.whole else "spared"
-        for pod in pods:
-            order = Eviction(pod, cause, reason, may_run=True, for_others=True)
-            self.evictions[pod.metadata.uid] = order
+        orders = {
+            pod.metadata.uid: Eviction(pod, cause, reason, may_run=True, for_others=True) for pod in pods
+        }
+        return replace(self, going=self.going | going, evictions={**self.evictions, **orders})
+
+    def holding(self, placement: Placement, waiting: Iterable[Pod], told: str) -> "Preempting":
+        """A plan's pods are not released yet."""
+        held = self.held.union(pod.metadata.uid for pod in waiting)
+        return replace(self, held=held, told={**self.told, placement.key: told})
 
 
-class PlansWithVictims:
-    """Looks after plans with victims; what it remembers are times, and losing them only delays."""
+VictimsSince = Mapping[str, float]
+"""By Placement, since when its plan waits for victims, in seconds of Moment; losing it only delays."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._since: dict[str, float] = {}
 
-    def look(self, view: View, snapshot: Snapshot, budgets: Budgets) -> Preempting:
-        """Whom to evict now for which plans, and which of their pods wait."""
-        found = Preempting()
-        if not self._settings.preempt:
-            return found
-        since, self._since = self._since, {}
-        plans = list(preempting(view))
-        promised = [pod for pod in view.gated if plans and pod.metadata.uid in view.planned]
-        promised_gangs = frozenset(map(view.gang_of, promised))
-        for placement, waiting in plans:
-            nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
-            wanted = _wanted(waiting, view)
-            there = _groups(placement, waiting, nodes, view, promised_gangs)
-            groups = _needed(there, _going(placement, view), nodes, wanted, snapshot)
-            kept = ""
-            for group in groups:
-                # Those that go for another plan already are not asked for twice.
-                going = [pod for pod in group.in_order(nodes) if pod.metadata.uid not in found.evictions]
-                if why := _why_kept(group, going, placement, view, found, budgets):
-                    kept = why
-                    continue
-                budgets.take(going)
-                found.evict(group, going, _why_it_goes(group, placement, waiting))
-            if groups:
-                self._hold(placement, waiting, groups, kept, since, found)
-        return found
-
-    def _hold(
-        self,
-        placement: Placement,
-        waiting: Sequence[Pod],
-        groups: Sequence[StandingVictims],
-        kept: str,
-        since: Mapping[str, float],
-        found: Preempting,
-    ) -> None:
-        """Release none of the plan's pods as long as its victims are there, but for too long."""
-        began = self._since[placement.key] = since.get(placement.key, self._clock())
-        patience = self._settings.bind_seconds if kept else ENDING_SECONDS
-        if self._clock() - began < patience:
+def look_for_victims(
+    view: View, snapshot: Snapshot, budgets: Budgets, since: VictimsSince, settings: Settings
+) -> tuple[Preempting, VictimsSince]:
+    """Whom to evict now for which plans, and which of their pods wait."""
+    found, known = Preempting(), dict[str, float]()
+    if not settings.preempt:
+        return found, known
+    now = view.now.seconds
+    plans = list(preempting(view))
+    promised = [pod for pod in view.gated if plans and pod.metadata.uid in view.planned]
+    promised_gangs = frozenset(map(view.gang_of, promised))
+    for placement, waiting in plans:
+        nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
+        there = _groups(placement, waiting, nodes, view, promised_gangs)
+        groups = _needed(there, _going(placement, view), nodes, _wanted(waiting, view), snapshot)
+        kept = ""
+        for group in groups:
+            # Those that go for another plan already are not asked for twice.
+            going = [pod for pod in group.in_order(nodes) if pod.metadata.uid not in found.evictions]
+            if why := _why_kept(group, going, placement, view, found, budgets):
+                kept = why
+                continue
+            budgets = budgets.without(going)
+            found = found.evicting(group, going, _why_it_goes(group, placement, waiting))
+        if not groups:
+            continue
+        began = known[placement.key] = since.get(placement.key, now)
+        if now - began < (settings.bind_seconds if kept else ENDING_SECONDS):
             # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
-            found.held |= {pod.metadata.uid for pod in waiting}
-            found.told[placement.key] = _waits(groups, placement.metadata.namespace, kept)
+            found = found.holding(placement, waiting, _waits(groups, placement.metadata.namespace, kept))
+    return found, known
 
 
 def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:

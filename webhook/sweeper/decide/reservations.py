@@ -11,14 +11,14 @@ their own, and the ledger knows nothing else of them.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from webhook.kube.objects import Pod, PodSpec
 from webhook.placement import Snapshot
 from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import START, Moment, View
 from webhook.sweeper.settings import Settings
 
 DEFAULT_GRACE_SECONDS: Final = 30
@@ -28,16 +28,6 @@ _NAMED: Final = 3
 """Gangs that a sentence names."""
 
 logger = logging.getLogger(__name__)
-
-
-class Moment(NamedTuple):
-    """The time of a pass. seconds: from anywhere, and never set back; at: the time of day."""
-
-    seconds: float = 0.0
-    at: datetime = datetime.fromtimestamp(0, UTC)
-
-
-_START: Final = Moment()
 
 
 @dataclass(frozen=True)
@@ -142,7 +132,7 @@ class ReservationLedger:
     """
 
     settings: Settings
-    now: Moment = _START
+    now: Moment = START
     most: int = 0
     reservations: tuple[Reservation, ...] = ()
     cooldowns: Mapping[str, Cooldown] = field(default_factory=dict)
@@ -353,7 +343,6 @@ gangs: all of which a pod waits. snapshot: None if nobody waits.
 
 def opened(
     before: ReservationLedger,
-    now: Moment,
     gangs: Sequence[PodGang],
     view: View,
     snapshot: Snapshot | None,
@@ -362,9 +351,9 @@ def opened(
     """The ledger of a pass, from the one that the pass before has left. sources: the first take first."""
     ledger = replace(
         before,
-        now=now,
+        now=view.now,
         most=share_of(view.usable_count, before.settings),
-        cooldowns={name: each for name, each in before.cooldowns.items() if each.until > now.seconds},
+        cooldowns={name: each for name, each in before.cooldowns.items() if each.until > view.now.seconds},
         promised=frozenset(),
         replacements=before.replacements.after(view),
         stages_waited=before.stages_wait,

@@ -10,7 +10,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Snapshot
 from webhook.placement.cards.state import overbooked_cards
-from webhook.sweeper.decide.avoided import Avoided
+from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.exclusive import shared
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.decide.release_queue import SentReleases
@@ -19,7 +19,7 @@ from webhook.sweeper.observe.view import View
 logger = logging.getLogger(__name__)
 
 
-def standing(view: View, avoided: Avoided, sent: SentReleases) -> View:
+def standing(view: View, backoff: Backoff, sent: SentReleases) -> View:
     """The view with the plans that hold: without those for nodes that refused the gang, or for a domain that
     another exclusive gang has by now.
 
@@ -28,7 +28,7 @@ def standing(view: View, avoided: Avoided, sent: SentReleases) -> View:
     planned = dict(view.planned)
     for pod in view.gated:
         own = planned.get(pod.metadata.uid)
-        if own is not None and own.node in avoided.of(view.gang_of(pod), view.maker_of(pod)):
+        if own is not None and own.node in backoff.nodes_of(view.gang_of(pod), view.maker_of(pod)):
             del planned[own.uid]
     planned.update((uid, each.planned) for uid, each in sent.done.items())
     view = view.with_plans(planned)
@@ -81,7 +81,7 @@ def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[st
     return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
 
 
-def unfinished(view: View, avoided: Avoided, sent: SentReleases, held: Set[str] = frozenset()) -> list[Pair]:
+def unfinished(view: View, backoff: Backoff, sent: SentReleases, held: Set[str] = frozenset()) -> list[Pair]:
     """What an earlier pass, or leader, planned and did not come to release, in the order of the plans.
 
     held: uids of pods that wait for victims.
@@ -93,5 +93,5 @@ def unfinished(view: View, avoided: Avoided, sent: SentReleases, held: Set[str] 
         if (pod := gated.get(uid)) is not None
         and uid not in sent
         and uid not in held
-        and not avoided.paused_seconds(view.gang_of(pod))
+        and not backoff.seconds_left(view.gang_of(pod), view.now.seconds)
     ]

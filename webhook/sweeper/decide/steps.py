@@ -73,7 +73,7 @@ def of_served_schedulers(attempt: Attempt, now: PassState) -> Attempt | GangWait
 
 def not_in_backoff(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
     """What the API server has refused altogether is tried again later and later."""
-    seconds = now.rules.avoided.paused_seconds(attempt.gang.key)
+    seconds = now.given.backoff.seconds_left(attempt.gang.key, now.at)
     return PassedOver(due_seconds=seconds) if seconds > 0 else attempt
 
 
@@ -115,7 +115,7 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
     gang, waiting, rules = attempt.gang, attempt.workers, now.rules
     reserved = now.ledger.reserved(gang, waiting, now.view)
     shunned = rules.health.of(gang, reserved.spares, reserved.soft)
-    refusing = rules.avoided.of(gang.key, gang.maker)
+    refusing = now.given.backoff.nodes_of(gang.key, gang.maker)
     domains = asks(gang, now.view, now.plans, now.settings.topology)
     first = next(domains)
     nodes = AllowedNodes(reserved, shunned, refusing, first.closed, first.closed, now.unlabelled, first.told)

@@ -31,7 +31,7 @@ from webhook.sweeper.observe.on_nodes import OnNodes, Placed, PodsOnNodes, Usage
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, is_newer
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter
-from webhook.sweeper.observe.view import PROTECTED, View, is_usable
+from webhook.sweeper.observe.view import PROTECTED, START, Moment, View, is_usable
 from webhook.sweeper.settings import Settings
 
 AMOUNTS: Final = 320_000
@@ -108,7 +108,7 @@ class Snapshotter:
         self._completed: Completed = {}
         self._seen: _MadeOf | None = None
 
-    def view(self) -> View:
+    def view(self, now: Moment = START) -> View:
         """The cluster now. A plan for a node that cannot take pods any more does not hold."""
         prefix = self._settings.gate_prefix
         if self._journal is not None:
@@ -141,7 +141,7 @@ class Snapshotter:
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
             pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes, supply), pods,
-            self._plans.naming, domains_of=self._domains.of, written=written,
+            self._plans.naming, domains_of=self._domains.of, written=written, now=now,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from labeler.contract import keys
 from labeler.contract.offers import identifies_pods
@@ -33,6 +34,23 @@ def identity(pod: Pod) -> PodId:
     return pod.metadata.namespace, pod.metadata.uid
 
 
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+class Moment(NamedTuple):
+    """The time of a pass. seconds: from anywhere, and never set back; at: the time of day."""
+
+    seconds: float = 0.0
+    at: datetime = _EPOCH
+
+    @property
+    def ns(self) -> int:
+        """The time of day, in nanoseconds since 1970."""
+        return (self.at - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+START: Final = Moment()
+
 PROTECTED: Final = frozenset({"kube-system"})
 """Namespaces whose pods nobody waits for, whatever their priority; those that are ignored are added."""
 
@@ -50,6 +68,7 @@ class View:
     needs: claims on devices, None where they are not known or no waiting pod has any; volumes: how many of
     them nodes take, likewise. namespaces: their labels, None where these are not known. pods: gated and
     others, sorted, where somebody keeps them so. naming: by pod, the plans that name it.
+    now: when it was.
     """
 
     gated: Sequence[Pod]
@@ -71,6 +90,7 @@ class View:
     volumes: VolumeCounts | None = None
     domains_of: Callable[[Mapping[str, Node]], LabelDomains] = LabelDomains
     written: Sequence[PlannedPod] = ()
+    now: Moment = START
 
     @cached_property
     def index(self) -> Pods:

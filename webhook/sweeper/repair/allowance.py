@@ -1,10 +1,10 @@
 """What the controllers of pods bear: whether they make deleted pods again, and how many failures are left.
 
-A Job counts our deletions as failures of its pods, and fails for good at its backoffLimit.
+A Job counts our deletions as failures of its pods, and fails for good at its backoffLimit. Pure.
 """
 
-import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from webhook.kube.objects import OwnerReference, Pod
@@ -32,25 +32,27 @@ class JobBudgets(Protocol):
         """How often one index of a Job may fail before it does for good; None where only the Job counts."""
 
 
-class Allowance:
-    """Judges deletions before they are ordered; losing what it remembers lets a Job fail a minute early."""
+Deletions = Mapping[PodId, tuple[float, ...]]
+"""By controller, when pods of it were deleted; losing it lets a Job fail a minute early."""
 
-    def __init__(
-        self, settings: Settings, owners: JobBudgets, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._settings = settings
-        self._owners = owners
-        self._clock = clock
-        self._deletions: dict[PodId, list[float]] = {}
+
+@dataclass(frozen=True)
+class Allowance:
+    """Judges deletions before they are ordered. owners: what is known of Jobs. now: seconds of Moment."""
+
+    settings: Settings
+    owners: JobBudgets
+    deletions: Deletions = field(default_factory=dict)
+    now: float = 0.0
 
     def why_not(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
         """Why these pods of one gang are not to be deleted, all of them together; "" if they may be.
 
         ordered: pods whose deletion has been ordered already and is not counted yet.
         """
-        if not self._settings.repair:
+        if not self.settings.repair:
             return "repair is switched off"
-        if not all(can_come_again(pod, self._settings.repair_owners) for pod in pods):
+        if not all(can_come_again(pod, self.settings.repair_owners) for pod in pods):
             return "no controller is known to make it again"
         return self._why_a_job_fails(pods, ordered)
 
@@ -59,12 +61,12 @@ class Allowance:
 
         Pods of a Job of which some have succeeded do not need one another.
         """
-        if not all(can_come_again(pod, self._settings.repair_owners) for pod in pods):
+        if not all(can_come_again(pod, self.settings.repair_owners) for pod in pods):
             return "no controller is known to make it again"
         for own in by_owner(filter(_is_of_job, pods)).values():
             owner = own[0].metadata.controller
             assert owner is not None
-            if self._owners.has_ended_pods(own[0].metadata.namespace, owner.name, owner.uid):
+            if self.owners.has_ended_pods(own[0].metadata.namespace, owner.name, owner.uid):
                 return f"pods of its Job {owner.name} have ended by themselves, so it may go on without them"
         return self.why_jobs_end(pods, ordered)
 
@@ -76,7 +78,7 @@ class Allowance:
         owner = pod.metadata.controller
         if owner is None or not _is_of_job(pod):
             return True
-        return self._owners.ignores_evictions(pod.metadata.namespace, owner.name, owner.uid)
+        return self.owners.ignores_evictions(pod.metadata.namespace, owner.name, owner.uid)
 
     def _why_a_job_fails(self, pods: Sequence[Pod], ordered: Iterable[Pod]) -> str:
         coming = by_owner(ordered)
@@ -87,33 +89,33 @@ class Allowance:
         owner = pods[0].metadata.controller
         assert isinstance(owner, OwnerReference)
         job = (pods[0].metadata.namespace, owner.name, owner.uid)
-        left = self._owners.failures_left(*job)
+        left = self.owners.failures_left(*job)
         if left is None:
             return f"its Job {owner.name} cannot be read, which may allow no more failures"
-        now = self._clock()
-        recent = [at for at in self._deletions.get(_maker(pods[0]), ()) if now - at < _COUNTED_SECONDS]
+        times = self.deletions.get(_maker(pods[0]), ())
+        recent = [at for at in times if self.now - at < _COUNTED_SECONDS]
         if len(pods) + len(recent) + len(ordered) > left:
             return f"its Job {owner.name} would reach its backoffLimit and fail; raise it"
-        limit = self._owners.index_limit(*job)
+        limit = self.owners.index_limit(*job)
         if limit is not None and any(_index_failures(pod) >= limit for pod in pods):
             return f"its index would reach the backoffLimitPerIndex of Job {owner.name} and fail; raise it"
         return ""
 
-    def note(self, deleted: Iterable[Pod]) -> None:
-        """These have been deleted."""
-        now = self._clock()
-        for pod in deleted:
-            if pod.metadata.controller is not None:
-                self._deletions.setdefault(_maker(pod), []).append(now)
 
-    def forget(self, living: Set[PodId]) -> None:
-        """Forget deletions of controllers of which nothing is left; living: those that are there."""
-        now = self._clock()
-        self._deletions = {
-            key: times
-            for key, times in self._deletions.items()
-            if key in living or now - times[-1] < _COUNTED_SECONDS
-        }
+def after_deletion(deletions: Deletions, deleted: Iterable[Pod], now: float) -> Deletions:
+    """With pods that have just been deleted."""
+    found = dict(deletions)
+    for pod in deleted:
+        if pod.metadata.controller is not None:
+            found[_maker(pod)] = (*found.get(_maker(pod), ()), now)
+    return found
+
+
+def deletions_of(deletions: Deletions, living: Set[PodId], now: float) -> Deletions:
+    """Without those of controllers of which nothing is left. living: those that are there."""
+    return {
+        key: times for key, times in deletions.items() if key in living or now - times[-1] < _COUNTED_SECONDS
+    }
 
 
 def can_come_again(pod: Pod, owners: frozenset[str]) -> bool:

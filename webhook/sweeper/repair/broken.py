@@ -4,11 +4,10 @@ kube-scheduler preempts pod by pod. What is left of a gang holds GPUs and does n
 shows in what is there: on the node that the gang's plan names for a pod that is gone stands a more important
 one. A gang that finds room for its new pods, or has enough without them, is left alone; so is one whose pods
 end by themselves or that its controller is updating: a pod that is gone is no sign of anything there. And a
-Ray cluster goes on with the workers that it has left, while its operator makes the lost one again.
+Ray cluster goes on with the workers that it has left, while its operator makes the lost one again. Pure.
 """
 
-import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, Protocol
 
 from webhook.kube.objects import Pod
@@ -33,76 +32,74 @@ class WhyNot(Protocol):
     def __call__(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str: ...
 
 
-class Broken:
-    """Remembers since when gangs have been broken; losing it only delays."""
+BrokenSince = Mapping[GangKey, float]
+"""Since when gangs have been broken, in seconds of Moment; losing it only delays."""
 
-    def __init__(
-        self, settings: Settings, why_not: WhyNot, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._settings = settings
-        self._why_not = why_not
-        self._clock = clock
-        self._since: dict[GangKey, float] = {}
 
-    @property
-    def _patience(self) -> float:
-        """For how long a gang is left broken, in seconds."""
-        seconds = self._settings.broken_seconds
-        return seconds * (_SCALED_TIMES if self._settings.scale_up.is_on else 1)
+def evict_broken(
+    view: View,
+    gangs: Sequence[PodGang],
+    causes: Mapping[GangKey, Cause],
+    unasked: Set[GangKey],
+    since: BrokenSince,
+    why_not: WhyNot,
+    settings: Settings,
+) -> tuple[Orders, BrokenSince]:
+    """Evict what is left of gangs that have been broken for long enough.
 
-    def look(
-        self,
-        view: View,
-        gangs: Sequence[PodGang],
-        cause_of: Callable[[GangKey], Cause | None],
-        unasked: Set[GangKey] = frozenset(),
-    ) -> Orders:
-        """Evict what is left of gangs that have been broken for long enough.
-
-        cause_of: why a gang waits, as was said last. unasked: gangs of which that may not hold any more.
-        """
-        if not self._settings.evict_broken:
-            return Orders()
-        now, since = self._clock(), self._since
-        self._since = {}
-        evictions: list[Eviction] = []
-        warnings: list[Warn] = []
-        due = float("inf")
-        for gang in gangs:
-            if gang.key in unasked:
-                if gang.key in since:
-                    self._since[gang.key] = since[gang.key]
-                continue
-            left = _left(gang, view)
-            if not left or cause_of(gang.key) not in _NO_PLACE:
-                continue
-            if _have_ended(gang, view):
-                if gang.key in since:  # or are yet to be made again
-                    self._since[gang.key] = since[gang.key]
-                continue
-            # Who took the place may be gone again.
-            if gang.key not in since and not _is_lost_to_others(gang, left, view):
-                continue
-            began = self._since[gang.key] = since.get(gang.key, now)
-            if (remaining := began + self._patience - now) > 0:
-                due = min(due, remaining)
-                continue
-            if why := self._why_not(left, (each.pod for each in evictions)):
-                warnings.append(
-                    Warn(
-                        left[0],
-                        "NotEvicted",
-                        f"more important pods stand where others of its gang were; {why}",
-                    )
-                )
-                continue
+    causes: why gangs wait, as was said last. unasked: gangs of which that may not hold any more.
+    """
+    if not settings.evict_broken:
+        return Orders(), {}
+    now = view.now.seconds
+    known: dict[GangKey, float] = {}
+    evictions: list[Eviction] = []
+    warnings: list[Warn] = []
+    due = float("inf")
+    for gang in gangs:
+        left, began = _left_since(gang, view, causes.get(gang.key), gang.key in unasked, since)
+        if began is not None:
+            known[gang.key] = began
+        if not left or began is None:
+            continue
+        if (remaining := began + _patience(settings) - now) > 0:
+            due = min(due, remaining)
+        elif why := why_not(left, (each.pod for each in evictions)):
+            said = f"more important pods stand where others of its gang were; {why}"
+            warnings.append(Warn(left[0], "NotEvicted", said))
+        else:
             name = f"{gang.key.kind}/{gang.key.name}"
             reason = (
                 f"evicted with what is left of its gang {name}, {len(left)} pods: others were preempted, and "
                 "there is no room for them beside these"
             )
             evictions += [Eviction(pod, "broken", reason, may_run=True, for_others=True) for pod in left]
-        return Orders(evictions=tuple(evictions), warnings=tuple(warnings), due_seconds=due)
+    return Orders(evictions=tuple(evictions), warnings=tuple(warnings), due_seconds=due), known
+
+
+def _left_since(
+    gang: PodGang, view: View, cause: Cause | None, is_unasked: bool, since: BrokenSince
+) -> tuple[list[Pod], float | None]:
+    """What is left of a gang that is broken, and since when it is so; None if it is not.
+
+    Nothing is left to go where it is not known in this pass whether it is broken: its time goes on then.
+    """
+    if is_unasked:
+        return [], since.get(gang.key)
+    left = _left(gang, view)
+    if not left or cause not in _NO_PLACE:
+        return [], None
+    if _have_ended(gang, view):  # or are yet to be made again
+        return [], since.get(gang.key)
+    # Who took the place may be gone again.
+    if gang.key not in since and not _is_lost_to_others(gang, left, view):
+        return [], None
+    return left, since.get(gang.key, view.now.seconds)
+
+
+def _patience(settings: Settings) -> float:
+    """For how long a gang is left broken, in seconds."""
+    return settings.broken_seconds * (_SCALED_TIMES if settings.scale_up.is_on else 1)
 
 
 def _left(gang: PodGang, view: View) -> list[Pod]:

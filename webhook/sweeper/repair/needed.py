@@ -2,11 +2,10 @@
 
 A pin is for good: a released pod whose node is gone, or that kube-scheduler will not bind, can only be
 made again, by the controller that made it. Its successor comes gated and joins its gang where it is.
-A pod that nobody would make again is never deleted; the user is told.
+A pod that nobody would make again is never deleted; the user is told. Pure.
 """
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,64 +38,78 @@ class NeededRepair:
     said: str = ""
 
 
-class NeededRepairs:
-    """Remembers since when something has been wrong, so that a short trouble is not acted upon."""
+Troubles = Mapping[tuple[str, str], float]
+"""By uid and kind of trouble, since when; after a restart all times begin anew, which only delays."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: seconds from anywhere; after a restart all times begin anew, which only delays."""
-        self._settings = settings
-        self._clock = clock
-        self._since: dict[tuple[str, str], float] = {}
-        self._seen: set[tuple[str, str]] = set()
 
-    def find(
-        self, released: Iterable[Pod], nodes: Mapping[str, Node], emptying: Set[str] = frozenset()
-    ) -> list[NeededRepair]:
-        """Which of these released pods have been in trouble for too long.
+@dataclass(frozen=True)
+class _Trouble:
+    """What is wrong with a pod now. patience: for how many seconds it may be. counted_as: the kind of it."""
 
-        emptying: nodes on which pods are terminating.
-        """
-        self._seen = set()
-        found = [repair for pod in released if (repair := self._examine(pod, nodes, emptying)) is not None]
-        self._since = {key: since for key, since in self._since.items() if key in self._seen}
-        return found
+    patience: float
+    node: str
+    cause: str
+    reason: str
+    counted_as: str = ""
 
-    def _examine(self, pod: Pod, nodes: Mapping[str, Node], emptying: Set[str]) -> NeededRepair | None:
-        name = occupied_node(pod, self._settings.gate_prefix)
-        if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
-            return None
-        bound = bool(pod.spec.node_name)
-        node = nodes.get(name)
-        settings = self._settings
-        if node is None:
-            # Pods and nodes are watched apart: the one may be behind the other for a moment.
-            return self._after(NODE_GONE_SECONDS, pod, name, "node-gone", f"its node {name} is gone")
-        if not is_ready(node) or (not bound and not is_usable(node)):
-            what = "not ready" if not is_ready(node) else "closed to new pods"
-            return self._after(
-                settings.not_ready_seconds, pod, name, "node-unusable", f"its node {name} is {what}"
-            )
-        if not bound and not pod.spec.scheduling_gates:  # others may hold it as long as they like
-            if not _was_tried(pod):
-                # The scheduler is away or behind; no other node would help, and deleting all would hurt.
-                reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
-                return self._after(settings.bind_seconds, pod, name, UNTRIED, reason)
-            if pod.status.nominated_node_name and name in emptying:
-                # Its victims take their grace period, which is not counted below, and may be without end.
-                reason = f"what is to make room for it on {name} has not ended in {ENDING_SECONDS:.0f} s"
-                return self._after(ENDING_SECONDS, pod, name, NOT_BOUND, reason, "emptying")
-            patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
-            reason = f"kube-scheduler has not bound it to {name} within {patience:.0f} s{_what_it_said(pod)}"
-            return self._after(patience, pod, name, NOT_BOUND, reason)
+
+def needed_repairs(
+    troubles: Troubles,
+    released: Iterable[Pod],
+    nodes: Mapping[str, Node],
+    emptying: Set[str],
+    settings: Settings,
+    now: float,
+) -> tuple[list[NeededRepair], Troubles]:
+    """Which of these released pods have been in trouble for too long; a short trouble is not acted upon.
+
+    emptying: nodes on which pods are terminating.
+    """
+    known: dict[tuple[str, str], float] = {}
+    found = []
+    for pod in released:
+        trouble = _trouble(pod, nodes, emptying, settings)
+        if trouble is None:
+            continue
+        key = pod.metadata.uid, trouble.counted_as or trouble.cause
+        since = known[key] = troubles.get(key, now)
+        lasts = now - since
+        if lasts >= trouble.patience:
+            repair = NeededRepair(pod, trouble.node, trouble.cause, trouble.reason, lasts, _said(pod))
+            found.append(repair)
+    return found, known
+
+
+def _trouble(pod: Pod, nodes: Mapping[str, Node], emptying: Set[str], settings: Settings) -> _Trouble | None:
+    name = occupied_node(pod, settings.gate_prefix)
+    if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
         return None
+    is_bound = bool(pod.spec.node_name)
+    node = nodes.get(name)
+    if node is None:
+        # Pods and nodes are watched apart: the one may be behind the other for a moment.
+        return _Trouble(NODE_GONE_SECONDS, name, "node-gone", f"its node {name} is gone")
+    if not is_ready(node) or (not is_bound and not is_usable(node)):
+        what = "not ready" if not is_ready(node) else "closed to new pods"
+        return _Trouble(settings.not_ready_seconds, name, "node-unusable", f"its node {name} is {what}")
+    if is_bound or pod.spec.scheduling_gates:  # others may hold it as long as they like
+        return None
+    return _not_bound(pod, name, emptying, settings)
 
-    def _after(
-        self, seconds: float, pod: Pod, node: str, cause: str, reason: str, counted_as: str = ""
-    ) -> NeededRepair | None:
-        key = (pod.metadata.uid, counted_as or cause)
-        self._seen.add(key)
-        lasts = self._clock() - self._since.setdefault(key, self._clock())
-        return NeededRepair(pod, node, cause, reason, lasts, _said(pod)) if lasts >= seconds else None
+
+def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _Trouble:
+    """It waits for its scheduler, and nothing is wrong with its node."""
+    if not _was_tried(pod):
+        # The scheduler is away or behind; no other node would help, and deleting all would hurt.
+        reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
+        return _Trouble(settings.bind_seconds, node, UNTRIED, reason)
+    if pod.status.nominated_node_name and node in emptying:
+        # Its victims take their grace period, which is not counted below, and may be without end.
+        reason = f"what is to make room for it on {node} has not ended in {ENDING_SECONDS:.0f} s"
+        return _Trouble(ENDING_SECONDS, node, NOT_BOUND, reason, "emptying")
+    patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
+    reason = f"kube-scheduler has not bound it to {node} within {patience:.0f} s{_what_it_said(pod)}"
+    return _Trouble(patience, node, NOT_BOUND, reason)
 
 
 def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:

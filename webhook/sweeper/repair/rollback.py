@@ -1,8 +1,7 @@
-"""Gangs of which a part is released and the rest has found no place for too long: the part goes back."""
+"""Gangs of which a part is released, and whose rest finds no place for too long: the part goes back. Pure."""
 
-import time
-from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -10,56 +9,45 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 
-@dataclass
-class _Unfinished:
+@dataclass(frozen=True)
+class Half:
     """unreleased: how much was not released when that last shrank, and since when it has not."""
 
     unreleased: int
     since: float
 
 
-class HalfReleased:
-    """Remembers since when each gang has been half released; losing it only delays."""
+Halves = Mapping[GangKey, Half]
+"""Since when each gang has been half released; losing it only delays."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._halves: dict[GangKey, _Unfinished] = {}
 
-    def due(
-        self, view: View, gangs: Sequence[PodGang], at_once: Set[GangKey] = frozenset()
-    ) -> list[tuple[PodGang, list[Pod]]]:
-        """The gangs whose time is over, each with its released part. Each gang's time then begins anew.
+def half_released(
+    halves: Halves, view: View, gangs: Sequence[PodGang], settings: Settings, at_once: Set[GangKey]
+) -> tuple[list[tuple[PodGang, list[Pod]]], Halves]:
+    """The gangs whose time is over, each with its released part. Each gang's time then begins anew.
 
-        at_once: gangs that do not wait for theirs.
-        """
-        now = self._clock()
-        halves: dict[GangKey, _Unfinished] = {}
-        found: list[tuple[PodGang, list[Pod]]] = []
-        for gang in gangs:
-            released = _released_part(gang, view)
-            if not released:
-                continue
-            half = self._halves.get(gang.key)
-            if half is None or len(gang.gated) < half.unreleased:
-                half = _Unfinished(len(gang.gated), now)
-            half.unreleased = len(gang.gated)
-            if gang.key in at_once or now - half.since >= self._settings.rollback_seconds:
-                half.since = now
-                found.append((gang, released))
-            halves[gang.key] = half
-        self._halves = halves
-        return found
+    at_once: gangs that do not wait for theirs.
+    """
+    now = view.now.seconds
+    known: dict[GangKey, Half] = {}
+    found: list[tuple[PodGang, list[Pod]]] = []
+    for gang in gangs:
+        released = _released_part(gang, view)
+        if not released:
+            continue
+        half = halves.get(gang.key)
+        shrank = half is None or len(gang.gated) < half.unreleased
+        since = now if half is None or shrank else half.since
+        if gang.key in at_once or now - since >= settings.rollback_seconds:
+            since = now
+            found.append((gang, released))
+        known[gang.key] = Half(len(gang.gated), since)
+    return found, known
 
-    @property
-    def known(self) -> Set[GangKey]:
-        """The gangs of which a part is released and the rest waits, as of the last look."""
-        return self._halves.keys()
 
-    def still_due(self, gangs: Iterable[GangKey]) -> None:
-        """These were due, and have not been looked at."""
-        for gang in gangs:
-            self._halves[gang].since = float("-inf")
+def still_due(halves: Halves, gangs: Iterable[GangKey]) -> Halves:
+    """These were due, and have not been looked at."""
+    return {**halves, **{gang: replace(halves[gang], since=float("-inf")) for gang in gangs}}
 
 
 def _released_part(gang: PodGang, view: View) -> list[Pod]:

@@ -1,0 +1,38 @@
+"""Memory: all that the sweeper remembers from pass to pass, as one frozen value.
+
+A pass is given the memory that the one before has left, and leaves another. With an empty one it decides the
+same a little later: what must not be lost is in the API server. docs/design/way-of-a-pass.md says of each
+field what is lost with it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.decide.preempting import VictimsSince
+from webhook.sweeper.decide.release_queue import SentReleases
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.broken import BrokenSince
+from webhook.sweeper.repair.repair import RepairMemory
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What holds longer than one pass. extensions: by the name of an extension, its own frozen memory."""
+
+    backoff: Backoff = field(default_factory=Backoff)
+    sent: SentReleases = field(default_factory=SentReleases)
+    repairs: RepairMemory = field(default_factory=RepairMemory)
+    victims: VictimsSince = field(default_factory=dict)
+    broken: BrokenSince = field(default_factory=dict)
+    extensions: Mapping[str, object] = field(default_factory=dict)
+
+    def after(self, done: Done, view: View, now: Moment) -> "Memory":
+        """With what became of orders that were given on this view. now: when that was heard."""
+        return replace(
+            self,
+            backoff=self.backoff.after(done, now.seconds),
+            sent=self.sent.after(done, view, now.seconds, now.ns),
+            repairs=self.repairs.after(done, now.seconds),
+        )
