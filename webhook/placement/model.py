@@ -284,6 +284,14 @@ class Assignment:
         """Member name -> node name."""
         return {placed.member: placed.node for placed in self.placed}
 
+    @property
+    def residents(self) -> dict[str, list[Placed]]:
+        """Node name -> the members on it."""
+        found: dict[str, list[Placed]] = {}
+        for placed in self.placed:
+            found.setdefault(placed.node, []).append(placed)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Nearest:

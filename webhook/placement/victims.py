@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from webhook.placement.budget import Budget
 from webhook.placement.check import faults_on
-from webhook.placement.model import Assignment, Gang, NoFit, Options, Placed, Usage
+from webhook.placement.model import Assignment, Gang, NoFit, Options, Usage
 from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot
 
@@ -141,9 +141,7 @@ def _others(snapshot: Snapshot, node: str, gone: Set[_Pod]) -> tuple[Usage, ...]
 def _needed(answer: Assignment, gang: Gang, snapshot: Snapshot, gone: Iterable[_Unit]) -> set[_Pod]:
     """Those of the pods that are gone without whose going the assignment does not hold."""
     members = {member.name: member for member in gang.members}
-    residents: dict[str, list[Placed]] = {}
-    for placed in answer.placed:
-        residents.setdefault(placed.node, []).append(placed)
+    residents = answer.residents
     units = [unit for unit in gone if any(node in residents for node, _ in unit.pods)]
     needed = {pod for unit in units for pod in unit.pods}
     for unit in sorted(units, key=lambda u: (-u.priority, -len(u.pods), u.name)):

@@ -10,6 +10,8 @@ than its minimum may lose these without being broken. They go before any gang is
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
+from functools import partial
+from operator import sub
 from typing import Final
 
 from webhook.placement.budget import Budget
@@ -85,23 +87,20 @@ class EmptiedDomain:
         self.gains: dict[Unit, int] = {}
         kinds = Counter(member.pod_class for member in ground.gang.members)
         self._wanted = tuple(kinds.values())
+        self._base = (0,) * len(kinds)
         most = _all_rooms(kinds, emptied, names)
-        if any(sum(room) < wanted for room, wanted in zip(most, self._wanted, strict=True)):
+        if not self._suffices(_sums(most.values(), kinds)):
             self.fewest = len(units) + 1
             return
-        self.spared = _spared(
-            units, {name: sum(room[n] for room in most) for n, name in enumerate(names)}, ground
-        )
+        self.spared = _spared(units, most, ground)
         least = _all_rooms(kinds, ground.without(self.spared), names)
-        more = {
-            name: tuple(m[n] - o[n] for m, o in zip(most, least, strict=True)) for n, name in enumerate(names)
-        }
-        self._base = tuple(map(sum, least))
+        more = {name: tuple(map(sub, most[name], rooms)) for name, rooms in least.items()}
+        self._base = _sums(least.values(), kinds)
         gained = {
-            unit: _sums((more[node] for node in ground.where[unit] & more.keys()), kinds) for unit in units
+            unit: _sums([more[node] for node in ground.where[unit] & more.keys()], kinds) for unit in units
         }
         self.gains = {unit: gain for unit, own in gained.items() if (gain := sum(own))}
-        self._units = [unit for unit in units if unit in self.gains]
+        self._units = [*self.gains]
         self._by_kind = [[gained[unit][kind] for unit in self._units] for kind in range(len(kinds))]
         self.fewest = max((self._least(kind) for kind in range(len(kinds))), default=0)
 
@@ -114,17 +113,22 @@ class EmptiedDomain:
             missing, count = missing - gain, count + 1
         return count if missing <= 0 else 10**9
 
+    def _suffices(self, gained: Iterable[int]) -> bool:
+        """Whether so much more room for the pods of each kind is enough."""
+        reached = zip(self._base, gained, self._wanted, strict=True)
+        return all(base + more >= wanted for base, more, wanted in reached)
+
     def sets(self, count: int, ground: UnitGround, most_pods: int | None) -> Iterator[Sequence[Unit]]:
         """The sets of so many units that may suffice, those of few pods first; of less than most_pods."""
         units, last = self._units, len(self._units)
-        best = [_best_of_rest(gains) for gains in self._by_kind]
+        best = list(map(_best_of_rest, self._by_kind))
 
         def extend(
             first: int, chosen: list[Unit], pods: int, gained: tuple[int, ...]
         ) -> Iterator[Sequence[Unit]]:
             left = count - len(chosen)
             if not left:
-                if all(b + g >= w for b, g, w in zip(self._base, gained, self._wanted, strict=True)):
+                if self._suffices(gained):
                     yield list(chosen)
                 return
             for number in range(first, last - left + 1):
@@ -133,8 +137,7 @@ class EmptiedDomain:
                 ground.branches -= 1
                 if most_pods is not None and pods + left * len(units[number].pods) >= most_pods:
                     return  # the others have as many pods or more
-                reach = zip(self._base, gained, best, self._wanted, strict=True)
-                if any(b + g + left * rest[number] < w for b, g, rest, w in reach):
+                if not self._suffices(g + left * rest[number] for g, rest in zip(gained, best, strict=True)):
                     return
                 unit = units[number]
                 more = tuple(g + own[number] for g, own in zip(gained, self._by_kind, strict=True))
@@ -143,14 +146,16 @@ class EmptiedDomain:
         yield from extend(0, [], 0, (0,) * len(self._wanted))
 
 
-def _all_rooms(kinds: Mapping[PodClass, int], snapshot: Snapshot, names: Sequence[str]) -> list[list[int]]:
+def _all_rooms(
+    kinds: Mapping[PodClass, int], snapshot: Snapshot, names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
     """How many pods of each kind each node takes, of each as many as there are at most."""
     states = [snapshot.nodes[name] for name in names]
     found = [(rooms(kind, states), count) for kind, count in kinds.items()]
-    return [
-        [count if n in each.undecided else min(count, room) for n, room in enumerate(each.counts)]
-        for each, count in found
-    ]
+    return {
+        name: tuple(count if n in each.undecided else min(count, each.counts[n]) for each, count in found)
+        for n, name in enumerate(names)
+    }
 
 
 def _sums(rows: Iterable[tuple[int, ...]], columns: Sized) -> tuple[int, ...]:
@@ -158,13 +163,15 @@ def _sums(rows: Iterable[tuple[int, ...]], columns: Sized) -> tuple[int, ...]:
     return tuple(sum(row[number] for row in table) for number in range(len(columns)))
 
 
-def _spared(units: Iterable[Unit], gains: Mapping[str, int], ground: UnitGround) -> frozenset[str]:
+def _spared(
+    units: Iterable[Unit], rooms_of: Mapping[str, tuple[int, ...]], ground: UnitGround
+) -> frozenset[str]:
     """Of each unit the pods that it can spare on these nodes: those where the most room comes of it."""
     found: set[str] = set()
     for unit in units:
         if unit.spare:
-            here = [uid for uid in unit.pods if ground.node_of.get(uid, "") in gains]
-            here.sort(key=lambda uid: (-gains[ground.node_of[uid]], ground.node_of[uid], uid))
+            here = [uid for uid in unit.pods if ground.node_of.get(uid, "") in rooms_of]
+            here.sort(key=lambda uid: (-sum(rooms_of[ground.node_of[uid]]), ground.node_of[uid], uid))
             found.update(here[: unit.spare])
     return frozenset(found)
 
@@ -332,20 +339,8 @@ class _UnitSearch:
         self, answer: Assignment, chosen: Sequence[Unit], spared: Set[str] = frozenset()
     ) -> WholeVictims:
         """The answer with those alone without whose going it does not hold."""
-        residents: dict[str, list[Placed]] = {}
-        for placed in answer.placed:
-            residents.setdefault(placed.node, []).append(placed)
-        ground, members = self._ground, {member.name: member for member in self._ground.gang.members}
-
-        def holds(gone: Set[str], pods: Iterable[str]) -> bool:
-            for name in ground.nodes_of(pods) & residents.keys():
-                state = ground.snapshot.nodes[name]
-                gone = gone | ground.leaving
-                stay = tuple(use for use in state.usages if use.uid not in gone)
-                if any(faults_on(state.with_usages(stay), residents[name], members)):
-                    return False
-            return True
-
+        ground, residents = self._ground, answer.residents
+        holds = partial(self._holds, residents)
         broken = set(chosen)
         spared = {uid for uid in spared if ground.node_of.get(uid) in residents} - pods_of(broken)
         gone = pods_of(broken) | spared
@@ -357,6 +352,17 @@ class _UnitSearch:
                 gone = gone - {uid}
         going = [GoingUnit(unit, tuple(sorted(own))) for unit in self._units if (own := unit.pods & gone)]
         return WholeVictims(answer, tuple(sorted(going, key=lambda each: each.unit.name)))
+
+    def _holds(self, residents: Mapping[str, list[Placed]], gone: Set[str], pods: Iterable[str]) -> bool:
+        """Whether the members on the nodes of these pods fit there once the pods of `gone` have gone."""
+        ground, members = self._ground, {member.name: member for member in self._ground.gang.members}
+        gone = gone | ground.leaving
+        for name in ground.nodes_of(pods) & residents.keys():
+            state = ground.snapshot.nodes[name]
+            stay = tuple(use for use in state.usages if use.uid not in gone)
+            if any(faults_on(state.with_usages(stay), residents[name], members)):
+                return False
+        return True
 
 
 def _count(units: Iterable[Unit]) -> int:

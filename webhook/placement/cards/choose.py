@@ -101,8 +101,7 @@ def _choose(
     hand: _Hand, pods: tuple[PodClass, ...], polish: int, most_steps: int = STEPS
 ) -> tuple[tuple[Slots, ...] | None, bool, int]:
     """The cards, whether it is exact that there are none, and the steps that it takes."""
-    demands = [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
-    demands.sort(key=first_the_hard_ones)
+    demands = sorted(_demands(pods), key=first_the_hard_ones)
     searched = any(is_searched(pod) for pod in pods)
     packed = _Packed.of(hand.states, demands)
     answer = packed.answer()  # to a searched question, what there is at most
@@ -116,6 +115,10 @@ def _choose(
     if best is None:
         return None, not search.cut, steps
     return tuple(search.slots(best, pods)), True, steps
+
+
+def _demands(pods: Sequence[PodClass]) -> list[Demand]:
+    return [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
 
 
 def fits(
@@ -134,7 +137,7 @@ def fits(
         slots, exact = choose(states, pods, 0, budget)
         found = slots is not None
     else:
-        demands = [demand for number, pod in enumerate(pods) for demand in demands_of(number, pod)]
+        demands = _demands(pods)
         answer = _Packed.of(states, demands).answer(looks)
         found, exact = answer.takes is not None, answer.exact
         if budget is not None:
@@ -184,16 +187,13 @@ def _room(states: Sequence[CardState], pod: PodClass, most: int, longest: int) -
 def _searched_room(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple[int, bool, int]:
     """See packing.most. Rules quickly tell what fits, bounds what does not; else the search decides."""
     is_ample = longest >= packing.LONGEST
-    limit, steps = _searched_limit(hand, pod, most, longest) if is_ample else (most, 0)
-    count, too_many, tried = 0, limit + 1, limit if is_ample else 1
-    while count + 1 < too_many and (is_ample or steps <= longest):
-        chosen, _, more = _choose(hand, (pod,) * tried, 0, most_steps=0)
-        steps += more
-        count, too_many = (count, tried) if chosen is None else (tried, too_many)
-        tried = (count + too_many) // 2 if is_ample else min(2 * count or 1, (count + too_many) // 2)
-    if not is_ample:
+    if is_ample:
+        limit, steps = _searched_limit(hand, pod, most, longest)
+        count, more = _by_rules(hand, pod, limit)
+    else:
+        count, steps = _by_rules(hand, pod, most, longest)
         limit, more = _searched_limit(hand, pod, most, longest - steps)
-        steps += more
+    steps += more
     while count < limit:
         tries = STEPS if is_ample else min(STEPS, (longest - steps) // TRY)
         if steps > longest or tries <= 0:
@@ -204,6 +204,23 @@ def _searched_room(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple
             return count, exact, steps
         count += 1
     return count, True, steps
+
+
+def _by_rules(hand: _Hand, pod: PodClass, limit: int, longest: int | None = None) -> tuple[int, int]:
+    """How many such pods rules find cards for, at most `limit`, and the steps that it takes.
+
+    By halving from the most down; with `longest` from one pod up, while there are steps.
+    """
+    count, too_many, steps = 0, limit + 1, 0
+    tried = limit if longest is None else 1
+    while count + 1 < too_many and (longest is None or steps <= longest):
+        chosen, _, more = _choose(hand, (pod,) * tried, 0, most_steps=0)
+        steps += more
+        count, too_many = (count, tried) if chosen is None else (tried, too_many)
+        tried = (count + too_many) // 2
+        if longest is not None:
+            tried = min(2 * count or 1, tried)
+    return count, steps
 
 
 def _searched_limit(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple[int, int]:
@@ -254,26 +271,15 @@ class _Packed:
     def of(states: Sequence[CardState], demands: Sequence[Demand]) -> "_Packed":
         """For demands that are not searched for."""
         resources = sorted({resource for demand in demands for resource, _ in demand.wish.per_card})
-        has_numa = any(state.card.numa is not None for state in states)
-        serves: dict[int, tuple[bool, ...]] = {}
-        kinds: dict[tuple[packing.Amounts, int, tuple[bool, ...]], list[int]] = {}
-        for number, demand in enumerate(demands):
-            pod, wish = demand.pod_class, demand.wish
-            if id(pod) not in serves:  # pods of one class are one object, and its hash is not for free
-                serves[id(pod)] = tuple(may_serve(state.card, pod, has_numa) for state in states)
-            amounts = dict(wish.per_card)
-            need = (*(amounts.get(resource, 0) for resource in resources), wish.tiles)
-            kinds.setdefault((need, wish.count, serves[id(pod)]), []).append(number)
+        kinds = _kinds_of(states, demands, resources)
         free = [_free(state, resources) for state in states]
         largest = [max((amounts[r] for amounts in free), default=0) for r in range(len(resources) + 1)]
         order = sorted(kinds, key=lambda kind: (_size(kind[0], largest), kind), reverse=True)
         bins = [packing.Bin(amounts, tuple(kind[2][n] for kind in order)) for n, amounts in enumerate(free)]
         cards = sorted(range(len(bins)), key=lambda n: (bins[n].serves, bins[n].free))
         return _Packed(
-            tuple(bins[n] for n in cards),
-            tuple(
-                packing.DemandKind(need, count, len(kinds[need, count, mask])) for need, count, mask in order
-            ),
+            tuple(map(bins.__getitem__, cards)),
+            tuple(packing.DemandKind(kind[0], kind[1], len(kinds[kind])) for kind in order),
             tuple(cards),
             tuple(tuple(kinds[kind]) for kind in order),
             tuple(demands),
@@ -285,25 +291,48 @@ class _Packed:
 
     def choices(self, states: Sequence[CardState]) -> list[Choice] | None:
         """The cards of each demand, in their order."""
-        answer = self.answer()
-        if answer.takes is None:
+        takes = self.answer().takes
+        if takes is None:
             return None
-        cards: list[list[int]] = [[] for _ in self.demands]
-        for kind, members in enumerate(self.members):
-            # One after the other: no card comes more often than there are demands, so none gets one twice.
-            served = [
-                n for n, taken in zip(self.order, answer.takes, strict=True) for _ in range(taken[kind])
-            ]
-            for position, number in enumerate(served):
-                cards[members[position % len(members)]].append(number)
         tiles = [state.tiles for state in states]
         found: list[Choice] = []
-        for demand, numbers in zip(self.demands, cards, strict=True):
+        for demand, numbers in zip(self.demands, self._cards(takes), strict=True):
             given = [(n, tile_run(tiles[n], demand.wish.tiles)) for n in sorted(numbers)]
             for n, taken in given:
                 tiles[n] = without(tiles[n], taken)
             found.append(tuple(given))
         return found
+
+    def _cards(self, takes: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The numbers of the cards of each demand. takes: of each bin how many of each kind it serves."""
+        cards: list[list[int]] = [[] for _ in self.demands]
+        for kind, members in enumerate(self.members):
+            # One after the other: no card comes more often than there are demands, so none gets one twice.
+            served = [n for n, taken in zip(self.order, takes, strict=True) for _ in range(taken[kind])]
+            for position, number in enumerate(served):
+                cards[members[position % len(members)]].append(number)
+        return cards
+
+
+_Kind = tuple[packing.Amounts, int, tuple[bool, ...]]
+"""What each demand takes of a card, of how many cards, and which cards may serve it."""
+
+
+def _kinds_of(
+    states: Sequence[CardState], demands: Sequence[Demand], resources: Sequence[str]
+) -> dict[_Kind, list[int]]:
+    """The numbers of the demands of each kind."""
+    has_numa = any(state.card.numa is not None for state in states)
+    serves: dict[int, tuple[bool, ...]] = {}
+    kinds: dict[_Kind, list[int]] = {}
+    for number, demand in enumerate(demands):
+        pod, wish = demand.pod_class, demand.wish
+        if id(pod) not in serves:  # pods of one class are one object, and its hash is not for free
+            serves[id(pod)] = tuple(may_serve(state.card, pod, has_numa) for state in states)
+        amounts = dict(wish.per_card)
+        need = (*(amounts.get(resource, 0) for resource in resources), wish.tiles)
+        kinds.setdefault((need, wish.count, serves[id(pod)]), []).append(number)
+    return kinds
 
 
 def _free(state: CardState, resources: Sequence[str]) -> packing.Amounts:

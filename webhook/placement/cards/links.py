@@ -4,7 +4,8 @@ A link counts when both its tiles are free; where tiles are asked for, they are 
 cards are masks here, bit n for the nth card.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 
 from webhook.placement.cards.state import CardState, Demand, times, usable
@@ -46,31 +47,53 @@ def pairings(
     order: which cards may be used, those that are rather used first. lonely_first: pair the cards with the
     fewest partners first, which finds as many pairs as there can be in most graphs (Karp and Sipser, 1981).
     """
-    place = {number: position for position, number in enumerate(order)}
-    dead: set[tuple[int, int]] = set()
+    search = _PairSearch(order, partners, lonely_first, step)
+    yield from search.sets(sum(1 << n for n in order), pairs)
 
-    def sets(left: int, wanted: int) -> Iterator[tuple[Pair, ...]]:
-        step()
+
+class _PairSearch:
+    """One search for sets of pairs; what was found to hold none is not looked at again."""
+
+    def __init__(
+        self, order: Sequence[int], partners: Sequence[int], lonely_first: bool, step: Callable[[], None]
+    ) -> None:
+        self._order, self._partners, self._step = order, partners, step
+        self._place = {number: position for position, number in enumerate(order)}
+        self._lonely_first = lonely_first
+        self._dead: set[tuple[int, int]] = set()
+
+    def sets(self, left: int, wanted: int) -> Iterator[tuple[Pair, ...]]:
+        """The sets of so many pairs of the cards that are left."""
+        self._step()
         if not wanted:
             yield ()
             return
-        open_to = {n: partners[n] & left for n in order if left >> n & 1 and partners[n] & left}
-        if len(open_to) < 2 * wanted or (left, wanted) in dead:
+        open_to = self._open_to(left)
+        if len(open_to) < 2 * wanted or (left, wanted) in self._dead:
             return
-        pivot = min(open_to, key=lambda n: (open_to[n].bit_count() if lonely_first else 0, place[n]))
+        pivot = self._pivot(open_to)
         found = False
-        others = sorted(bits(open_to[pivot]), key=place.__getitem__)
-        for other in others:
-            for rest in sets(left & ~(1 << pivot | 1 << other), wanted - 1):
+        for other in sorted(bits(open_to[pivot]), key=self._place.__getitem__):
+            for rest in self.sets(left & ~(1 << pivot | 1 << other), wanted - 1):
                 found = True
                 yield ((pivot, other), *rest)
-        for rest in sets(left & ~(1 << pivot), wanted):
+        for rest in self.sets(left & ~(1 << pivot), wanted):
             found = True
             yield rest
         if not found:
-            dead.add((left, wanted))
+            self._dead.add((left, wanted))
 
-    yield from sets(sum(1 << n for n in order), pairs)
+    def _open_to(self, left: int) -> dict[int, int]:
+        """For each of the cards that are left the partners that it still has, if any."""
+        return {
+            n: self._partners[n] & left for n in self._order if left >> n & 1 and self._partners[n] & left
+        }
+
+    def _pivot(self, open_to: Mapping[int, int]) -> int:
+        """The card that is paired next, or left out."""
+        if self._lonely_first:
+            return min(open_to, key=lambda n: (open_to[n].bit_count(), self._place[n]))
+        return min(open_to, key=self._place.__getitem__)
 
 
 def tilings(
@@ -144,22 +167,26 @@ def most_pairs(rooms: Sequence[int], partners: Sequence[int], demands: int) -> i
     rooms = [min(room, demands) for room in rooms]
     everything = sum(1 << n for n, room in enumerate(rooms) if room)
     partners = [mask & everything if rooms[n] else 0 for n, mask in enumerate(partners)]
-
-    def bound(cut: int) -> int:
-        total = sum(rooms[n] for n in bits(cut))
-        for part in _parts(everything & ~cut, partners):
-            size = part.bit_count()
-            if size > 1:
-                total += min(sum(rooms[n] for n in bits(part)) // 2, demands * (size // 2))
-        return total
-
-    cut = _covering(rooms, partners)
+    bound = partial(_pairs_beside, rooms, partners, demands, everything)
+    cut = _Flow(rooms, partners).covering()
     best = bound(cut)
     while True:
         nearby = min(((bound(cut ^ 1 << n), n) for n in bits(everything)), default=(best, 0))
         if nearby[0] >= best:
             return best
         best, cut = nearby[0], cut ^ 1 << nearby[1]
+
+
+def _pairs_beside(
+    rooms: Sequence[int], partners: Sequence[int], demands: int, everything: int, cut: int
+) -> int:
+    """No more pairs than that touch a set of cards, or lie in a part of what it leaves."""
+    total = sum(rooms[n] for n in bits(cut))
+    for part in _parts(everything & ~cut, partners):
+        size = part.bit_count()
+        if size > 1:
+            total += min(sum(rooms[n] for n in bits(part)) // 2, demands * (size // 2))
+    return total
 
 
 def _parts(left: int, partners: Sequence[int]) -> Iterator[int]:
@@ -176,47 +203,54 @@ def _parts(left: int, partners: Sequence[int]) -> Iterator[int]:
         yield part
 
 
-def _covering(rooms: Sequence[int], partners: Sequence[int]) -> int:
-    """The cards that a smallest cover of all links with halves takes whole.
+class _Flow:
+    """A largest flow from each card to its partners. A card sends and takes no more than its room."""
 
-    By a largest flow from each card to its partners (König): what the search cannot reach on the one side and
-    reaches on the other is in the cover.
-    """
-    count = len(rooms)
-    out, into = list(rooms), list(rooms)
-    flow = [[0] * count for _ in rooms]
+    def __init__(self, rooms: Sequence[int], partners: Sequence[int]) -> None:
+        self._partners, self._count = partners, len(rooms)
+        self._out, self._into = list(rooms), list(rooms)
+        self._flow = [[0] * len(rooms) for _ in rooms]
+        for n in range(self._count):
+            while self._out[n] and (pushed := self._push(n, self._out[n], set())):
+                self._out[n] -= pushed
 
-    def push(n: int, most: int, seen: set[int]) -> int:
+    def _push(self, n: int, most: int, seen: set[int]) -> int:
         """More of the flow out of a card, along one way."""
-        for m in bits(partners[n]):
+        for m in bits(self._partners[n]):
             if m in seen:
                 continue
             seen.add(m)
-            if into[m]:
-                pushed = min(most, into[m])
-                into[m] -= pushed
-                flow[n][m] += pushed
+            if self._into[m]:
+                pushed = min(most, self._into[m])
+                self._into[m] -= pushed
+                self._flow[n][m] += pushed
                 return pushed
-            for other in range(count):
-                pushed = push(other, min(most, flow[other][m]), seen) if flow[other][m] else 0
+            for other in self._senders(m):
+                pushed = self._push(other, min(most, self._flow[other][m]), seen)
                 if pushed:
-                    flow[other][m] -= pushed
-                    flow[n][m] += pushed
+                    self._flow[other][m] -= pushed
+                    self._flow[n][m] += pushed
                     return pushed
         return 0
 
-    for n in range(count):
-        while out[n] and (pushed := push(n, out[n], set())):
-            out[n] -= pushed
-    near, far = {n for n in range(count) if out[n]}, set[int]()
-    waiting = list(near)
-    while waiting:
-        for m in bits(partners[waiting.pop()]):
-            far.add(m)
-            new = {other for other in range(count) if flow[other][m]} - near
-            near |= new
-            waiting += new
-    return sum(1 << n for n in range(count) if n in far and n not in near)
+    def _senders(self, m: int) -> Iterator[int]:
+        """The cards that send to a card."""
+        return (n for n in range(self._count) if self._flow[n][m])
+
+    def covering(self) -> int:
+        """The cards that a smallest cover of all links with halves takes whole (König).
+
+        They are those that the search cannot reach on the one side and reaches on the other.
+        """
+        near, far = {n for n in range(self._count) if self._out[n]}, set[int]()
+        waiting = list(near)
+        while waiting:
+            for m in bits(self._partners[waiting.pop()]):
+                far.add(m)
+                new = set(self._senders(m)) - near
+                near |= new
+                waiting += new
+        return sum(1 << n for n in far - near)
 
 
 def bits(mask: int) -> Iterator[int]:
