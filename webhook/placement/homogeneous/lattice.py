@@ -53,7 +53,7 @@ class Lattice:
         self.narrow = narrow
         self.budget = budget
         counted = StateRows(offers, odd, wanted, narrow, budget)
-        self.rows, self.pairs, self.origins = counted.rows, counted.pairs, counted.origins
+        self.rows, self.origins = counted.rows, counted.origins
         self.unreachable = counted.unreachable
         self.steps: list[StateSteps] = []
         self.best: list[Array] = []
@@ -86,8 +86,7 @@ class Lattice:
         self.never = never(narrow)
         self.solved = frozenset(targets)
         if not any(int(self.rows[-1][target]) for target in targets):  # all is paid for
-            empty = np.full(self.rows[0].shape, self.never, dtype=self.dtype)
-            self.paid = PaidItems(self.offers, self.pairs, empty, self.never, self.budget)
+            self.paid = PaidItems(self.offers, self.odd, self.wanted, narrow, self.budget)
             return [self.paid.value(target) for target in targets]
         self.paid = None
         wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)

@@ -7,22 +7,19 @@ amount after the other.
 
 For the counts of domains and nodes see StateRows and lattice. Where a state costs nothing in domains and
 nodes (beside anchors), each way to it that costs nothing is as good in counts, and there are as many as
-products of what the items offer: too many to follow. So there values are added up at once, see PaidItems:
-with P_i(e, j) the least value of just j and the minority pods e on the first i items, P_i(e, j) is the least
-of P_(i-1)(e - f, j - x) + v_i(f, x) over what an item holds at no cost. The room wanted stands for all
-beyond it.
+products of what the items offer: too many to follow. So there values are added up in the same way, see
+PaidItems.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from webhook.placement.budget import PART, SHIFTED, Budget, added, summed
 from webhook.placement.homogeneous.minority_pods import Stepwise
-from webhook.placement.homogeneous.offers import Array, Offer, State, never
+from webhook.placement.homogeneous.offers import Array, Offer, State, choices, never
 
 FEW: Final = 6
 """Shifts that are done one by one: to lay a table out takes as long."""
@@ -32,6 +29,9 @@ SHORT: Final = 1 << 15
 
 LAID_OUT: Final = 1 << 20
 """Elements of a whole table, at most."""
+
+ASKED: Final = 2
+"""Values that are asked for in a step of the budget."""
 
 SHIFT: Final = 3
 """As many elements of rows one by one as one of a row of many states takes, when it is shifted."""
@@ -169,128 +169,46 @@ def _rows(numbers: Array) -> slice | Array:
     return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers
 
 
-CHUNK: Final = 1 << 17
-"""Sums that are compared at once."""
-
-
-def with_part(row: Array, amounts: Sequence[int], values: Sequence[int], never: int) -> Array:
-    """The least value of each amount once a part holds one of these too.
-
-    row: the values so far of 0, 1, 2, ...; the last of them stands for all amounts beyond. Amounts may be 0.
-    """
-    wanted = len(row) - 1
-    most = max(amounts)
-    reached = np.flatnonzero(row < never)
-    if not len(reached):
-        return row
-    end = int(reached[-1]) + most + 1
-    padding = np.full(most, never, dtype=row.dtype)
-    windows = sliding_window_view(np.concatenate([padding, row, padding])[: end + most], most + 1)
-    columns, added = _columns(most, amounts), np.array(values, dtype=row.dtype)
-    rows = max(1, CHUNK // len(amounts))
-    sums = [
-        (windows[at : at + rows, columns] + added).min(axis=1)
-        for at in range(0, min(end, len(windows)), rows)
-    ]
-    found = np.concatenate(sums)
-    least = np.full(len(row), never, dtype=row.dtype)
-    within = found[:wanted]
-    least[: len(within)] = within
-    if len(found) > wanted:
-        least[wanted] = found[wanted:].min()
-    return np.minimum(least, never)
-
-
-def _columns(most: int, amounts: Sequence[int]) -> Array | slice:
-    """Where each amount is in a window; as a slice, which is not copied, where each is as much as the next
-    more than the one before.
-    """
-    columns = most - np.array(amounts, dtype=np.int64)
-    step = int(columns[1] - columns[0]) if len(columns) > 1 else -1
-    if step < 0 and (np.diff(columns) == step).all():
-        end = int(columns[-1]) + step
-        return slice(int(columns[0]), end if end >= 0 else None, step)
-    return columns
-
-
-def _pair_steps(row: Array, amounts: Sequence[int], reach: int) -> int:
-    """The steps of the budget that `with_part` takes at most. reach: of the row, no amount beyond is held."""
-    narrow = row.dtype != object
-    sums = (min(len(row), reach + 1) + max(amounts, default=0)) * len(amounts)
-    return 4 * PART + added(3 * len(row), narrow) + summed(sums, narrow)
-
-
-class PaidItems:
-    """Items in a row, of which only what costs nothing is taken."""
+class PaidItems(StateRows):
+    """The same by values in place of counts, of only what costs nothing in domains and nodes."""
 
     def __init__(
-        self, offers: Sequence[Offer], pairs: Mapping[int, Array], empty: Array, never: int, budget: Budget
+        self, offers: Sequence[Offer], odd: Stepwise, wanted: int, narrow: bool, budget: Budget
     ) -> None:
-        """pairs: for each state that an item may hold the states before and after. empty: a row of values in
-        which nothing is reached: states of odd pods by room. never: more than any value. Raises OutOfSteps.
-        """
-        self.pairs = pairs
-        self.never = never
-        self.wanted = empty.shape[1] - 1
-        self.budget = budget
-        first = empty.copy()
-        first[0, 0] = 0
-        self.rows = [first]
-        self.held: list[dict[State, int]] = []
-        """For each item the value of each state that it may hold."""
-        reach = 0
-        for offer in offers:
-            known = self._values(offer)
-            self.held.append(known)
-            self.rows.append(self._merged(self.rows[-1], known, reach))
-            reach = min(self.wanted, reach + max((room for _, room in known), default=0))
-
-    def _values(self, offer: Offer) -> dict[State, int]:
-        held = offer.held
-        free = (held.counts == 0).nonzero()[0]
-        states = list(zip(held.odds[free].tolist(), held.rooms[free].tolist(), strict=True))
-        self.budget.spend(1 + len(states))
-        found = offer.source.values(states) if states else []
-        return {state: value for state, value in zip(states, found, strict=True) if value is not None}
-
-    def _merged(self, row: Array, known: Mapping[State, int], reach: int) -> Array:
-        """The row once the item may hold something too. reach: of the row, no room beyond is held."""
-        merged = row.copy()
-        for odd in {odd for odd, _ in known}:
-            rooms = [room for held, room in known if held == odd]
-            values = [known[odd, room] for room in rooms]
-            for before, after in self.pairs[odd].T.tolist():
-                self.budget.spend(_pair_steps(row[before, : reach + 1], rooms, reach))
-                found = with_part(row[before], rooms, values, self.never)
-                np.minimum(merged[after], found, out=merged[after])
-        return merged
+        """narrow: whether values fit a machine word. Raises OutOfSteps."""
+        self.valued = [_valued(offer, narrow, budget) for offer in offers]
+        super().__init__(self.valued, odd, wanted, narrow, budget)
 
     def value(self, target: State) -> int | None:
         """The least value of a state, None for never."""
         found = int(self.rows[-1][target])
-        return None if found >= self.never else found
+        return None if found >= self.unreachable else found
 
     def taken(self, target: State) -> list[State]:
         """What each item holds in the best solution of a state; of equals the first items hold most."""
         taken: list[State] = []
-        for number in range(len(self.held) - 1, -1, -1):
-            known, best = self.held[number], self.rows[number + 1][target]
-            self.budget.spend(PART + len(known) // 2)
-            held, target = self._step(self.rows[number], known, target, best)
-            taken.append(held)
+        for number in range(len(self.valued) - 1, -1, -1):
+            row, best = self.rows[number], self.rows[number + 1][target]
+            if row[target] == best:
+                taken.append((0, 0))
+                continue
+            held = self.valued[number].held
+            self.budget.spend(PART + added(4 * len(held), self.narrow))
+            before = self.origins[held.odds, target[0]], np.maximum(target[1] - held.rooms, 0)
+            way = ((before[0] >= 0) & (row[before] + held.counts == best)).nonzero()[0][0]
+            taken.append((int(held.odds[way]), int(held.rooms[way])))
+            target = int(before[0][way]), int(before[1][way])
         taken.reverse()
         return taken
 
-    def _step(self, row: Array, known: Mapping[State, int], target: State, best: Any) -> tuple[State, State]:
-        """What an item holds on the way to a state, and the state before it."""
-        if row[target] == best:
-            return (0, 0), target
-        for (odd, room), value in known.items():
-            before, after = self.pairs[odd]
-            for one in before[after == target[0]].tolist():
-                least = max(0, target[1] - room)
-                most = target[1] - room if target[1] < self.wanted else self.wanted
-                equal = (row[one, least : most + 1] + value == best).nonzero()[0]
-                if len(equal):
-                    return (odd, room), (one, least + int(equal[0]))
-        raise AssertionError(target)
+
+def _valued(offer: Offer, narrow: bool, budget: Budget) -> Offer:
+    """Of an offer what costs nothing, with its values in place of its counts. Raises OutOfSteps."""
+    held = offer.held
+    free = (held.counts == 0).nonzero()[0]
+    states = list(zip(held.odds[free].tolist(), held.rooms[free].tolist(), strict=True))
+    budget.spend(1 + len(states) // ASKED)
+    values = offer.source.values(states) if states else []
+    known = [(*state, value) for state, value in zip(states, values, strict=True) if value is not None]
+    odds, rooms, counts = zip(*known, strict=True) if known else ((), (), ())
+    return Offer(choices(odds, rooms, counts, narrow), offer.source)
