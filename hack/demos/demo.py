@@ -143,10 +143,11 @@ class Demo:
 
     def _show_task(self) -> int:
         """Start a GPUTask as a user does, until it runs; returns the exit status."""
-        say("\nStarting a GPU task of two workers: topogate run -m h100 -g 4 -w 2 -p high ...")
+        say("\nStarting a GPU task of two workers: topogate run -m h100 -g 4 --workers 2 -p high ...")
         self._topogate(
-            "run", "--name", TASK, "-m", "h100", "-g", "4", "-w", "2", "-p", "high", "--image", "example"
-        )
+            "run", "--name", TASK, "-m", "h100", "-g", "4", "--workers", "2", "-p", "high",
+            "--image", "example",
+        )  # fmt: skip
         path = f"/apis/falldio.com/v1/namespaces/{workload.NAMESPACE}/gputasks/{TASK}"
 
         def runs() -> bool:

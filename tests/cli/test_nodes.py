@@ -103,7 +103,7 @@ def shown(
 ) -> tuple[int, str]:
     monkeypatch.setattr(session, "connect", lambda _: cluster)
     monkeypatch.setattr("webhook.cli.nodes.time.time", lambda: NOW)
-    status = nodes.run(argparse.Namespace(command="nodes", output=None))
+    status = nodes.run(argparse.Namespace(command="nodes", output=None, watch=False, selector=None))
     captured = capsys.readouterr()
     return status, captured.out + captured.err
 

@@ -94,8 +94,8 @@ def test_a_variable_without_a_value_is_a_sentence_and_status_2(capsys: pytest.Ca
 
 def test_run_becomes_a_task_that_says_just_what_was_asked() -> None:
     options = arguments_of(
-        "--image", "reg/pytorch:24", "-g", "8", "-m", "h100", "-w", "2", "-e", "A=b=c", "--required", "block",
-        "-n", "team", "--name", "t", "--", "python", "-m", "x",
+        "--image", "reg/pytorch:24", "-g", "8", "-m", "h100", "--workers", "2", "-e", "A=b=c",
+        "--required", "block", "-n", "team", "--name", "t", "--", "python", "-m", "x",
     )  # fmt: skip
     assert run.task_of(options) == {
         "apiVersion": "falldio.com/v1",

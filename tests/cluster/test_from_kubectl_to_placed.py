@@ -281,7 +281,7 @@ def test_a_task_is_started_paused_restarted_and_stopped_from_the_command_line(
         return str(installed.api.json("GET", f"{path}/finetune").get("status", {}).get("phase"))
 
     run = ["run", "--name", "finetune", "--image", "me/train", "-p", "low"]
-    run += ["-m", "h100", "-g", "8", "-w", "2"]
+    run += ["-m", "h100", "-g", "8", "--workers", "2"]
     gpus, used, free, _ = gpus_of(installed, opted_in)[H100]
     assert "gputask/finetune created" in types(installed, opted_in, *run, "--", "python", "train.py")
     cluster.wait_for("it to run", lambda: phase() == "Running")
@@ -314,7 +314,7 @@ def test_a_task_is_started_paused_restarted_and_stopped_from_the_command_line(
 def test_a_rehearsed_task_starts_nothing_and_is_told_where_it_would_go_and_who_waits(
     installed: Installation, opted_in: str
 ) -> None:
-    run = ["run", "--dry-run", "--image", "me/train", "-m", "h100", "-g", "8", "-w"]
+    run = ["run", "--dry-run", "--image", "me/train", "-m", "h100", "-g", "8", "--workers"]
     told = types(installed, opted_in, *run, "2", "--name", "small")
     assert "small would go to 1 block, 1 subblock, 2 hosts, 2 nodes:" in told
     assert re.search(r"^  worker 1: node-\S+$", told, re.MULTILINE)

@@ -34,7 +34,8 @@ def add_parser(subparsers: Any) -> None:
     rotate = commands.add_parser("rotate", help="issue or renew in the cluster, as far as it is due")
     names = Names()
     rotate.add_argument("--kubeconfig", type=Path, help="default: the pod's own ServiceAccount")
-    rotate.add_argument("--namespace", default=names.namespace, help="default: %(default)s")
+    rotate.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")
+    rotate.add_argument("-n", "--namespace", default=names.namespace, help="default: %(default)s")
     rotate.add_argument("--secret", default=names.secret, help="default: %(default)s")
     rotate.add_argument("--service", default=names.service, help="default: %(default)s")
     rotate.add_argument("--configuration", default=names.configuration, help="default: %(default)s")
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     publish, switch = arguments.publish_seconds, arguments.switch_seconds
     try:
         rotation = Rotation(
-            api=Api.connect(arguments.kubeconfig, user_agent="topogate-certs"),
+            api=Api.connect(arguments.kubeconfig, user_agent="topogate-certs", context=arguments.context),
             names=names,
             waits=Waits(timedelta(seconds=publish), timedelta(seconds=switch)),
             lifetime=lifetime,

@@ -1,7 +1,6 @@
 """`topogate doctor`: is the installation well, and what to do where it is not. Changes nothing."""
 
 import argparse
-import json
 from typing import Any, Final
 
 from webhook.cli import session
@@ -19,7 +18,7 @@ def add_parser(subparsers: Any) -> None:
         "nothing is known to be wrong but you may not look at all of it.",
     )
     session.add_connection(parser)
-    parser.add_argument("-o", "--output", choices=("json",), help="default: a line a finding")
+    session.add_output(parser, session.DOCUMENTS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,8 +31,8 @@ def _run(options: argparse.Namespace) -> int:
     from webhook.inquiry.findings import State
 
     findings = list(examine(session.connect(options)))
-    if options.output == "json":
-        print(json.dumps([vars(each) for each in findings]))
+    if options.output is not None:
+        session.show([{**vars(each), "state": str(each.state)} for each in findings], options.output)
     else:
         for each in findings:
             remedy = f"\n        {each.remedy}" if each.remedy else ""

@@ -7,15 +7,13 @@ who lets pods go acts in its name, for which the right to impersonate the sweepe
 import argparse
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.cli import session
 from webhook.cli.terminal import complain, say
 from webhook.inquiry.reading import read_all
-from webhook.kube.client import JSON_PATCH, Api, ApiError, ConnectError
-from webhook.kube.kubeconfig import of_this_person
+from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply.patches import ungate_patch
@@ -44,8 +42,8 @@ def add_parser(subparsers: Any) -> None:
     what.add_argument("--release", action="store_true", help="to kube-scheduler, wherever it sends them")
     what.add_argument("--delete", action="store_true", help="their controllers may make them again")
     parser.add_argument("--yes", action="store_true", help="do it; without it, only say what would be done")
-    parser.add_argument("-n", "--namespace", default="", help="only of this namespace (default: all)")
-    parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, else ~/.kube/config")
+    session.add_connection(parser, everywhere=True, is_everywhere=True)
+    session.add_selector(parser, "pods")
     parser.add_argument(
         "--gate", default=keys.GATE_PREFIX, metavar="PREFIX", help="of the gates (default: %(default)s)"
     )
@@ -56,26 +54,17 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Drain; 0 if nothing waits any more (or without --yes), 1 if something does or could not be done."""
-    try:
-        api = Api.connect(arguments.kubeconfig or of_this_person(), user_agent="topogate-drain")
-        drain = _Drain(api, arguments)
-        for each in _still_gating(api):
-            complain(
-                f"topogate drain: {each} is there: pods created from now on are held again; delete it first"
-            )
-        for name in drain.making_gated():
-            complain(
-                f"topogate drain: Job {name} has the gate in its template: what it makes anew is held again"
-            )
-        if not arguments.yes:
-            return drain.rehearse()
-        return drain.go_through()
-    except (ConnectError, ApiError) as error:
-        complain(f"topogate drain: {error}")
-        return 1
-    except session.MistakeError as error:
-        complain(f"topogate drain: {error}")
-        return 2
+    return session.guarded(arguments, lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    api = session.connect(arguments)
+    drain = _Drain(api, arguments)
+    for each in _still_gating(api):
+        complain(f"topogate drain: {each} is there: pods created from now on are held again; delete it first")
+    for name in drain.making_gated():
+        complain(f"topogate drain: Job {name} has the gate in its template: what it makes anew is held again")
+    return drain.go_through() if arguments.yes else drain.rehearse()
 
 
 class _Drain:
@@ -87,8 +76,11 @@ class _Drain:
         self._prefix: str = arguments.gate
         self._releases: bool = arguments.release
         self._of_namespace: str = (
-            f"/namespaces/{session.namespace(arguments.namespace)}" if arguments.namespace else ""
+            f"/namespaces/{session.namespace(arguments.namespace)}"
+            if arguments.namespace and not arguments.all_namespaces
+            else ""
         )
+        self._query = session.selected(arguments)
 
     def making_gated(self) -> Iterator[str]:
         """The unfinished Jobs whose own template has our gate, as that of a GPUTask has."""
@@ -138,7 +130,7 @@ class _Drain:
         return "released" if self._releases else "deleted"
 
     def _gated(self) -> Iterator[Pod]:
-        pods = read_all(self._api, f"/api/v1{self._of_namespace}/pods", Pod)
+        pods = read_all(self._api, f"/api/v1{self._of_namespace}/pods", Pod, **self._query)
         return (pod for pod in pods if is_gated(pod, self._prefix) and not pod.metadata.deletion_timestamp)
 
     def _let_go(self, pod: Pod) -> str:

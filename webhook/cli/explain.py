@@ -6,14 +6,16 @@ Reads the cluster once and asks the placement core the same question as the swee
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from webhook.cli import session, works
-from webhook.cli.terminal import complain, say
+from webhook.cli.terminal import complain, is_terminal, say
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
-from webhook.kube.client import Api, ApiError, ConnectError
+from webhook.kube.client import Api
 from webhook.sweeper.settings import Settings, SettingsError, load
+
+_PODS: Final = ("pod", "pods", "po")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,36 +26,45 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file"
     )
+    session.add_output(parser, session.DOCUMENTS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation; 0 if there is one, 1 if not, 2 for a wrong argument."""
+    return session.guarded(arguments, lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
     kind, _, name = arguments.what.rpartition("/")
-    if (kind not in ("", "pod", "pods", "po") and kind.lower() not in works.KINDS) or not name:
-        complain(
-            f"topogate explain: {arguments.what!r} is no pod, task or job; write NAME, task/NAME or pod/NAME"
+    if (kind not in ("", *_PODS) and kind.lower() not in works.KINDS) or not name:
+        raise session.MistakeError(
+            f"{arguments.what!r} is no pod, task or job; write NAME, task/NAME or pod/NAME"
         )
-        return 2
     try:
         settings = load(arguments.config) if arguments.config else Settings()
-        api = Api.connect(
-            session.kubeconfigs_of(arguments), user_agent="topogate-explain", context=arguments.context
-        )
-        namespace = session.namespace_of(arguments)
-        about_pod = kind in ("pod", "pods", "po")
-        for line in (
-            _of_pod(api, namespace, name, settings)
-            if about_pod
-            else _of_any(api, namespace, arguments.what, settings)
-        ):
-            say(line)
-    except (ApiError, ConnectError, ExplainError, session.SessionError) as error:
-        complain(f"topogate explain: {session.sentence_of(error)}")
-        return 1
-    except (SettingsError, session.MistakeError) as error:
-        complain(f"topogate explain: {error}")
-        return 2
+    except SettingsError as error:
+        raise session.MistakeError(str(error)) from None
+    api = session.connect(arguments)
+    namespace = session.namespace_of(arguments)
+    if kind in _PODS:
+        lines = _of_pod(api, namespace, name, settings)
+    else:
+        lines = _of_any(api, namespace, arguments.what, settings)
+    try:
+        _show(lines, arguments)
+    except ExplainError as error:
+        raise session.SessionError(str(error)) from None
     return 0
+
+
+def _show(lines: Iterator[str], arguments: argparse.Namespace) -> None:
+    if arguments.output is not None:
+        session.show({"about": arguments.what, "sentences": list(lines)}, arguments.output)
+        return
+    for line in lines:
+        say(line)
+    if is_terminal():
+        complain("Try another size or level: topogate simulate FILE. Is topogate well? topogate doctor")
 
 
 def _of_pod(api: Api, namespace: str, name: str, settings: Settings) -> Iterator[str]:

@@ -1,21 +1,18 @@
 """`topogate gangs`: every gang with its state, and the reason of those that wait."""
 
 import argparse
-import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from webhook.cli import picture, session
-from webhook.cli.terminal import complain
+from webhook.cli.terminal import complain, is_terminal, say, table
 from webhook.text import printable
 
 if TYPE_CHECKING:
     from webhook.ui.gangs import GangRow
 
-WATCH_SECONDS: Final = 2.0
 _HEAD: Final = ("NAMESPACE", "GANG", "STATE", "PODS", "GPUS", "SPREAD", "PRIORITY", "AGE", "REASON")
 
 
@@ -24,8 +21,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("gangs", help="gangs that wait and run, and why they wait")
     session.add_connection(parser, everywhere=True)
     session.add_files(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds")
-    parser.add_argument("-o", "--output", choices=("json",), help="default: a table for people")
+    session.add_selector(parser, "gangs of pods")
+    session.add_watch(parser)
+    session.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,29 +35,36 @@ def _run(options: argparse.Namespace) -> int:
     settings, policy = picture.files(options)
     api = session.connect(options)
     namespace = None if options.all_namespaces else session.namespace_of(options)
-    while True:
+
+    def show() -> None:
+        pods = session.names_of(api, "/api/v1/pods", options)
         rows = picture.scene(api, settings, policy).gangs
+        if pods is not None:
+            rows = [row for row in rows if any((row.namespace, each.name) in pods for each in row.members)]
         chosen = [row for row in rows if namespace in (None, row.namespace)]
         if not chosen and namespace:
             session.check_namespace(api, namespace)
         _print(chosen, options, len(rows) - len(chosen))
-        if not options.watch:
-            return 0
-        time.sleep(WATCH_SECONDS)
+
+    return session.repeat(options, show)
 
 
 def _print(rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: int) -> None:
     """Print the rows. elsewhere: how many gangs other namespaces have."""
-    if options.output == "json":
-        print(msgspec.json.encode(rows).decode(), flush=True)
+    if options.output in session.DOCUMENTS:
+        session.show(msgspec.to_builtins(rows), options.output)
         return
-    if options.watch and sys.stdout.isatty():
-        print("\033[2J\033[H", end="")
-    shown = session.table([_HEAD, *map(_cells, rows)]) if rows else "No gang waits or runs."
-    print(shown, flush=True)
+    if options.output == "name":
+        for row in rows:
+            say(f"{row.kind.lower()}/{row.name}")
+        return
+    if rows:
+        print(table([_HEAD, *map(_cells, rows)], is_whole=options.output == "wide"))
+    else:
+        print("No gang waits or runs.")
     if elsewhere:
         complain(f"{elsewhere} more in other namespaces: topogate gangs -A")
-    if any(row.reason for row in rows) and sys.stdout.isatty():
+    if any(row.reason for row in rows) and is_terminal():
         complain("What would help one that waits: topogate explain NAME -n NAMESPACE")
 
 

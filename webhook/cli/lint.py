@@ -27,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
         "--cluster", action="store_true", help="by the policy and the nodes of the kubeconfig's cluster"
     )
     session.add_connection(parser)
-    parser.add_argument("-o", "--output", choices=("json",), help="default: a line a fault")
+    session.add_output(parser, session.DOCUMENTS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,8 +57,8 @@ def _run(options: argparse.Namespace) -> int:
             status = 2
             continue
         faults += [*lint(objects, str(file), rules.rules), *rules.faults(objects, str(file))]
-    if options.output == "json":
-        print(msgspec.json.encode(faults).decode())
+    if options.output is not None:
+        session.show(msgspec.to_builtins(faults), options.output)
     for fault in faults if options.output is None else ():
         say(str(fault))
     return status or (1 if faults else 0)

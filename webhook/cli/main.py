@@ -35,13 +35,22 @@ COMMANDS: Final = {
     "certs": "issue and rotate the certificates of the webhook",
     "completion": "print the completion of bash, zsh or fish",
 }
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C, as a shell has for what SIGINT has ended."""
 _WITH_COMMAND: Final = ("run", "exec")
 _MODULES: Final = {"exec": "enter", "attach": "enter", "stop": "stopping", "restart": "stopping"}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a subcommand; returns its exit status: 0 done, 1 it could not be done, 2 wrong arguments."""
-    words = sys.argv[1:] if arguments is None else arguments
+    """Run a subcommand; returns its exit status, see docs/users/commands.md."""
+    try:
+        return _main(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print("topogate: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="topogate", description="Topology- and card-aware placement of GPU pods."
     )
@@ -62,8 +71,6 @@ def main(arguments: list[str] | None = None) -> int:
         if sys.stdout is not None:  # as where a shell has closed it
             sys.stdout.flush()
         return status
-    except KeyboardInterrupt:
-        return 130  # as a shell does for what SIGINT has ended
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, and nobody is left to tell
         return 0

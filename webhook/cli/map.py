@@ -1,13 +1,13 @@
 """`topogate map`: the network tree with a bar for each domain: used, waited for, held for a gang, free."""
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from webhook.cli import picture, session
+from webhook.cli.terminal import columns, fitted, is_coloured
 from webhook.text import printable
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ def add_parser(subparsers: Any) -> None:
     session.add_connection(parser)
     session.add_files(parser)
     parser.add_argument("--level", default="", help="the lowest to show; default: the one above the host")
-    parser.add_argument("-o", "--output", choices=("json",), help="default: a tree for people")
+    session.add_selector(parser, "nodes")
+    session.add_watch(parser)
+    session.add_output(parser, session.DOCUMENTS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,18 +44,24 @@ def _run(options: argparse.Namespace) -> int:
             f"{options.level!r} is no level of the map; there are {', '.join(levels)}{below}"
         )
     lowest = levels.index(options.level) if options.level else max(0, len(levels) - 2)
-    drawn = picture.scene(session.connect(options), settings, policy).picture
-    shown = [domain for domain in drawn.domains if domain.level <= lowest]
-    if options.output == "json":
-        print(msgspec.json.encode(shown).decode())
-        return 0
-    for line in lines(shown, is_coloured=sys.stdout.isatty()):
-        print(line)
-    return 0
+    api = session.connect(options)
+    from webhook.inquiry.reading import ClusterReading
+
+    def show() -> None:
+        cluster = picture.of_selected(ClusterReading.read(api), api, options)
+        drawn = picture.scene_of(cluster, settings, policy).picture
+        shown = [domain for domain in drawn.domains if domain.level <= lowest]
+        if options.output is not None:
+            session.show(msgspec.to_builtins(shown), options.output)
+            return
+        for line in lines(shown, is_coloured=is_coloured(), most=columns()):
+            print(line)
+
+    return session.repeat(options, show)
 
 
-def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool) -> Iterator[str]:
-    """A line a domain, indented by its level."""
+def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) -> Iterator[str]:
+    """A line a domain, indented by its level, of at most so many columns, 0: as many as it needs."""
     if not domains:
         yield "No node has a GPU."
         return
@@ -63,10 +71,12 @@ def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool) -> Iterator[str
         free = domain.gpus - domain.used - domain.waiting
         held = f", {domain.reserved} of them held" if domain.reserved else ""
         excluded = f", {domain.nodes[-1]} nodes excluded" if domain.nodes[-1] else ""
-        yield (
-            f"{name:<{width}}  {bar(domain, is_coloured)}  {domain.used:>6} used {domain.waiting:>5} waited "
-            f"for {free:>6} free{held} of {domain.gpus} GPUs, {domain.whole} on whole nodes{excluded}"
+        counts = (
+            f"{domain.used:>6} used {domain.waiting:>5} waited for {free:>6} free{held} "
+            f"of {domain.gpus} GPUs, {domain.whole} on whole nodes{excluded}"
         )
+        left = max(1, most - width - WIDTH - 4) if most else 0
+        yield f"{name:<{width}}  {bar(domain, is_coloured)}  {fitted(counts, left)}"
 
 
 def bar(domain: "DomainTile", is_coloured: bool) -> str:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.cli import session
-from webhook.text import printable
+from webhook.cli.terminal import complain, table
 
 if TYPE_CHECKING:
     from webhook.inquiry.bad_nodes import NodeRow
+    from webhook.kube.client import Api
 
 _HEAD: Final = ("NODE", "AVOIDED BY", "UNTIL", "GANGS", "FAILURES", "LAST", "CAUSE")
 
@@ -25,7 +26,9 @@ def add_parser(subparsers: Any) -> None:
         "topogate-node-failures in the namespace topogate-system, and the nodes.",
     )
     session.add_connection(parser)
-    parser.add_argument("-o", "--output", choices=("json",), help="default: a table for people")
+    session.add_selector(parser, "nodes")
+    session.add_watch(parser)
+    session.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,25 +37,35 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    api = session.connect(options)
+    return session.repeat(options, lambda: _show(api, options))
+
+
+def _show(api: "Api", options: argparse.Namespace) -> None:
     from webhook.inquiry import bad_nodes
 
-    api = session.connect(options)
+    chosen = session.names_of(api, "/api/v1/nodes", options)
     try:
         found = bad_nodes.rows(bad_nodes.read(api), time.time())
     except msgspec.MsgspecError as error:
         raise session.SessionError(f"what the sweeper keeps of nodes cannot be read: {error}") from error
-    if options.output == "json":
-        print(msgspec.json.encode(found).decode())
-        return 0
+    found = [row for row in found if chosen is None or ("", row.node) in chosen]
+    if options.output in session.DOCUMENTS:
+        session.show(msgspec.to_builtins(found), options.output)
+        return
+    if options.output == "name":
+        print("\n".join(f"node/{row.node}" for row in found))
+        return
     if not found:
         print("No failure of a pod speaks against a node.")
-        return 0
+        return
     cells = [_cells(row, bad_nodes.day_and_time) for row in found]
-    print(session.table([_HEAD, *cells]))
-    for name, text in sorted(bad_nodes.unforgiven(api.json("GET", "/api/v1/nodes")["items"]).items()):
-        print(f"Node {name}: what is written to forgive its failures is no time: {printable(text[:100])}")
-    print(f"\nOnce a node is mended: {bad_nodes.FORGIVE}\nTo keep pods off a node:  kubectl cordon NODE")
-    return 0
+    print(table([_HEAD, *cells], is_whole=options.output == "wide"))
+    items = api.json("GET", "/api/v1/nodes", query=session.selected(options))["items"]
+    for name, text in sorted(bad_nodes.unforgiven(items).items()):
+        complain(f"Node {name}: what is written to forgive its failures is no time: {text[:100]}")
+    complain(f"Once a node is mended: {bad_nodes.FORGIVE}")
+    complain("To keep pods off a node: kubectl cordon NODE")
 
 
 def _cells(row: "NodeRow", shown: Callable[[int], str]) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """What the map and the list of gangs are read from: one scene of the cluster, drawn as the page draws it."""
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from webhook.cli import session
 
 if TYPE_CHECKING:
+    from webhook.inquiry.reading import ClusterReading
     from webhook.kube.client import Api
     from webhook.policy.values import Policy
     from webhook.sweeper.settings import Settings
@@ -25,7 +27,22 @@ def files(options: argparse.Namespace) -> "tuple[Settings, Policy]":
 def scene(api: "Api", settings: "Settings", policy: "Policy") -> "Scene":
     """The cluster, read once. Raises ApiError."""
     from webhook.inquiry.reading import ClusterReading
+
+    return scene_of(ClusterReading.read(api), settings, policy)
+
+
+def scene_of(cluster: "ClusterReading", settings: "Settings", policy: "Policy") -> "Scene":
+    """What was read of the cluster, drawn."""
     from webhook.ui.files import counting
     from webhook.ui.live import Artist
 
-    return Artist(ClusterReading.read(api), settings, counting(policy)).scene()
+    return Artist(cluster, settings, counting(policy)).scene()
+
+
+def of_selected(cluster: "ClusterReading", api: "Api", options: argparse.Namespace) -> "ClusterReading":
+    """The cluster with those nodes alone that --selector chooses. Raises ApiError."""
+    chosen = session.names_of(api, "/api/v1/nodes", options)
+    if chosen is None:
+        return cluster
+    names = {name for _, name in chosen}
+    return replace(cluster, nodes={name: node for name, node in cluster.nodes.items() if name in names})

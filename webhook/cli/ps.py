@@ -5,13 +5,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
-from webhook.cli.terminal import complain
+from webhook.cli.terminal import complain, table
 from webhook.cli.works import JOB, Work
 
 if TYPE_CHECKING:
     from webhook.kube.client import Api
 
-WATCH_SECONDS: Final = 2.0
 _PLACEMENTS: Final = "/apis/topogate.io/v1alpha1"
 
 
@@ -22,6 +21,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("-a", "--all", action="store_true", help="also those that have ended")
     parser.add_argument("-w", "--watch", action="store_true", help="again whenever something changes")
     session.add_connection(parser, everywhere=True)
+    session.add_selector(parser, "tasks and jobs")
     session.add_output(parser)
 
 
@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace) -> int:
     namespace = None if options.all_namespaces else session.namespace_of(options)
     shown: object = None
     while True:
-        found = works.of(api, namespace)
+        found = works.of(api, namespace, **session.selected(options))
         chosen = [work for work in found if _names(work) & set(options.name)] if options.name else found
         missing = set(options.name) - {name for work in chosen for name in _names(work)}
         if missing and not options.watch:
@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
         shown = seen
         if not options.watch:
             return 0
-        time.sleep(WATCH_SECONDS)
+        time.sleep(session.WATCH_SECONDS)
 
 
 def _names(work: Work) -> set[str]:
@@ -79,7 +79,7 @@ def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace
         rows.append(
             [*row, *_row(work, reasons), *([work.kind, str(work.status.get("cards") or "-")] if wide else [])]
         )
-    return session.table(rows)
+    return table(rows, is_whole=wide)
 
 
 def _row(work: Work, reasons: dict[tuple[str, str], str]) -> list[str]:

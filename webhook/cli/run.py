@@ -22,6 +22,17 @@ _POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 _PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
 
 
+class _OldWorkers(argparse.Action):
+    """-w, which is --watch of the other commands."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any, _: str | None = None
+    ) -> None:
+        """Take it, and tell what to write."""
+        complain("topogate run: -w is deprecated, since other commands mean --watch by it: write --workers")
+        options.workers = value
+
+
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser(
@@ -36,7 +47,8 @@ def add_parser(subparsers: Any) -> None:
     add("-g", "--gpus", metavar="NUMBER", help="GPUs of each worker (1)")
     add("-m", "--model", metavar="MODEL", help="GPU model of the operator's catalogue, as h100")
     add("-p", "--priority", metavar="TIER", help="low, medium, high, or as the operator calls them")
-    add("-w", "--workers", type=int, default=1, metavar="NUMBER", help="pods that run as one gang (1)")
+    add("--workers", type=int, default=1, metavar="NUMBER", help="pods that run as one gang (1)")
+    add("-w", dest="workers", type=int, action=_OldWorkers, help=argparse.SUPPRESS)
     add("--cpu", metavar="AMOUNT", help="processors of each worker, as 8")
     add("--memory", metavar="AMOUNT", help="memory of each worker, as 16Gi")
     add("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be given more than once")

@@ -4,12 +4,13 @@ import argparse
 import contextlib
 import json
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.cli.terminal import complain
-from webhook.text import printable
+from webhook.cli.terminal import complain, is_terminal
 
 if TYPE_CHECKING:
     from webhook.kube.client import Api
@@ -18,6 +19,9 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LONGEST_NAME: Final = 253
 _LONGEST_LABEL: Final = 63
 FORMATS: Final = ("json", "yaml", "wide", "name")
+DOCUMENTS: Final = ("json", "yaml")
+"""Formats for programs."""
+WATCH_SECONDS: Final = 2.0
 
 
 class SessionError(Exception):
@@ -28,15 +32,30 @@ class MistakeError(Exception):
     """What was asked cannot be meant; the message says what would do."""
 
 
-def add_connection(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> None:
-    """The arguments that choose cluster and namespace."""
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="default: the kubeconfig's")
+def add_connection(
+    parser: argparse.ArgumentParser, *, everywhere: bool = False, is_everywhere: bool = False
+) -> None:
+    """The arguments that choose cluster and namespace. is_everywhere: without any, all namespaces count."""
+    default = "all" if is_everywhere else "the kubeconfig's"
+    parser.add_argument("-n", "--namespace", metavar="NAME", help=f"default: {default}")
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG, else ~/.kube/config"
     )
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")
     if everywhere:
         parser.add_argument("-A", "--all-namespaces", action="store_true", help="of every namespace")
+
+
+def add_selector(parser: argparse.ArgumentParser, what: str) -> None:
+    """The argument that chooses by labels; what: whose labels."""
+    parser.add_argument(
+        "-l", "--selector", metavar="LABELS", help=f"only {what} with these labels, as key=value,other!=value"
+    )
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """The argument that shows it again and again, see repeat."""
+    parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds")
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +68,38 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
     """The argument that chooses a format."""
-    parser.add_argument("-o", "--output", choices=FORMATS, help="default: a table for people")
+    parser.add_argument("-o", "--output", choices=formats, help="default: text for people")
+
+
+def repeat(options: argparse.Namespace, show: Callable[[], object]) -> int:
+    """Show it once, or with --watch until interrupted, on a terminal each time on a clear screen."""
+    while True:
+        if options.watch and options.output is None and is_terminal():
+            print("\033[2J\033[H", end="")
+        show()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if not options.watch:
+            return 0
+        time.sleep(WATCH_SECONDS)
+
+
+def selected(options: argparse.Namespace) -> dict[str, str]:
+    """What --selector adds to the query of a list."""
+    return {"labelSelector": options.selector} if options.selector else {}
+
+
+def names_of(api: "Api", path: str, options: argparse.Namespace) -> frozenset[tuple[str, str]] | None:
+    """Namespace and name of the objects of a collection that --selector chooses, None without it.
+
+    Raises ApiError.
+    """
+    if not options.selector:
+        return None
+    found = (each["metadata"] for each in pages(api, path, **selected(options)))
+    return frozenset((each.get("namespace", ""), each["name"]) for each in found)
 
 
 def kubeconfigs_of(options: argparse.Namespace) -> tuple[Path, ...]:
@@ -132,7 +180,9 @@ def guarded(options: argparse.Namespace, work: Callable[[], int]) -> int:
         return work()
     except (SessionError, ApiError) as error:
         complain(f"topogate {options.command}: {sentence_of(error)}")
-        return 1
+        # The API server alone knows what a selector may be.
+        is_mistake = getattr(error, "status", 0) == 400 and getattr(options, "selector", None)
+        return 2 if is_mistake else 1
     except MistakeError as error:
         complain(f"topogate {options.command}: {error}")
         return 2
@@ -165,22 +215,14 @@ def show_list(items: Sequence[dict[str, Any]], form: str) -> None:
     show({"apiVersion": "v1", "kind": "List", "items": list(items)}, form)
 
 
-def show(document: dict[str, Any], form: str) -> None:
-    """One object as json or yaml."""
+def show(document: Any, form: str) -> None:
+    """One object as json or yaml; also a list of anything."""
     if form == "json":
         print(json.dumps(document, indent=2))
     else:
         import yaml
 
         print(yaml.safe_dump(document, sort_keys=False), end="")
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows in columns; the first one is the heading."""
-    plain = [[printable(text) for text in row] for row in rows]
-    widths = [max(len(row[column]) for row in plain) for column in range(len(plain[0]))]
-    lines = ("   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in plain)
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def age(created: str) -> str:

@@ -7,14 +7,14 @@ those of their gang that have some, parts that name levels of their own have the
 """
 
 import argparse
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from webhook.cli.terminal import complain, say
+from webhook.cli import session
+from webhook.cli.terminal import columns, complain, is_coloured, say
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.simulation import NotPlacedError, Rehearsed, read
@@ -55,13 +55,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )  # fmt: skip
     parser.add_argument("--show-patch", action="store_true", help="print what admission would change")
     parser.add_argument("--map", action="store_true", help="draw where it goes, as topogate map draws")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
+    session.add_output(parser, (*session.DOCUMENTS, "text"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the assignment (status 0) or the reason why there is none (1); 2 for unusable input."""
-    if args.map and args.output == "json":
-        complain("topogate simulate: --map draws for people; leave it or --output json out")
+    if args.map and args.output in session.DOCUMENTS:
+        complain(f"topogate simulate: --map draws for people; leave it or -o {args.output} out")
         return 2
     try:
         scene, answer = _ask(args)
@@ -93,10 +93,10 @@ def _ask(args: argparse.Namespace) -> tuple[Rehearsed, WholeAnswer]:
 def _show(answer: WholeAnswer, scene: Rehearsed, args: argparse.Namespace) -> None:
     """Print the answer as it is wanted."""
     found = answer.found
-    if args.output == "json":
+    if args.output in session.DOCUMENTS:
         if isinstance(found, Assignment):
             found = replace(found, placed=answer.placed)
-        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        session.show(msgspec.to_builtins(found), args.output)
         return
     _print(answer, scene.gang, scene.snapshot)
     for line in _map(answer, scene.snapshot) if args.map else ():
@@ -155,4 +155,4 @@ def _map(answer: WholeAnswer, snapshot: Snapshot) -> Iterator[str]:
     shown = [
         each for each in sum_domains(tiles) if each.level == 0 or (each.level <= lowest and each.id in used)
     ]
-    return tree.lines(shown, is_coloured=sys.stdout.isatty())
+    return tree.lines(shown, is_coloured=is_coloured(), most=columns())

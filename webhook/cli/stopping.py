@@ -23,8 +23,10 @@ def add_parser(subparsers: Any) -> None:
     )
     restart = subparsers.add_parser("restart", help="start a task anew", description=__doc__)
     for parser in (stop, restart):
-        parser.add_argument("names", nargs="+", metavar="NAME", help="NAME, task/NAME or job/NAME")
+        parser.add_argument("names", nargs="*", metavar="NAME", help="NAME, task/NAME or job/NAME")
         session.add_connection(parser)
+        session.add_selector(parser, "tasks and jobs")
+        session.add_output(parser, ("name",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,11 +35,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if bool(options.names) is bool(options.selector):
+        raise session.MistakeError("name tasks or jobs, or choose them by -l LABELS")
     api, namespace = session.connect(options, brief=True), session.namespace_of(options)
     chosen = [works.find(api, namespace, name) for name in options.names]  # all of them, or nothing is done
+    if options.selector:
+        chosen = works.of(api, namespace, **session.selected(options))
+        if not chosen:
+            raise session.SessionError(f"no task or job in namespace {namespace} has {options.selector}")
     for work in chosen:
         done = _restart(api, work) if options.command == "restart" else _stop(api, work, options.suspend)
-        say(f"{work.kind.lower()}/{work.name} {done}")
+        say(f"{work.kind.lower()}/{work.name}" + ("" if options.output == "name" else f" {done}"))
     return 0
 
 

@@ -4,7 +4,9 @@ Names, annotations and an API server's words are written by others: a line break
 would forge lines or move the cursor, so a line is said as one line of plain text.
 """
 
+import os
 import sys
+from collections.abc import Sequence
 
 from webhook.text import printable
 
@@ -17,3 +19,40 @@ def say(line: str) -> None:
 def complain(line: str) -> None:
     """Print a line about what is wrong, on standard error."""
     print(printable(line), file=sys.stderr)
+
+
+def is_terminal() -> bool:
+    """Whether standard output is one; it is None where a shell has closed it."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def columns() -> int:
+    """How wide the terminal is to which standard output goes; 0 where it is none, as in a pipe."""
+    if not is_terminal():
+        return 0
+    written = os.environ.get("COLUMNS", "")
+    if written.isdecimal():
+        return int(written)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 0
+
+
+def is_coloured() -> bool:
+    """Whether colours are shown: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def fitted(line: str, width: int) -> str:
+    """A line of at most so many characters, with "..." where something was cut; 0: as it is."""
+    return line if not width or len(line) <= width else (line[: max(0, width - 3)] + "...")[:width]
+
+
+def table(rows: Sequence[Sequence[str]], *, is_whole: bool = False) -> str:
+    """Rows in columns, the first one is the heading; on a terminal no wider than that, unless is_whole."""
+    plain = [[printable(text) for text in row] for row in rows]
+    widths = [max(len(row[column]) for row in plain) for column in range(len(plain[0]))]
+    lines = ("   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in plain)
+    most = 0 if is_whole else columns()
+    return "\n".join(fitted(line.rstrip(), most) for line in lines)

@@ -8,7 +8,8 @@ import argparse
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.cli import session
+from webhook.cli import picture, session
+from webhook.cli.terminal import table
 
 if TYPE_CHECKING:
     from webhook.inquiry.reading import ClusterReading
@@ -34,6 +35,8 @@ def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser("top", help="GPUs by model", description=__doc__)
     session.add_connection(parser)
+    session.add_selector(parser, "nodes")
+    session.add_watch(parser)
     session.add_output(parser)
 
 
@@ -47,19 +50,24 @@ def _run(options: argparse.Namespace) -> int:
     # Loaded once the cluster's address is known: a mistake in a kubeconfig is told without.
     from webhook.inquiry.reading import ClusterReading
 
-    lines = gather(ClusterReading.read_usage(api))
+    return session.repeat(
+        options,
+        lambda: _print(gather(picture.of_selected(ClusterReading.read_usage(api), api, options)), options),
+    )
+
+
+def _print(lines: list[Line], options: argparse.Namespace) -> None:
     if options.output in ("json", "yaml"):
         session.show({"kind": "GPUs", "models": [asdict(line) for line in lines]}, options.output)
-        return 0
+        return
     if options.output == "name":
         print("\n".join(line.model for line in lines))
-        return 0
+        return
     rows = [["MODEL", "NODES", "GPUS", "USED", "FREE", "WHOLE NODES FREE", "WAITED FOR"]]
     for line in lines:
         numbers = (line.nodes, line.total, line.used, line.free, line.whole, line.waiting)
         rows.append([line.model, *map(str, numbers)])
-    print(session.table(rows))
-    return 0
+    print(table(rows, is_whole=options.output == "wide"))
 
 
 def gather(cluster: "ClusterReading") -> list[Line]:

@@ -76,10 +76,11 @@ def collection(kind: str, namespace: str | None) -> str:
     return f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"
 
 
-def of(api: "Api", namespace: str | None) -> list[Work]:
+def of(api: "Api", namespace: str | None, **query: str) -> list[Work]:
     """Every GPUTask and every other Job that asks for GPUs, oldest first.
 
-    Where only one of the two kinds may be read, that one, and a line on standard error. Raises ApiError.
+    query: as labelSelector. Where only one of the two kinds may be read, that one, and a line on standard
+    error. Raises ApiError.
     """
     from webhook.kube.client import ApiError
 
@@ -87,7 +88,9 @@ def of(api: "Api", namespace: str | None) -> list[Work]:
     refusals: dict[str, ApiError] = {}
     for kind in (TASK, JOB):
         try:
-            found += [Work(kind, _named(kind, item)) for item in pages(api, collection(kind, namespace))]
+            found += [
+                Work(kind, _named(kind, item)) for item in pages(api, collection(kind, namespace), **query)
+            ]
         except ApiError as error:
             if error.status == 403:
                 refusals[kind] = error

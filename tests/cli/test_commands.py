@@ -1,0 +1,252 @@
+"""All commands alike: options, exit statuses, and what goes where, as docs/users/commands.md says."""
+
+import argparse
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hack.local.build import ROOT
+from tests.ui.scenes import cluster_of, scene_of
+from webhook.cli import main, session, terminal
+from webhook.cli import map as tree
+from webhook.cli.main import COMMANDS
+from webhook.kube.client import ApiError
+
+PAGE: Final = (ROOT / "docs/users/commands.md").read_text()
+JOB: Final = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: x}
+spec:
+  template:
+    spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}], restartPolicy: Never}
+"""
+WORDS: Final[dict[str, list[str]]] = {
+    "run": ["--image", "x"],
+    "logs": ["x"],
+    "exec": ["x"],
+    "attach": ["x"],
+    "stop": ["x"],
+    "restart": ["x"],
+    "explain": ["x"],
+    "drain": ["--release"],
+    "lint": ["--cluster", "job.yaml"],
+}
+"""What a command needs beside the cluster."""
+LOCAL: Final[dict[str, list[str]]] = {
+    "simulate": ["--cluster", "-", "job.yaml"],
+    "policy": ["check", "-", "--against", "-"],
+    "completion": ["bash"],
+}
+"""Commands that ask no cluster, and their words; the first two read standard input."""
+ASKING: Final = [each for each in COMMANDS if each not in LOCAL]
+
+
+def words_of(command: str, server: str, folder: Path) -> list[str]:
+    """A command line, beside a kubeconfig of this server."""
+    (folder / "job.yaml").write_text(JOB)
+    file = folder / "kubeconfig"
+    file.write_text(
+        f"current-context: c\nclusters: [{{name: k, cluster: {{server: '{server}'}}}}]\n"
+        "contexts: [{name: c, context: {cluster: k, user: u}}]\nusers: [{name: u, user: {token: t}}]\n"
+    )
+    if command in LOCAL:
+        return [command, *LOCAL[command]]
+    more = ["rotate"] if command == "certs" else WORDS.get(command, [])
+    return [command, *more, "--kubeconfig", str(file)]
+
+
+def start(words: list[str], folder: Path) -> "subprocess.Popen[str]":
+    program = f"import sys; from webhook.cli.main import main; sys.exit(main({words!r}))"
+    return subprocess.Popen(
+        [sys.executable, "-c", program], cwd=folder, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, threading.Event]]:
+    """The address of a server that takes a connection and says nothing; whether one was made."""
+    asked = threading.Event()
+    held: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def take() -> None:
+            try:
+                while True:
+                    held.append(server.accept()[0])
+                    held[-1].recv(1)
+                    asked.set()
+            except OSError:
+                pass  # the test is over
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
+        server.shutdown(socket.SHUT_RDWR)
+    for each in held:
+        each.close()
+
+
+# --- exit statuses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_is_status_2_and_a_sentence_on_standard_error(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main([*words_of(command, "http://127.0.0.1:1", tmp_path), "--nonsense"])
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert "--nonsense" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_an_api_server_that_is_not_there_is_status_1_and_one_line_on_standard_error(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(words_of(command, "http://127.0.0.1:1", tmp_path)) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"topogate {command}")
+    assert "http://127.0.0.1:1" in line
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_ctrl_c_while_the_cluster_is_asked_is_status_130_without_a_traceback(
+    command: str, silent: tuple[str, threading.Event], tmp_path: Path
+) -> None:
+    address, asked = silent
+    process = start(words_of(command, address, tmp_path), tmp_path)
+    assert asked.wait(30), process.stderr and process.stderr.read()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "topogate: interrupted\n")
+
+
+@pytest.mark.parametrize("command", LOCAL)
+def test_ctrl_c_is_status_130_without_a_cluster_too(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"webhook.cli.{command}.run", interrupted)
+    assert main.main(words_of(command, "", tmp_path)) == main.INTERRUPTED
+    assert capsys.readouterr().err == "topogate: interrupted\n"
+
+
+def test_the_page_has_the_statuses_of_all_commands() -> None:
+    table = PAGE.partition("## Exit status\n")[2].partition("\nThese")[0]
+    assert re.findall(r"^\| (\d+) \|", table, re.MULTILINE) == ["0", "1", "2", str(main.INTERRUPTED)]
+
+
+# --- options -------------------------------------------------------------------------------------------
+
+COMMON: Final = {
+    "-n": "--namespace", "-A": "--all-namespaces", "-l": "--selector", "-o": "--output", "-w": "--watch",
+}  # fmt: skip
+
+
+def helped(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit):
+        main.main([command, *(["rotate"] if command == "certs" else []), "--help"])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_common_option_means_the_same_everywhere_and_stands_on_the_page(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = helped(command, capsys).partition("\noptions:\n")[2]
+    found = [short for short, long in COMMON.items() if re.search(rf"^  {short}\b[^\n]*{long}", text, re.M)]
+    assert found == [short for short in COMMON if re.search(rf"^  {short}\b", text, re.M)], text
+    (listed,) = re.findall(rf"^\| `{command}` \| (.+) \|$", PAGE.partition("## Exit")[0], re.MULTILINE)
+    assert re.findall(r"`(-\w)`", listed) == found
+
+
+def test_the_old_short_option_of_run_works_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = words_of("run", "http://127.0.0.1:1", tmp_path)
+    assert main.main([*words, "-w", "2"]) == 1
+    assert "-w is deprecated" in capsys.readouterr().err
+    assert main.main([*words, "--workers", "2"]) == 1
+    assert "deprecated" not in capsys.readouterr().err
+
+
+def test_a_selector_that_the_api_server_cannot_read_is_a_mistake() -> None:
+    def refused() -> int:
+        raise ApiError(400, "BadRequest", "GET /x: unable to parse requirement")
+
+    options = argparse.Namespace(command="ps", selector="a b")
+    assert session.guarded(options, refused) == 2
+    options.selector = None
+    assert session.guarded(options, refused) == 1
+
+
+# --- the terminal --------------------------------------------------------------------------------------
+
+ROWS: Final = [("NAME", "REASON"), ("x", "r" * 100)]
+
+
+@contextmanager
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Iterator[None]:
+    """Standard output is a terminal of 40 columns."""
+    master, slave = pty.openpty()
+    with monkeypatch.context() as patch, os.fdopen(slave, "w") as out:
+        for name, value in {"COLUMNS": "40", "NO_COLOR": "", "TERM": "xterm", **environment}.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "stdout", out)
+        yield
+    os.close(master)
+
+
+def test_on_a_terminal_a_long_reason_is_cut_with_an_ellipsis_unless_all_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with on_a_terminal(monkeypatch):
+        cut, whole = terminal.table(ROWS), terminal.table(ROWS, is_whole=True)
+    assert [len(line) for line in cut.splitlines()] == [13, 40]
+    assert cut.endswith("r...")
+    assert whole.endswith("r" * 100)
+
+
+@pytest.mark.parametrize("columns", ["60", "100", "200"])
+def test_the_map_fits_the_terminal(columns: str) -> None:
+    domains = scene_of(cluster_of([])).picture.domains
+    printed = list(tree.lines(domains, is_coloured=False, most=int(columns)))
+    assert max(map(len, printed)) <= int(columns)
+
+
+def test_in_a_pipe_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert terminal.table(ROWS).endswith("r" * 100)
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
+)
+def test_a_terminal_has_colours_unless_the_environment_says_otherwise(
+    environment: dict[str, str], wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with on_a_terminal(monkeypatch, **environment):
+        assert terminal.is_coloured() is wanted
+
+
+def test_a_pipe_has_no_colours() -> None:
+    assert not terminal.is_coloured()
