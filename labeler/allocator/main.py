@@ -256,7 +256,7 @@ class Allocator:
                 self._resolver,
                 options.shares,
                 options.cdi is not None,
-                self._teller.changed if self._teller else lambda: None,
+                self._teller,
             )
             for resource in vendor.resources
         ]

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from labeler.allocator import metrics
 from labeler.allocator.choose import by_number
 from labeler.allocator.devices import Inventory
 from labeler.allocator.resolve import DEFAULT, Grant, Resolver
+from labeler.allocator.telling import Teller
 from labeler.allocator.values import Edits, LocalCard, Refusal, card_of, device_id
 from labeler.allocator.vendors import Vendor
 from labeler.allocator.wire import deviceplugin_pb2 as wire
@@ -141,18 +142,18 @@ class CardsPlugin(Plugin):
         resolver: Resolver | None,
         shares: int,
         use_cdi: bool = False,
-        on_change: Callable[[], None] = lambda: None,
+        teller: Teller | None = None,
     ) -> None:
         """shares: devices of each card. resolver: None where no annotation names this vendor's cards.
 
-        on_change: called whenever a container was given devices, or a kubelet begins to listen.
+        teller: hears whenever a container was given devices, and whenever a kubelet begins to listen.
         """
         super().__init__(resource, inventory)
         self._vendor = vendor
         self._resolver = resolver
         self._shares = shares
         self._use_cdi = use_cdi
-        self._on_change = on_change
+        self._teller = teller
         self._answered: _Answered | None = None
 
     def forget(self) -> None:
@@ -160,7 +161,8 @@ class CardsPlugin(Plugin):
         self._answered = None
         if self._resolver is not None:
             self._resolver.restarted()
-        self._on_change()
+        if self._teller is not None:
+            self._teller.kubelet_began()
 
     def devices(self) -> list[wire.Device]:
         """So many of each card."""
@@ -195,7 +197,8 @@ class CardsPlugin(Plugin):
         edits = self._vendor.edits(given, visible, grant.container, self._use_cdi)
         self._check_alone(grant, edits)
         metrics.ALLOCATIONS.labels(self.resource, grant.how).inc()
-        self._on_change()
+        if self._teller is not None:
+            self._teller.changed()
         log.info(
             "%s: %s to %s, container %s (%s) %s",
             self.resource,

@@ -56,8 +56,14 @@ class Teller:
         self._problem = ""
 
     def changed(self) -> None:
-        """Devices were given to a container, or another kubelet listens: who has what may have changed."""
+        """Devices were given to a container: who has what may have changed."""
         self._look_until = self._clock() + SETTLED_SECONDS
+
+    def kubelet_began(self) -> None:
+        """A kubelet begins to listen, perhaps an older one: what the last one could tell does not count."""
+        self._identifies = False
+        self._try_at = float("-inf")
+        self.changed()
 
     def turn(self, cards: Collection[LocalCard], shares: int, *, serves: bool) -> None:
         """Tell what has changed; shares: containers that may share a healthy card.
@@ -69,23 +75,32 @@ class Teller:
             return
         again = now >= self._again_at
         text = {keys.OFFERED_CARDS_ANNOTATION: encode_offers(offers(cards, shares))}
+        trouble: ListingError | NodeApiError | None = None
         try:
             if again or now < self._look_until:
                 text |= self._looked(cards)
-            text |= self._identification(serves=serves)
-            if again or not text.items() <= self._told.items():
+        except (ListingError, NodeApiError) as error:
+            trouble = error  # what needs no answer is told all the same
+        text |= self._identification(serves=serves)
+        try:
+            if (again and trouble is None) or not text.items() <= self._told.items():
                 self._write(text)
                 self._told |= text
-        except (ListingError, NodeApiError) as error:
-            self._try_at = now + _TRY_SECONDS
-            self._look_until = max(self._look_until, self._try_at + SETTLED_SECONDS)
-            if str(error) != self._problem:
-                self._problem = str(error)
-                log.warning("the Node cannot be told of its cards, tried again: %s", error)
+        except NodeApiError as error:
+            trouble = error
+        if trouble is not None:
+            self._try_later(now, str(trouble))
             return
         self._problem = ""
         if again:
             self._again_at = now + AGAIN_SECONDS
+
+    def _try_later(self, now: float, problem: str) -> None:
+        self._try_at = now + _TRY_SECONDS
+        self._look_until = max(self._look_until, self._try_at + SETTLED_SECONDS)
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("the Node cannot be told of its cards, tried again: %s", problem)
 
     def _looked(self, cards: Collection[LocalCard]) -> dict[str, str]:
         """What kubelet and API server say now. Raises ListingError, NodeApiError."""

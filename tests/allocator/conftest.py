@@ -40,9 +40,9 @@ class Kubelet:
     def plugins(self) -> Path:
         return self.folder / "device-plugins"
 
-    def start(self) -> None:
-        """As it starts: it removes all sockets of its folder first."""
-        for path in self.plugins.glob("*.sock"):
+    def start(self, *, lists_pods: bool = True) -> None:
+        """As it starts: it removes all sockets of its folder first. lists_pods: whether it can be asked."""
+        for path in (*self.plugins.glob("*.sock"), *self.folder.glob("pod-resources/*.sock")):
             path.unlink()
         registration: dict[str, Any] = {
             "Register": grpc.unary_unary_rpc_method_handler(
@@ -71,7 +71,7 @@ class Kubelet:
         for name, handlers, socket in (
             ("v1beta1.Registration", registration, self.plugins / "kubelet.sock"),
             ("v1.PodResourcesLister", resources, self.folder / "pod-resources" / "kubelet.sock"),
-        ):
+        )[: 1 + lists_pods]:
             server = grpc.server(ThreadPoolExecutor(2))
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
             server.add_insecure_port(f"unix:{socket}")

@@ -152,15 +152,6 @@ def test_a_preferred_answer_is_believed_once_by_the_same_kubelet_and_briefly(
     assert (site.asked > asked) == (why != "believed")
 
 
-def test_another_kubelet_is_a_reason_to_look_anew_what_the_node_is_to_be_told(site: Site) -> None:
-    noted: list[str] = []
-    listened = CardsPlugin(
-        I915, Intel(Places()), site.inventory, None, 2, on_change=lambda: noted.append("changed")
-    )
-    listened.forget()
-    assert noted == ["changed"]
-
-
 def test_a_container_gets_files_paths_and_mask_of_its_card(site: Site) -> None:
     assert site.prefer("card0-0", "card1-0", "card1-1") == ["card1-0"]
     answer = site.allocate("card1-0")
