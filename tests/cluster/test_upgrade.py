@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -183,7 +184,49 @@ def _ungated(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def replace(source: Installation, target: Installation, gangs: Gangs) -> None:
+@dataclass(frozen=True)
+class ClusterLogs:
+    """What has been logged in a cluster since a moment.
+
+    Tests share the cluster: earlier ones have sent requests to be refused, and left their programs' logs.
+    """
+
+    cluster: Cluster
+    audited_before: int
+    sizes_before: dict[Path, int]
+
+    @classmethod
+    def begin(cls, cluster: Cluster) -> "ClusterLogs":
+        """From now on."""
+        sizes = {log: log.stat().st_size for log in _program_logs(cluster)}
+        return cls(cluster, len(audited(cluster)), sizes)
+
+    def writes(self) -> list[str]:
+        """What topogate's accounts have written but for Leases, each with its answer."""
+        return [
+            f"{entry['verb']} {entry['requestURI']}: {entry.get('responseStatus', {}).get('code')}"
+            for entry in audited(self.cluster)[self.audited_before :]
+            if entry["user"].get("username", "").startswith("system:serviceaccount:topogate-")
+            and entry["verb"] not in ("get", "list", "watch")
+            and "/leases" not in entry["requestURI"]
+        ]
+
+    def errors(self) -> list[str]:
+        """Lines of topogate's programs that tell of an error."""
+        texts = (log.read_bytes()[self.sizes_before.get(log, 0) :] for log in _program_logs(self.cluster))
+        return [
+            line
+            for text in texts
+            for line in text.decode().splitlines()
+            if " ERROR " in line or "Traceback" in line
+        ]
+
+
+def _program_logs(cluster: Cluster) -> list[Path]:
+    return sorted((cluster.folder / "logs").glob("topogate-*"))
+
+
+def replace(source: Installation, target: Installation, gangs: Gangs, logs: ClusterLogs) -> None:
     """One version in the place of another, with both at once for a while, in which leaders are killed."""
     halt_rollouts(source)
     target.apply(facts_of(GRID))
@@ -204,7 +247,7 @@ def replace(source: Installation, target: Installation, gangs: Gangs) -> None:
         ends.programs["sweeper"].start()
         gangs.create(f"by-{follows.image_tag}", 2, {GPU: 1})
         gangs.all_run()
-    check(source.cluster, gangs)
+    check(logs, gangs)
     for each in (source, target):
         options = ("--kubeconfig", str(each.cluster.kubeconfig), "-n", gangs.namespace)
         shown = run_of(each.root, str(Path(sys.executable).parent / "topogate"), "gangs", *options)
@@ -262,39 +305,24 @@ def leads(installation: Installation) -> bool:
     return process is not None and holder.endswith(f"_{process.pid}")
 
 
-def check(cluster: Cluster, *gangs: Gangs) -> None:
+def check(logs: ClusterLogs, *gangs: Gangs) -> None:
     """All run, nothing is booked twice, nobody met an error, and nobody writes without end."""
     for each in gangs:
         each.all_run()
     used = Counter[tuple[str, str]]()
-    for pod in cluster.api().json("GET", "/api/v1/pods", query={"fieldSelector": "status.phase=Running"})[
-        "items"
-    ]:
+    running = {"fieldSelector": "status.phase=Running"}
+    for pod in logs.cluster.api().json("GET", "/api/v1/pods", query=running)["items"]:
         limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
         card = pod["metadata"].get("annotations", {}).get(keys.GAS_CARDS_ANNOTATION, "")
         used[pod["spec"]["nodeName"], GPU] += int(limits.get(GPU, 0))
         used[pod["spec"]["nodeName"], card] += int(limits.get(keys.MILLICORES, 0))
     assert max(count for (_, name), count in used.items() if name == GPU) <= 8
     assert max(count for (_, name), count in used.items() if name != GPU) <= 1000
-    logs = [log.read_text() for log in (cluster.folder / "logs").glob("topogate-*")]
-    assert [
-        line for log in logs for line in log.splitlines() if " ERROR " in line or "Traceback" in line
-    ] == []
-    wrote = writes(cluster)
+    assert logs.errors() == []
+    wrote = logs.writes()
     time.sleep(QUIET_SECONDS)
-    assert writes(cluster)[len(wrote) :] == [], "a status that two disagree on is written for ever"
+    assert logs.writes()[len(wrote) :] == [], "a status that two disagree on is written for ever"
     assert [write for write in wrote if REFUSED.search(write)] == []
-
-
-def writes(cluster: Cluster) -> list[str]:
-    """What topogate's accounts have written so far but for Leases, each with its answer."""
-    return [
-        f"{entry['verb']} {entry['requestURI']}: {entry.get('responseStatus', {}).get('code')}"
-        for entry in audited(cluster)
-        if entry["user"].get("username", "").startswith("system:serviceaccount:topogate-")
-        and entry["verb"] not in ("get", "list", "watch")
-        and "/leases" not in entry["requestURI"]
-    ]
 
 
 def labels(cluster: Cluster) -> dict[str, dict[str, str]]:
@@ -309,20 +337,21 @@ def test_live_gangs_end_whole_through_an_upgrade_and_the_way_back(
 ) -> None:
     old, new = versions
     cluster = old.cluster
+    logs = ClusterLogs.begin(cluster)
     old.label(LABELLED)
     first, second = (Gangs(cluster, GRID[2 * number : 2 * number + 2]) for number in range(2))
     second.all_run()
     before = labels(cluster)
 
-    replace(old, new, first)
+    replace(old, new, first, logs)
     first.end()
-    check(cluster, first, second)
+    check(logs, first, second)
     ran, victims = first.all_run(), second.all_run()
     assert all(found.items() <= labels(cluster)[name].items() for name, found in before.items())
 
-    replace(new, old, second)
+    replace(new, old, second, logs)
     second.end()
-    check(cluster, first, second)
+    check(logs, first, second)
     assert first.all_run() == ran, "whom the newer version placed the older one leaves alone"
     assert not victims.keys() & second.all_run().keys()
     assert labels(cluster) == before
