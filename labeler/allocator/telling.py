@@ -82,18 +82,24 @@ class Teller:
         except (ListingError, NodeApiError) as error:
             trouble = error  # what needs no answer is told all the same
         text |= self._identification(serves=serves)
-        try:
-            if (again and trouble is None) or not text.items() <= self._told.items():
-                self._write(text)
-                self._told |= text
-        except NodeApiError as error:
-            trouble = error
+        trouble = self._tell(text, again=again and trouble is None) or trouble
         if trouble is not None:
             self._try_later(now, str(trouble))
             return
         self._problem = ""
         if again:
             self._again_at = now + AGAIN_SECONDS
+
+    def _tell(self, text: Mapping[str, str], *, again: bool) -> NodeApiError | None:
+        """Write what differs, or all of it again; returns why it could not be written."""
+        if not again and text.items() <= self._told.items():
+            return None
+        try:
+            self._write(text)
+        except NodeApiError as error:
+            return error
+        self._told |= text
+        return None
 
     def _try_later(self, now: float, problem: str) -> None:
         self._try_at = now + _TRY_SECONDS

@@ -45,6 +45,8 @@ WISH_ANNOTATIONS: Final = frozenset(
 )
 """What a user may wish of topogate; a pod with one of them asks to be served, with or without GPUs."""
 
+TOPOGATE_PREFIX: Final = "topogate.io/"
+
 # --- the gate -----------------------------------------------------------------------------------
 
 GATE_PREFIX: Final = "gke.io/topology-aware-auto-"

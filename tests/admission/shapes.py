@@ -44,7 +44,7 @@ namespaces:
 
 RTX: Final = {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090"}
 H100: Final = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.family": "hopper"}
-FOREIGN: Final = "kueue.x-k8s.io/admission"
+FOREIGN: Final = marks.KUEUE_ADMISSION_GATE
 
 
 @dataclass(frozen=True)
@@ -503,8 +503,17 @@ CONTROLLERS: Final = [
         "kueue pod group",
         pod(
             metadata={"labels": {"kueue.x-k8s.io/pod-group-name": "g"}},
-            schedulingGates=[{"name": FOREIGN}, {"name": "kueue.x-k8s.io/topology"}],
+            schedulingGates=[{"name": FOREIGN}, {"name": marks.KUEUE_TOPOLOGY_GATE}],
         ),
+    ),
+    Shape(
+        "job of which kueue chooses the nodes",
+        pod(
+            annotations=tier("high"),
+            metadata=owned("Job", "batch/v1"),
+            schedulingGates=[{"name": marks.KUEUE_TOPOLOGY_GATE}],
+        ),
+        gated=False,
     ),
 ]
 

@@ -292,14 +292,41 @@ def test_a_node_that_hands_out_parts_of_its_gpus_is_of_their_model(suffix: str) 
     assert Policy(gpu_models=(h100,)).model_of_node({"nvidia.com/gpu.product": "NVIDIA-H100-NVL"}) == ""
 
 
-def test_where_kueue_chooses_the_nodes_the_author_is_told_that_it_goes_first() -> None:
-    gates = [{"name": "kueue.x-k8s.io/topology"}]
+KUEUE_PLANS = {"name": marks.KUEUE_TOPOLOGY_GATE}
+KUEUE_ADMITS = {"name": marks.KUEUE_ADMISSION_GATE}
+
+
+def with_gates(*gates: dict[str, str]) -> dict[str, Any]:
     pod = gpu_pod(annotations={"kueue.x-k8s.io/podset-required-topology": "x"})
-    decision = decided({**pod, "spec": {**pod["spec"], "schedulingGates": gates}})
+    return {**pod, "spec": {**pod["spec"], "schedulingGates": list(gates)}}
+
+
+def test_where_kueue_has_chosen_the_nodes_the_pod_is_left_to_it_and_its_author_is_told() -> None:
+    decision = decided(with_gates(KUEUE_PLANS))
+    assert (decision.outcome, decision.reason, decision.operations) == ("left-alone", "kueue-topology", ())
     assert decision.warnings == (
-        "gate kueue.x-k8s.io/topology: Kueue chooses the nodes first; topogate places the pod on these",
+        "gate kueue.x-k8s.io/topology: Kueue chooses the nodes, neither gated nor placed by topogate",
     )
-    assert decision.operations[0].path == "/spec/schedulingGates/-", "and is held by us too"
+
+
+def test_where_kueue_may_yet_choose_nodes_it_goes_first_and_its_author_is_told() -> None:
+    """Its webhook for plain pods adds both gates, whether it will choose nodes or not."""
+    decision = decided(with_gates(KUEUE_ADMITS, KUEUE_PLANS))
+    assert [each.path for each in decision.operations] == ["/spec/schedulingGates/-"]
+    assert decision.warnings == (
+        "gate kueue.x-k8s.io/topology: Kueue goes first; topogate then places the pod on nodes it allows",
+    )
+
+
+def test_a_pod_that_waits_for_kueues_quota_alone_is_placed_by_topogate() -> None:
+    decision = decided(with_gates(KUEUE_ADMITS))
+    assert [each.path for each in decision.operations] == ["/spec/schedulingGates/-"]
+
+
+def test_a_pod_whose_author_asks_for_our_gate_is_ours_though_kueue_chooses_its_nodes() -> None:
+    decision = decided(with_gates(KUEUE_PLANS, {"name": keys.GATE}))
+    assert decision.outcome == "unchanged"
+    assert "topogate then places the pod" in decision.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -308,10 +335,20 @@ def test_where_kueue_chooses_the_nodes_the_author_is_told_that_it_goes_first() -
         ("kueue.x-k8s.io/podset-required-topology", keys.REQUIRED_TOPOLOGY_ANNOTATION),
         ("kueue.x-k8s.io/podset-preferred-topology", keys.PREFERRED_TOPOLOGY_ANNOTATION),
         ("kueue.x-k8s.io/podset-slice-required-topology", keys.SLICE_TOPOLOGY_ANNOTATION),
+        ("kueue.x-k8s.io/podset-slice-required-topology-constraints", keys.SLICE_TOPOLOGY_ANNOTATION),
         ("kueue.x-k8s.io/podset-slice-size", keys.SLICE_SIZE_ANNOTATION),
         ("kai.scheduler/topology-required-placement", keys.REQUIRED_TOPOLOGY_ANNOTATION),
         ("kai.scheduler/topology-preferred-placement", keys.PREFERRED_TOPOLOGY_ANNOTATION),
+        ("volcano.sh/network-topology-highest-tier", keys.REQUIRED_TOPOLOGY_ANNOTATION),
+        ("volcano.sh/network-topology-mode", keys.REQUIRED_TOPOLOGY_ANNOTATION),
     ],
 )
 def test_a_topology_request_in_others_words_is_told_with_ours(foreign: str, ours: str) -> None:
     assert decided(gpu_pod(annotations={foreign: "x"})).warnings == (f"{foreign} is not read: write {ours}",)
+
+
+def test_volcanos_soft_topology_is_told_as_a_preference() -> None:
+    pod = gpu_pod(annotations={"volcano.sh/network-topology-mode": "soft"})
+    assert decided(pod).warnings == (
+        f"volcano.sh/network-topology-mode is not read: write {keys.PREFERRED_TOPOLOGY_ANNOTATION}",
+    )

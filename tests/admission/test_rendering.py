@@ -170,7 +170,14 @@ def drawn(choices: random.Random) -> dict[str, Any]:
         spec["initContainers"] = [container("i")]
     if some(0.2):
         gates = choices.sample(
-            (keys.GATE, keys.GATE_PREFIX + "mine", "a.io/b", "wait/x"), choices.randint(1, 3)
+            (
+                keys.GATE,
+                keys.GATE_PREFIX + "mine",
+                "a.io/b",
+                marks.KUEUE_ADMISSION_GATE,
+                marks.KUEUE_TOPOLOGY_GATE,
+            ),
+            choices.randint(1, 3),
         )
         spec["schedulingGates"] = [{"name": gate} for gate in gates]
     elif some(0.1):

@@ -293,7 +293,7 @@ POLICY: Final = {
     ("words", "told"),
     [
         (["-m", "h1000"], 'no GPU model "h1000"; did you mean H100?'),
-        (["-p", "urgent"], 'no priority "urgent"; allowed here: low'),
+        (["-p", "urgent"], 'priority: no tier "urgent"; allowed here: low'),
         (["--required", "rack"], 'no level "rack"; known: block, subblock and host'),
     ],
     ids=["model", "priority", "level"],

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from labeler.contract import keys
 from tests.support import create_namespace, register_nodes
 from webhook.admission.certificates import issue
 from webhook.cli.main import main
-from webhook.inquiry.doctor import examine
+from webhook.inquiry.doctor import CHECKS, examine
 from webhook.inquiry.enforcement import GUARDS, ISSUER_GUARDS
 from webhook.inquiry.findings import State
 from webhook.inquiry.sizing import needed
@@ -87,6 +88,12 @@ def test_a_whole_installation_gates_holds_its_guards_and_has_a_leader(installed:
         "version", "clock", "definitions", "classes", "bundle", "certificate", "admission", "leader",
         "guards", "nodes", "models", "cards", "labeler", "allocator", "gangs",
     }  # fmt: skip
+
+
+def test_the_docs_name_every_check() -> None:
+    rows = (ROOT / "docs" / "operators" / "alerts.md").read_text().split("| check | looks at |")[1]
+    named = [name for row in rows.split("\n\n")[0].splitlines() for name in re.findall("`([a-z-]+)`", row)]
+    assert sorted(named) == sorted(CHECKS)
 
 
 def test_the_guards_are_all_that_every_installation_has() -> None:

@@ -12,12 +12,13 @@ from typing import Final
 import msgspec
 
 from labeler.contract import keys
-from webhook.admission import companions, managers, patch, wishes
+from webhook.admission import companions, kueue, managers, patch, wishes
 from webhook.admission.classes import Classes, above_maximum
 from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
+from webhook.workloads import marks
 
 MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"
@@ -85,6 +86,7 @@ def decide(
     if not is_ours:
         # A share of a GPU without the GPU is no GPU pod, and its author believes that it is.
         return Decision(LEFT_ALONE, "no-gpu", warnings=wishes.shown(warnings))
+    warnings += wishes.of_others(pod)
     try:
         operations = [
             *_gate(pod, policy),
@@ -125,6 +127,8 @@ def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
         # Nobody would bind it where it is released to.
         name = quote(spec.scheduler_name)
         return "other-scheduler", f"schedulerName {name}: left to that scheduler, {_LEFT_ALONE}"
+    if kueue.chooses_nodes(pod) and not _has_gate(pod, policy):
+        return "kueue-topology", f"gate {marks.KUEUE_TOPOLOGY_GATE}: Kueue chooses the nodes, {_LEFT_ALONE}"
     return None
 
 
@@ -201,10 +205,7 @@ def _tier(pod: NewPod, namespace: str, policy: Policy) -> Tier | None:
         return policy.tier(policy.rules(namespace).default_tier)
     tier = policy.tier(wish)
     if tier is None:
-        allowed = sentence_list(policy.allowed_tiers(namespace))
-        raise DeniedError(
-            "unknown-tier", f"{keys.PRIORITY_ANNOTATION}: no tier {quote(wish)}; allowed here: {allowed}"
-        )
+        raise DeniedError("unknown-tier", f"{keys.PRIORITY_ANNOTATION}: {policy.no_tier(wish, namespace)}")
     _check_tier(tier, f"{keys.PRIORITY_ANNOTATION}: tier {tier.name}", namespace, policy)
     return tier
 
@@ -228,10 +229,7 @@ def _check_tier(tier: Tier, what: str, namespace: str, policy: Policy) -> None:
 
 
 def _above(what: str, namespace: str, policy: Policy) -> DeniedError:
-    allowed = sentence_list(policy.allowed_tiers(namespace))
-    return DeniedError(
-        "tier-above-maximum", f"{what} is above the maximum of namespace {namespace}; allowed here: {allowed}"
-    )
+    return DeniedError("tier-above-maximum", policy.above_maximum(what, namespace))
 
 
 def _model(
@@ -278,9 +276,4 @@ def _obstacle(pod: NewPod, model: GpuModel, asked: tuple[str, ...]) -> DeniedErr
 
 
 def _deny_unknown_model(wish: str, policy: Policy) -> GpuModel:
-    nearest = policy.nearest_model_names(wish)
-    hint = f" did you mean {sentence_list(nearest, 'or')}?" if nearest else ""
-    known = sentence_list(list(dict.fromkeys([*nearest, *(model.name for model in policy.gpu_models)])))
-    raise DeniedError(
-        "unknown-model", f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish)};{hint} known: {known}"
-    )
+    raise DeniedError("unknown-model", f"{keys.GPU_MODEL_ANNOTATION}: {policy.no_model(wish)}")

@@ -15,7 +15,7 @@ from webhook.policy.values import Policy
 NOT_OURS: Final = frozenset(
     {
         "opted-out", "node-name-set", "mirror-pod", "daemonset", "excluded-namespace",
-        "scheduling-group", "other-scheduler",
+        "scheduling-group", "other-scheduler", "kueue-topology",
     }
 )  # fmt: skip
 """Reasons of a decision by which another one places the pod."""

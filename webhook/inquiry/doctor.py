@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from webhook.inquiry import agents, bad_nodes, enforcement, gpu_nodes, scaling, sizing, trust, waiting_gangs
+from webhook.inquiry import (
+    agents,
+    bad_nodes,
+    enforcement,
+    gpu_nodes,
+    kueue,
+    scaling,
+    sizing,
+    trust,
+    waiting_gangs,
+)
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Check, Finding, State, found
 from webhook.kube.client import Api, ApiError
 
@@ -131,5 +141,6 @@ CHECKS: Final[dict[str, Check]] = {
     "scale-up": scaling.examine,
     "labeler": agents.labeler,
     "allocator": agents.allocator,
+    "kueue": kueue.examine,
     "gangs": waiting_gangs.examine,
 }

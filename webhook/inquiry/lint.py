@@ -4,7 +4,7 @@ Pure: by a policy and PriorityClasses, without a cluster. What cannot be told fr
 whether a node has the model, is the business of `of_nodes`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,17 +12,16 @@ import msgspec
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
-from webhook.admission import wishes
 from webhook.inquiry import defaults
 from webhook.inquiry.admitted import AdmissionRules, admit
 from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
 from webhook.kube.objects import Node, Pod
-from webhook.placement import NodeInfo, PodClass
 from webhook.scheduling.convert import pod_class_of
 from webhook.scheduling.nodes import node_of
+from webhook.sweeper.decide.impossible_requests import unmet
 from webhook.sweeper.observe.fewest_domains import can_run
+from webhook.sweeper.settings import Settings
 
-_OURS: Final = "topogate.io/"
 _OWN_RESOURCES: Final = "kubernetes.io/"
 
 
@@ -80,7 +79,9 @@ def _unlike(pods: Iterable[Described]) -> Iterator[Mapping[str, Any]]:
             body["metadata"] = {k: v for k, v in body["metadata"].items() if k in ("annotations", "labels")}
             labels = body["metadata"].get("labels")
             if isinstance(labels, dict):
-                body["metadata"]["labels"] = {k: v for k, v in labels.items() if k.startswith(_OURS)}
+                body["metadata"]["labels"] = {
+                    k: v for k, v in labels.items() if k.startswith(keys.TOPOGATE_PREFIX)
+                }
         text = msgspec.json.encode(body)
         if text not in seen:
             seen.add(text)
@@ -91,7 +92,7 @@ def _misplaced(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Wishes on the workload itself: nobody reads them there."""
     annotations = metadata.get("annotations")
     for key in sorted(annotations) if isinstance(annotations, dict) else ():
-        if str(key).startswith(_OURS):
+        if str(key).startswith(keys.TOPOGATE_PREFIX):
             yield f"metadata.annotations: {key} has no effect here: write it into the pod template"
 
 
@@ -198,21 +199,11 @@ def _whole(text: object) -> int | None:
     return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 10 else None
 
 
-def of_nodes(pod: Pod, nodes: Iterable[Node], levels: Iterable[str]) -> Iterator[str]:
-    """What of a pod no node can meet whatever is free there. Raises QuantityError."""
+def of_nodes(pod: Pod, nodes: Iterable[Node]) -> Iterator[str]:
+    """What of a pod no node can meet whatever is free there, in the sweeper's words. Raises QuantityError."""
     asked = pod_class_of(pod)
     infos = [node_of(each) for each in nodes]
-    fitting = [info for info in infos if can_run(asked, info)]
-    if not fitting:
-        yield "no node meets its nodeSelector, affinity and tolerations"
-    yield from _too_much(asked, fitting or infos)
-    level = pod.metadata.annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION)
-    if level is not None and level not in {*levels, *wishes.LEVEL_KEYS}:
-        yield f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}: no level {level!r}"
-
-
-def _too_much(asked: PodClass, nodes: Sequence[NodeInfo]) -> Iterator[str]:
-    for name, amount in asked.requests:
-        most = max((each.allocatable.get(name, 0) for each in nodes), default=0)
-        if is_extended(name) and amount > most:
-            yield f"asks for {amount} {name}, and no node that it may use has more than {most}"
+    found = list(unmet(asked, infos, Settings().counting))
+    if not found and not any(can_run(asked, info) for info in infos):
+        found = ["no node meets its nodeSelector, affinity and tolerations"]
+    yield from found

@@ -48,11 +48,7 @@ class ClusterRules:
                 pods = read_pods([dict(document)], source, rules=self.rules).pods
             except (InputError, NotPlacedError):
                 continue  # lint says why
-            seen = dict.fromkeys(
-                sentence
-                for _, _, pod in pods[:1]
-                for sentence in of_nodes(pod, self.nodes, self.rules.policy.topology_levels)
-            )
+            seen = dict.fromkeys(sentence for _, _, pod in pods[:1] for sentence in of_nodes(pod, self.nodes))
             yield from (ManifestFault(where, sentence) for sentence in seen)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.policy.patterns import list_of, matches, text_of
 from webhook.policy.values import ANY_NAMESPACE, Policy
-from webhook.workloads.marks import COMPANION_LABELS
+from webhook.workloads import marks
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 _MARKS: Final = ("topogate.io/", "gas-")
@@ -108,7 +108,7 @@ def gate_required(policy: Policy) -> Object:
     return {
         "failurePolicy": "Fail",
         "matchConstraints": _constraints(policy),
-        "matchConditions": [*_NOT_LEFT_ALONE, _served(policy)],
+        "matchConditions": [*_NOT_LEFT_ALONE, _served(policy), _NOT_PLACED_BY_KUEUE],
         "validations": [
             {
                 "expression": f"!({_asks(policy)}) || {_gated(policy)}",
@@ -132,6 +132,7 @@ def gate(policy: Policy) -> Object:
             _served(policy),
             _condition("not-gated", f"!({_gated(policy)})"),
             _condition("asks-for-gpu-or-wishes", f"{_asks(policy)} || {_wishes()}"),
+            _NOT_PLACED_BY_KUEUE,
         ],
         "mutations": [
             {
@@ -173,6 +174,12 @@ _NOT_LEFT_ALONE: Final = (
     *_NOT_OURS_AT_ALL,
     _condition("not-of-a-scheduling-group", "!has(object.spec.schedulingGroup)"),
 )
+_NOT_PLACED_BY_KUEUE: Final = _condition(
+    "not-placed-by-kueue",
+    f"!object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{marks.KUEUE_TOPOLOGY_GATE}') || "
+    f"object.spec.schedulingGates.exists(g, g.name == '{marks.KUEUE_ADMISSION_GATE}')",
+)
+"""See webhook.admission.kueue. The last one everywhere: overlays name the others by their number."""
 _PODS: Final = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 _CONTAINERS: Final = "(dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([])))"
 
@@ -195,11 +202,11 @@ def _asks(policy: Policy, *more: str) -> str:
 
 
 def _may_be_ours(policy: Policy) -> str:
-    marks = " || ".join(f"a.startsWith({text_of(mark)})" for mark in _MARKS)
+    ours = " || ".join(f"a.startsWith({text_of(mark)})" for mark in _MARKS)
     intel = f"k.startsWith({text_of(keys.INTEL_PREFIX)})"
     asks = _asks(policy, intel)
-    beside = f"{list_of(COMPANION_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
-    marked = f"object.metadata.?annotations.orValue({{}}).exists(a, {marks})"
+    beside = f"{list_of(marks.COMPANION_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
+    marked = f"object.metadata.?annotations.orValue({{}}).exists(a, {ours})"
     return f"{asks} || {_gated(policy)} || {marked} || {beside}"
 
 

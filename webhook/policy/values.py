@@ -13,6 +13,7 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.policy.fair import FairOrder
+from webhook.text import quote, sentence_list
 
 ANY_NAMESPACE: Final = "*"
 DEFAULT_GPU_RESOURCES: Final = (
@@ -185,6 +186,24 @@ class Policy:
         """Up to three names of the catalogue that the writer may have meant, nearest first."""
         found = get_close_matches(normal_model_name(name), self._models, n=5, cutoff=0.5)
         return list(dict.fromkeys(self._models[near].name for near in found))[:3]
+
+    def no_model(self, name: str) -> str:
+        """That the catalogue has no such model, and which ones may be meant."""
+        nearest = self.nearest_model_names(name)
+        hint = f" did you mean {sentence_list(nearest, 'or')}?" if nearest else ""
+        known = list(dict.fromkeys([*nearest, *(model.name for model in self.gpu_models)]))
+        return f"no GPU model {quote(name)};{hint} known: {sentence_list(known)}"
+
+    def no_tier(self, name: str, namespace: str) -> str:
+        """That there is no such tier, and which may be asked for in the namespace."""
+        return f"no tier {quote(name)}; {self._allowed(namespace)}"
+
+    def above_maximum(self, what: str, namespace: str) -> str:
+        """That what is asked for is above the namespace's maximum, and what is not."""
+        return f"{what} is above the maximum of namespace {namespace}; {self._allowed(namespace)}"
+
+    def _allowed(self, namespace: str) -> str:
+        return f"allowed here: {sentence_list(self.allowed_tiers(namespace))}"
 
     def tier(self, name: str) -> Tier | None:
         """The tier of that name."""

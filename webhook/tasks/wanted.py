@@ -134,19 +134,12 @@ def _tier(task: Task, policy: Policy) -> Tier | None:
     wish = task.spec.priority or policy.rules(namespace).default_tier
     if not wish:
         return None
-    allowed = policy.allowed_tiers(namespace)
     tier = policy.tier(wish) or policy.tier_of_class(wish)
     if tier is None:
-        raise RefusedError(
-            "UnknownPriority",
-            f"there is no priority {quote(wish)}; allowed here: {sentence_list(allowed)}",
-        )
-    if tier.name not in allowed:
-        raise RefusedError(
-            "PriorityAboveMaximum",
-            f"priority {tier.name} is above the maximum of namespace {namespace}; "
-            f"allowed here: {sentence_list(allowed)}",
-        )
+        raise RefusedError("UnknownPriority", f"priority: {policy.no_tier(wish, namespace)}")
+    if tier.name not in policy.allowed_tiers(namespace):
+        above = policy.above_maximum(f"priority: tier {tier.name}", namespace)
+        raise RefusedError("PriorityAboveMaximum", above)
     return tier
 
 
@@ -158,10 +151,7 @@ def _model(task: Task, policy: Policy) -> GpuModel | None:
         return model if model is not None and not _clash(task, model) else None
     model = policy.gpu_model(wish)
     if model is None:
-        nearest = policy.nearest_model_names(wish)
-        hint = f" did you mean {sentence_list(nearest, 'or')}?" if nearest else ""
-        known = sentence_list([each.name for each in policy.gpu_models])
-        raise RefusedError("UnknownModel", f"there is no GPU model {quote(wish)};{hint} known: {known}")
+        raise RefusedError("UnknownModel", f"gpu: {policy.no_model(wish)}")
     clash = _clash(task, model)
     if clash:
         raise RefusedError(

@@ -137,6 +137,31 @@ SHUNNED_LABELS: Final = (
 """By which the affinity that those controllers' webhooks write finds whom to keep out of such a domain: also
 pods of Jobs and groups that want none themselves."""
 
+# --- topology of other schedulers -------------------------------------------------------------------
+
+KUEUE_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+KUEUE_ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
+"""Gates of Kueue: until it has said the nodes that it chose, and until it has admitted a plain pod."""
+
+VOLCANO_TOPOLOGY: Final = "volcano.sh/network-topology-"
+VOLCANO_TOPOLOGY_MODE: Final = VOLCANO_TOPOLOGY + "mode"
+"""hard, or soft: then it says what our preferred topology says."""
+TOPOLOGY_REQUESTS: Final = {
+    "kueue.x-k8s.io/podset-required-topology": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-preferred-topology": keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-slice-required-topology": keys.SLICE_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints": keys.SLICE_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-slice-size": keys.SLICE_SIZE_ANNOTATION,
+    "kai.scheduler/topology-required-placement": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    "kai.scheduler/topology-preferred-placement": keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    VOLCANO_TOPOLOGY_MODE: keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    VOLCANO_TOPOLOGY + "highest-tier": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+}
+"""Annotations of Kueue, KAI and Volcano, each with ours that says the same. The values of Kueue's and KAI's
+are node labels, which ours take too; Volcano's are numbers of its own tiers."""
+
+# --- requests for nodes ---------------------------------------------------------------------------
+
 CONSUMED_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
 PROVISIONING_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"
 """On a pod, for autoscalers: by which ProvisioningRequest its node was asked for, and the class of that."""

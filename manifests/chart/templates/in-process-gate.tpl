@@ -31,6 +31,8 @@ spec:
       expression: (dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in ['nvidia.com/gpu', 'nvidia.com/gpu.shared', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe'] || k.startsWith('nvidia.com/mig-')) && string(c.?resources.?requests.orValue({})[k]) != '0')) || ['topogate.io/gang', 'topogate.io/gang-min-size', 'topogate.io/gang-size', 'topogate.io/gpu-model', 'topogate.io/preferred-topology', 'topogate.io/priority', 'topogate.io/required-topology', 'topogate.io/slice-size', 'topogate.io/slice-topology', 'topogate.io/spread-topology'].exists(key, key in object.metadata.?annotations.orValue({}))
 {{- end }}
       name: asks-for-gpu-or-wishes
+    - expression: '!object.spec.?schedulingGates.orValue([]).exists(g, g.name == ''kueue.x-k8s.io/topology'') || object.spec.schedulingGates.exists(g, g.name == ''kueue.x-k8s.io/admission'')'
+      name: not-placed-by-kueue
   matchConstraints:
     namespaceSelector:
       matchExpressions:

@@ -20,6 +20,8 @@ spec:
       name: not-of-a-scheduling-group
     - expression: object.spec.?schedulerName.orValue('') in ['', 'default-scheduler']
       name: not-of-another-scheduler
+    - expression: '!object.spec.?schedulingGates.orValue([]).exists(g, g.name == ''kueue.x-k8s.io/topology'') || object.spec.schedulingGates.exists(g, g.name == ''kueue.x-k8s.io/admission'')'
+      name: not-placed-by-kueue
   matchConstraints:
     namespaceSelector:
       matchExpressions:

@@ -25,9 +25,20 @@ def impossible(gang: Gang, snapshot: Snapshot, counting: Counting) -> str:
     """What no node meets whatever is free there, as a clause; "" where there is nothing of that kind."""
     nodes = [state.node for state in snapshot.nodes.values()]
     for pod_class in _classes(gang):
-        if found := next(_unmet(pod_class, nodes, counting), ""):
+        if found := next(unmet(pod_class, nodes, counting), ""):
             return found
     return ""
+
+
+def unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Iterator[str]:
+    """Each request of such a pod that none of the nodes meets whatever is free there, as a clause."""
+    for key, value in pod_class.rules.selector:
+        if not any(node.labels.get(key) == value for node in nodes):
+            yield _no_label(key, value, nodes, counting)
+    fitting = [node for node in nodes if not _reason(pod_class.rules, node)]
+    for name, amount in pod_class.requests if fitting else ():
+        if "/" in name and not is_synthetic(name):
+            yield from _too_much(name, amount, fitting)
 
 
 def main_cause(gang: Gang, snapshot: Snapshot) -> str:
@@ -46,16 +57,6 @@ def main_cause(gang: Gang, snapshot: Snapshot) -> str:
 
 def _classes(gang: Gang) -> list[PodClass]:
     return list(dict.fromkeys(member.pod_class for member in gang.members))[:_CLASSES]
-
-
-def _unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Iterator[str]:
-    for key, value in pod_class.rules.selector:
-        if not any(node.labels.get(key) == value for node in nodes):
-            yield _no_label(key, value, nodes, counting)
-    fitting = [node for node in nodes if not _reason(pod_class.rules, node)]
-    for name, amount in pod_class.requests if fitting else ():
-        if "/" in name and not is_synthetic(name):
-            yield from _too_much(name, amount, fitting)
 
 
 def _too_much(name: str, amount: int, nodes: Iterable[NodeInfo]) -> Iterator[str]:

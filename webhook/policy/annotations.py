@@ -1,0 +1,164 @@
+"""What is wrong with the annotations by which a pod asks for its gang, its topology and its GPUs. Pure.
+
+Admission warns of these faults, the sweeper tells them to the gang's owner, the task controller refuses a
+GPUTask for them, and `topogate lint`, `simulate` and `run` tell them before anything is created.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Final
+
+from labeler.contract import keys
+from webhook.text import quote, sentence_list
+
+_KNOWN: Final = frozenset({*keys.WISH_ANNOTATIONS, keys.INJECT_ANNOTATION})
+"""Annotations under our own name that pods may have."""
+_MOST_UNKNOWN: Final = 4
+"""Unknown keys of one pod that are named."""
+_LONGEST_KEY: Final = 45
+"""Characters of an unknown key that are shown."""
+_POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
+_MOST_LEVELS: Final = 8
+"""Levels of one annotation that are looked at."""
+LEVEL_KEYS: Final = frozenset(
+    ("node", keys.HOSTNAME_LABEL, *(key for x in keys.TOPOLOGY_FAMILIES for key in x))
+)
+"""What the sweeper takes for a level beside the levels' names."""
+
+
+def faults(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
+    """Why annotations under our own name cannot be meant as they are written; levels: the policy's."""
+    if not any(key.startswith(keys.TOPOGATE_PREFIX) for key in annotations):
+        return
+    yield from _inject(annotations)
+    yield from _gang(annotations)
+    yield from _topology(annotations, levels)
+    yield from _slices(annotations, levels)
+    yield from _spread(annotations, levels)
+    yield from _unknown(annotations)
+
+
+def misplaced(labels: Mapping[str, str]) -> Iterator[str]:
+    """Requests that stand among the labels, where nobody reads them."""
+    for key in sorted(_KNOWN.intersection(labels)):
+        yield f"label {key} has no effect: write it as an annotation"
+
+
+def _inject(annotations: Mapping[str, str]) -> Iterator[str]:
+    value = annotations.get(keys.INJECT_ANNOTATION)
+    if value is not None and value != "true":
+        yield f'{keys.INJECT_ANNOTATION}: {quote(value)} has no effect; to opt out write "{keys.INJECT_NO}"'
+
+
+def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
+    for key in (keys.GANG_SIZE_ANNOTATION, keys.GANG_MIN_SIZE_ANNOTATION):
+        size = annotations.get(key)
+        if size is not None and not _POSITIVE.fullmatch(size):
+            yield f"{key}: {quote(size)} is no positive whole number"
+    least, most = (
+        annotations.get(key, "") for key in (keys.GANG_MIN_SIZE_ANNOTATION, keys.GANG_SIZE_ANNOTATION)
+    )
+    if _POSITIVE.fullmatch(least) and _POSITIVE.fullmatch(most) and int(least) > int(most):
+        yield f"{keys.GANG_MIN_SIZE_ANNOTATION} {least} is more than {keys.GANG_SIZE_ANNOTATION} {most}"
+    yield from _gang_name(annotations)
+
+
+def _gang_name(annotations: Mapping[str, str]) -> Iterator[str]:
+    """Pods that no controller holds together name their gang, and how many it has."""
+    name = annotations.get(keys.GANG_ANNOTATION)
+    if name == "":
+        yield f"{keys.GANG_ANNOTATION} is empty: name the gang"
+    elif name is not None and keys.GANG_SIZE_ANNOTATION not in annotations:
+        yield f"{keys.GANG_ANNOTATION} needs {keys.GANG_SIZE_ANNOTATION}: how many pods belong together"
+
+
+def _topology(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
+    level = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION)
+    if level is not None:
+        yield from _level(keys.REQUIRED_TOPOLOGY_ANNOTATION, level, levels)
+    yield from _preferred(annotations, levels)
+    several = annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION)
+    for level in several.split(",", _MOST_LEVELS) if several is not None else ():
+        yield from _level(keys.SLICE_TOPOLOGY_ANNOTATION, level, levels)
+
+
+def _preferred(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
+    """Levels of which one domain takes the pods if it can: coarsest first, below the required one."""
+    key = keys.PREFERRED_TOPOLOGY_ANNOTATION
+    value = annotations.get(key)
+    if value is None:
+        return
+    names = value.split(",", _MOST_LEVELS)
+    for name in names:
+        yield from _level(key, name, levels)
+    if len(set(names)) < len(names):
+        yield f"{key} {quote(value)} names a level twice"
+    numbers = [levels.index(name) for name in names if name in levels]
+    if numbers != sorted(numbers):
+        yield f"{key} {quote(value)}: write the coarsest level first"
+    top = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION)
+    if top in levels and any(number <= levels.index(top) for number in numbers):
+        yield f"{key} {levels[min(numbers)]} has no effect: it is not below the required {top}"
+
+
+def _level(key: str, level: str, levels: Sequence[str]) -> Iterator[str]:
+    if level not in levels and level not in LEVEL_KEYS:
+        yield f"{key}: no level {quote(level)}; known: {sentence_list(levels)}"
+
+
+def _slices(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
+    """Runs of consecutive ranks, each in one domain of a level: as many sizes as levels, coarsest first."""
+    named = annotations.get(keys.SLICE_TOPOLOGY_ANNOTATION)
+    sizes = annotations.get(keys.SLICE_SIZE_ANNOTATION)
+    if named is not None and sizes is None:
+        yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: the pods of a slice"
+    if sizes is None:
+        return
+    if named is None:
+        yield f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level of a slice"
+    each = sizes.split(",", _MOST_LEVELS)
+    wrong = [size for size in each if not _POSITIVE.fullmatch(size)]
+    if wrong:
+        yield f"{keys.SLICE_SIZE_ANNOTATION}: {quote(wrong[0])} is no positive whole number"
+        return
+    if named is not None and named.count(",") != sizes.count(","):
+        both = f"{keys.SLICE_TOPOLOGY_ANNOTATION} and {keys.SLICE_SIZE_ANNOTATION}"
+        yield f"{both} need one size for each level"
+    if any(int(larger) % int(size) or larger == size for larger, size in pairwise(each)):
+        yield f"{keys.SLICE_SIZE_ANNOTATION} {sizes}: each size is a multiple of the next"
+    gang, size = annotations.get(keys.GANG_SIZE_ANNOTATION, ""), each[0]
+    if _POSITIVE.fullmatch(gang) and int(gang) % int(size):
+        yield f"{keys.GANG_SIZE_ANNOTATION} {gang} is no multiple of {keys.SLICE_SIZE_ANNOTATION} {size}"
+    top, level = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION), (named or "").partition(",")[0]
+    if level in levels and top in levels and levels.index(level) < levels.index(top):
+        yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} {level} lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} {top}"
+
+
+def _spread(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
+    """Pods evenly over the domains of a level, or at most so many in each."""
+    key = keys.SPREAD_TOPOLOGY_ANNOTATION
+    value = annotations.get(key)
+    if value is None:
+        return
+    level, colon, most = value.partition(":")
+    yield from _level(key, level, levels)
+    if colon and not _POSITIVE.fullmatch(most):
+        yield f"{key}: after the colon {quote(most)} is no positive whole number"
+    if keys.SLICE_TOPOLOGY_ANNOTATION in annotations:
+        yield f"{key} excludes {keys.SLICE_TOPOLOGY_ANNOTATION}"
+    top = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION)
+    if level in levels and top in levels and levels.index(level) <= levels.index(top):
+        yield f"{key} {level} is not below {keys.REQUIRED_TOPOLOGY_ANNOTATION} {top}"
+
+
+def _unknown(annotations: Mapping[str, str]) -> Iterator[str]:
+    """Keys under our name that mean nothing: most are misspelled."""
+    ours = keys.TOPOGATE_PREFIX
+    names = [each.removeprefix(ours) for each in sorted(_KNOWN)]
+    found = sorted(key for key in annotations if key.startswith(ours) and key not in _KNOWN)
+    for key in found[:_MOST_UNKNOWN]:
+        near = get_close_matches(key.removeprefix(ours)[:_LONGEST_KEY], names, n=1)
+        hint = f"did you mean {ours}{near[0]}?" if near else "topogate knows no such annotation"
+        yield f"{quote(key, _LONGEST_KEY)} has no effect; {hint}"

@@ -1,0 +1,15 @@
+"""Topology requests in other schedulers' words, which only these read. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+from labeler.contract import keys
+from webhook.workloads import marks
+
+
+def foreign_requests(annotations: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each, with what topogate reads in its place."""
+    for key in sorted(marks.TOPOLOGY_REQUESTS.keys() & annotations.keys()):
+        ours = marks.TOPOLOGY_REQUESTS[key]
+        if key.startswith(marks.VOLCANO_TOPOLOGY) and annotations.get(marks.VOLCANO_TOPOLOGY_MODE) == "soft":
+            ours = keys.PREFERRED_TOPOLOGY_ANNOTATION
+        yield f"{key} is not read: write {ours}"
