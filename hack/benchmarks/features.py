@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from hack.benchmarks.large import PlayedCluster
+from hack.benchmarks.large import PlayedCluster, gated
 from hack.observing.played import PODS, PlayedApi
 from labeler.contract import keys
 from webhook.kube import placements
@@ -75,7 +75,7 @@ class FeaturesCluster(PlayedCluster):
 
     def compared(self, rounds: int) -> dict[str, list[float]]:
         """Milliseconds of CPU of each pass, by what is switched on."""
-        gangs = [self.gang(f"wait-{number}", 100, level="block") for number in range(100)]
+        gangs = [gated(f"wait-{number}", 100, level="block") for number in range(100)]
         self.early = [pod for gang in gangs for pod in gang]
         cache = ClusterCache(self.api, keys.GATE_PREFIX)
         fair = Policy(fair_order=FairOrder())

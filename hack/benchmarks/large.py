@@ -38,6 +38,8 @@ BLOCK: Final = 500
 BOUND_GANG: Final = 100
 FREE: Final = 60
 """Nodes of a block on which nothing runs."""
+FULL: Final = 4
+"""Pods of one or two GPUs that surely fit on a node; those that come on top have none."""
 GPUS: Final = "nvidia.com/gpu"
 NAMESPACE: Final = "bench"
 
@@ -53,7 +55,7 @@ def pod(
 ) -> dict[str, Any]:
     """A pod with about as much beside the point as real ones have: bound to a node, or gated."""
     environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(16)]
-    gated = {} if node else {"schedulingGates": [{"name": keys.GATE}]}
+    bound = {"nodeName": node} if node else {"schedulingGates": [{"name": keys.GATE}]}
     wishes = {keys.GANG_ANNOTATION: gang, keys.GANG_SIZE_ANNOTATION: str(size)} if gang else {}
     if level:
         wishes[keys.REQUIRED_TOPOLOGY_ANNOTATION] = level
@@ -68,7 +70,7 @@ def pod(
             "annotations": wishes,
         },
         "spec": {
-            **({"nodeName": node} if node else gated),
+            **bound,
             "schedulerName": "default-scheduler",
             "priority": 0,
             "containers": [
@@ -83,6 +85,11 @@ def pod(
         },
         "status": {"phase": "Running" if node else "Pending"},
     }
+
+
+def gated(gang: str, size: int, level: str = "") -> list[dict[str, Any]]:
+    """A complete gang of gated pods that want whole nodes."""
+    return [pod(f"{gang}-{rank}", 8, gang=gang, size=size, level=level) for rank in range(size)]
 
 
 class PlayedCluster:
@@ -106,8 +113,9 @@ class PlayedCluster:
         for number in range(self.bound):
             team, gang = f"team-{number // BOUND_GANG % 50}", f"bound-{number // BOUND_GANG}"
             wish = gang if number < self.bound // 2 else ""
-            node = taken[number % len(taken)]
-            yield pod(f"bound-{number}", 1 + number % 2, node, wish, BOUND_GANG, namespace=team)
+            earlier, place = divmod(number, len(taken))
+            gpus = 1 + number % 2 if earlier < FULL else 0
+            yield pod(f"bound-{number}", gpus, taken[place], wish, BOUND_GANG, namespace=team)
         yield from self.early
 
     def _plans(self) -> Iterator[dict[str, Any]]:
@@ -130,9 +138,9 @@ class PlayedCluster:
             self.api.written[placements.path(key.namespace, key.placement_name)] = made
             yield made
 
-    def gang(self, name: str, size: int, level: str = "") -> list[dict[str, Any]]:
-        """A complete gang of gated pods that want whole nodes."""
-        made = [pod(f"{name}-{rank}", 8, gang=name, size=size, level=level) for rank in range(size)]
+    def gang(self, name: str, size: int) -> list[dict[str, Any]]:
+        """A complete gang of gated pods that want whole nodes, and will be released."""
+        made = gated(name, size)
         for each in made:
             self.api.written[_path(each["metadata"]["name"])] = each
         return made
@@ -140,7 +148,8 @@ class PlayedCluster:
     @seldom_collected()
     def run(self, repeats: int) -> dict[str, str]:
         """All measurements of one cluster, by name."""
-        whole = min(1000, len(self.grid) // 25)  # of the nodes that are free in a smaller cluster
+        free = sum(number % BLOCK < FREE for number in range(len(self.grid)))
+        whole = min(1000, free // (repeats + 1))  # the first gang takes nodes as well
         self.early = self.gang("first", min(64, whole))
         began = time.perf_counter()
         cache = ClusterCache(self.api, keys.GATE_PREFIX)
@@ -161,11 +170,12 @@ class PlayedCluster:
                 [self._placed(cache, sweeper, f"gang-{number}", whole) for number in range(repeats)]
             )
             for number in range(100):
-                self._come(cache, self.gang(f"wait-{number}", 100, level="block"))
+                self._come(cache, gated(f"wait-{number}", 100, level="block"))
             sweeper.sweep()
             found["10,000 waiting, first"] = f"{_seconds(sweeper.sweep):.2f} s"
             found["10,000 waiting"] = _spread([_seconds(sweeper.sweep) for _ in range(repeats)])
-            found["resident"] = f"{_resident():.0f} MB"
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+            found["resident"] = f"{_resident():.0f} MB, at most {peak:.0f} MB"
             return found
         finally:
             sweeper.close()

@@ -80,9 +80,13 @@ class PlayedApi(Api):
         """Nothing is open."""
 
     def show(self, path: str, made: dict[str, Any], kind: str = "ADDED") -> None:
-        """Tell the watches of an object. One that a watch no longer selects it is not told of."""
-        line = _event(kind, made)
+        """Tell the watches of an object, as a new version; not those that no longer select it.
+
+        Writers are many at once: after a version older than the last a watch lists again.
+        """
         with self._lock:
+            made["metadata"]["resourceVersion"] = str(next(self._versions))
+            line = _event(kind, made)
             for selector, follow in self._watches[path]:
                 if _is_selected(made, selector):
                     follow.put(line)
@@ -108,7 +112,6 @@ class PlayedApi(Api):
             before = self.written[path]
             is_patch = isinstance(body, list)
             made = _patched(before, body) if is_patch else _merged(before, body)
-        made["metadata"]["resourceVersion"] = str(next(self._versions))
         self.written[path] = made
         self.show(collection, made, kind)
         return msgspec.json.encode({"metadata": made["metadata"]} if accept == METADATA_ONLY else made)
