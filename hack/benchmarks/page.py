@@ -106,7 +106,7 @@ def measure(count: int, repeats: int) -> str:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return (
         f"{count:>7} {first:>8.2f} s {again:>8.3f} s {viewer * 1000:>8.1f} ms {size / 1024:>8.0f} KiB "
-        f"{memory:>7.0f} MB  {'-' if browser is None else f'{browser:.2f} s'}"
+        f"{memory:>6.0f} MiB  {'-' if browser is None else f'{browser:.2f} s'}"
     )
 
 

@@ -398,7 +398,9 @@ def test_a_memory_limit_that_the_cluster_outgrows_is_odd_before_it_kills_the_swe
     assert "docs/operators/sizing.md" in finding.remedy
 
 
-@pytest.mark.parametrize(("nodes", "pods", "measured"), [(5000, 50_000, 201), (65_000, 200_000, 1136)])
+@pytest.mark.parametrize(
+    ("nodes", "pods", "measured"), [(5000, 60_000, 280), (20_000, 110_000, 532), (65_000, 210_000, 1082)]
+)
 def test_what_the_doctor_takes_a_sweeper_to_need_is_above_what_was_measured(
     nodes: int, pods: int, measured: int
 ) -> None:
@@ -410,4 +412,4 @@ def test_the_shipped_limit_is_near_at_no_size_that_the_docs_call_supported() -> 
     (deployment,) = (each for each in documents if each["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     limit = int(container["resources"]["limits"]["memory"].removesuffix("Mi")) * 2**20
-    assert needed(65_000, 200_000) < 0.8 * limit
+    assert needed(65_000, 210_000) < 0.8 * limit

@@ -11,9 +11,9 @@ from webhook.kube.client import Api
 _SWEEPER: Final = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/sweeper"
 _MEGA: Final = 1_000_000
 _BASE_BYTES: Final = 110 * _MEGA
-_NODE_BYTES: Final = 15_000
-_POD_BYTES: Final = 1_000
-"""Above what was measured: 201 MB for 5,000 nodes and 50,000 pods, 1,136 MB for 65,000 and 200,000."""
+_NODE_BYTES: Final = 9_000
+_POD_BYTES: Final = 2_500
+"""Above what was measured: 280 MB for 5,000 nodes and 60,000 pods, 1,082 MB for 65,000 and 210,000."""
 
 _NEAR: Final = 0.8
 """The part of the limit from which on it is warned of."""
