@@ -13,7 +13,7 @@ from webhook.placement.homogeneous.screening import (
     by_units,
     heads_beside,
     needed_beside,
-    priced_beside,
+    priced,
 )
 
 
@@ -80,7 +80,7 @@ def test_beside_anchors_no_amount_of_a_solution_with_the_fewest_domains_is_left_
     assert needed >= least
     prices = {room for of_domain in others for room in of_domain}
     enough = by_parts(list(heads.values()), wanted) if dice.random() < 0.7 else None
-    ranges, found = priced_beside(heads, anchored, wanted, fewest, most, prices, Budget(10**6), enough)
+    ranges, found = priced(heads, anchored, wanted, fewest, most, prices, Budget(10**6), enough)
     assert least <= found <= most
     most = found
     for each in best:

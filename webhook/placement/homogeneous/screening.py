@@ -1,11 +1,10 @@
 """Which children of a domain can be part of the best solution: told by what they hold at most.
 
 In a domain whose children share the gang, no fewer children can do than the workers alone need, and in a
-solution with just so many each child used holds what the others cannot (see priced;
-beside anchors priced_beside, as what anchors use is given and costs nothing, whatever it holds).
+solution with just so many each child used holds what the others cannot (see priced). What anchors use is
+given and costs nothing, whatever it holds.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -75,61 +74,10 @@ def _parts_of_units(head: Sequence[int], unit: int, beside: int) -> list[tuple[i
     return list(enumerate(np.searchsorted(head, amounts).tolist()))
 
 
-def priced(
-    heads: Sequence[Sequence[int]],
-    wanted: int,
-    fewest: int,
-    most: int,
-    budget: Budget,
-    enough: Enough | None,
-    prices: Iterable[int] = (),
-) -> tuple[list[Ranges], int]:
-    """What each domain holds at best in the solutions that use just `fewest` domains and the fewest parts.
-
-    heads: of each domain the sums of the rooms of its 1, 2, ... roomiest parts. most: number of parts that
-    suffice with so many domains, which is bettered by `enough`. prices: to be tried, of which some are; by
-    default the rooms of the parts. Returns ranges of amounts for each domain, and `most`. Raises OutOfSteps.
-
-    By pricing (Lagrangian relaxation): at a price of p pods for each part, domains are worth what they hold
-    beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
-    part. What one domain holds with r parts is bounded from below by what the others then hold at most.
-    """
-    width = max(map(len, heads))
-    held = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads], dtype=np.int64)
-    parts = np.arange(1, width + 1)
-    tried = sorted(
-        each for each in set(prices or np.diff(held, axis=1, prepend=0).ravel().tolist()) if each > 0
-    )
-    others = np.full(held.shape, -_NONE, dtype=np.int64)
-    tables = []
-    tries = min(len(tried), 2 * PRICES)
-    budget.spend(held.size // 8 + tries * (6 * PART + added(12 * held.size, True)))
-    for price in tried[:: max(1, len(tried) // PRICES)]:
-        worth = (held - price * parts).max(axis=1)
-        order = np.argsort(-worth, kind="stable")
-        tables.append((price, worth, order))
-        found = enough(tuple(sorted(order[:fewest].tolist()))) if enough is not None else None
-        most = most if found is None else min(most, found)
-    for price, worth, order in tables:
-        best = int(worth[order[:fewest]].sum())
-        beside = best - np.maximum(worth, worth[order[fewest - 1]])
-        np.minimum(others, beside[:, None] + price * (most - parts), out=others)
-    return _ranges(heads, wanted - others, most), most
-
-
 _NONE = -(1 << 60)
 
 PRICES = 24
 """How many prices are tried."""
-
-
-def _ranges(heads: Sequence[Sequence[int]], least: Array, most: int) -> list[Ranges]:
-    """For each domain the amounts that need just r parts and are not below least[domain][r - 1]."""
-    found = []
-    for head, lows in zip(heads, least.tolist(), strict=True):
-        shifted = zip(head[:most], [0, *head], lows, strict=False)
-        found.append([(low, high) for high, below, need in shifted if (low := max(below + 1, need)) <= high])
-    return found
 
 
 def heads_beside(free: Sequence[int], others: Sequence[int]) -> list[int]:
@@ -151,7 +99,7 @@ def needed_beside(heads: Mapping[int, Sequence[int]], numbers: Iterable[int], wa
     return None
 
 
-def priced_beside(
+def priced(
     heads: Mapping[int, Sequence[int]],
     anchored: set[int],
     wanted: int,
@@ -166,12 +114,15 @@ def priced_beside(
 
     heads: see heads_beside, by child. most: parts that cost, of which so many suffice; it is bettered by
     `enough`, which takes positions in `heads`. prices: to be tried, of which some are. Returns the ranges,
-    and `most`. By pricing, see pricing.priced. Raises OutOfSteps.
+    and `most`. Raises OutOfSteps.
+
+    By pricing (Lagrangian relaxation): at a price of p pods for each part, children are worth what they hold
+    beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
+    part. What one child holds with r parts is bounded from below by what the others then hold at most.
     """
-    numbers = list(heads)
     width = max(map(len, heads.values()), default=1)
-    held = np.array([[*heads[n], *[_NONE] * (width - len(heads[n]))] for n in numbers], dtype=np.int64)
-    paid = np.array([number not in anchored for number in numbers], dtype=np.bool_)
+    held = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads.values()], dtype=np.int64)
+    paid = np.array([number not in anchored for number in heads], dtype=np.bool_)
     held[paid, 0] = _NONE  # it is not used
     parts = np.arange(width)
     tried = sorted(each for each in set(prices) if each > 0)
@@ -192,18 +143,42 @@ def priced_beside(
         np.minimum(others, beside[:, None] + price * (most - parts), out=others)
     least: Array = wanted - others
     ranges_of: dict[int, Ranges] = {}
-    for number, lows in zip(numbers, least.tolist(), strict=True):
-        amounts = [-1, *heads[number]]
-        costs = number not in anchored
-        if costs and not fewest:
-            continue
-        steps = range(1 if costs else 0, min(most + 1, len(heads[number])))
-        ranges = [
-            (low, high) for n in steps if (low := max(amounts[n] + 1, lows[n])) <= (high := amounts[n + 1])
-        ]
-        if ranges:
+    for number, lows in zip(heads, least.tolist(), strict=True):
+        steps = range(most + 1) if number in anchored else range(1, most + 1 if fewest else 1)
+        if ranges := _ranges(heads[number], lows, steps):
             ranges_of[number] = ranges
     return ranges_of, most
+
+
+def _ranges(head: Sequence[int], least: Sequence[int], parts: range) -> Ranges:
+    """The amounts that need just one of these numbers of parts, and are not below the least for it."""
+    amounts = [-1, *head]
+    steps = parts[: max(0, len(head) - parts.start)]
+    return [(low, head[n]) for n in steps if (low := max(amounts[n] + 1, least[n])) <= head[n]]
+
+
+class _Children:
+    """The children of a domain by the rooms of their domains below, in units of which `ratio` make one."""
+
+    def __init__(self, rooms: Sequence[tuple[list[int], list[int]]], anchored: set[int], ratio: int) -> None:
+        """rooms: of each child, see bounds.rooms_beside. anchored: the numbers of those that anchors use."""
+        self.anchored = anchored
+        self.ratio = ratio
+        self.rooms = [paid for _, paid in rooms]
+        self.whole = [heads_beside(*of_child) for of_child in rooms]
+        self.heads = [[head - head % ratio for head in of_child] for of_child in self.whole]
+
+    def least_held(self, wanted: int) -> tuple[dict[int, int], int]:
+        """See bounds.least_held."""
+        return least_held([head[-1] // self.ratio for head in self.heads], self.anchored, wanted)
+
+    def sufficing(self, numbers: Iterable[int], fewest: int, wanted: int) -> int | None:
+        """The domains below of which so many suffice in the fewest of these children; None: all do not."""
+        paid = sorted(set(numbers) - self.anchored, key=lambda number: (-self.heads[number][-1], number))
+        used = [*self.anchored, *paid[:fewest]]
+        needed = needed_beside(dict(enumerate(self.heads)), used, wanted * self.ratio)
+        wasted = len(used) if self.ratio > 1 else 0  # of each child what makes no slice
+        return None if needed is None else needed + 1 + wasted
 
 
 class Screening:
@@ -224,80 +199,58 @@ class Screening:
         By what a child and the domains below hold at most; in slices at the child's own level it may be less.
         """
         first, second = vertex.bottom + 1, vertex.bottom + 2
-        if not vertex.parts or not {first, second} <= set(levels):
-            return None
-        machine = self.costs.machine
-        if machine is not None and first >= machine:
-            return None  # more of them may cost less
+        machine = self.costs.depth if self.costs.machine is None else self.costs.machine
+        if not vertex.parts or not {first, second} <= set(levels) or first >= machine:
+            return None  # of machines more may cost less
         finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
-        if self.question.anchored:
-            return self._beside(vertex, unit, finer_level, finer, wanted)
-        rooms = [[room - room % finer for room in rooms_at(part, second)] for part in vertex.parts]
-        held = [sum(of_part) // unit for of_part in rooms]
-        least, fewest = least_held(held, set(), wanted)
-        if fewest > len(held):
-            return {}, fewest, 0
-        numbers, needed = list(least), min(least.values(), default=0)
-        if machine is not None and second >= machine:
-            return dict.fromkeys(numbers, needed), fewest, max(1, census(vertex)[second][0])
-        largest = sorted(range(len(held)), key=lambda n: -held[n])[:fewest]
-        pool = sorted((room for number in largest for room in rooms[number]), reverse=True)
-        wasted = self.odd.most + (fewest if unit != finer else 0)  # of a child, what makes no slice
-        most = bisect_left(list(accumulate(pool)), wanted * unit) + 1 + wasted
-        whole = [[head // finer for head in accumulate(sorted(rooms[n], reverse=True))] for n in numbers]
-        ratio = unit // finer
-        heads = [[head - head % ratio for head in of_part] for of_part in whole]
-        enough = None
-        if finer_level <= second:
-            enough = self._enough([[0, *head] for head in whole], finer, ratio, wanted)
-        prices = {room // finer for number in numbers for room in rooms[number]}
-        ranges, most = priced(heads, wanted * ratio, fewest, most, self.budget, enough, prices)
-        lows = {number: min(low for low, _ in of) for number, of in zip(numbers, ranges, strict=True) if of}
-        least = {number: -(-low // ratio) for number, low in lows.items()}
+        children = self._children(vertex, finer, unit // finer)
+        least, fewest = children.least_held(wanted)
+        if second >= machine:
+            return least, fewest, sum(found[0] for found in census(vertex))
+        most = children.sufficing(least, fewest, wanted)
+        if most is None:
+            return None
+        enough = self._enough(children, least, finer, wanted) if finer_level <= second else None
+        least, most = self._priced(children, least, wanted, fewest, most + self.odd.most, enough)
         return least, fewest, most
 
-    def _enough(self, heads: Sequence[Sequence[int]], finer: int, ratio: int, wanted: int) -> Enough | None:
-        """How many parts of domains suffice, where that is told by rooms; heads: as for by_parts, in `finer`
-        pods, of which `ratio` make a unit.
+    def _children(self, vertex: Vertex, unit: int, ratio: int) -> _Children:
+        """The children of a domain by the domains below them. unit: pods; ratio: as many in a unit around."""
+        level, anchored = vertex.bottom + 2, set[int]()
+        if self.question.anchored:
+            anchored = anchored_children(vertex, self.costs)
+            rooms = [rooms_beside(part, level, self.costs) for part in vertex.parts]
+        else:
+            rooms = [([], rooms_at(part, level)) for part in vertex.parts]
+        units = [([room // unit for room in free], [room // unit for room in paid]) for free, paid in rooms]
+        return _Children(units, anchored, ratio)
+
+    def _priced(
+        self,
+        children: _Children,
+        numbers: Iterable[int],
+        wanted: int,
+        fewest: int,
+        most: int,
+        enough: Enough | None,
+    ) -> tuple[dict[int, int], int]:
+        """The least units of each of these children, by what others hold at best: see priced."""
+        heads = {number: children.heads[number] for number in numbers}
+        prices = {room for number in heads for room in children.rooms[number]}
+        ratio = children.ratio
+        ranges, most = priced(
+            heads, children.anchored, wanted * ratio, fewest, most, prices, self.budget, enough
+        )
+        return {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}, most
+
+    def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough | None:
+        """How many domains below these children suffice, where that is told by rooms. finer: pods in a unit
+        of these.
         """
         if len(self.odd.states) > 1 and self.odd.below(1) is self.odd:
             return None
         more = -(-self.odd.losses[-1] // finer)  # which has the room for odd pods as well
-        if ratio == 1:
+        heads = [children.whole[number] for number in numbers]
+        if children.ratio == 1:
             return by_parts(heads, wanted + more)
-        return by_units(heads, ratio, wanted, more, self.budget)
-
-    def _beside(
-        self, vertex: Vertex, unit: int, finer_level: int, finer: int, wanted: int
-    ) -> tuple[dict[int, int], int, int] | None:
-        """The same beside anchors, in units of `finer` pods below the children."""
-        second, ratio = vertex.bottom + 2, unit // finer
-        parts, whole, heads = {}, {}, {}
-        for number, part in enumerate(vertex.parts):
-            parts[number] = tuple(
-                [room // finer for room in rooms] for rooms in rooms_beside(part, second, self.costs)
-            )
-            whole[number] = heads_beside(*parts[number])
-            heads[number] = [head - head % ratio for head in whole[number]]
-        anchored = anchored_children(vertex, self.costs)
-        held = [heads[number][-1] // ratio for number in heads]
-        least, fewest = least_held(held, anchored, wanted)
-        if self.costs.machine is not None and second >= self.costs.machine:
-            return least, fewest, sum(found[0] for found in census(vertex))
-        paid = sorted((number for number in least if number not in anchored), key=lambda n: -held[n])
-        if fewest > len(paid):
-            return {}, fewest, 0
-        most = needed_beside(heads, [*anchored, *paid[:fewest]], wanted * ratio)
-        if most is None:
-            return None
-        most += 1 + self.odd.most + (fewest + len(anchored) if ratio > 1 else 0)
-        prices = {room for number in least for room in parts[number][1]}
-        heads = {number: heads[number] for number in least}
-        enough = None
-        if finer_level <= second:
-            enough = self._enough([whole[number] for number in least], finer, ratio, wanted)
-        ranges, most = priced_beside(
-            heads, anchored, wanted * ratio, fewest, most, prices, self.budget, enough
-        )
-        least = {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}
-        return least, fewest, most
+        return by_units(heads, children.ratio, wanted, more, self.budget)
