@@ -89,9 +89,7 @@ def contents() -> dict[str, str]:
         "Chart.yaml": chart_values.metadata(),
         "values.yaml": chart_values.values(list(base.values()), list(rendered("base", _NEW).values())),
         "values.schema.json": chart_values.schema(),
-        "templates/_checks.tpl": chart_values.checks(
-            base[("ConfigMap", "topogate-system", "topogate-policy")]
-        ),
+        "templates/_checks.tpl": chart_values.checks(list(base.values())),
         "templates/checks.tpl": '{{- include "topogate.check" . -}}\n',
         "templates/NOTES.txt": chart_values.NOTES,
     }

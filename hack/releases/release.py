@@ -1,6 +1,7 @@
 """hack/release: everything that a release page needs, in build/release/VERSION.
 
-The same sources give the same bytes.
+The same sources give the same bytes. Files are made in a folder beside it, and moved there when all are done.
+So a run that ends early leaves no half of a release.
 
 Images are made for the architecture of the machine that runs this. Run it again on a machine of another
 architecture with --images, and copy its files beside the others; then run it with --checksums.
@@ -48,12 +49,11 @@ def main(argv: list[str] | None = None) -> int:
     folder = arguments.output / arguments.version
     try:
         check(arguments.version)
-        folder.mkdir(parents=True, exist_ok=True)
-        if not arguments.images and not arguments.checksums:
-            make_files(arguments.version, folder)
         if not arguments.checksums:
-            make_images(arguments.version, folder)
-        write_checksums(folder)
+            make(arguments.version, folder, images_only=arguments.images)
+        if arguments.images:
+            return 0  # the checksums follow once these files are beside the others
+        write_checksums(folder, arguments.version)
     except (ReleaseError, BaseError, BuildError, NoControlPlaneError, OSError) as error:
         print(f"hack/release: {error}", file=sys.stderr)
         return 1
@@ -87,6 +87,18 @@ def notes(version: str) -> str:
             "Date the block `Unreleased`, and begin a new one."
         )
     return found[1].strip() + "\n"
+
+
+def make(version: str, folder: Path, images_only: bool) -> None:
+    """Make the files of a release, and move them into its folder. Raises as make_files and make_images do."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as work:
+        if not images_only:
+            make_files(version, Path(work))
+        make_images(version, Path(work))
+        (folder / CHECKSUMS).unlink(missing_ok=True)  # they vouch for nothing while files are moved
+        for path in Path(work).iterdir():
+            path.replace(folder / path.name)
 
 
 def make_files(version: str, folder: Path) -> None:
@@ -144,8 +156,42 @@ def contents_of(archive: Path) -> bytes:
             return listed.read()
 
 
-def write_checksums(folder: Path) -> None:
-    """SHA256SUMS of all files of a folder, as `sha256sum --check` reads it."""
+def faults(folder: Path, version: str) -> list[str]:
+    """What keeps a folder from being a release: files that are missing, torn, or of something else."""
+    there = {path.name for path in folder.iterdir()} - {CHECKSUMS}
+    images = {
+        f"{name}-{version}-{architecture}"
+        for architecture in _ARCHITECTURES.values()
+        if any(each.endswith(f"-{version}-{architecture}.tar") for each in there)
+        for name in TARGETS
+    }
+    if not images:
+        architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+        images = {f"{name}-{version}-{architecture}" for name in TARGETS}
+    chart, wheel = f"topogate-chart-{version}.tgz", f"topogate-{version.removeprefix('v')}-py3-none-any.whl"
+    wanted = {chart, wheel, "install.yaml", "notes.md"}
+    wanted |= {f"{image}{end}" for image in images for end in (".tar", ".cdx.json")}
+    found = [f"{name} is missing" for name in sorted(wanted - there)]
+    found += [f"{name} is no file of {version}" for name in sorted(there - wanted)]
+    found += [f"{name} is empty" for name in sorted(wanted & there) if not (folder / name).stat().st_size]
+    return found or [f"{image}.tar is torn" for image in sorted(images) if not _is_whole(folder, image)]
+
+
+def _is_whole(folder: Path, image: str) -> bool:
+    """Whether an image can be read, and lists what the file beside it lists."""
+    try:
+        return contents_of(folder / f"{image}.tar") == (folder / f"{image}.cdx.json").read_bytes()
+    except (tarfile.TarError, EOFError, ReleaseError):
+        return False
+
+
+def write_checksums(folder: Path, version: str) -> None:
+    """SHA256SUMS of a release, as `sha256sum --check` reads it. Raises ReleaseError if that is not whole."""
+    found = faults(folder, version) if folder.is_dir() else ["there is no such folder"]
+    if found:
+        raise ReleaseError(
+            f"{folder} gets no checksums: {'; '.join(found)}. Make the release again, without --checksums."
+        )
     lines = []
     for path in sorted(each for each in folder.iterdir() if each.name != CHECKSUMS):
         with path.open("rb") as content:

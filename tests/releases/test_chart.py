@@ -111,6 +111,22 @@ WRONG = [
     (["policy=gate: [x"], "policy is no YAML"),
     (["policy=gatePrefix: example.com/"], "hack/chart"),
     (["falldio=label", "policy=kind: AdmissionPolicy"], "which would replace yours"),
+    (["labeler.source=gce", "labeler.config=sources: [udev]"], "which would replace labeler.config"),
+    (["labeler.config=sources: [udev"], "labeler.config is no YAML"),
+    (["sweeper.resources.limits.memory=1.2.3Mi"], "/sweeper/resources/limits/memory"),
+    (["sweeper.resources.limits.memory=2mi"], "/sweeper/resources/limits/memory"),
+    (["sweeper.resources.limits.memoy=2Gi"], "memoy"),
+    (["imagePullSecrets[0].nam=registry"], "/imagePullSecrets/0"),
+    (["nodeSelector.a b=c"], "a b"),
+    (["nodeSelector.zone=a b"], "/nodeSelector/zone"),
+    (["tolerations[0].efect=NoSchedule"], "efect"),
+    (["tolerations[0].effect=NoScedule"], "/tolerations/0/effect"),
+    (["webhook.extraArgs[0]="], "/webhook/extraArgs/0"),
+    (["sweeper=null"], "sweeper"),
+    (["sweeper.resources=null"], "resources"),
+    (["images=null"], "images"),
+    (["strict=null"], "strict"),
+    (["policy=null"], "policy"),
 ]
 
 
@@ -120,6 +136,28 @@ def test_a_value_that_cannot_be_meant_is_refused_with_its_name(values: list[str]
     result = run(*TEMPLATE, "--namespace=kube-system", values=[*IMAGES, *values])
     assert result.returncode != 0
     assert says in result.stderr
+    assert "nil pointer" not in result.stderr
+
+
+AMOUNTS = ["1", "500m", "1.5", ".5", "2Gi", "512Mi", "64k", "1e9", "2E"]
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+@pytest.mark.usefixtures("control_plane")
+def test_every_amount_of_kubernetes_is_taken(amount: str) -> None:
+    result = run(*TEMPLATE, "--set-string", f"sweeper.resources.limits.memory={amount}")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.usefixtures("control_plane")
+def test_a_limit_can_be_taken_away() -> None:
+    found = templated(["sweeper.resources.limits=null", "webhook.resources.limits.memory=null"])
+    (sweeper, webhook) = (
+        found["Deployment", "topogate-system", name]["spec"]["template"]["spec"]["containers"][0]["resources"]
+        for name in ("sweeper", "webhook")
+    )
+    assert "limits" not in sweeper
+    assert "memory" not in (webhook.get("limits") or {})
 
 
 @pytest.mark.usefixtures("control_plane")
@@ -171,8 +209,8 @@ def test_values_reach_the_pods() -> None:
             "sweeper.resources.limits.memory=2Gi",
             "sweeper.extraArgs={--interval=5}",
             "webhook.replicas=3",
-            "imagePullSecrets[0].name=registry",
             "nodeSelector.pool=system",
+            "imagePullSecrets[0].name=registry",
             "tolerations[0].operator=Exists",
             "labeler.facts=a: 1",
         )
@@ -248,6 +286,48 @@ def test_an_upgrade_keeps_the_authority_that_was_issued_and_the_plans(released: 
     assert result.returncode == 0, result.stderr
     assert authority_of(released) == bundle
     released.kubectl("get", "placement", "kept", "-n", "default")
+
+
+def test_values_are_kept_by_reuse_and_a_rollback_brings_back_what_was(released: Cluster) -> None:
+    bundle = authority_of(released)
+    before = revision_of(released)
+    reused = run(
+        "upgrade",
+        "topogate",
+        str(chart.CHART),
+        "--reuse-values",
+        *of(released),
+        values=["webhook.replicas=3"],
+    )
+    assert reused.returncode == 0, reused.stderr
+    assert replicas_of(released, "webhook") == 3
+    assert replicas_of(released, "sweeper") == 2
+    back = run("rollback", "topogate", str(before), *of(released), values=())
+    assert back.returncode == 0, back.stderr
+    assert replicas_of(released, "webhook") == 2
+    assert authority_of(released) == bundle
+
+
+@pytest.mark.parametrize(("name", "namespace"), [("other", "kube-system"), ("topogate", "default")])
+def test_a_second_release_is_refused_with_the_first_one_s_name(
+    released: Cluster, name: str, namespace: str
+) -> None:
+    result = run(
+        "install", name, str(chart.CHART), f"--kubeconfig={released.kubeconfig}", f"--namespace={namespace}"
+    )
+    assert result.returncode != 0
+    assert "already, as release topogate of namespace kube-system" in result.stderr
+    assert "helm upgrade topogate CHART --namespace kube-system" in result.stderr
+
+
+def revision_of(cluster: Cluster) -> int:
+    listed = run("list", "--output=json", *of(cluster), values=())
+    return int(json.loads(listed.stdout)[0]["revision"])
+
+
+def replicas_of(cluster: Cluster, name: str) -> int:
+    path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
+    return int(cluster.api().json("GET", path)["spec"]["replicas"])
 
 
 def authority_of(cluster: Cluster) -> str:

@@ -4,10 +4,13 @@ import gzip
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ import yaml
 from hack.images import build
 from hack.images.archive import ImageSettings, layer_of, write
 from hack.images.base import SBOM_PATH
+from hack.images.targets import TARGETS
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.releases import release
@@ -26,15 +30,30 @@ VERSION = f"v{build.PROJECT['version']}"
 
 @pytest.fixture(scope="module")
 def files(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a release but for its images."""
+    """A release, with small images."""
     folder = tmp_path_factory.mktemp("release")
     release.make_files(VERSION, folder)
-    release.write_checksums(folder)
+    for name in TARGETS:
+        small_image(folder / f"{name}-{VERSION}-amd64.tar")
+    release.write_checksums(folder, VERSION)
     return folder
 
 
-def test_a_release_has_a_wheel_an_install_file_a_chart_notes_and_checksums(files: Path) -> None:
-    assert {path.name for path in files.iterdir()} == {
+def small_image(path: Path) -> None:
+    """An image with a list of its contents, and that list beside it."""
+    with tempfile.TemporaryDirectory() as work:
+        root = Path(work) / "root"
+        (root / SBOM_PATH).parent.mkdir(parents=True)
+        (root / SBOM_PATH).write_text(json.dumps({"bomFormat": "CycloneDX"}))
+        (root / "padding").write_bytes(b"x" * 10_000)
+        layer_of(root, Path(work) / "layer.tar")
+        write(path, "x:1", Path(work) / "layer.tar", ImageSettings(), "x86_64")
+    path.with_suffix(".cdx.json").write_bytes(release.contents_of(path))
+
+
+def test_a_release_has_a_wheel_an_install_file_a_chart_notes_images_and_checksums(files: Path) -> None:
+    images = {f"{name}-{VERSION}-amd64{end}" for name in TARGETS for end in (".tar", ".cdx.json")}
+    assert {path.name for path in files.iterdir()} - images == {
         f"topogate-{VERSION.removeprefix('v')}-py3-none-any.whl",
         "install.yaml",
         f"topogate-chart-{VERSION}.tgz",
@@ -44,11 +63,85 @@ def test_a_release_has_a_wheel_an_install_file_a_chart_notes_and_checksums(files
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=files, check=True)
 
 
-def test_two_runs_give_the_same_checksums(files: Path, tmp_path: Path) -> None:
+def test_two_runs_give_the_same_files(files: Path, tmp_path: Path) -> None:
     """Of the images tests/images/test_build.py shows it."""
     release.make_files(VERSION, tmp_path)
-    release.write_checksums(tmp_path)
-    assert (tmp_path / "SHA256SUMS").read_text() == (files / "SHA256SUMS").read_text()
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (files / path.name).read_bytes()
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def torn(name: str) -> Callable[[Path], None]:
+    def tear(folder: Path) -> None:
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[: len(whole) // 2])
+
+    return tear
+
+
+def empty(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(b"")
+
+    return change
+
+
+def another(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).write_text("x")
+
+    return change
+
+
+IMAGE = f"topogate-{VERSION}-amd64.tar"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (without("install.yaml"), "install.yaml is missing"),
+        (without(f"topogate-labeler-{VERSION}-amd64.tar"), "topogate-labeler-v"),
+        (without(IMAGE.replace(".tar", ".cdx.json")), f"topogate-{VERSION}-amd64.cdx.json is missing"),
+        (another(IMAGE.replace("amd64", "arm64")), f"topogate-labeler-{VERSION}-arm64.tar is missing"),
+        (torn(IMAGE), f"{IMAGE} is torn"),
+        (empty("notes.md"), "notes.md is empty"),
+        (another("topogate-v0.0.1-amd64.tar"), f"topogate-v0.0.1-amd64.tar is no file of {VERSION}"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_no_whole_release_gets_no_checksums(
+    files: Path, tmp_path: Path, change: Callable[[Path], None], says: str
+) -> None:
+    folder = tmp_path / VERSION
+    shutil.copytree(files, folder)
+    change(folder)
+    with pytest.raises(release.ReleaseError, match=re.escape(says)):
+        release.write_checksums(folder, VERSION)
+
+
+def test_an_empty_or_missing_folder_gets_no_checksums(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [VERSION, "--checksums", "--output", str(tmp_path)]
+    assert release.main(arguments) == 1
+    assert "there is no such folder" in capsys.readouterr().err
+    (tmp_path / VERSION).mkdir()
+    assert release.main(arguments) == 1
+    assert "install.yaml is missing" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("control_plane")
+def test_a_run_that_ends_early_leaves_nothing_of_a_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(release, "make_images", full_disk)
+    assert release.main([VERSION, "--output", str(tmp_path)]) == 1
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_the_api_server_refuses_the_install_file_until_its_own_command_has_named_the_registry(

@@ -11,6 +11,21 @@
 {{- if and .Values.inProcessGate.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "inProcessGate.enabled needs Kubernetes 1.36 or newer, and the cluster has %s. Set inProcessGate.enabled=false; strict.enabled=true refuses GPU pods instead while the webhook does not answer." .Capabilities.KubeVersion.Version) }}
 {{- end }}
+{{- $found := lookup "v1" "ServiceAccount" "topogate-system" "sweeper" }}
+{{- if $found }}
+{{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found }}
+{{- $where := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $found }}
+{{- if and $owner (or (ne $owner .Release.Name) (ne $where .Release.Namespace)) }}
+{{- fail (printf "topogate is in this cluster already, as release %s of namespace %s. A cluster has one topogate: upgrade that release (helm upgrade %s CHART --namespace %s), or uninstall it first." $owner $where $owner $where) }}
+{{- end }}
+{{- end }}
+{{- $labeler := fromYaml .Values.labeler.config }}
+{{- if hasKey $labeler "Error" }}
+{{- fail (printf "labeler.config is no YAML: %s. Give the whole text of the labeler's file, as docs/operators/topology.md shows it." $labeler.Error) }}
+{{- end }}
+{{- if and .Values.labeler.source (ne (toJson $labeler) (toJson (fromJson `{"sources": ["udev"], "levels": ["topology.gke.io/cluster", "topology.gke.io/rack", "topology.gke.io/host"], "interval": 60}`))) }}
+{{- fail (printf "labeler.source=%s comes with a configuration of its own, which would replace labeler.config. Set one of the two." .Values.labeler.source) }}
+{{- end }}
 {{- $policy := fromYaml .Values.policy }}
 {{- if hasKey $policy "Error" }}
 {{- fail (printf "policy is no YAML: %s. Give the whole text of the policy file, as docs/operators/policy.md shows it." $policy.Error) }}
