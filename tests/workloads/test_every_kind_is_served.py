@@ -1,0 +1,47 @@
+"""Each workload kind is served whole: the sweeper and the page may read it, simulate makes its pods."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.local.build import ROOT
+from webhook.inquiry import manifest
+from webhook.workloads.kinds import WORKLOADS, Workload
+
+RIGHTS = {
+    "topogate-sweeper": ROOT / "manifests/base/sweeper.yaml",
+    "topogate-ui": ROOT / "manifests/components/ui/ui.yaml",
+}
+MADE_BY_USERS = {"PodGroup", "TrainingJob"}
+"""Whose pods simulate reads otherwise: of a pod group from the manifest, of Kubeflow's jobs by one reader."""
+
+
+def verbs_on(path: Path, role: str, group: str, resource: str) -> set[str]:
+    rules = [
+        rule
+        for each in yaml.safe_load_all(path.read_text())
+        if each["kind"] == "ClusterRole" and each["metadata"]["name"] == role
+        for rule in each["rules"]
+    ]
+    return {
+        verb
+        for rule in rules
+        if group in rule["apiGroups"] and resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.owner_name)
+@pytest.mark.parametrize("role", RIGHTS)
+def test_each_program_that_reads_owners_may_read_it(workload: Workload[Any], role: str) -> None:
+    """Failed? Add the kind to the rules of that file, and run hack/chart."""
+    found = verbs_on(RIGHTS[role], role, workload.group, workload.resource)
+    assert {"get", "list", "watch"} <= found, RIGHTS[role]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.owner_name)
+def test_simulate_makes_its_pods(workload: Workload[Any]) -> None:
+    """Failed? Add the kind to _KINDS of webhook/inquiry/manifest.py."""
+    assert workload.kind in {*manifest._KINDS, *MADE_BY_USERS}
