@@ -9,13 +9,10 @@ With n pods and D domains the work of that is n * D for what they share, and n *
 single nodes; it is counted in steps. Beyond them the roomiest domains are filled, which is not proven.
 """
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from webhook.placement import homogeneous
 from webhook.placement.bounds import census, child_rooms
@@ -54,44 +51,13 @@ def solve_capped(question: Question, root: Vertex, most: Caps, budget: Budget) -
 
     To the domains around it, one that takes at most so many pods is one with so much room, at the same cost.
     So the search for homogeneous gangs, which knows what a node costs apart from what it takes, solves the
-    same tree with these rooms. Where the best without the cap keeps it, nothing is better.
+    same tree with these rooms.
     """
     wish = question.spread
     assert wish is not None
     tree = _capped(root, wish.level, most)
     assert tree is not None
-    if _fewest(tree, question) <= _fewest(root, question):
-        free = homogeneous.solve(replace(question, spread=None), root, budget)
-        if free.counts is not None and _keeps(question, root, free.counts, most):
-            return free
     return homogeneous.solve(replace(question, spread=None), tree, budget)
-
-
-def _fewest(root: Vertex, question: Question) -> int:
-    """At least how many children of the root are used."""
-    sums = list(accumulate(sorted(child_rooms(root), reverse=True)))
-    return bisect_left(sums, question.counts[0])
-
-
-def _keeps(question: Question, root: Vertex, counts: Mapping[str, Counts], most: Caps) -> bool:
-    """Whether no domain takes more than it may."""
-    assert question.spread is not None
-    held = Counter[Path]()
-    for state in _states(root):
-        if state.name in counts:
-            path = key_of(state, question.levels)[: question.spread.level + 2]
-            held[path] += sum(counts[state.name])
-    return all(number <= most(key) for key, number in held.items())
-
-
-def _states(vertex: Vertex) -> Iterator[NodeState]:
-    """The nodes of a domain."""
-    if vertex.state is not None:
-        yield vertex.state
-    elif vertex.leaves is not None:
-        yield from vertex.leaves.states
-    for part in vertex.parts:
-        yield from _states(part)
 
 
 def _capped(vertex: Vertex, level: int, most: Caps) -> Vertex | None:
@@ -119,18 +85,15 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
     used = [number for number, room in enumerate(bounds) if room]
     if not used:
         return None
-    if len(used) == len(bounds):  # the rooms stay: they are what using a node costs
-        kept = replace(leaves, every=[bounds], made=())
-    else:
-        bounds = [bounds[number] for number in used]
-        kept = replace(
-            leaves,
-            states=[leaves.states[number] for number in used],
-            rooms=[leaves.rooms[number] for number in used],
-            every=[bounds],
-            made=(),
-            worked_out=[leaves.penalties[number] for number in used],
-        )
+    bounds = [bounds[number] for number in used]
+    kept = replace(
+        leaves,
+        states=[leaves.states[number] for number in used],
+        rooms=[leaves.rooms[number] for number in used],  # what using a node costs
+        every=[bounds],
+        made=(),
+        worked_out=[leaves.penalties[number] for number in used],
+    )
     capped = _with(vertex, sum(bounds), leaves=kept)
     capped.notes["rooms"] = [bounds if at >= leaves.top else [] for at in range(depth)]
     return capped
@@ -158,6 +121,14 @@ FEW: Final = 64
 """Pods up to which all amounts on the nodes of one domain are worked out together."""
 
 
+class _SpreadRegion(NamedTuple):
+    """A domain of the required level, or the cluster. around: the cost of using the domains around it."""
+
+    around: int
+    vertex: Vertex
+    taken: Shares
+
+
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum for identical pods that are spread; every mode counts as best-fit."""
     question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
@@ -170,36 +141,46 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     ]
     if not roots:
         return Solution(None, True)
-    cap = None if wish.most is None or wish.there else min(wish.most, wanted)
-    if cap is not None:  # each domain may take as many: without a look at each of them
+    if wish.most is not None and not wish.there:  # each may take as many: without a look at each of them
+        cap = min(wish.most, wanted)
         found = _within(question, root, lambda _: cap, budget)
+        return found or _cheapest(question, _evenest(question, roots, budget), budget)
+    evenest = _evenest(question, roots, budget)
+    if _is_free(evenest) and budget.left > ENDS * sum(len(each.taken) for each in evenest):
+        found = _within(question, root, caps_of(each.taken for each in evenest), budget)
         if found is not None:
             return found
-    domains = []
-    for base, vertex in roots:
+    return _cheapest(question, evenest, budget)
+
+
+def _is_free(evenest: Iterable[_SpreadRegion]) -> bool:
+    """Whether no domain must take any pods."""
+    return not any(least for each in evenest for least, _ in each.taken.values())
+
+
+def _evenest(question: Question, roots: Iterable[tuple[int, Vertex]], budget: Budget) -> list[_SpreadRegion]:
+    """The regions in which the pods can be spread most evenly, and what their domains take."""
+    found: dict[int, list[_SpreadRegion]] = {}
+    for around, vertex in roots:
         uneven, taken = shares(question, vertex)
         budget.take(LOOK * len(taken))
-        domains.append((uneven, base, vertex, taken))
-    evenest = min(uneven for uneven, *_ in domains)
-    domains = [each for each in domains if each[0] == evenest]
-    every = [taken for *_, taken in domains]
-    is_free = not any(least for taken in every for least, _ in taken.values())
-    can_end = budget.left > ENDS * sum(map(len, every))
-    if cap is None and is_free and can_end:
-        found = _within(question, root, caps_of(every), budget)
-        if found is not None:
-            return found
+        found.setdefault(uneven, []).append(_SpreadRegion(around, vertex, taken))
+    return found[min(found)]
+
+
+def _cheapest(question: Question, evenest: Iterable[_SpreadRegion], budget: Budget) -> Solution:
+    """The best of all regions, each domain with its least or one more."""
     best: tuple[int, dict[str, Counts]] | None = None
     proven = True
-    for _, base, vertex, taken in domains:
+    for around, vertex, taken in evenest:
         budget.take(MADE * len(taken))
         spread = SpreadSearch(question, vertex, domains_of(question, vertex, taken), budget)
         try:
             cost, held = spread.solve()
         except OutOfSteps:
             proven, cost, held = False, UNKNOWN, spread.simple()
-        if best is None or base + cost < best[0]:
-            best = base + cost, spread.counts(held)
+        if best is None or around + cost < best[0]:
+            best = around + cost, spread.counts(held)
             proven = proven and spread.proven
     return Solution(None if best is None else best[1], proven)
 
