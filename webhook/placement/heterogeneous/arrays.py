@@ -136,8 +136,10 @@ class GangArrays:
             self._starts[level] += range(first, first + count)
             self._paid[level] += [False] * count  # no anchor is in a domain of leaves
         self.states += leaves.states
-        columns = {id(column): np.array(column, dtype=np.int64) for column in leaves.every}
-        rooms.append(np.array([columns[id(column)] for column in leaves.every]))
+        unlike = {id(column): column for column in leaves.every}  # those of classes without room are one
+        number = {key: position for position, key in enumerate(unlike)}
+        columns = np.array([*unlike.values()], dtype=np.int64)
+        rooms.append(columns[[number[id(column)] for column in leaves.every]])
 
     # --- costs ---------------------------------------------------------------------------------------
 

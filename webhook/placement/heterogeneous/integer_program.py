@@ -24,8 +24,14 @@ NODES: Final = 200
 LOOK: Final = 1
 """Steps for an entry of the matrix each time that HiGHS looks at its limits."""
 
+ROOT_LOOK: Final = 3
+"""The same before it branches, where cuts and heuristics lie between two looks."""
+
 LOOKS: Final = 24
-"""Looks that one objective may take however few steps there are."""
+"""Looks that one objective may take however few steps there are, if its matrix is small."""
+
+SPARE: Final = 60_000
+"""Entries of the matrix, times looks, that one objective may take however few steps there are."""
 
 SOLVE: Final = 6
 """Steps for an entry of the matrix that is handed to HiGHS and solved without a search."""
@@ -94,6 +100,7 @@ class LexicographicSearch:
         self._budget = budget
         self._entries = max(1, program.entries)
         self._looks = 0
+        self._most_looks = min(LOOKS, SPARE // self._entries)
         self._highs = _solver()
         for option, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", 0.99), ("mip_max_nodes", NODES)):
             self._highs.setOptionValue(option, value)
@@ -102,9 +109,14 @@ class LexicographicSearch:
 
     def _look(self, event: Any) -> None:
         self._looks += 1
-        self._budget.take(self._entries * LOOK)
-        if self._looks > LOOKS and self._budget.left < 0:
+        self._budget.take(self._entries * (LOOK if event.data_out.mip_node_count > 1 else ROOT_LOOK))
+        if self._looks > self._most_looks and self._budget.left < 0:
             event.interrupt()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the steps are used up, and the matrix is too large to solve it without any."""
+        return self._budget.left < 0 and self._most_looks < LOOKS
 
     def at_most(self, costs: Sequence[float], most: float) -> None:
         """From now on these costs come to no more than that."""

@@ -396,8 +396,12 @@ class _Progress:
             self.search.at_most(costs, most)
             if self.values is None and most == least:
                 return True
-        if (self.values is None or self._total(costs) > least) and not self._minimise(costs):
-            return False
+        if self.values is None or self._total(costs) > least:
+            if self.search.is_over and self.values is not None:
+                self.exact = False
+                return False
+            if not self._minimise(costs):
+                return False
         total = self._total(costs)
         if not self.is_better and total > most:
             return False
