@@ -401,9 +401,12 @@ def test_a_companion_costs_the_others_nothing_and_is_told_of(
 def test_groups_of_a_leader_worker_set_are_gangs_of_their_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    body = owner("LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": {"size": 2}})
-    assert simulated(tmp_path, racks(2), body) == 2
-    assert "makes 2 groups, which are gangs of their own" in capsys.readouterr().err
+    both = {"size": 2, "workerTemplate": template(WORKER)}
+    body = owner("LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": both})
+    assert simulated(tmp_path, racks(2), body) == 1
+    said = capsys.readouterr().out
+    assert "Gang t: 2 pods on 1 block, 1 subblock, 2 hosts, 2 nodes\n  t-0    r0h0\n  t-0-1  r0h1\n" in said
+    assert "Gang t needs room for 2 pods" in said
 
 
 def test_a_domain_that_an_exclusive_job_of_the_dump_has_is_nobody_s(
@@ -493,8 +496,9 @@ RAY = {
     "workerGroupSpecs": [{"groupName": "g", "replicas": 2, "numOfHosts": 2, "template": GPUS}],
 }
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "RayCluster": ("ray.io/v1", RAY, 5),
-    "RayJob": ("ray.io/v1", {"rayClusterSpec": RAY}, 5),
+    # A head of Ray without GPUs is not held, so kube-scheduler places it.
+    "RayCluster": ("ray.io/v1", RAY, 4),
+    "RayJob": ("ray.io/v1", {"rayClusterSpec": RAY}, 4),
     "TrainJob": (
         "trainer.kubeflow.org/v1alpha1",
         {"trainer": {"numNodes": 3, "resourcesPerNode": {"limits": {"nvidia.com/gpu": "4"}}}}, 3,

@@ -1,15 +1,16 @@
 """topogate simulate: where would this gang go? From files alone, without any cluster.
 
 The cluster is what `kubectl get nodes,pods -A -o json` (or yaml) prints; the manifest is what would be
-applied. Every pod of the manifest belongs to one gang; a Job, JobSet, LeaderWorkerSet of one group, Kubeflow
-job, StatefulSet or Deployment counts as its pods. The answer is the sweeper's: pods without GPUs go beside
-those of their gang that have some, parts that name levels of their own have these.
+applied. Its pods are gathered into gangs, and these are placed one after the other. The answer is the
+sweeper's: pods without GPUs go beside those of their gang that have some, parts that name levels of their own
+have these. Nobody is evicted for it.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,14 +18,17 @@ from webhook.cli import session
 from webhook.cli.terminal import columns, complain, is_coloured, say
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.preferred import describe_preferred
-from webhook.inquiry.simulation import NotPlacedError, Rehearsed, read
-from webhook.inquiry.whole import WholeAnswer, ask_whole, with_levels
+from webhook.inquiry.simulation import NotPlacedError, PlacedGang, Rehearsed, place_each, read
+from webhook.inquiry.whole import WholeAnswer, with_levels
 from webhook.placement import Assignment, Mode, NoFit, Options, PlacementError, Snapshot
+from webhook.placement.model import Placed
 from webhook.placement.names import natural
 from webhook.policy.document import PolicyError
 from webhook.policy.file import load_policy
+from webhook.sweeper.decide.elastic import so_far
 from webhook.sweeper.modes import add_mode, mode_named
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.gangs import GangKey
+from webhook.text import joined
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -59,48 +63,66 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the assignment (status 0) or the reason why there is none (1); 2 for unusable input."""
+    """Print the assignments (status 0) or the reason why there is none (1); 2 for unusable input."""
     if args.map and args.output in session.DOCUMENTS:
         complain(f"topogate simulate: --map draws for people; leave it or -o {args.output} out")
         return 2
     try:
-        scene, answer = _ask(args)
+        scene, placed = _ask(args)
     except NotPlacedError as error:
         say(str(error))
         return 1
     except (InputError, PlacementError, PolicyError) as error:
         complain(f"topogate simulate: {error}")
         return 2
-    if problems := answer.faults(scene.snapshot):
-        raise AssertionError(f"the assignment breaks rules: {problems}")
+    for each in placed:
+        if problems := each.answer.faults(each.before):
+            raise AssertionError(f"the assignment breaks rules: {problems}")
     if args.show_patch:
         _print_patches(scene)
-    _show(answer, scene, args)
+    _show(placed, scene, args)
     for note in scene.notes:
         complain(f"topogate simulate: note: {note}")
-    return 0 if isinstance(answer.found, Assignment) else 1
+    return 0 if all(any(each.answer.placed for each in alike) for alike in _by_maker(placed)) else 1
 
 
-def _ask(args: argparse.Namespace) -> tuple[Rehearsed, WholeAnswer]:
-    """What was read, and the answer. Raises InputError, NotPlacedError, PlacementError, PolicyError."""
+def _ask(args: argparse.Namespace) -> tuple[Rehearsed, list[PlacedGang]]:
+    """What was read, and the answers. Raises InputError, NotPlacedError, PlacementError, PolicyError."""
     scene = read(args.cluster, args.manifest, load_policy(args.policy) if args.policy else None)
-    gang = with_levels(scene.gang, args.required, args.preferred)
-    scene = replace(scene, gang=gang)
+    gangs = [with_levels(gang, args.required, args.preferred) for gang in scene.gangs]
     mode = mode_named(args.mode or Mode.BEST_FIT, lambda what: complain(f"topogate simulate: {what}"))
-    return scene, ask_whole(gang, scene.view, scene.snapshot, Options(mode=mode), name=gang.key.name)
+    return scene, list(place_each(replace(scene, gangs=gangs), Options(mode=mode)))
 
 
-def _show(answer: WholeAnswer, scene: Rehearsed, args: argparse.Namespace) -> None:
-    """Print the answer as it is wanted."""
-    found = answer.found
+def _by_maker(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
+    """Each gang by itself, but together the pods of one controller that do not wait for one another."""
+    found: dict[GangKey, list[PlacedGang]] = {}
+    for each in placed:
+        found.setdefault(each.gang.maker, []).append(each)
+    return list(found.values())
+
+
+def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespace) -> None:
+    """Print the answers as they are wanted."""
     if args.output in session.DOCUMENTS:
-        if isinstance(found, Assignment):
-            found = replace(found, placed=answer.placed)
-        session.show(msgspec.to_builtins(found), args.output)
+        found = [_document(each.answer) for each in placed]
+        named = [{"gang": each.gang.key.name, **own} for each, own in zip(placed, found, strict=True)]
+        session.show(found[0] if len(found) == 1 else {"gangs": named}, args.output)
         return
-    _print(answer, scene.gang, scene.snapshot)
-    for line in _map(answer, scene.snapshot) if args.map else ():
+    for alike in _by_maker(placed):
+        if len(alike) == 1:
+            _print(alike[0])
+        else:
+            _print_replicas(alike)
+    for line in _map(scene.snapshot, placed[-1].after) if args.map else ():
         print(line)
+
+
+def _document(answer: WholeAnswer) -> dict[str, Any]:
+    found = answer.found
+    if isinstance(found, Assignment):
+        found = replace(found, placed=answer.placed)
+    return dict(msgspec.to_builtins(found))
 
 
 def _print_patches(scene: Rehearsed) -> None:
@@ -109,17 +131,37 @@ def _print_patches(scene: Rehearsed) -> None:
         complain(f"Patch of pod {name}: {msgspec.json.encode(admitted.operations).decode()}")
 
 
-def _print(answer: WholeAnswer, gang: PodGang, snapshot: Snapshot) -> None:
+def _print(placed: PlacedGang) -> None:
+    gang, answer = placed.gang, placed.answer
     if isinstance(answer.found, NoFit):
-        say(answer.told)
+        say(joined(so_far(gang, gang.gated), answer.told))
         return
     ranks = {pod.metadata.name: gang.ranks.get(pod.metadata.uid) for pod in gang.gated}
     say(f"Gang {gang.key.name}: {answer.told}")
-    if preferred := describe_preferred(answer.asked.gang, answer.found.nodes.values(), snapshot):
+    if preferred := describe_preferred(answer.asked.gang, answer.found.nodes.values(), placed.before):
         say(preferred)
-    rows = sorted(
-        answer.placed, key=lambda p: (ranks[p.member] is None, ranks[p.member] or 0, natural(p.member))
+    _print_rows(
+        sorted(
+            answer.placed, key=lambda p: (ranks[p.member] is None, ranks[p.member] or 0, natural(p.member))
+        )
     )
+
+
+def _print_replicas(placed: Sequence[PlacedGang]) -> None:
+    """Pods of one controller that do not wait for one another."""
+    name = placed[0].gang.maker.name
+    rows = sorted((row for each in placed for row in each.answer.placed), key=lambda p: natural(p.member))
+    if rows:
+        nodes = len({row.node for row in rows})
+        where = "1 node" if nodes == 1 else f"{nodes} nodes"
+        say(f"Replicas of {name}, each by itself: {len(rows)} pods on {where}")
+        _print_rows(rows)
+    without = [each.answer for each in placed if isinstance(each.answer.found, NoFit)]
+    if without:
+        say(f"{len(without)} of {len(placed)} replicas of {name} have no place. {without[0].told}")
+
+
+def _print_rows(rows: Sequence[Placed]) -> None:
     width = max(len(placed.member) for placed in rows)
     for placed in rows:
         cards = "|".join(
@@ -129,8 +171,8 @@ def _print(answer: WholeAnswer, gang: PodGang, snapshot: Snapshot) -> None:
         say(f"  {placed.member:<{width}}  {placed.node}{'  ' + cards if cards.strip('|') else ''}")
 
 
-def _map(answer: WholeAnswer, snapshot: Snapshot) -> Iterator[str]:
-    """The tree with what the gang takes as waited for: all top domains, of the others those that it uses."""
+def _map(snapshot: Snapshot, after: Snapshot) -> Iterator[str]:
+    """The tree with what the gangs take as waited for: all top domains, of the others those that they use."""
     # Loaded for this option alone.
     from webhook.cli import map as tree
     from webhook.policy.values import Policy
@@ -139,9 +181,6 @@ def _map(answer: WholeAnswer, snapshot: Snapshot) -> Iterator[str]:
     from webhook.ui.picture import WAITED_FOR, lineage, node_tile, sum_domains
 
     counted = counting(Policy())
-    after = snapshot
-    if isinstance(answer.found, Assignment):
-        after = snapshot.assume(answer.found, answer.asked.gang)
     tiles = []
     for name, state in snapshot.nodes.items():
         tile = node_tile(state, counted)

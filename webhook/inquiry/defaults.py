@@ -73,9 +73,18 @@ def training_labels(name: str, role: str) -> dict[str, str]:
     return {marks.TRAINING_JOB_NAME_LABEL: name, marks.JOB_ROLE: role}
 
 
-def group_labels(name: str, subgroups: Mapping[str, Any], size: int, index: int) -> dict[str, str]:
-    """What LeaderWorkerSet and its webhook add to a pod of a group of this size; index: the pod's number."""
-    labels = {marks.LEADER_WORKER_SET_NAME_LABEL: name, marks.WORKER_INDEX: str(index)}
+def group_labels(
+    name: str, subgroups: Mapping[str, Any], size: int, index: int, group: int = 0
+) -> dict[str, str]:
+    """What LeaderWorkerSet and its webhook add to a pod of a group of this size.
+
+    index: the pod's number in the group; group: that of the group.
+    """
+    labels = {
+        marks.LEADER_WORKER_SET_NAME_LABEL: name,
+        marks.LEADER_WORKER_SET_GROUP_LABEL: str(group),
+        marks.WORKER_INDEX: str(index),
+    }
     each = subgroups.get("subGroupSize")
     if not isinstance(each, int) or isinstance(each, bool) or each < 1:
         return labels

@@ -14,7 +14,7 @@ from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.owners import KNOWN_RULES, Makes
 
-__all__ = ["Described", "InputError", "is_loose", "minimum_of", "name_of", "pods_of", "size_of"]
+__all__ = ["Described", "InputError", "is_loose", "minimum_of", "name_of", "owner_of", "pods_of", "size_of"]
 
 Spec = Mapping[str, Any]
 _Of = Callable[[Spec, Spec, str, str], Iterator[Described]]
@@ -47,12 +47,8 @@ def pods_of(document: Spec, source: str, rules: AdmissionRules) -> Iterator[Desc
 
 def is_loose(document: Spec) -> bool:
     """Whether the pods of an object do not wait for one another."""
-    kind = str(document.get("kind"))
-    group = str(document.get("apiVersion") or "").rpartition("/")[0]
-    if kind == "Deployment":
-        kind, group = "ReplicaSet", "apps"
-    owner = OwnerReference(api_version=f"{group}/v1" if group else "v1", kind=kind)
-    return KNOWN_RULES.makes(owner) is Makes.LOOSE
+    owner = owner_of(document)
+    return owner is not None and KNOWN_RULES.makes(owner) is Makes.LOOSE
 
 
 def size_of(document: Spec) -> int | None:
@@ -61,12 +57,28 @@ def size_of(document: Spec) -> int | None:
     return found[0].size(found[1]) if found else None
 
 
-def minimum_of(document: Spec) -> int | None:
-    """How many of its pods are enough, None where all are needed."""
-    if is_loose(document):
-        return 1
+def minimum_of(document: Spec) -> tuple[str, int] | None:
+    """The kind of the gang that an object makes, and how many pods are enough; None where all are needed."""
+    if document.get("kind") == "RayJob":
+        spec = document.get("spec")
+        cluster = spec.get("rayClusterSpec") if isinstance(spec, dict) else None
+        document = {**document, "kind": "RayCluster", "spec": cluster}
     found = _workload_of(document)
-    return found[0].minimum(found[1]) if found else None
+    enough = found[0].minimum(found[1]) if found else None
+    return None if found is None or enough is None else (found[0].kind, enough)
+
+
+def owner_of(document: Spec) -> OwnerReference | None:
+    """Who makes the pods of an object, None for a pod."""
+    kind, version = str(document.get("kind")), str(document.get("apiVersion") or "")
+    if kind == "Pod":
+        return None
+    if kind == "Deployment":
+        kind = "ReplicaSet"
+    elif kind in ("CronJob", "GPUTask"):
+        kind, version = "Job", "batch/v1"
+    name = name_of(document)
+    return OwnerReference(api_version=version, kind=kind, name=name, uid=f"{kind}/{name}", controller=True)
 
 
 def _workload_of(document: Spec) -> tuple[Workload[Any], Any] | None:
@@ -146,20 +158,17 @@ def _of_jobset(spec: Spec, document: Spec, name: str, where: str) -> Iterator[De
 
 
 def _of_group(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    groups = fields.number(spec.get("replicas"), 1)
-    if groups > 1:
-        raise InputError(
-            f"{where} makes {groups} groups, which are gangs of their own; give it with replicas: 1"
-        )
     both = fields.part(spec, "leaderWorkerTemplate", where)
-    size = fields.number(both.get("size"), 1) if groups else 0
+    size = fields.number(both.get("size"), 1)
+    policy = fields.part(both, "subGroupPolicy", where)
     written = defaults.exclusive_annotations(document)
-    for index in range(size):
-        leads = index == 0 and both.get("leaderTemplate") is not None
-        body = fields.part(both, "leaderTemplate" if leads else "workerTemplate", where)
-        labels = defaults.group_labels(name, fields.part(both, "subGroupPolicy", where), size, index)
-        suffix = f"-{index}" if index else ""
-        yield f"{name}-0{suffix}", index, defaults.labelled(body, labels, written)
+    for group in range(fields.number(spec.get("replicas"), 1) if size else 0):
+        for index in range(size):
+            leads = index == 0 and both.get("leaderTemplate") is not None
+            body = fields.part(both, "leaderTemplate" if leads else "workerTemplate", where)
+            labels = defaults.group_labels(name, policy, size, index, group)
+            suffix = f"-{index}" if index else ""
+            yield f"{name}-{group}{suffix}", index, defaults.labelled(body, labels, written)
 
 
 _KINDS: Final[dict[str, _Of]] = {

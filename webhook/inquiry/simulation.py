@@ -1,6 +1,6 @@
 """What a manifest asks for, as a gang that waits, and a dumped cluster, as a view and a snapshot of it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +13,11 @@ from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admitted import AdmissionRules, Admitted, admit
 from webhook.inquiry.lint import amount_faults
-from webhook.inquiry.manifest import InputError, minimum_of, name_of, pods_of
+from webhook.inquiry.manifest import InputError, minimum_of, name_of, owner_of, pods_of
+from webhook.inquiry.whole import WholeAnswer, ask_whole
 from webhook.kube import objects
-from webhook.placement import PlacementError, Snapshot, Usage
+from webhook.kube.planned import PlannedPod
+from webhook.placement import NoFit, Options, PlacementError, Snapshot, Usage
 from webhook.policy.document import PolicyError
 from webhook.policy.file import parse_policy
 from webhook.policy.shipped import shipped_classes, shipped_policy
@@ -23,17 +25,20 @@ from webhook.policy.values import Policy
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe import gangs
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.gangs import PodGang, key_of
+from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.view import View
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """A gang that waits, and the cluster that it is to be placed on. notes: what is not modelled, and what
-    admission says. admitted: its decision on each template, by the name of the first pod of it.
+    """Gangs that wait, the most urgent first, and the cluster that they are to be placed on.
+
+    notes: what is not modelled, and what admission says. admitted: its decision on each template, by the name
+    of the first pod of it.
     """
 
-    gang: PodGang
+    gangs: list[PodGang]
     view: View
     snapshot: Snapshot
     notes: list[str]
@@ -67,7 +72,7 @@ class Dump:
 
 
 def read(files: list[Path], manifest: Path, policy: Policy | None = None) -> Rehearsed:
-    """The pods of a manifest as one gang, the cluster of these files, and what is not modelled.
+    """The gangs of a manifest, the cluster of these files, and what is not modelled.
 
     policy: of admission, None for that of the files, else the shipped one. Raises InputError, NotPlacedError
     where admission refuses the pods or topogate leaves them alone, PlacementError for a wish that is none.
@@ -78,19 +83,48 @@ def read(files: list[Path], manifest: Path, policy: Policy | None = None) -> Reh
     if not found.pods:
         raise InputError(f"{manifest} describes no pods")
     carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod, _ in there]
-    gang = gang_of(found.name, found.pods)
-    if gang.minimum is None and found.minimum is not None:
-        gang = replace(gang, minimum=min(found.minimum, len(found.pods)))
-    rules = conflicts.between(gang.gated, carried)
+    made = found.gangs()
+    gated = [pod for gang in made for pod in gang.gated]
+    free = [pod for gang in made for pod in gang.released]
+    keys_of = {pod.metadata.uid: gang.key for gang in made for pod in gang.pods}
+    rules = conflicts.between(gated, carried)
     usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
     try:
         snapshot = Snapshot.build([rules.node(node, node_of(node)) for node in nodes], usage)
     except PlacementError as error:
         raise InputError(str(error)) from None
     by_name = {node.metadata.name: node for node in nodes}
-    view = View(gang.gated, [pod for pod, _ in there], by_name, {}, conflicts=rules)
-    notes = [*found.notes, *unmodelled.claim_notes(gang.gated), *unmodelled.taken_widely(gang.gated)]
-    return Rehearsed(gang, view, snapshot, notes, found.admitted)
+    view = View(
+        gated, [*(pod for pod, _ in there), *free], by_name, {}, conflicts=rules,
+        gang_of=lambda pod: keys_of.get(pod.metadata.uid) or key_of(pod),
+    )  # fmt: skip
+    notes = [*found.notes, *unmodelled.claim_notes(gated), *unmodelled.taken_widely(gated)]
+    return Rehearsed(made, view, snapshot, notes, found.admitted)
+
+
+@dataclass(frozen=True)
+class PlacedGang:
+    """A gang, what was answered, and the cluster before and after it has its place."""
+
+    gang: PodGang
+    answer: WholeAnswer
+    before: Snapshot
+    after: Snapshot
+
+
+def place_each(scene: Rehearsed, options: Options) -> Iterator[PlacedGang]:
+    """Ask for each gang in turn, beside those that have a place by then. Raises PlacementError."""
+    view, snapshot = scene.view, scene.snapshot
+    for gang in scene.gangs:
+        answer = ask_whole(gang, view, snapshot, options, name=gang.key.name)
+        after = snapshot
+        if not isinstance(answer.found, NoFit):
+            for asked, found in ((answer.asked, answer.found), *answer.beside.steps):
+                after = after.assume(found, asked.gang)
+                planned = {each.member: PlannedPod("", each.member, each.node) for each in found.placed}
+                view = view.with_plans({**view.planned, **planned})
+        yield PlacedGang(gang, answer, snapshot, after)
+        snapshot = after
 
 
 def read_cluster(files: list[Path]) -> Dump:
@@ -143,15 +177,44 @@ Waiting = tuple[str, int | None, objects.Pod]
 
 @dataclass
 class ManifestPods:
-    """What a manifest makes. name: of what it begins with. minimum: pods that are enough, None where all are
-    needed. notes, admitted: see Rehearsed.
+    """What a manifest makes. name: of what it begins with. owners: who makes each pod, None for a pod of its
+    own. minima: how many pods are enough, by kind and name of the gang. notes, admitted: see Rehearsed.
     """
 
     name: str = ""
     pods: list[Waiting] = field(default_factory=list)
-    minimum: int | None = None
+    owners: list[objects.OwnerReference | None] = field(default_factory=list)
+    minima: dict[tuple[str, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     admitted: dict[str, Admitted] = field(default_factory=dict)
+
+    def gangs(self) -> list[PodGang]:
+        """The gangs that the sweeper would see, in its order. Raises PlacementError."""
+        by_key: dict[gangs.GangKey, tuple[list[Waiting], list[Waiting]]] = {}
+        pods = list(self._made())
+        some_gated = any(is_gated(pod, keys.GATE_PREFIX) for _, _, pod in pods)
+        for name, rank, pod in pods:
+            is_free = some_gated and not is_gated(pod, keys.GATE_PREFIX)
+            by_key.setdefault(key_of(pod), ([], []))[is_free].append((name, rank, pod))
+            if is_free:
+                self.notes.append(f"pod {name} asks for no GPU and is not held: kube-scheduler places it")
+        made = []
+        for key, (waiting, free) in by_key.items():
+            if waiting:
+                gang = gang_of(self.name, waiting, key, free)
+                enough = self.minima.get((key.kind, key.name))
+                if gang.minimum is None and enough is not None:
+                    gang = replace(gang, minimum=min(enough, len(gang.pods)))
+                made.append(gang)
+        return sorted(made, key=gangs.by_age)
+
+    def _made(self) -> Iterator[Waiting]:
+        """The pods as their controllers make them."""
+        for number, ((name, rank, pod), owner) in enumerate(zip(self.pods, self.owners, strict=True)):
+            owners = [] if owner is None else [owner]
+            uid = f"{number}/{name}"
+            metadata = structs.replace(pod.metadata, name=name, uid=uid, owner_references=owners)
+            yield name, rank, structs.replace(pod, metadata=metadata)
 
 
 def read_pods(
@@ -164,16 +227,15 @@ def read_pods(
     """
     made = ManifestPods()
     reader = _PodReader(source, most, rules)
-    minima = []
     for document in found:
         pods = list(_waiting(document, source, rules or shipped_rules(), reader))
-        if pods:
-            minima.append(minimum_of(document))
         made.pods += pods
+        made.owners += [owner_of(document)] * len(pods)
         made.name = made.name or name_of(document)
+        if minimum := minimum_of(document):
+            made.minima[minimum[0], name_of(document)] = minimum[1]
     if not made.pods and reader.left_alone:
         raise NotPlacedError(next(iter(reader.left_alone)))
-    made.minimum = minima[0] if len(minima) == 1 else None
     made.notes += [*reader.warnings, *reader.left_alone]
     made.admitted = reader.admitted
     return made
@@ -247,24 +309,29 @@ def _values(document: object) -> int:
     return 1 + sum(map(_values, document)) if isinstance(document, list) else 1
 
 
-def gang_of(name: str, pods: list[Waiting]) -> PodGang:
-    """All pods of a manifest as one gang, with the wishes that they carry, as the sweeper would see it.
+def gang_of(
+    name: str, pods: list[Waiting], key: gangs.GangKey | None = None, free: Sequence[Waiting] = ()
+) -> PodGang:
+    """Pods as one gang, with the wishes that they carry, as the sweeper would see it.
 
-    Raises PlacementError for a wish that cannot be read.
+    key: of the gang, None for all pods of a manifest. free: pods of it that nobody holds. Raises
+    PlacementError for a wish that cannot be read.
     """
-    own = (pod.metadata.annotations.get(keys.GANG_ANNOTATION) for _, _, pod in pods)
-    name = next(filter(None, own), name)
+    is_all = key is None
+    if key is None:
+        own = (pod.metadata.annotations.get(keys.GANG_ANNOTATION) for _, _, pod in pods)
+        name = next(filter(None, own), name)
+        key = gangs.GangKey(pods[0][2].metadata.namespace, "manifest", name, name)
     made: list[objects.Pod] = []
     ranks: dict[str, int] = {}
     for number, (pod_name, rank, pod) in enumerate(pods):
-        uid = f"waits/{number}"
+        uid = f"waits/{number}" if is_all else pod.metadata.uid
         metadata = structs.replace(pod.metadata, name=pod_name, uid=uid)
         made.append(structs.replace(pod, metadata=metadata))
         if rank is not None:
             ranks[uid] = rank
     # Its own word for how many it will be says nothing: all of the manifest is there.
-    key = gangs.GangKey(made[0].metadata.namespace, "manifest", name, name)
-    gang = gangs.gang_of(key, made, (), gangs.OwnerSays(len(made)))
+    gang = gangs.gang_of(key, made, [pod for _, _, pod in free], gangs.OwnerSays(len(made) + len(free)))
     if gang.fault:
         raise PlacementError(gang.fault)
     if len(ranks) < len(made) or len(set(ranks.values())) < len(ranks):

@@ -27,6 +27,7 @@ from webhook.sweeper.settings import Settings
 from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
 from webhook.ui.redact import EVERYTHING, Rights
+from webhook.workloads import marks
 
 LARGEST_TEXT = 256 * 1024
 """The longest manifest that is read, in bytes."""
@@ -134,6 +135,11 @@ def of_manifest(
     name, pods = read.name, read.pods
     if not pods:
         raise InputError("the manifest describes no pods")
+    groups = {pod.metadata.labels.get(marks.LEADER_WORKER_SET_GROUP_LABEL) for _, _, pod in pods}
+    if len(groups) > 1:
+        raise InputError(
+            f"the manifest makes {len(groups)} groups, which are gangs of their own; give it with replicas: 1"
+        )
     waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, (_, _, pod) in enumerate(pods))
     snapshotter = Snapshotter(_With(scene.view, waiting, rights), settings)
     view = snapshotter.view()

@@ -15,6 +15,7 @@ JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 LEGACY_JOB_NAME_LABEL: Final = "job-name"
 JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 LEADER_WORKER_SET_NAME_LABEL: Final = "leaderworkerset.sigs.k8s.io/name"
+LEADER_WORKER_SET_GROUP_LABEL: Final = "leaderworkerset.sigs.k8s.io/group-key"
 TRAINING_JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
 KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 COSCHEDULING_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
@@ -24,7 +25,7 @@ REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 GANG_LABELS: Final = (
     # (kind for people, key of the name, key of what tells two of that name apart)
     ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),
-    ("LeaderWorkerSet", LEADER_WORKER_SET_NAME_LABEL, "leaderworkerset.sigs.k8s.io/group-key"),
+    ("LeaderWorkerSet", LEADER_WORKER_SET_NAME_LABEL, LEADER_WORKER_SET_GROUP_LABEL),
     ("PodGroup", KUEUE_GROUP_LABEL, KUEUE_GROUP_LABEL),
     ("PodGroup", COSCHEDULING_GROUP_LABEL, COSCHEDULING_GROUP_LABEL),
     ("PodGroup", VOLCANO_GROUP_LABEL, VOLCANO_GROUP_LABEL),
