@@ -249,7 +249,7 @@ def test_a_gang_that_no_empty_cluster_could_hold_is_told_so() -> None:
 
 def test_an_unknown_level_is_told_with_the_known_ones() -> None:
     wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}
-    assert "topology level 'rack' is unknown; the levels here are block" in said(cluster(job_pods(1, **wish)))
+    assert "no level 'rack'; known: block" in said(cluster(job_pods(1, **wish)))
 
 
 def test_a_slice_without_a_size_is_told() -> None:
@@ -269,10 +269,11 @@ def test_gates_of_others_are_named() -> None:
     ("spec", "sentence"),
     [
         ({"nodeName": "n1", "schedulingGates": []}, "it is bound to node n1"),
+        ({"nodeName": "n1", "schedulingGates": []}, "It was never held by topogate: it asks for no GPU"),
         ({"schedulingGates": [{"name": "quota.example.com/wait"}]}, "held by quota.example.com/wait"),
         ({"schedulingGates": []}, "was never held by topogate"),
     ],
-    ids=["bound", "another gate", "no gate"],
+    ids=["bound", "bound without us", "another gate", "no gate"],
 )
 def test_a_pod_that_does_not_wait_for_us_is_told_what_it_does(spec: dict[str, Any], sentence: str) -> None:
     assert sentence in said(cluster([decode(pod_json("p", **spec))]), "p")

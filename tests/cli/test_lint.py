@@ -40,6 +40,12 @@ def task(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "falldio.com/v1", "kind": "GPUTask", "metadata": {"name": "t"}, "spec": spec}
 
 
+def templated(**annotations: str) -> dict[str, Any]:
+    """A GPUTask's template."""
+    own = {TOPOGATE + key.replace("_", "-"): value for key, value in annotations.items()}
+    return {"metadata": {"annotations": own}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+
+
 def on_the_job(**annotations: str) -> dict[str, Any]:
     made = job()
     made["metadata"]["annotations"] = {TOPOGATE + k.replace("_", "-"): v for k, v in annotations.items()}
@@ -60,9 +66,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a gang without a size": (job(gang="ring"), "topogate.io/gang needs topogate.io/gang-size"),
     "a gang without a name": (job(gang="", gang_size="4"), "topogate.io/gang is empty"),
     "a size that is no number": (job(gang_size="four"), "is no positive whole number"),
-    "a size that its controller contradicts": (job(gang_size="16"), "gang-size 16, but Job makes 4 pods"),
+    "a size that its controller contradicts": (job(gang_size="16"), "gang-size 16, but 4 pods are made"),
     "a minimum above the size": (job(gang_size="4", gang_min_size="8"), "more than topogate.io/gang-size 4"),
-    "a minimum above what is made": (job(gang_min_size="8"), "gang-min-size 8, but Job makes 4 pods"),
+    "a minimum above what is made": (job(gang_min_size="8"), "gang-min-size 8, but 4 pods are made"),
     "a level that is none": (job(required_topology="rack"), 'no level "rack"; known: block'),
     "a preferred level above the required one": (
         job(required_topology="subblock", preferred_topology="block"), "is not below the required subblock",
@@ -84,7 +90,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a negative number of GPUs": (job("-1"), "'-1' is negative"),
     "a fraction of a GPU": (job("1.5"), "'1.5' is no whole number"),
     "requests without limits": (job(spec=pod_spec(requests={"nvidia.com/gpu": 1})), "without limits"),
-    "a task of a model that is none": (task(gpu="h1000"), "H100"),
+    "a task of a model that is none": (task(gpu="h1000"), 'gpu: no GPU model "h1000"'),
+    "a task of a level that is none": (task(topology={"required": "rack"}), 'no level "rack"; known: block'),
+    "a task of a size that is not its workers'": (
+        task(workers=2, template=templated(gang_size="4")), "gang-size 4, but 2 pods are made",
+    ),
+    "a task with a misspelled key": (
+        task(template=templated(gangsize="4")), "did you mean topogate.io/gang-size?",
+    ),
 }  # fmt: skip
 
 

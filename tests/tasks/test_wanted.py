@@ -252,3 +252,45 @@ def test_the_label_of_a_class_is_a_label_and_tells_it_from_others_however_long_i
         labels.append(made["metadata"]["labels"][keys.TASK_CLASS_LABEL])
         assert re.fullmatch(r"[a-z0-9][-_.a-z0-9]{0,61}[a-z0-9]", labels[-1])
     assert len(set(labels)) == 2
+
+
+def annotated(**values: str) -> dict[str, Any]:
+    """A template whose pods have annotations under our own name."""
+    own = {keys.TOPOGATE_PREFIX + key.replace("_", "-"): value for key, value in values.items()}
+    return {"metadata": {"annotations": own}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"topology": {"required": "rack"}},
+            f'{keys.REQUIRED_TOPOLOGY_ANNOTATION}: no level "rack"; known: block, subblock and host',
+        ),
+        (
+            {"topology": {"preferred": "host,block"}},
+            f'{keys.PREFERRED_TOPOLOGY_ANNOTATION} "host,block": write the coarsest level first',
+        ),
+        (
+            {"template": annotated(gangsize="4")},
+            '"topogate.io/gangsize" has no effect; did you mean topogate.io/gang-size?',
+        ),
+        (
+            {"template": annotated(gang_size="4"), "workers": 2},
+            f"{keys.GANG_SIZE_ANNOTATION} 4, but 2 pods are made",
+        ),
+        ({"gpu": "h1000"}, 'gpu: no GPU model "h1000"'),
+        ({"priority": "urgent"}, 'priority: no tier "urgent"; allowed here: '),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_the_words_of_admission(
+    spec: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        job_wanted(task(spec), rules())
+    assert str(refused.value).startswith(sentence)
+
+
+def test_a_task_of_a_named_gang_says_the_size_of_the_gang() -> None:
+    made = task({"template": annotated(gang="ring", gang_size="4"), "workers": 2})
+    assert job_wanted(made, rules())["spec"]["parallelism"] == 2

@@ -304,15 +304,19 @@ def _misplaced(
 
 def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    never = (
+        "was never held by topogate: it asks for no GPU, is opted out, is left to others, or its namespace "
+        f"lacks the label {keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
+    )
+    node = occupied_node(pod, gate_prefix)
     if pod.spec.node_name:
         yield f"Pod {name} does not wait: it is bound to node {pod.spec.node_name}."
-    elif (node := occupied_node(pod, gate_prefix)) is not None:
+        if not pinned_node(pod):
+            yield f"It {never}."
+    elif node is not None:
         yield f"Pod {name} was released by topogate to node {node}; kube-scheduler has not bound it yet."
     elif pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         yield f"Pod {name} waits, but not for topogate: it is held by {gates}."
     else:
-        yield (
-            f"Pod {name} was never held by topogate: it asks for no GPU, is opted out, or its namespace "
-            f"lacks the label {keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}. It waits for kube-scheduler."
-        )
+        yield f"Pod {name} {never}. It waits for kube-scheduler."

@@ -16,6 +16,7 @@ from webhook.inquiry import defaults
 from webhook.inquiry.admitted import AdmissionRules, admit
 from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
 from webhook.kube.objects import Node, Pod
+from webhook.policy.annotations import size_faults
 from webhook.scheduling.convert import pod_class_of
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.decide.impossible_requests import unmet
@@ -181,22 +182,8 @@ def _of_size(document: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[st
     if not isinstance(annotations, dict) or document.get("kind") == "Pod" or is_loose(document):
         return
     makes = size_of(document)
-    if makes and keys.GANG_ANNOTATION not in annotations:
-        made = f"{document.get('kind')} makes {makes} pods"
-        yield from (f"{each}, but {made}" for each in _contradictions(annotations, makes))
-
-
-def _contradictions(annotations: Mapping[str, Any], makes: int) -> Iterator[str]:
-    size = _whole(annotations.get(keys.GANG_SIZE_ANNOTATION))
-    least = _whole(annotations.get(keys.GANG_MIN_SIZE_ANNOTATION))
-    if size is not None and size != makes:
-        yield f"{keys.GANG_SIZE_ANNOTATION} {size}"
-    if least is not None and least > makes:
-        yield f"{keys.GANG_MIN_SIZE_ANNOTATION} {least}"
-
-
-def _whole(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 10 else None
+    if makes:
+        yield from size_faults({key: str(value) for key, value in annotations.items()}, makes)
 
 
 def of_nodes(pod: Pod, nodes: Iterable[Node]) -> Iterator[str]:

@@ -59,6 +59,14 @@ SHORT_ANNOTATION: Final = 1024
 LONG_ANNOTATION: Final = 15 * 1024
 """Characters that are read of an allocation: 16 cards with 2 tiles each in 50 containers take 12,000."""
 
+_NAMED: Final = SHORT | OF_NODES
+
+MOST_UNKNOWN: Final = 4
+"""Keys under our own name that mean nothing, of which the author is told; of their values nothing is kept."""
+
+WORD: Final = 5
+"""Characters that are read of Volcano's mode: "soft", "hard", or one more, which is neither."""
+
 OTHER_ANNOTATIONS: Final[dict[str, str]] = {"": ""}
 """Stands for annotations of which none is read: that there are any decides how one is added (RFC 6902)."""
 
@@ -74,7 +82,9 @@ def kept_of_a_node(annotations: dict[str, str]) -> dict[str, str]:
 
 
 def kept_annotations(annotations: dict[str, str]) -> dict[str, str]:
-    """Those that are read. In the place of one that is too long stands what is_too_long knows again.
+    """Those that are read, and a few keys of which the author is told that they are not.
+
+    In the place of one that is too long stands what is_too_long knows again.
 
     Two different values do not get the same substitute.
     """
@@ -83,7 +93,18 @@ def kept_annotations(annotations: dict[str, str]) -> dict[str, str]:
         most = most_characters(key)
         if most:
             kept[sharing.text(key)] = value if len(value) <= most else _substitute(value, most)
+    kept |= _keys_to_tell_of(annotations)
     return kept or (OTHER_ANNOTATIONS if annotations else annotations)
+
+
+def _keys_to_tell_of(annotations: dict[str, str]) -> dict[str, str]:
+    """Requests in other schedulers' words, and a few unknown keys under our own name; no values."""
+    foreign = marks.TOPOLOGY_REQUESTS.keys() & annotations.keys()
+    unknown = sorted(key for key in annotations if key.startswith(keys.TOPOGATE_PREFIX) and key not in _NAMED)
+    told = {sharing.text(key): "" for key in (*sorted(foreign), *unknown[:MOST_UNKNOWN])}
+    if marks.VOLCANO_TOPOLOGY_MODE in told:
+        told[marks.VOLCANO_TOPOLOGY_MODE] = annotations[marks.VOLCANO_TOPOLOGY_MODE][:WORD]
+    return told
 
 
 def most_characters(key: str) -> int:

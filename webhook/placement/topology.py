@@ -96,4 +96,4 @@ class Topology:
             meant = " and ".join(self.level_names[level] for level in sorted(found))
             raise PlacementError(f"{name} is a key of several levels, {meant}: name the level instead")
         known = ", ".join((*self.level_names, "node"))
-        raise PlacementError(f"topology level {name!r} is unknown; the levels here are {known}")
+        raise PlacementError(f"no level {name!r}; known: {known}")

@@ -40,6 +40,24 @@ def faults(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[st
     yield from _unknown(annotations)
 
 
+def size_faults(annotations: Mapping[str, str], made: int) -> Iterator[str]:
+    """Sizes that contradict how many pods a controller makes at once; a named gang may have others."""
+    if keys.GANG_ANNOTATION in annotations:
+        return
+    size, least = (
+        int(text) if _POSITIVE.fullmatch(text := annotations.get(key, "")) else None
+        for key in (keys.GANG_SIZE_ANNOTATION, keys.GANG_MIN_SIZE_ANNOTATION)
+    )
+    if size is not None and size != made:
+        yield f"{keys.GANG_SIZE_ANNOTATION} {size}, but {_pods(made)}"
+    if least is not None and least > made:
+        yield f"{keys.GANG_MIN_SIZE_ANNOTATION} {least}, but {_pods(made)}"
+
+
+def _pods(made: int) -> str:
+    return "1 pod is made" if made == 1 else f"{made} pods are made"
+
+
 def misplaced(labels: Mapping[str, str]) -> Iterator[str]:
     """Requests that stand among the labels, where nobody reads them."""
     for key in sorted(_KNOWN.intersection(labels)):
@@ -48,7 +66,7 @@ def misplaced(labels: Mapping[str, str]) -> Iterator[str]:
 
 def _inject(annotations: Mapping[str, str]) -> Iterator[str]:
     value = annotations.get(keys.INJECT_ANNOTATION)
-    if value is not None and value != "true":
+    if value not in (None, "true", keys.INJECT_NO):
         yield f'{keys.INJECT_ANNOTATION}: {quote(value)} has no effect; to opt out write "{keys.INJECT_NO}"'
 
 

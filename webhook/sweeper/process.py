@@ -18,6 +18,8 @@ from webhook.sweeper import lasting
 from webhook.sweeper.context import Pass
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.membership import key_of
+from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
@@ -60,17 +62,18 @@ class _Live:
 
 
 class _Events:
-    """Says it on the pod and on the pod's controller."""
+    """Says it on the pod, on the pod's controller, and on what stands for its gang, as a JobSet."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, owners: Owners) -> None:
         self._recorder = recorder
+        self._owners = owners
 
     def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
         kind = WARNING if warning else NORMAL
         about = Reference.of("v1", "Pod", pod.metadata)
         self._recorder.event(about, reason, "Place", note, kind=kind)
-        owner = pod.metadata.controller
-        if owner is not None:
+        both = (pod.metadata.controller, self._owners.reference(key_of(pod)))
+        for owner in {each.uid: each for each in both if each is not None}.values():
             of_owner = Reference.owner(owner, pod.metadata.namespace)
             self._recorder.event(of_owner, reason, "Place", note, kind=kind, related=about)
 
@@ -118,7 +121,7 @@ class _Process:
         """
         cache = self.live.cache = ClusterCache(self.api, self.settings.gate_prefix)
         cache.start()
-        events = _Events(self.recorder)
+        events = _Events(self.recorder, cache.owners)
         sweeper = Sweeper(
             Pass(
                 self.api, cache, self.settings, self.metrics, events, self.leads, self.stopping,

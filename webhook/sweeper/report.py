@@ -19,6 +19,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.delays import Delays
+from webhook.sweeper.manifest_warnings import ManifestWarnings
 from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import is_gated
@@ -51,6 +52,7 @@ class Reporter:
         self._turns: Mapping[str, str] = {}
         self._waiters: Mapping[GangKey, str] = {}
         self._delays = Delays(surroundings)
+        self._warnings = ManifestWarnings(surroundings)
         self._settling: set[GangKey] = set()
         self._settled = Settled()
         self._writer = StatusWriter(surroundings)
@@ -75,6 +77,7 @@ class Reporter:
 
     def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
         """A complete gang has no place, and why."""
+        self._warnings.tell(gang)
         reason = shortened(printable(joined(reason, *gang.problems)), REASON_BYTES)
         if self._reasons.get(gang.key) != reason:
             logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
@@ -87,12 +90,14 @@ class Reporter:
 
     def settling(self, gang: PodGang, reason: str) -> None:
         """A gang is not complete yet."""
+        self._warnings.tell(gang)
         self._settling.add(gang.key)
         self._causes[gang.key] = Cause.INCOMPLETE
         self._reasons[gang.key] = shortened(printable(reason), REASON_BYTES)
 
     def placed(self, gang: PodGang, note: str) -> None:
         """A gang has its plan."""
+        self._warnings.tell(gang)
         self._causes.pop(gang.key, None)
         self._reasons[gang.key] = shortened(printable(joined(*gang.problems)), REASON_BYTES)
         self._settling.discard(gang.key)
@@ -178,6 +183,7 @@ class Reporter:
         self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
         self._causes = {key: cause for key, cause in self._causes.items() if key in living}
         self._settling &= living
+        self._warnings.keep_only(living)
         self._settled.keep_only(current)
         self._metrics.count_gangs(states)
         self._metrics.count_causes(self._causes.values(), Cause)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.kube.objects import PriorityClass
+from webhook.policy import annotations
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.tasks import spellings
 from webhook.tasks.objects import GROUP_VERSION, KIND, NEVER, Task
@@ -83,6 +84,7 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
         "suspend": spec.suspend,
         "template": _template(task, rules, model, class_name, resources),
     }
+    _check_annotations(job["template"]["metadata"]["annotations"], spec.workers, rules.policy)
     if spec.backoff_limit is not None:
         job["backoffLimit"] = spec.backoff_limit
     if spec.active_deadline_seconds is not None:
@@ -116,6 +118,16 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
         },
         "spec": job,
     }
+
+
+def _check_annotations(written: Mapping[str, str], workers: int, policy: Policy) -> None:
+    """What admission only warns of is refused: a task says why it waits. Raises RefusedError."""
+    found = [
+        *annotations.faults(written, policy.topology_levels),
+        *annotations.size_faults(written, workers),
+    ]
+    if found:
+        raise RefusedError("InvalidRequest", "; ".join(found))
 
 
 def as_label(name: str) -> str:

@@ -144,6 +144,8 @@ KUEUE_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 KUEUE_ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 """Gates of Kueue: until it has said the nodes that it chose, and until it has admitted a plain pod."""
 
+KUEUE_LABELS: Final = frozenset({"kueue.x-k8s.io/managed", "kueue.x-k8s.io/podset"})
+"""On pods that Kueue admits: on plain ones, and on those of workloads that it has started."""
 VOLCANO_TOPOLOGY: Final = "volcano.sh/network-topology-"
 VOLCANO_TOPOLOGY_MODE: Final = VOLCANO_TOPOLOGY + "mode"
 """hard, or soft: then it says what our preferred topology says."""

@@ -16,6 +16,8 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.jitter import jitter
+from webhook.kube.objects import OwnerReference
+from webhook.sweeper.observe.membership import GangKey
 from webhook.workloads.builtin import (
     Job,
     Owner,
@@ -138,6 +140,19 @@ class Owners:
         found = (owner for _, owner in self._find(kind, namespace, name, uid) if isinstance(owner, Job))
         return max((job.status.failed or 0 for job in found), default=0)
 
+    def reference(self, gang: GangKey) -> OwnerReference | None:
+        """The object that stands for a gang, as a JobSet; None where it is not known or not the only one."""
+        found = [
+            OwnerReference(
+                f"{each.workload.group}/{each.version}",
+                each.workload.owner or each.workload.kind,
+                owner.metadata.name,
+                owner.metadata.uid,
+            )
+            for each, owner in self._find_watched(gang.kind, gang.namespace, gang.name, gang.id)
+        ]
+        return found[0] if len(found) == 1 else None
+
     def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
         """How many more pods of a Job may fail before it does; None if the Job is not known."""
         job = self._job(namespace, name, uid)
@@ -171,6 +186,12 @@ class Owners:
     def _find(
         self, kind: str, namespace: str, name: str, uid: str | None
     ) -> Iterator[tuple[Workload[Any], Owner]]:
+        for each, owner in self._find_watched(kind, namespace, name, uid):
+            yield each.workload, owner
+
+    def _find_watched(
+        self, kind: str, namespace: str, name: str, uid: str | None
+    ) -> Iterator[tuple[_Watched, Owner]]:
         is_known = False
         for each in self._all():
             if each.workload.kind != kind:
@@ -181,7 +202,7 @@ class Owners:
                 continue
             if uid and each.workload.by_uid and owner.metadata.uid != uid:
                 continue  # a later one of the same name
-            yield each.workload, owner
+            yield each, owner
         if not is_known and kind in _KINDS and time.monotonic() - self._checked > SOONER_SECONDS:
             self._wake.set()  # perhaps installed since
 

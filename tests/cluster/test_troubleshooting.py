@@ -1,0 +1,326 @@
+"""Each symptom of the page on troubleshooting, made on a real control plane: users see what the page says."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from hack.local import nodes
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.install import Installation
+from labeler.contract import keys
+from tests.definitions import define, wait_served
+from tests.installation import installed_on
+from tests.support import create_namespace, delete, wait_for_pods
+from tests.sweeper.at_work import create_job, create_pod
+from webhook.cli.main import main
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.workloads import marks
+
+PAGE: Final = ROOT / "docs" / "users" / "troubleshooting.md"
+SHAPE: Final = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
+GPU: Final = "nvidia.com/gpu"
+OURS: Final = keys.TOPOGATE_PREFIX
+ROW: Final = re.compile(r"^\| (?P<symptom>[^|]+) \| (?P<seen>[^|]+) \| [^|]+ \|$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def installed(module_cluster: Cluster) -> Iterator[Installation]:
+    """topogate as its manifests say, on eight labelled nodes."""
+    with installed_on(module_cluster, SHAPE) as installation:
+        yield installation
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace that has opted in, and what is read there."""
+
+    installed: Installation
+    namespace: str
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def api(self) -> Api:
+        return self.installed.api
+
+    def job(
+        self,
+        pods: int = 1,
+        gpus: int = 8,
+        made: int | None = None,
+        metadata: dict[str, Any] | None = None,
+        **spec: Any,
+    ) -> str:
+        """Create a Job and wait until so many of its pods are made, all by default; returns the first one."""
+        container = {"name": "c", "image": "x", "resources": {"limits": {GPU: gpus}}}
+        body = {"metadata": metadata or {}, "spec": {"containers": [container], **spec}}
+        create_job(self.api, self.namespace, "train", pods, body)
+        count = pods if made is None else made
+        there = wait_for_pods(
+            self.installed.cluster, self.namespace, lambda found: len(found) == count, "the pods of the Job"
+        )
+        return str(min(pod["metadata"]["name"] for pod in there))
+
+    def pod(self, namespace: str = "", **annotations: str) -> None:
+        create_pod(self.api, namespace or self.namespace, "alone", bare(**annotations))
+
+    def explained(self, pod: str, namespace: str = "") -> str:
+        """What `topogate explain` prints of a pod."""
+        config = str(self.installed.cluster.kubeconfig)
+        main(["explain", f"pod/{pod}", "-n", namespace or self.namespace, "--kubeconfig", config])
+        return self.capsys.readouterr().out
+
+    def warned(self, body: dict[str, Any]) -> str:
+        """What kubectl prints when a manifest is applied."""
+        made = self.installed.cluster.kubectl(
+            "create", "-n", self.namespace, "-f", "-", stdin=yaml.safe_dump(body)
+        )
+        return str(made.stderr)
+
+    def events(self, reason: str) -> dict[str, str]:
+        """Kind of what the sweeper's Events are about -> their notes."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+        found: dict[str, str] = {}
+        for each in self.api.json("GET", path)["items"]:
+            if each["reason"] == reason:
+                kind = each["regarding"]["kind"]
+                found[kind] = f"{found.get(kind, '')} {each['note']}"
+        return found
+
+
+@pytest.fixture
+def place(installed: Installation, opted_in: str, capsys: pytest.CaptureFixture[str]) -> Place:
+    return Place(installed, opted_in, capsys)
+
+
+def annotated(**values: str) -> dict[str, Any]:
+    """Metadata with annotations under our own name."""
+    return {"annotations": {OURS + key.replace("_", "-"): value for key, value in values.items()}}
+
+
+def bare(*gates: str, **annotations: str) -> dict[str, Any]:
+    """A GPU pod as kubectl sends it."""
+    container = {"name": "c", "image": "x", "resources": {"limits": {GPU: 1}}}
+    metadata = {"name": "alone", **annotated(**annotations)}
+    spec = {"containers": [container], "schedulingGates": [{"name": gate} for gate in gates]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+# --- the causes -------------------------------------------------------------------------------------
+
+
+def not_held(place: Place) -> str:
+    plain = create_namespace(place.installed.cluster)
+    place.pod(plain)
+    return place.explained("alone", plain)
+
+
+def refused(place: Place) -> str:
+    said = ""
+    for key, value in (("gpu_model", "h1000"), ("priority", "urgent")):
+        with pytest.raises(ApiError) as caught:
+            place.pod(**{key: value})
+        said += str(caught.value)
+    return said
+
+
+def above_the_maximum(place: Place) -> str:
+    with maximum(place, "low"), pytest.raises(ApiError) as caught:
+        place.pod(priority="high")
+    return str(caught.value)
+
+
+@contextmanager
+def maximum(place: Place, tier: str) -> Iterator[None]:
+    """A policy whose maximum of the namespace is that tier, taken up by the webhook."""
+    command = place.installed.programs["webhook"].command
+    (file,) = (Path(each.partition("=")[2]) for each in command if each.startswith("--policy="))
+    before = file.read_text()
+    policy = yaml.safe_load(before)
+    policy["namespaces"] = {place.namespace: {"maximumTier": tier}}
+    file.write_text(yaml.safe_dump(policy))
+    path, highest = f"/api/v1/namespaces/{place.namespace}/pods", bare(priority="high")
+
+    def is_refused() -> bool:
+        try:
+            place.api.request("POST", path, query={"dryRun": "All"}, body=highest)
+        except ApiError:
+            return True
+        return False
+
+    try:
+        place.installed.cluster.wait_for("the policy to be taken up", is_refused)
+        yield
+    finally:
+        file.write_text(before)
+        place.installed.cluster.wait_for("the policy of before", lambda: not is_refused())
+
+
+def no_room(place: Place) -> str:
+    return place.explained(place.job(7))
+
+
+def no_model(place: Place) -> str:
+    return place.explained(place.job(metadata=annotated(gpu_model="rtx4090")))
+
+
+def no_label(place: Place) -> str:
+    return place.explained(place.job(nodeSelector={"pool": "q"}))
+
+
+def no_level(place: Place) -> str:
+    return place.explained(place.job(metadata=annotated(required_topology="rack")))
+
+
+def too_many_gpus(place: Place) -> str:
+    return place.explained(place.job(gpus=9))
+
+
+def too_large(place: Place) -> str:
+    return place.explained(place.job(5, metadata=annotated(required_topology="block")))
+
+
+def tainted(place: Place) -> str:
+    taints = [{"key": "kept", "value": "for-others", "effect": "NoSchedule"}]
+    names = [node.name for node in nodes.grid(SHAPE)]
+    try:
+        for name in names:
+            patch_node(place.api, name, {"spec": {"taints": taints}})
+        return place.explained(place.job())
+    finally:
+        for name in names:
+            patch_node(place.api, name, {"spec": {"taints": None}})
+
+
+def patch_node(api: Api, name: str, body: dict[str, Any]) -> None:
+    api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
+
+
+def pods_missing(place: Place) -> str:
+    path = f"/api/v1/namespaces/{place.namespace}/resourcequotas"
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+    place.api.request("POST", path, body=quota)
+    place.installed.cluster.wait_for(
+        "the quota to be counted", lambda: "used" in place.api.json("GET", f"{path}/few")["status"]
+    )
+    return place.explained(place.job(4, made=1))
+
+
+def misspelled(place: Place) -> str:
+    return place.warned(bare(gangsize="4"))
+
+
+def misspelled_in_a_job(place: Place) -> str:
+    place.job(metadata=annotated(gangsize="4"))
+    place.installed.cluster.wait_for("the Events", lambda: len(place.events("ManifestWarning")) == 2)
+    return f"ManifestWarning {place.events('ManifestWarning')['Job']}"
+
+
+def gang_without_a_size(place: Place) -> str:
+    return place.warned(bare(gang="ring"))
+
+
+def others_request(place: Place) -> str:
+    body = bare()
+    body["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": "cloud.example.com/rack"}
+    return place.warned(body)
+
+
+def kueue_chooses(place: Place) -> str:
+    return place.warned(bare(marks.KUEUE_TOPOLOGY_GATE))
+
+
+def another_gate(place: Place) -> str:
+    return place.explained(place.job(schedulingGates=[{"name": marks.KUEUE_ADMISSION_GATE}]))
+
+
+CAUSES: Final[dict[str, Callable[[Place], str]]] = {
+    "A GPU pod is not held": not_held,
+    "A pod is refused": refused,
+    "A pod's priority is refused": above_the_maximum,
+    "The GPUs are in use": no_room,
+    "The gang waits for a model": no_model,
+    "The gang waits for a label": no_label,
+    "The gang waits for a level": no_level,
+    "The gang asks for too much of a node": too_many_gpus,
+    "The gang is too large for its domain": too_large,
+    "Taints keep it off": tainted,
+    "Pods of the gang are missing": pods_missing,
+    "An annotation has no effect": misspelled,
+    "An annotation of a Job has no effect": misspelled_in_a_job,
+    "Pods of a named gang start one by one": gang_without_a_size,
+    "A topology request of another scheduler has no effect": others_request,
+    "Kueue places the pod": kueue_chooses,
+    "It is held by another gate": another_gate,
+}
+
+
+def rows() -> dict[str, str]:
+    """Symptom -> what the page says that is seen."""
+    found = {row["symptom"]: row["seen"] for row in ROW.finditer(PAGE.read_text())}
+    return {symptom: seen for symptom, seen in found.items() if symptom != "symptom" and "---" not in symptom}
+
+
+def test_each_symptom_of_the_page_has_a_cause_that_is_made_here() -> None:
+    assert list(rows()) == list(CAUSES)
+
+
+@pytest.mark.parametrize("symptom", CAUSES)
+def test_users_see_what_the_page_says(place: Place, symptom: str) -> None:
+    quoted = re.findall(r'"([^"]+)"', rows()[symptom])
+    said = CAUSES[symptom](place)
+    parts = [part.strip() for each in quoted for part in each.split("...") if part.strip()]
+    assert parts
+    assert [part for part in parts if part not in said] == [], said
+
+
+# --- the gang's Event reaches whoever wrote the manifest ------------------------------------------------
+
+
+def test_the_owner_of_a_job_is_told_in_the_words_of_admission_and_of_the_sweeper(place: Place) -> None:
+    metadata = annotated(gangsize="4")
+    metadata["annotations"]["kai.scheduler/topology-required-placement"] = "rack"
+    place.job(gpus=9, metadata=metadata)
+    place.installed.cluster.wait_for("its Events", lambda: "Job" in place.events("GangWaits"))
+    place.installed.cluster.wait_for("the warning", lambda: "Job" in place.events("ManifestWarning"))
+    warned = place.events("ManifestWarning")["Job"]
+    assert '"topogate.io/gangsize" has no effect; did you mean topogate.io/gang-size?' in warned
+    assert (
+        "kai.scheduler/topology-required-placement is not read: write topogate.io/required-topology" in warned
+    )
+    assert "no node that it may use has more than 8" in place.events("GangWaits")["Job"]
+
+
+def test_a_jobset_is_told_what_its_jobs_are(place: Place) -> None:
+    cluster, group = place.installed.cluster, "jobset.x-k8s.io"
+    definition = define(cluster, "JobSet", group, "v1alpha2")
+    try:
+        wait_served(cluster, f"{group}/v1alpha2", "JobSet")
+        path = f"/apis/{group}/v1alpha2/namespaces/{place.namespace}/jobsets"
+        job = {"spec": {"parallelism": 1, "completions": 1}}
+        parts = [{"name": "w", "replicas": 1, "template": job}]
+        made = place.api.json("POST", path, body=jobset(parts))
+        labels = {
+            marks.JOBSET_NAME_LABEL: "set",
+            "jobset.sigs.k8s.io/jobset-uid": made["metadata"]["uid"],
+        }
+        place.job(gpus=9, metadata={"labels": labels})
+        cluster.wait_for("its Event", lambda: "JobSet" in place.events("GangWaits"), 60)
+        assert place.events("GangWaits")["JobSet"] == place.events("GangWaits")["Job"]
+    finally:
+        delete(place.api, definition)
+
+
+def jobset(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set"},
+        "spec": {"replicatedJobs": parts},
+    }

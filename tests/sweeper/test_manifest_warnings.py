@@ -1,0 +1,118 @@
+"""What admission warns of is told to the gang's owner, each sentence once."""
+
+from typing import Any
+
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
+from webhook.sweeper.context import Pass
+from webhook.sweeper.manifest_warnings import ManifestWarnings
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
+
+OURS = keys.TOPOGATE_PREFIX
+SPELLED = f'"{OURS}gangsize" has no effect; did you mean {OURS}gang-size?'
+
+
+class Room:
+    """Warnings of a pass, and what they have said."""
+
+    def __init__(self, policy: Policy | None) -> None:
+        self.said: list[tuple[str, str, str]] = []
+        self.policy = policy
+        room = self
+
+        class Announcer:
+            def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+                assert warning
+                room.said.append((pod.metadata.name, reason, note))
+
+        unread: Any = None
+        announcer: Any = Announcer()
+        self.warnings = ManifestWarnings(
+            Pass(unread, unread, Settings(), unread, announcer, policy=lambda: self.policy)
+        )
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room(Policy())
+
+
+def member(index: int, annotations: dict[str, str], labels: dict[str, str] | None = None) -> Pod:
+    plain = job_pod(index).metadata
+    return job_pod(index, labels={**plain.labels, **(labels or {})}, annotations=annotations)
+
+
+def gang_of(*pods: Pod) -> PodGang:
+    (gang,) = gather(pods, [], lambda _: OwnerSays(len(pods)))
+    return gang
+
+
+def test_what_a_misspelled_key_means_is_said_once(room: Room) -> None:
+    gang = gang_of(*(member(index, {f"{OURS}gangsize": "4"}) for index in range(3)))
+    for _ in range(3):
+        room.warnings.tell(gang)
+    (told,) = room.said
+    assert told[1:] == ("ManifestWarning", SPELLED)
+
+
+def test_what_pods_say_that_come_later_is_said_then(room: Room) -> None:
+    first = member(0, {f"{OURS}gangsize": "4"})
+    room.warnings.tell(gang_of(first))
+    room.warnings.tell(
+        gang_of(first, member(1, {f"{OURS}gangsize": "4", f"{OURS}required-topology": "rack"}))
+    )
+    assert [note for _, _, note in room.said] == [
+        SPELLED,
+        f'{OURS}required-topology: no level "rack"; known: block, subblock and host',
+    ]
+
+
+def test_a_gang_of_the_same_name_that_comes_later_is_told_again(room: Room) -> None:
+    gang = gang_of(member(0, {f"{OURS}gangsize": "4"}))
+    room.warnings.tell(gang)
+    room.warnings.keep_only(set())
+    room.warnings.tell(gang)
+    assert len(room.said) == 2
+
+
+@pytest.mark.parametrize(
+    "gang",
+    [
+        gang_of(member(0, {f"{OURS}required-topology": "block"})),
+        gang_of(decode(pod_json("bare", metadata={"annotations": {f"{OURS}gangsize": "4"}}))),
+        gang_of(member(0, dict.fromkeys(marks.TOPOLOGY_REQUESTS, "x"), {"kueue.x-k8s.io/podset": "main"})),
+    ],
+    ids=["nothing wrong", "no controller: its author was warned", "Kueue reads its own"],
+)
+def test_nothing_is_said_of(room: Room, gang: PodGang) -> None:
+    room.warnings.tell(gang)
+    assert room.said == []
+
+
+def test_without_a_policy_nothing_is_said_until_there_is_one(room: Room) -> None:
+    gang = gang_of(member(0, {f"{OURS}required-topology": "rack"}))
+    room.policy = None
+    room.warnings.tell(gang)
+    assert room.said == []
+    room.policy = Policy(topology_levels=("rack",))
+    room.warnings.tell(gang)
+    assert room.said == [], "the level is the policy's"
+
+
+def test_topology_requests_of_others_are_told_with_ours(room: Room) -> None:
+    requests = {
+        "volcano.sh/network-topology-mode": "soft",
+        "kai.scheduler/topology-required-placement": "a.b/c",
+    }
+    room.warnings.tell(gang_of(member(0, requests)))
+    ((_, _, note),) = room.said
+    assert note == (
+        f"kai.scheduler/topology-required-placement is not read: write {keys.REQUIRED_TOPOLOGY_ANNOTATION}; "
+        f"volcano.sh/network-topology-mode is not read: write {keys.PREFERRED_TOPOLOGY_ANNOTATION}"
+    )
