@@ -1,6 +1,6 @@
 """A cluster in memory, as far as a Snapshotter reads one, and the placing of gangs on it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,13 +12,16 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.decide.attempt import PassInput
+from webhook.placement import Snapshot
+from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.drafts import timestamps_of
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.placing import Placer
+from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_anew
+from webhook.sweeper.decide.preemption import nobody_kept
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.reservations import STARVATION, share_of
+from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, share_of
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -82,7 +85,7 @@ class Nodes:
 
 
 class Placing:
-    """Passes of a Placer over a cluster; the clock is the test's."""
+    """Passes that place gangs on a cluster; the clock is the test's."""
 
     def __init__(self, cluster: Nodes, settings: Settings) -> None:
         self.cluster = cluster
@@ -92,7 +95,9 @@ class Placing:
         self.health = NodeHealth(settings, self.clock)
         self.bookings: list[Booking] = []
         self.sources = (NewNodes(lambda: self.bookings, self._excluded),)
-        self.placer = Placer(settings, self.clock, health=self.health, sources=self.sources)
+        self.settings, self.memory = settings, PlacingMemory()
+        self.state: PassState | None = None
+        self.beat: Callable[[], None] = lambda: None
         self.says: Callable[[GangKey], OwnerSays] = lambda _: OwnerSays()
         self.asked: list[str] = []
         self.version = 0
@@ -109,13 +114,41 @@ class Placing:
 
     def reserve(self, gang: GangKey, nodes: Iterable[str]) -> None:
         """Reserve nodes for a gang that waits, as far as the share goes."""
-        most = share_of(self.view().usable_count, self.placer.ledger.settings)
-        self.placer.ledger = replace(self.placer.ledger, most=most).reserve(gang, nodes)
+        most = share_of(self.view().usable_count, self.settings)
+        ledger = replace(self.ledger, settings=self.settings, most=most).reserve(gang, nodes)
+        self.memory = replace(self.memory, ledger=ledger)
+
+    @property
+    def ledger(self) -> ReservationLedger:
+        """What is reserved by now."""
+        return self.memory.ledger
+
+    def rules(self, view: View) -> PassRules:
+        """What a pass on this view works with."""
+        timestamps = timestamps_of(view, self.memory.stamp)
+        return PassRules(self.settings, self.health, timestamps, lambda: nobody_kept)
+
+    def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
+        """Take in what a pass sees."""
+        self.memory = remembered(self.memory, gangs, view, snapshot, self.rules(view), self.sources)
+
+    def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
+        """What a pass decides that has taken that in."""
+        rules, watch = self.rules(given.view), Stopwatch(self.clock, self.beat)
+        orders, self.memory, self.state = place(gangs, given, rules, self.memory, watch)
+        return orders
+
+    def place_anew(self, gang: PodGang) -> str:
+        """Where all of the gang would go if its released part went; it is reserved for it then."""
+        assert self.state is not None
+        said, ledger = reserve_anew(gang, gang.released, self.state, self.ledger)
+        self.memory = replace(self.memory, ledger=ledger)
+        return said
 
     @property
     def reserved(self) -> frozenset[str]:
         """Nodes that are reserved for gangs that have waited long."""
-        return self.placer.ledger.nodes(STARVATION)
+        return self.ledger.nodes(STARVATION)
 
     def gangs(self) -> list[PodGang]:
         """The gangs that have a gated pod."""
@@ -136,10 +169,10 @@ class Placing:
         gangs = gather(view.gated, view.others, self.says)
         self.version += 1
         snapshot = self.snapshotter.snapshot(view)
-        self.placer.remember(gangs, view, snapshot)
+        self.remember(gangs, view, snapshot)
         queue = ReleaseQueue(view, SentReleases(), self.clock())
         given = PassInput(view, snapshot, queue, blocked, self.version, going, self.backoff)
-        return self.placer.place([gang for gang in gangs if gang.key.name not in without], given)
+        return self.place([gang for gang in gangs if gang.key.name not in without], given)
 
 
 def places(orders: Orders) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_a_gang_would_go_anew_where_all_of_it_fits(sizes: tuple[int, ...], sprea
     orders = case.one()
     assert not orders.plans, "the rest finds no place beside the part"
     (gang,) = case.gangs()
-    assert case.placer.place_anew(gang, gang.released) == spread
+    assert case.place_anew(gang) == spread
 
 
 @pytest.mark.parametrize(("held", "spread"), [("", True), ("n1", False)], ids=["nothing held", "one held"])
@@ -67,7 +67,7 @@ def test_a_gang_does_not_go_anew_where_its_new_pods_would_be_kept_out(held: str,
     older, gang = case.gangs()
     assert older.key.name == "older"
     case.reserve(older.key, [held] if held else [])
-    assert bool(case.placer.place_anew(gang, gang.released)) is spread
+    assert bool(case.place_anew(gang)) is spread
 
 
 @pytest.mark.parametrize(("nodes", "spread"), [(3, True), (2, False)], ids=["room beside it", "a spare"])
@@ -79,7 +79,7 @@ def test_a_gang_does_not_go_anew_to_nodes_that_are_kept_free_for_replacements(
     case = Placing(subblocks(1, nodes), Settings(patience_seconds=0, spare_nodes=spare))
     case.one()
     (gang,) = case.gangs()
-    assert bool(case.placer.place_anew(gang, gang.released)) is spread
+    assert bool(case.place_anew(gang)) is spread
 
 
 def test_a_gang_does_not_go_anew_to_nodes_that_are_bad() -> None:
@@ -88,7 +88,7 @@ def test_a_gang_does_not_go_anew_to_nodes_that_are_bad() -> None:
     case.health.verdicts = Verdicts({"n1": bad})
     case.one()
     (gang,) = case.gangs()
-    assert case.placer.place_anew(gang, gang.released) == ""
+    assert case.place_anew(gang) == ""
 
 
 def test_what_is_asked_for_a_gang_that_would_go_anew_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_what_is_asked_for_a_gang_that_would_go_anew_is_bounded(monkeypatch: pyt
     case = Placing(subblocks(1, 2), Settings(patience_seconds=0))
     case.one()
     (gang,) = case.gangs()
-    case.placer.place_anew(gang, gang.released)
+    case.place_anew(gang)
     (budget,) = given
     assert budget.left == 4 * Settings().options.bound
 

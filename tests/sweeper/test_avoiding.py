@@ -106,7 +106,6 @@ def test_a_gang_that_has_failed_somewhere_tries_elsewhere_first() -> None:
     now = seconds_of(clock_time(20))
     assert now is not None
     made.health = NodeHealth(SETTINGS, made.clock, now=lambda: now)
-    made.placer._rules = replace(made.placer._rules, health=made.health)
     made.health.saw(made.view(), [failure])
     assert [each.state for each in made.health.failures] == [FailureState.OPEN]
     assert places(made.one()) == {"train-0": "n1"}

@@ -54,10 +54,10 @@ class Life:
                 self.release(pod, planned)
         gangs = gather(view.gated, view.others, placing.says)
         placing.version += 1
-        placing.placer.remember(gangs, view)
+        placing.remember(gangs, view)
         queue = ReleaseQueue(view, sent, placing.clock())
         ground = PassInput(view, placing.snapshotter.snapshot(view), queue, frozenset(), placing.version)
-        for made in placing.placer.place(gangs, ground).plans:
+        for made in placing.place(gangs, ground).plans:
             left -= 1
             if left >= 0:
                 self.write(made)

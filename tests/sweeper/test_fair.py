@@ -155,7 +155,7 @@ def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_si
     assert case.order() == ["a1", "b1", "a2"]
     case.turns._pace.due_at = 1e9
     placing = Placing(case.cluster, Settings())
-    placing.placer.remember(placing.gangs(), placing.view())
+    placing.remember(placing.gangs(), placing.view())
     placed = next(plan for plan in placing.one().plans if plan.gang.key.name == "a1")
     case.turns.hear(Done(placed=(placed,)))
     case.cluster.pods = [WAITING[1], pod("a2", "a")]

@@ -15,7 +15,6 @@ from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import asking
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, reserved_sentence
 from webhook.sweeper.settings import Settings
@@ -242,7 +241,7 @@ def test_a_gang_that_is_not_asked_about_holds_nothing_and_stands_in_nobody_s_way
 def test_a_process_is_known_to_be_alive_after_each_gang_that_it_has_asked_about(asked: Asked) -> None:
     case = Placing(Nodes(1, *[gpu_pod(f"p{number}", gpus=9 + number) for number in range(5)]), Settings())
     beats: list[int] = []
-    case.placer = Placer(case.placer._settings, case.clock, beat=lambda: beats.append(1))
+    case.beat = lambda: beats.append(1)
     case.one()
     assert len(asked.names) == len(beats) == 5
 
@@ -313,11 +312,9 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
         case.version += 1
         gangs = case.gangs()
         order = gangs[number:] + gangs[:number] if number % 2 else gangs[::-1]
-        case.placer.remember(order, view)
+        case.remember(order, view)
         queue = ReleaseQueue(view, SentReleases(), case.clock())
-        case.placer.place(
-            order, PassInput(view, case.snapshotter.snapshot(view), queue, frozenset(), case.version)
-        )
+        case.place(order, PassInput(view, case.snapshotter.snapshot(view), queue, frozenset(), case.version))
     assert set(asked.names) == {f"p{number}" for number in range(9)}
 
 
@@ -343,6 +340,6 @@ def test_only_nodes_that_would_take_a_pod_are_why_it_waits_for_those_who_hold_th
     case = Placing(Nodes(3, *large, runs, later), Settings(reserve_seconds=0, reserve_share=1.0))
     case.one()
     orders = case.one()
-    assert case.placer.ledger.by_gang(), "the large one holds nodes"
+    assert case.ledger.by_gang(), "the large one holds nodes"
     (told_of,) = [each for each in orders.verdicts if each.gang.key.name == "p"]
     assert told_of.cause is cause

@@ -70,10 +70,10 @@ def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None
     view = placing.view()
     snapshot = placing.snapshotter.snapshot(view)
     gang = replace(placing.gangs()[0], fault=OWN_ERROR)
-    placing.placer.remember([gang], view, snapshot)
+    placing.remember([gang], view, snapshot)
     placing.reserve(gang.key, ["n0"])
     ground = PassInput(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), frozenset(), 1)
-    (verdict,) = placing.placer.place([gang], ground).verdicts
+    (verdict,) = placing.place([gang], ground).verdicts
     assert (verdict.reason, verdict.cause) == (OWN_ERROR, Cause.DEFECT)
     assert placing.reserved == {"n0"}
 

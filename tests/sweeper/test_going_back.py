@@ -1,6 +1,6 @@
 """Gangs of which a part is released and the rest finds no place: when that part goes, as a whole."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,9 +12,10 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Done, Orders
+from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.repair import PlaceAnew, roll_back
+from webhook.sweeper.repair.repair import roll_back
 
 
 class GoingBack:
@@ -29,18 +30,24 @@ class GoingBack:
     def at(self, second: float, anew: str) -> Orders:
         """What a pass orders in that second."""
         self.clock.now = second
-        return rolled_back(self.repairs, self.view, [self.gang], lambda *_: anew, self.clock)
+        return rolled_back(self.repairs, self.view, [self.gang], lambda _: anew, self.clock)
 
     def hear(self, done: Done) -> None:
         self.repairs.hear(done, self.clock.now)
 
 
 def rolled_back(
-    repairs: Repairs, view: View, gangs: Sequence[PodGang], anew: PlaceAnew, clock: Clock
+    repairs: Repairs,
+    view: View,
+    gangs: Sequence[PodGang],
+    anew: Callable[[PodGang], str],
+    clock: Clock,
 ) -> Orders:
-    """What a pass orders."""
-    view = replace(view, now=Moment(clock.now))
-    orders, repairs.memory = roll_back(view, gangs, repairs.memory, repairs.allowance, SETTINGS, anew, clock)
+    """What a pass orders. anew: where a gang finds room once its released part is gone."""
+    orders, repairs.memory, _ = roll_back(
+        replace(view, now=Moment(clock.now)), gangs, repairs.memory, repairs.allowance, SETTINGS,
+        frozenset(), ReservationLedger(), lambda gang, _, ledger: (anew(gang), ledger), clock,
+    )  # fmt: skip
     return orders
 
 
@@ -88,7 +95,7 @@ def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() 
     clock, repairs = Clock(), Repairs()
     asked: list[str] = []
 
-    def anew(gang: PodGang, _: Sequence[Pod]) -> str:
+    def anew(gang: PodGang) -> str:
         asked.append(gang.key.name)
         clock.now += SETTINGS.pass_seconds / 2
         return ""
@@ -102,7 +109,7 @@ def test_a_gang_of_which_it_cannot_be_said_where_it_would_go_keeps_no_other_from
     view, gangs = four_halves()
     clock, repairs = Clock(), Repairs()
 
-    def anew(gang: PodGang, _: Sequence[Pod]) -> str:
+    def anew(gang: PodGang) -> str:
         if gang.key.name == "b":
             raise RuntimeError("a defect")
         return "1 block"

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from webhook.kube.client import Api, ApiError
-from webhook.sweeper import sweep
+from webhook.sweeper import decision
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.placing import Placer
 from webhook.sweeper.node_rules import Avoid, BadNodes
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.repair.repair import RepairMemory
@@ -31,7 +30,7 @@ def failing(*_: Any, **__: Any) -> None:
     raise RuntimeError("a defect")
 
 
-@pytest.mark.parametrize("broken", [(Placer, "remember"), (RepairMemory, "of")], ids=["placer", "repair"])
+@pytest.mark.parametrize("broken", [(decision, "remembered"), (RepairMemory, "of")], ids=["placer", "repair"])
 def test_what_cannot_be_remembered_keeps_no_step_from_its_work(
     broken: tuple[object, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,7 +46,7 @@ def test_what_cannot_be_remembered_keeps_no_step_from_its_work(
 
         return noted
 
-    for kind, name in ((sweep, "roll_back"), (Reporter, "report")):
+    for kind, name in ((decision, "roll_back"), (Reporter, "report")):
         monkeypatch.setattr(kind, name, noting(name, getattr(kind, name)))
     try:
         assert sweeper.sweep() > SOON_SECONDS, "nothing is wrong"

@@ -15,7 +15,7 @@ from webhook.kube.placements import Placement
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.steering import MOST_LABELS
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders, Steer
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Orders, Steer, Verdict
 from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.view import View
@@ -125,7 +125,8 @@ def test_a_gang_whose_labels_are_not_taken_has_a_status_that_says_so_until_they_
         for scene.clock.now in (0, 5, 10, 15):
             if scene.clock.now == 15:
                 scene.api.status.clear()
-            reporter.settling(gang, "its pods are given the labels of their GPU model")
+            said = "its pods are given the labels of their GPU model"
+            reporter.hear(Orders(verdicts=(Verdict(gang, said, Cause.INCOMPLETE),)))
             reporter.hear(scene.one_pass()[1])
             telling.bodies.clear()
             reporter.report(View([pod], [], {}, {}), [gang])

@@ -55,7 +55,7 @@ class Kept:
     """The ledger of passes that see only plans."""
 
     def __init__(self, settings: Settings, clock: Clock, now: Callable[[], datetime] | None = None) -> None:
-        self.ledger = ReservationLedger(settings)
+        self.ledger, self.settings = ReservationLedger(settings), settings
         self.clock, self.now = clock, now or (lambda: datetime.now(UTC))
 
     def saw(self, view: View, held: Set[str] = frozenset()) -> None:
@@ -63,7 +63,9 @@ class Kept:
         moment = Moment(self.clock.now, self.now())
         other = Reservation(OTHER, "ns/other", frozenset(held), 0.0, 1.0, moment.at)
         ledger = self.ledger.renewed(OTHER, [other], view)
-        self.ledger = opened(ledger, [], replace(view, now=moment), None, [reserve_for_later_stages])
+        self.ledger = opened(
+            ledger, [], replace(view, now=moment), None, [reserve_for_later_stages], self.settings
+        )
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -252,7 +254,8 @@ def test_what_was_kept_in_vain_is_held_by_no_gang_that_waits() -> None:
         "annotations": {"topogate.io/gang": "big", "topogate.io/gang-size": "4"},
     }
     case = Placing(Nodes(4, busy, *(gpu_pod(f"big-{n}", metadata=metadata) for n in range(4))), SETTINGS)
-    case.placer.ledger = replace(case.placer.ledger, cooldowns={"n1": Cooldown("plan", 60)})
+    cooling = replace(case.ledger, cooldowns={"n1": Cooldown("plan", 60)})
+    case.memory = replace(case.memory, ledger=cooling)
     case.one()
     assert not case.reserved
     case.clock.now = 60

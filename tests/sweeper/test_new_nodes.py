@@ -73,7 +73,7 @@ class Scene:
         return self.placing.one()
 
     def held(self) -> list[str]:
-        return sorted(name for held in self.placing.placer.ledger.by_gang().values() for name in held.nodes)
+        return sorted(name for held in self.placing.ledger.by_gang().values() for name in held.nodes)
 
 
 def verdict(orders: Orders, name: str) -> Verdict:
@@ -189,7 +189,7 @@ def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes:
     scene.book("g", 4, is_made=True)
     scene.book("h", 9)
     scene.come(nodes)
-    sizes = {key: len(each.nodes) for key, each in scene.placing.placer.ledger.by_gang().items()}
+    sizes = {key: len(each.nodes) for key, each in scene.placing.ledger.by_gang().items()}
     own = [size for key, size in sizes.items() if "-g-" in key]
     assert own == [4]
     assert sum(sizes.values()) == held, "half of the nodes beside what was made"
@@ -233,7 +233,7 @@ def test_what_is_wrong_with_one_gang_that_has_asked_stops_no_other(monkeypatch: 
 
     monkeypatch.setattr(new_nodes, "_classes", kinds)
     scene.come(1)
-    (holder,) = scene.placing.placer.ledger.by_gang()
+    (holder,) = scene.placing.ledger.by_gang()
     assert "-h-" in holder
 
 
@@ -244,7 +244,7 @@ def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> 
     for name in ("g", "h"):
         scene.book(name, 2, is_served=name == first)
     scene.come(1)
-    (holder,) = scene.placing.placer.ledger.by_gang()
+    (holder,) = scene.placing.ledger.by_gang()
     assert f"-{first}-" in holder
     assert {name.split("-")[0] for name in places(scene.come(2))} == {first}
 
@@ -256,7 +256,7 @@ def test_of_those_that_are_served_alike_nodes_are_first_of_whom_has_asked_first(
         scene.book(name, 2, created=ASKED if name == first else "2026-01-01T00:00:11Z")
     scene.all = {name: made_at(node, "2026-01-01T00:00:12Z") for name, node in scene.all.items()}
     scene.come(1)
-    (holder,) = scene.placing.placer.ledger.by_gang()
+    (holder,) = scene.placing.ledger.by_gang()
     assert f"-{first}-" in holder
 
 
@@ -316,7 +316,7 @@ def test_what_was_booked_is_kept_by_the_gang_s_plan_from_then_on() -> None:
     scene = Scene()
     scene.come(2)
     assert scene.held() == ["n0", "n1"]
-    (key,) = scene.placing.placer.ledger.by_gang()
+    (key,) = scene.placing.ledger.by_gang()
     # The plan of the first stage, whose other pods are made once it runs, takes over what was booked.
     (leader,) = gang("g", 1)
     runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
@@ -359,7 +359,7 @@ def test_what_was_made_for_one_gang_leaves_others_that_go_anew_their_share(is_ke
     assert scene.held() == ["n0", "n1", "n2", "n3"]
     other = next(each.key for each in scene.placing.gangs() if each.key.name == "h")
     if is_kept:
-        (key,) = scene.placing.placer.ledger.by_gang()
+        (key,) = scene.placing.ledger.by_gang()
         (leader,) = gang("g", 1)
         runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
         scene.cluster.pods = [runs, *gang("h", 9)]
@@ -369,7 +369,7 @@ def test_what_was_made_for_one_gang_leaves_others_that_go_anew_their_share(is_ke
         scene.cluster.placements[key] = Placement(metadata=metadata, spec=spec)
         scene.come(8)
     scene.placing.reserve(other, ["n3", "n4", "n5"])
-    assert scene.placing.placer.ledger.of(other.placement_key) == {"n4", "n5"}
+    assert scene.placing.ledger.of(other.placement_key) == {"n4", "n5"}
 
 
 def test_what_was_made_for_a_gang_is_kept_by_its_plan_whatever_the_share() -> None:
@@ -378,7 +378,7 @@ def test_what_was_made_for_a_gang_is_kept_by_its_plan_whatever_the_share() -> No
     scene = Scene(*gang("g", 5), old("p"), settings=settings, books=False)
     scene.book("g", 5, is_made=True)
     scene.come(4)
-    (key,) = scene.placing.placer.ledger.by_gang()
+    (key,) = scene.placing.ledger.by_gang()
     (leader,) = gang("g", 1)
     runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
     scene.cluster.pods = [runs, old("p")]
@@ -409,7 +409,7 @@ def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_cam
     came = {node: f"2026-01-01T00:00:1{data.draw(st.integers(0, 3))}Z" for node in scene.all}
     scene.all = {name: made_at(node, came[name]) for name, node in scene.all.items()}
     orders = scene.come(count)
-    held = scene.placing.placer.ledger.by_gang()
+    held = scene.placing.ledger.by_gang()
     nodes = [name for each in held.values() for name in each.nodes]
     by_placement = {booking.placement: booking for booking in scene.placing.bookings}
     bounded = [

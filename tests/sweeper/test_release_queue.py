@@ -12,6 +12,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.sweeper.decide.drafts import stamped, timestamps_of
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.settings import Settings
@@ -37,8 +38,8 @@ def stamps(*waiting: PlannedPod) -> list[int]:
     cluster = Nodes(1, *pods, bound)
     plan = PlacementSpec(pods=list(waiting))
     cluster.placements = {"ns/p": Placement(metadata=Metadata(name="p", namespace="ns"), spec=plan)}
-    placing = Placing(cluster, Settings())
-    released = placing.placer.stamped(zip(pods, waiting, strict=True), placing.view())
+    view = Placing(cluster, Settings()).view()
+    released = stamped(zip(pods, waiting, strict=True), timestamps_of(view, 0), view.now.ns)
     return [int(planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, 0)) for _, planned in released]
 
 

@@ -8,7 +8,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.placing import Placer
+from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.settings import Settings
 
@@ -65,9 +65,8 @@ def test_as_many_as_were_lost_of_a_kind_and_no_more() -> None:
 def test_a_process_that_has_not_seen_the_lost_pods_goes_by_those_that_are_left() -> None:
     for left, goes in ((1, True), (7, False)):
         case = case_of(member("a", 1, "n0"), member("b", left, "n1"), member("c", left, "n2"))
-        ledger = case.placer.ledger
-        case.placer = Placer(case.placer._settings, case.clock)
-        case.placer.ledger = replace(ledger, replacements=Replacements())
+        ledger = replace(case.ledger, replacements=Replacements())
+        case.memory = PlacingMemory(ledger=ledger)
         assert bool(after_loss(case, {"a"}, member("d", 1))) is goes
 
 

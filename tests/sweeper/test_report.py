@@ -13,7 +13,7 @@ from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.orders import Cause, Orders, Verdict
 from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
@@ -65,6 +65,11 @@ def gangs_of(*names: str) -> list[PodGang]:
     return gather([job_pod(0, name) for name in names], [], lambda _: OwnerSays(1))
 
 
+def waits(gang: PodGang, reason: str, cause: Cause) -> Orders:
+    """It is decided that a gang waits."""
+    return Orders(verdicts=(Verdict(gang, reason, cause),))
+
+
 class Passes:
     """A reporter that tells in every pass of some gangs that they wait."""
 
@@ -78,7 +83,7 @@ class Passes:
     def one(self, answer: Exception | None) -> None:
         self.api.answer = answer
         for gang in self._gangs:
-            self._reporter.waits(gang, "no room", Cause.NO_ROOM)
+            self._reporter.hear(waits(gang, "no room", Cause.NO_ROOM))
         self._reporter.report(View([], [], {}, {}), self._gangs)
 
     def end(self) -> None:
@@ -183,7 +188,7 @@ def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reporter(Pass(api, cache, Settings()))
-    reporter.waits(gang, "no room for " + "№" * 100_000, Cause.NO_ROOM)
+    reporter.hear(waits(gang, "no room for " + "№" * 100_000, Cause.NO_ROOM))
     reporter.report(View([], [], {}, {}), [gang])
     (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
     assert len(reason.encode()) <= 4096
@@ -209,9 +214,8 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
     written = []
     for _ in range(3):
         for gang in gangs:
-            reporter.waits(
-                gang, f"no room at {clock.now:.0f} s", Cause.NO_ROOM
-            )  # each time there is news of each
+            # each time there is news of each
+            reporter.hear(waits(gang, f"no room at {clock.now:.0f} s", Cause.NO_ROOM))
         api.bodies.clear()
         assert not reporter.report(View([], [], {}, {}), gangs), "there is more to write"
         written += [body["spec"]["gang"] for body in api.bodies if "spec" in body]
@@ -222,7 +226,7 @@ def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reporter(Pass(api, cache, Settings()))
-    reporter.waits(gang, "no room", Cause.NO_ROOM)
+    reporter.hear(waits(gang, "no room", Cause.NO_ROOM))
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     key = gang.key.placement_key
     held = {key: Reservation(STARVATION, key, frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}

@@ -88,7 +88,7 @@ class Case:
     def open(self) -> None:
         """Another pass begins."""
         view = replace(self.view, now=Moment(self.clock.now, datetime.now(UTC)))
-        self.ledger = opened(self.ledger, [self.gang], view, self.snapshot, ())
+        self.ledger = opened(self.ledger, [self.gang], view, self.snapshot, (), self.ledger.settings)
 
     def held(self) -> frozenset[str]:
         """What is reserved for the gang after another try."""

@@ -1,6 +1,7 @@
 """The tables of steps, by which every gang is placed: what they are, and that they change nothing given."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ from labeler.contract import keys
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.test_volumes_of_a_pass import WithStorage
+from webhook.sweeper import decision
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.placing import CHECKS, STEPS, Placer
+from webhook.sweeper.decide.placing import CHECKS, STEPS, PlacingMemory
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
+from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -22,9 +25,23 @@ SETTINGS = Settings(settle_seconds=0)
 
 
 def test_the_page_lists_every_check_and_step_in_its_order() -> None:
-    listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
     names = [step.__name__ for step in (*CHECKS, *STEPS)]
-    assert [name for name in listed if name[0].islower()] == names
+    assert [name for name in listed_in("placed") if name[0].islower()] == names
+
+
+def test_the_page_lists_every_step_of_a_pass_in_its_order() -> None:
+    assert listed_in("decided") == list(decision.STEPS)
+
+
+def test_the_page_lists_all_that_is_remembered() -> None:
+    assert listed_in("remembered") == [each.name for each in fields(Memory)]
+
+
+def listed_in(chapter: str) -> list[str]:
+    """The first cells of the tables of the chapter of which the heading ends so."""
+    chapters = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+    (text,) = (each for each in chapters if each.partition("\n")[0].endswith(chapter))
+    return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
 
 
 def pods_that_share_no_zone() -> Nodes:
@@ -64,13 +81,13 @@ def test_placing_twice_on_the_same_view_orders_the_same(cluster_of: Any) -> None
 
 
 def orders_on(view: View, placing: Placing) -> Orders:
-    """What a placer without memory decides on a view that others have decided on before."""
-    placer = Placer(SETTINGS, placing.clock)
+    """What is decided without memory on a view on which others have decided before."""
+    placing.memory = PlacingMemory()
     snapshot = placing.snapshotter.snapshot(view)
     gangs = placing.gangs()
-    placer.remember(gangs, view, snapshot)
+    placing.remember(gangs, view, snapshot)
     queue = ReleaseQueue(view, SentReleases(), placing.clock())
-    return placer.place(gangs, PassInput(view, snapshot, queue, frozenset(), 1))
+    return placing.place(gangs, PassInput(view, snapshot, queue, frozenset(), 1))
 
 
 def shown(orders: Orders) -> object:

@@ -12,7 +12,7 @@ from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.policy.values import NamespaceRules, Policy
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.ungated import LASTS_SECONDS, UngatedPods
+from webhook.sweeper.decide.ungated import LASTS_SECONDS, UngatedPods, warn_of_ungated
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings
@@ -108,10 +108,12 @@ def test_a_pod_counts_until_it_is_gone_and_for_an_hour_at_most() -> None:
 def test_each_namespace_is_told_once_until_it_has_none_any_more() -> None:
     clock = Clock()
     ungated = UngatedPods(clock)
+    named: list[frozenset[str]] = [frozenset()]
 
     def told() -> list[str]:
-        found = ungated.by_namespace(POLICY, LABELS)
-        return [each.pod.metadata.namespace for each in ungated.warnings(found)]
+        warnings, names = warn_of_ungated(ungated.by_namespace(POLICY, LABELS), named[-1])
+        named.append(names)
+        return [each.pod.metadata.namespace for each in warnings]
 
     ungated.on_pod(None, pod("a"))
     ungated.on_pod(None, pod("b", "also-in"))

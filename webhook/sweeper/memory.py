@@ -10,23 +10,37 @@ from dataclasses import dataclass, field, replace
 
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.preempting import VictimsSince
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.broken import BrokenSince
 from webhook.sweeper.repair.repair import RepairMemory
+from webhook.sweeper.told import ToldOf
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What holds longer than one pass. extensions: by the name of an extension, its own frozen memory."""
+    """What holds longer than one pass.
+
+    ungated: namespaces that were told of their ungated pods. extensions: by the name of an extension, its own
+    frozen memory.
+    """
 
     backoff: Backoff = field(default_factory=Backoff)
     sent: SentReleases = field(default_factory=SentReleases)
+    placing: PlacingMemory = field(default_factory=PlacingMemory)
     repairs: RepairMemory = field(default_factory=RepairMemory)
     victims: VictimsSince = field(default_factory=dict)
     broken: BrokenSince = field(default_factory=dict)
+    ungated: frozenset[str] = frozenset()
+    told: ToldOf = field(default_factory=dict)
     extensions: Mapping[str, object] = field(default_factory=dict)
+
+    def seen(self, view: View) -> "Memory":
+        """Without what is over by now, or shown by the view."""
+        now = view.now.seconds
+        return replace(self, backoff=self.backoff.at(now), sent=self.sent.seen(view, now))
 
     def after(self, done: Done, view: View, now: Moment) -> "Memory":
         """With what became of orders that were given on this view. now: when that was heard."""

@@ -16,7 +16,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.orders import Cause, Done, Orders
+from webhook.sweeper.decide.orders import Cause, Done, Orders, Verdict
 from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.delays import Delays
 from webhook.sweeper.manifest_warnings import ManifestWarnings
@@ -27,10 +27,8 @@ from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settled import Settled
 from webhook.sweeper.statuses import StatusWriter
+from webhook.sweeper.told import REASON_BYTES, ToldOf, causes_of, reason_of, told_after
 from webhook.text import joined, printable
-
-REASON_BYTES: Final = 4096
-"""The most that is kept and written of a reason: what it quotes is the author's choice."""
 
 _SETTLING: Final = "Settling"
 """The state of a gang that is not complete, for metrics."""
@@ -46,14 +44,13 @@ class Reporter:
         self._settings = surroundings.settings
         self._metrics = surroundings.metrics
         self._announcer = surroundings.announcer
-        self._reasons: dict[GangKey, str] = {}
-        self._causes: dict[GangKey, Cause] = {}
+        self.told: ToldOf = {}
+        """What was said last of gangs that wait."""
         self._held: Mapping[str, Reservation] = {}
         self._turns: Mapping[str, str] = {}
         self._waiters: Mapping[GangKey, str] = {}
         self._delays = Delays(surroundings)
         self._warnings = ManifestWarnings(surroundings)
-        self._settling: set[GangKey] = set()
         self._settled = Settled()
         self._writer = StatusWriter(surroundings)
         self.notes: Mapping[GangKey, str] = {}
@@ -61,62 +58,32 @@ class Reporter:
 
     # --- during a pass --------------------------------------------------------------------------
 
-    def hear(self, told: Orders | Done) -> None:
+    def hear(self, news: Orders | Done) -> None:
         """Take in, and announce, what a step has decided or done."""
-        for warn in told.warnings:
+        for warn in news.warnings:
             self._announcer.say(warn.pod, warn.reason, printable(warn.note), warning=True)
-        for verdict in told.verdicts:
-            if verdict.settles:
-                self.settling(verdict.gang, verdict.reason)
-            else:
-                self.waits(verdict.gang, verdict.reason, verdict.cause)
-        if isinstance(told, Done):
-            for plan_ in told.placed:
-                self.placed(plan_.gang, plan_.told)
-            self._delays.hear(told)
+        for verdict in news.verdicts:
+            self._warnings.tell(verdict.gang)
+            if not verdict.settles:
+                self._announce_waits(verdict)
+        if isinstance(news, Done):
+            for plan_ in news.placed:
+                self._warnings.tell(plan_.gang)
+                note = printable(joined(plan_.told, *plan_.gang.problems))
+                self._announcer.say(plan_.gang.gated[0], "GangPlaced", note, warning=False)
+            self._delays.hear(news)
+        self.told = told_after(self.told, news)
 
-    def waits(self, gang: PodGang, reason: str, cause: Cause) -> None:
+    def _announce_waits(self, verdict: Verdict) -> None:
         """A complete gang has no place, and why."""
-        self._warnings.tell(gang)
-        reason = shortened(printable(joined(reason, *gang.problems)), REASON_BYTES)
-        if self._reasons.get(gang.key) != reason:
-            logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
-            # While nodes come one by one, the sentence changes with each: that they come has been told.
-            if gang.key not in self.notes or gang.key not in self._reasons:
-                self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
-        self._reasons[gang.key] = reason
-        self._causes[gang.key] = cause
-        self._settling.discard(gang.key)
-
-    def settling(self, gang: PodGang, reason: str) -> None:
-        """A gang is not complete yet."""
-        self._warnings.tell(gang)
-        self._settling.add(gang.key)
-        self._causes[gang.key] = Cause.INCOMPLETE
-        self._reasons[gang.key] = shortened(printable(reason), REASON_BYTES)
-
-    def placed(self, gang: PodGang, note: str) -> None:
-        """A gang has its plan."""
-        self._warnings.tell(gang)
-        self._causes.pop(gang.key, None)
-        self._reasons[gang.key] = shortened(printable(joined(*gang.problems)), REASON_BYTES)
-        self._settling.discard(gang.key)
-        self._announcer.say(
-            gang.gated[0], "GangPlaced", printable(joined(note, *gang.problems)), warning=False
-        )
-
-    @property
-    def causes(self) -> Mapping[GangKey, Cause]:
-        """Why gangs wait, in one word, as was said last."""
-        return self._causes
-
-    def reason_of(self, gang: PodGang) -> str:
-        """Why a gang waits, as was said last."""
-        return self._reasons.get(gang.key, "") or "not all of its pods are released"
-
-    def cause_of(self, key: GangKey) -> Cause | None:
-        """Why a gang waits, as was said last; None if it does not."""
-        return self._causes.get(key)
+        gang, before = verdict.gang, self.told.get(verdict.gang.key)
+        reason = reason_of(gang, verdict.reason, verdict.cause)
+        if before is not None and before.reason == reason:
+            return
+        logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
+        # While nodes come one by one, the sentence changes with each: that they come has been told.
+        if gang.key not in self.notes or before is None:
+            self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
 
     # --- at its end -----------------------------------------------------------------------------
 
@@ -180,13 +147,11 @@ class Reporter:
                 self._writer.remove(placement)
         self._writer.keep_only(names)
         living = {gang.key for gang in gangs}
-        self._reasons = {key: reason for key, reason in self._reasons.items() if key in living}
-        self._causes = {key: cause for key, cause in self._causes.items() if key in living}
-        self._settling &= living
+        self.told = {key: told for key, told in self.told.items() if key in living}
         self._warnings.keep_only(living)
         self._settled.keep_only(current)
         self._metrics.count_gangs(states)
-        self._metrics.count_causes(self._causes.values(), Cause)
+        self._metrics.count_causes(causes_of(self.told).values(), Cause)
         return not self._writer.missed
 
     def _tell_of_waiters(self, waiters: Mapping[GangKey, tuple[Pod, str]]) -> None:
@@ -210,11 +175,12 @@ class Reporter:
 
     def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
-        settles = gang.key in self._settling
+        told = self.told.get(gang.key)
+        settles = told is not None and told.cause is Cause.INCOMPLETE
         is_hindered = bool(self._delays.notes_of(gang.key))
         # What was said before it settled does not hold any more.
         is_told = settles and placement is not None
-        if not is_hindered and not is_told and (settles or gang.key not in self._reasons):
+        if not is_hindered and not is_told and (settles or told is None):
             return _SETTLING
         status = PlacementStatus(
             placements.WAITING,
@@ -272,7 +238,8 @@ class Reporter:
     def _noted(self, key: GangKey) -> str:
         """The reason, and what else is told."""
         hindered = (*self._delays.notes_of(key), self._waiters.get(key, ""))
-        parts = (self._reasons.get(key, ""), *hindered, self.notes.get(key, ""))
+        reason = told.reason if (told := self.told.get(key)) is not None else ""
+        parts = (reason, *hindered, self.notes.get(key, ""))
         return shortened(printable(joined(*parts)), REASON_BYTES)
 
     def _holding(self, name: str) -> dict[str, Any]:

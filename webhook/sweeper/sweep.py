@@ -1,4 +1,4 @@
-"""One pass: observe, decide, apply, report; step by step, what is promised before what is new.
+"""One pass: observe, decide, apply, report; what is promised before what is new.
 
 A pass reads levels, not events: it looks at everything that is there and moves it one step on. It may stop
 anywhere; the next one, of this process or of another, goes on from what the API server holds.
@@ -22,34 +22,33 @@ What holds whichever step it stops in:
 1. No pod is released that no Placement names: the plan is written first, in one write.
 2. A pod counts on one node at most: where it is bound, else where it was sent, else where it is planned.
    The last two come from what was written, never from what this process remembers alone.
-3. A step works on one frozen view of the cluster, and orders are values. A plan is checked against what is
-   known by then, if that has moved, right before it is written.
-4. An order that fails changes nothing here; what is remembered between passes (see decide, repair) only
-   saves work or delays, so that a process without memory does the same a little later.
+3. All is decided on one frozen view of the cluster, before anything is written; orders are values. A plan is
+   checked against what is known by then, if that has moved, right before it is written.
+4. An order that fails changes nothing here; what is remembered between passes (see memory) only saves work or
+   delays, so that a process without memory does the same a little later.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
+from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
+from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.attempt import PassInput
+from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.let_go import let_go
-from webhook.sweeper.decide.orders import Done, Orders
-from webhook.sweeper.decide.placing import Placer
-from webhook.sweeper.decide.preempting import Preempting, look_for_victims, waiting_for
-from webhook.sweeper.decide.preemption import Keeps
-from webhook.sweeper.decide.release_queue import ReleaseQueue, sentences
+from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
+from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
-from webhook.sweeper.decide.standing import standing, unfinished, without_overbooked
-from webhook.sweeper.decide.steering import Steering, steer
+from webhook.sweeper.decide.standing import standing, without_overbooked
 from webhook.sweeper.decide.ungated import UngatedPods
+from webhook.sweeper.decision import APPLIED, Decided, Seen, decide
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
@@ -58,12 +57,10 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang, gather
 from webhook.sweeper.observe.gathered import Gathered
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.allowance import Allowance
-from webhook.sweeper.repair.broken import evict_broken
-from webhook.sweeper.repair.repair import Repaired, repair_released, roll_back
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.scaleup.asker import Asker
-from webhook.sweeper.scaleup.new_nodes import SCALE_UP, NewNodes
+from webhook.sweeper.scaleup.new_nodes import SCALE_UP, Booking, NewNodes
+from webhook.sweeper.told import causes_of
 
 SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked
@@ -76,25 +73,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What a pass works on.
+class _Cluster:
+    """The cluster as a pass sees it.
 
     snapshot: in a large cluster it is most of a pass, so None if nobody waits, but now and then for metrics.
     """
 
     view: View
     snapshot: Snapshot | None
-    queue: ReleaseQueue
     usage_version: int
-
-
-@dataclass(frozen=True)
-class _StepOrders:
-    """What a step has ordered, and in how many seconds it is due again. failed: by a defect of ours."""
-
-    orders: Orders
-    due_seconds: float
-    failed: bool = False
 
 
 class Sweeper:
@@ -108,14 +95,9 @@ class Sweeper:
         self._ungated = UngatedPods(clock)
         surroundings.cache.observe_pods(self._ungated.on_pod)
         self._memory = Memory()
-        self._repaired = Repaired()
         self._health = NodeHealth(settings, clock)
         self._failing = Failing(surroundings, self._health)
         self._asker = Asker(surroundings)
-        self._placer = Placer(
-            settings, clock, beat=surroundings.beat, keeps=self._keeps, health=self._health,
-            sources=(NewNodes(self._asker.bookings, self._excluded),),
-        )  # fmt: skip
         self._applier = Applier(surroundings, self._snapshotter, self._asker.provided)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
@@ -128,78 +110,41 @@ class Sweeper:
 
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
-        seen = self._observe()
+        cluster = self._observe()
         with self._guarded("failures"):
-            self._failing.step(seen.view)
-        preempting = self._preempting(seen)
-        finished = self._step("finish", seen.view, lambda: self._finish(seen, preempting.held))
-        repaired = self._step("repair", seen.view, lambda: self._repair(seen.view))
-        self._pass.beat()
+            self._failing.step(cluster.view)
         gangs = None
         with self._guarded("gather"):
-            gangs = self._gather(seen.view)
+            gangs = self._gather(cluster.view)
+        decided = decide(
+            self._seen(cluster, gangs), self._memory, self._pass.settings, self._guarded, gangs is not None
+        )
+        self._memory = decided.memory
+        due = min(decided.due_seconds, self._apply(decided, cluster.view))
         if gangs is None:
             return SOON_SECONDS  # nobody knows who waits, so nobody is told or forgotten
-        with self._guarded("let_go"):
-            gangs = let_go(gangs, seen.view, self._pass.policy())
-        with self._guarded("order"):
-            stages = self._placer.ledger.by_gang(LATER_STAGE)
-            gangs = self._fair.order(gangs, seen.view, self._reporter.causes, stages)
-        is_remembered = False
-        with self._guarded("remember"):
-            self._knows(repairs=self._memory.repairs.of(gangs, seen.view.now.seconds))
-            self._placer.remember(gangs, seen.view, seen.snapshot)
-            is_remembered = True
-        preempted = self._step("preempt", seen.view, lambda: waiting_for(preempting, gangs))
-        steering = self._steering(gangs, seen.view)
-        steered = self._step("steer", seen.view, lambda: steering.orders)
-        steady = [gang for gang in gangs if gang.key not in steering.held]
-        placed = self._step("place", seen.view, lambda: self._place(steady, seen, preempting.going))
-        broken = self._step("broken", seen.view, lambda: self._look_for_broken(gangs, seen, steering, placed))
-        went_back = self._step("rollback", seen.view, lambda: self._roll_back(gangs, seen))
-
-        self._look_for_ungated()
-        scaled = self._ask_for_nodes(seen.view, gangs)
-        reported = False
-        with self._guarded("report"):
-            waiters = sentences(seen.queue.waiters.values(), seen.view.gang_of)
-            reserved = self._placer.ledger.by_gang()
-            reported = self._reporter.report(
-                seen.view, gangs, self._memory.repairs.evicted, reserved, self._fair.told, waiters
-            )
-        with self._guarded("measure"):
-            by_kind = {kind.name: self._placer.ledger.nodes(kind) for kind in _KINDS}
-            self._figures.note(seen.view, seen.snapshot, by_kind)
-        with self._guarded("order"):
-            self._fair.keep()
-        steps = (finished, repaired, preempted, steered, placed, broken, went_back)
-        due = min(scaled, seen.queue.due_seconds, *(each.due_seconds for each in steps))
-        is_whole = is_remembered and reported
+        due = min(due, self._ask_for_nodes(cluster.view, gangs))
+        is_reported = self._report(decided, cluster, gangs)
+        is_whole = is_reported and not decided.failed
         return min(due, self._pass.settings.interval_seconds if is_whole else SOON_SECONDS)
-
-    def _knows(self, **parts: Any) -> None:
-        self._memory = replace(self._memory, **parts)
 
     # --- observe --------------------------------------------------------------------------------
 
-    def _observe(self) -> _Seen:
+    def _observe(self) -> _Cluster:
         usage_version = self._pass.cache.usage_version
         with self._timed("observe"):
-            now = Moment(self._pass.clock(), datetime.now(UTC))
-            view = self._snapshotter.view(now)
-            memory = self._memory
-            self._knows(backoff=memory.backoff.at(now.seconds), sent=memory.sent.seen(view, now.seconds))
-            view = standing(view, self._memory.backoff, self._memory.sent)
+            view = self._snapshotter.view(self._now())
+            memory = self._memory = self._memory.seen(view)
+            view = standing(view, memory.backoff, memory.sent)
         snapshot = None
         self._pass.beat()
         with self._timed("snapshot"):
             if view.gated or self._figures.is_stale:
                 snapshot = self._snapshotter.snapshot(view)
-                kept = without_overbooked(view, snapshot, self._memory.sent)
+                kept = without_overbooked(view, snapshot, memory.sent)
                 if kept is not view:
                     view, snapshot = kept, self._snapshotter.snapshot(kept)
-        queue = ReleaseQueue(view, self._memory.sent, now.seconds, self._repaired.unrepairable)
-        return _Seen(view, snapshot, queue, usage_version)
+        return _Cluster(view, snapshot, usage_version)
 
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gathered.asking(self._pass.cache.asker())
@@ -207,123 +152,110 @@ class Sweeper:
         self._gathered.end_round()
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
+        with self._guarded("let_go"):
+            gangs = let_go(gangs, view, self._pass.policy())
+        with self._guarded("order"):
+            stages = self._memory.placing.ledger.by_gang(LATER_STAGE)
+            return self._fair.order(gangs, view, causes_of(self._memory.told), stages)
         return gangs
 
-    # --- decide ---------------------------------------------------------------------------------
+    def _seen(self, cluster: _Cluster, gangs: Sequence[PodGang] | None) -> Seen:
+        cache = self._pass.cache
+        bookings = list[Booking]()
+        budgets = Budgets(is_read=False)  # until they are read anybody may be kept by one
+        with self._guarded("scale"):
+            bookings = self._asker.bookings()
+        with self._guarded("observe"):
+            if cluster.snapshot is not None:
+                budgets = cache.budgets()
+        return Seen(
+            cluster.view,
+            cluster.snapshot,
+            gangs or (),
+            cluster.usage_version,
+            budgets,
+            cache.owners,
+            self._health,
+            Stopwatch(self._pass.clock, self._pass.beat),
+            self._pass.policy(),
+            self._look_for_ungated(),
+            lambda excluded: (NewNodes(lambda: bookings, excluded),),
+        )
 
-    def _keeps(self) -> Keeps:
-        """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end."""
-        budgets, allowance = self._pass.cache.budgets(), self._allowance()
-        return lambda pods: budgets.why_not(pods) or allowance.why_jobs_end(pods)
-
-    def _excluded(self, gang: PodGang) -> frozenset[str]:
-        """Where a gang cannot go, as a pod of it was refused there or nodes are bad."""
-        return self._memory.backoff.nodes_of(gang.key, gang.maker) | self._health.of(gang).hard
-
-    def _preempting(self, seen: _Seen) -> Preempting:
-        with self._guarded("preempt"):
-            if seen.snapshot is not None:
-                budgets, settings = self._pass.cache.budgets(), self._pass.settings
-                found, victims = look_for_victims(
-                    seen.view, seen.snapshot, budgets, self._memory.victims, settings
-                )
-                self._knows(victims=victims)
-                return found
-        return Preempting()
-
-    def _finish(self, seen: _Seen, held: Set[str]) -> Orders:
-        pairs = unfinished(seen.view, self._memory.backoff, self._memory.sent, held)
-        taken = self._placer.stamped(seen.queue.take(pairs), seen.view)
-        return Orders(releases=taken, reads=tuple(seen.queue.reads))
-
-    def _steering(self, gangs: list[PodGang], view: View) -> Steering:
-        policy = self._pass.policy()
-        with self._guarded("steer"):
-            return steer(gangs, view, policy) if policy else Steering()
-        return Steering()
-
-    def _place(self, gangs: list[PodGang], seen: _Seen, going: Set[GangKey]) -> Orders:
-        if seen.snapshot is None:
-            return Orders()
-        given = PassInput(
-            seen.view, seen.snapshot, seen.queue, self._repaired.blocked, seen.usage_version, going,
-            self._memory.backoff,
-        )  # fmt: skip
-        return self._placer.place(gangs, given)
-
-    def _look_for_broken(
-        self, gangs: list[PodGang], seen: _Seen, steering: Steering, placed: _StepOrders
-    ) -> Orders:
-        # Who has a place is not broken, though it could not be written down: its cause is of the pass before.
-        found = {plan.gang.key for plan in placed.orders.plans}
-        without = [gang for gang in gangs if gang.key not in found]
-        unasked = placed.orders.unasked | steering.held
-        if placed.failed:
-            unasked = frozenset(gang.key for gang in gangs)
-        orders, broken = evict_broken(
-            seen.view, without, self._reporter.causes, unasked, self._memory.broken,
-            self._allowance().why_not_evicted, self._pass.settings,
-        )  # fmt: skip
-        self._knows(broken=broken)
-        return orders
-
-    def _roll_back(self, gangs: list[PodGang], seen: _Seen) -> Orders:
-        orders, repairs = roll_back(
-            seen.view, gangs, self._memory.repairs, self._allowance(), self._pass.settings,
-            self._placer.place_anew, self._pass.clock,
-        )  # fmt: skip
-        self._knows(repairs=repairs)
-        return orders
-
-    def _repair(self, view: View) -> Orders:
-        memory, settings = self._memory, self._pass.settings
-        self._repaired, repairs = repair_released(view, memory.repairs, self._allowance(), settings)
-        self._knows(repairs=repairs, backoff=self._repaired.backed_off(memory.backoff, view.now.seconds))
-        return self._repaired.orders
-
-    def _allowance(self) -> Allowance:
-        owners, deletions = self._pass.cache.owners, self._memory.repairs.deletions
-        return Allowance(self._pass.settings, owners, deletions, self._pass.clock())
-
-    def _look_for_ungated(self) -> None:
-        """Tell of pods that came past admission, and count them."""
+    def _look_for_ungated(self) -> Mapping[str, Sequence[Pod]]:
+        """Pods that came past admission, by namespace; they are counted."""
         policy, labels = self._pass.policy(), self._pass.cache.namespace_labels()
+        found: Mapping[str, Sequence[Pod]] = {}
         with self._guarded("ungated"):
             if policy is not None and labels is not None:
                 found = self._ungated.by_namespace(policy, labels)
-                self._reporter.hear(Orders(warnings=tuple(self._ungated.warnings(found))))
                 self._pass.metrics.ungated.value = sum(map(len, found.values()))
+        return found
 
-    def _ask_for_nodes(self, view: View, gangs: list[PodGang]) -> float:
+    # --- apply ----------------------------------------------------------------------------------
+
+    def _apply(self, decided: Decided, view: View) -> float:
+        """Have done what is decided; returns the seconds after which another pass is due for that.
+
+        Plans of a gang are left to the next pass where the API server has just refused a release of it.
+        """
+        due = NO_HURRY if not decided.failed else SOON_SECONDS
+        refused: set[GangKey] = set()
+        for name in APPLIED:
+            orders = decided.orders.get(name, Orders())
+            plans = tuple(each for each in orders.plans if each.gang.key not in refused)
+            done = None
+            with self._guarded("apply"):
+                done = self._carry_out(replace(orders, plans=plans), view)
+            if done is None or done.failed or done.evicted or len(plans) < len(orders.plans):
+                due = min(due, SOON_SECONDS)
+            if done is not None:
+                due = min(due, done.again_seconds)
+                refused |= {each.gang for each in done.refused}
+        return due
+
+    def _carry_out(self, orders: Orders, view: View) -> Done:
+        self._reporter.hear(orders)
+        done = self._applier.apply(orders, view)
+        self._reporter.hear(done)
+        self._fair.hear(done)
+        self._memory = self._memory.after(done, view, self._now())
+        with self._guarded("measure"):
+            self._figures.hear(orders, done)
+        return done
+
+    def _ask_for_nodes(self, view: View, gangs: Sequence[PodGang]) -> float:
         """Ask an autoscaler for nodes for gangs that found no room; returns when that is due again."""
         with self._guarded("scale"):
-            due = self._asker.step(view, gangs, self._reporter.causes)
+            due = self._asker.step(view, gangs, causes_of(self._reporter.told))
             self._reporter.notes = self._asker.notes
             return due
         return SOON_SECONDS
 
-    # --- apply ----------------------------------------------------------------------------------
+    # --- report ---------------------------------------------------------------------------------
 
-    def _step(self, phase: str, view: View, decide: Callable[[], Orders]) -> _StepOrders:
-        """Decide one thing for all, and have it done. A defect keeps no other step from its work."""
-        with self._guarded(phase):
-            orders = decide()
-            self._reporter.hear(orders)
-            with self._timed("apply"):
-                done = self._applier.apply(orders, view)
-            self._reporter.hear(done)
-            self._remember(done, view)
-            with self._guarded("measure"):
-                self._figures.hear(orders, done)
-            is_settled = not done.failed and not done.evicted
-            due = min(orders.due_seconds, done.again_seconds)
-            return _StepOrders(orders, due if is_settled else SOON_SECONDS)
-        return _StepOrders(Orders(), SOON_SECONDS, failed=True)
+    def _report(self, decided: Decided, cluster: _Cluster, gangs: Sequence[PodGang]) -> bool:
+        """Tell people, and count; returns whether all was told."""
+        is_reported = False
+        ledger, view = self._memory.placing.ledger, cluster.view
+        with self._guarded("report"):
+            waiters = decided.queue.waiters.values() if decided.queue is not None else ()
+            is_reported = self._reporter.report(
+                view, gangs, self._memory.repairs.evicted, ledger.by_gang(), self._fair.told,
+                sentences(waiters, view.gang_of),
+            )  # fmt: skip
+            self._memory = replace(self._memory, told=self._reporter.told)
+        with self._guarded("measure"):
+            by_kind = {kind.name: ledger.nodes(kind) for kind in _KINDS}
+            self._figures.note(view, cluster.snapshot, by_kind)
+        with self._guarded("order"):
+            self._fair.keep()
+        return is_reported
 
-    def _remember(self, done: Done, view: View) -> None:
-        now = Moment(self._pass.clock(), datetime.now(UTC))
-        self._fair.hear(done)
-        self._memory = self._memory.after(done, view, now)
+    # --- what all need --------------------------------------------------------------------------
+
+    def _now(self) -> Moment:
+        return Moment(self._pass.clock(), datetime.now(UTC))
 
     @contextmanager
     def _guarded(self, phase: str) -> Iterator[None]:

@@ -88,7 +88,7 @@ class PassInput:
 
 @dataclass(frozen=True)
 class PassRules:
-    """What steps work with beside the pass: settings, and what holds longer than one pass.
+    """What steps work with beside what is seen. timestamps: for plans of this pass.
 
     keeps: tells which gangs are rather not to go for others.
     """
@@ -97,6 +97,21 @@ class PassRules:
     health: NodeHealth
     timestamps: Timestamps
     keeps: Callable[[], Keeps]
+
+
+def _no_beat() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """What bounds a pass in time, and so how many gangs are asked about in it.
+
+    seconds: by a clock that only goes on. beat: told that the pass goes on.
+    """
+
+    seconds: Callable[[], float]
+    beat: Callable[[], None] = _no_beat
 
 
 @dataclass(frozen=True)

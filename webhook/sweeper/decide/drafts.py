@@ -1,5 +1,6 @@
 """Plans from answers of the placement core: companions, what is kept, whose turn it is."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -14,6 +15,19 @@ from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.exclusive import closed_to_companions, domains_of
 from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.release_queue import Timestamps
+from webhook.sweeper.observe.view import View
+
+
+def timestamps_of(view: View, last: int) -> Timestamps:
+    """For plans and releases on this view: above all times that pods carry, or plans say they will.
+
+    last: the one that was given last.
+    """
+    ours = (pod.metadata.annotations for pod in view.stamped)
+    planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
+    timestamps = Timestamps(last)
+    timestamps.saw(itertools.chain(ours, planned))
+    return timestamps
 
 
 def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: int) -> tuple[Pair, ...]:

@@ -45,8 +45,9 @@ _AHEAD_NS: Final = 24 * 3600 * 10**9
 class Timestamps:
     """gas-ts: 19 digits that only grow, also over restarts and when the clock is set back."""
 
-    def __init__(self) -> None:
-        self._last = 0
+    def __init__(self, last: int = 0) -> None:
+        """last: the one that was given last."""
+        self.last = last
         self._unseen: Iterable[Mapping[str, str]] = ()
 
     def saw(self, annotations: Iterable[Mapping[str, str]]) -> None:
@@ -62,9 +63,9 @@ class Timestamps:
         for each in unseen:
             value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
             if _TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
-                self._last = max(self._last, int(value))
-        self._last = max(self._last + 1, now_ns)
-        return self._last
+                self.last = max(self.last, int(value))
+        self.last = max(self.last + 1, now_ns)
+        return self.last
 
 
 @dataclass(frozen=True)

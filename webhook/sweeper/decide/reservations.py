@@ -131,7 +131,7 @@ class ReservationLedger:
     share in the pass before (stages_waited); stages_wait says so for the next pass.
     """
 
-    settings: Settings
+    settings: Settings = field(default_factory=Settings)
     now: Moment = START
     most: int = 0
     reservations: tuple[Reservation, ...] = ()
@@ -347,12 +347,14 @@ def opened(
     view: View,
     snapshot: Snapshot | None,
     sources: Iterable[Source],
+    settings: Settings,
 ) -> ReservationLedger:
     """The ledger of a pass, from the one that the pass before has left. sources: the first take first."""
     ledger = replace(
         before,
+        settings=settings,
         now=view.now,
-        most=share_of(view.usable_count, before.settings),
+        most=share_of(view.usable_count, settings),
         cooldowns={name: each for name, each in before.cooldowns.items() if each.until > view.now.seconds},
         promised=frozenset(),
         replacements=before.replacements.after(view),

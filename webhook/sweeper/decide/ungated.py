@@ -5,7 +5,7 @@ that no gang was given, and its owner should hear of it.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 from labeler.contract import keys
@@ -27,7 +27,6 @@ class UngatedPods:
         """clock: seconds from anywhere."""
         self._clock = clock
         self._created: dict[str, tuple[Pod, float]] = {}
-        self._named: set[str] = set()
 
     def on_pod(self, before: Pod | None, after: Pod | None) -> None:
         """Note a pod at its first sight, when nobody can have taken its gate yet; forget one that is gone."""
@@ -48,21 +47,26 @@ class UngatedPods:
                 found.setdefault(pod.metadata.namespace, []).append(pod)
         return found
 
-    def warnings(self, found: Mapping[str, list[Pod]]) -> Iterator[Warn]:
-        """One a namespace, until none of its pods counts any more."""
-        self._named &= found.keys()
-        for namespace, pods in found.items():
-            if namespace in self._named:
-                continue
-            self._named.add(namespace)
-            yield Warn(
-                pods[0],
-                "PodsNotGated",
-                f"GPU pods of namespace {namespace} are created without a gate, {pods[0].metadata.name} "
-                "among them: the API server got no answer from the admission webhook in time. They hold GPUs "
-                "beside all plans. Ask your administrator for more webhook replicas, or for the component "
-                "in-process-gate, which gates pods without the webhook",
-            )
+
+def warn_of_ungated(
+    found: Mapping[str, Sequence[Pod]], told: Set[str]
+) -> tuple[tuple[Warn, ...], frozenset[str]]:
+    """One warning for a namespace, until none of its pods counts any more; and whose have been told.
+
+    found: pods by namespace. told: namespaces whose pods have been told of.
+    """
+    return tuple(_warning(name, pods) for name, pods in found.items() if name not in told), frozenset(found)
+
+
+def _warning(namespace: str, pods: Sequence[Pod]) -> Warn:
+    return Warn(
+        pods[0],
+        "PodsNotGated",
+        f"GPU pods of namespace {namespace} are created without a gate, {pods[0].metadata.name} "
+        "among them: the API server got no answer from the admission webhook in time. They hold GPUs "
+        "beside all plans. Ask your administrator for more webhook replicas, or for the component "
+        "in-process-gate, which gates pods without the webhook",
+    )
 
 
 def _is_for_us(pod: Pod, policy: Policy, labels: NamespaceLabels) -> bool:

@@ -6,7 +6,7 @@ Job are judged together, since a Job that has spent its failures on half of them
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from webhook.kube.objects import Pod
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
+from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.plans import PodId
@@ -198,9 +199,10 @@ def _not_repaired(repair: NeededRepair, why: str) -> Warn:
 # --- those whose gang finds no place for the rest -----------------------------------------------------
 
 
-PlaceAnew = Callable[[PodGang, Sequence[Pod]], str]
+PlaceAnew = Callable[[PodGang, Sequence[Pod], ReservationLedger], tuple[str, ReservationLedger]]
 """Given a gang and its released part, where the gang finds room as a whole once that part is gone, "" if
-nowhere: then deleting what may run would cost the gang its pods, and lead to nothing."""
+nowhere: then deleting what may run would cost the gang its pods, and lead to nothing. That place is reserved
+for it in the ledger."""
 
 
 def roll_back(
@@ -209,12 +211,15 @@ def roll_back(
     memory: RepairMemory,
     allowance: Allowance,
     settings: Settings,
+    going: Set[PodId],
+    ledger: ReservationLedger,
     anew: PlaceAnew,
     seconds: Callable[[], float],
-) -> tuple[Orders, RepairMemory]:
+) -> tuple[Orders, RepairMemory, ReservationLedger]:
     """Delete the released part of gangs that have waited too long for the rest, if that helps them.
 
-    seconds: by a clock. It is asked for as long as a pass may last; those that are left come in the next.
+    going: pods that are deleted in this pass. ledger: of the pass. seconds: by a clock; it is asked for as
+    long as a pass may last, and those that are left come in the next.
     """
     evictions: list[Eviction] = []
     warnings: list[Warn] = []
@@ -226,11 +231,11 @@ def roll_back(
         if number and seconds() - started >= settings.pass_seconds:
             halves = still_due(halves, (gang.key for gang, _ in due[number:]))
             break
-        released = [pod for pod in part if identity(pod) not in memory.evicted]
+        released = [pod for pod in part if identity(pod) not in memory.evicted | going]
         if not released:
             continue
         try:
-            orders = _go_back(gang, released, evictions, allowance, anew)
+            orders, ledger = _go_back(gang, released, evictions, allowance, ledger, anew)
         except Exception:  # one bad gang never stops the others
             logger.exception("rollback_failed gang=%s", gang.key)
             orders = Orders()
@@ -240,15 +245,22 @@ def roll_back(
             half_gone |= {gang.key}  # until it is heard what became of it
             going_back |= {order.pod.metadata.uid: gang.key for order in orders.evictions}
     orders = Orders(evictions=tuple(evictions), warnings=tuple(warnings))
-    return orders, replace(memory, halves=halves, half_gone=half_gone, going_back=going_back)
+    return orders, replace(memory, halves=halves, half_gone=half_gone, going_back=going_back), ledger
 
 
 def _go_back(
-    gang: PodGang, released: list[Pod], ordered: Iterable[Eviction], allowance: Allowance, anew: PlaceAnew
-) -> Orders:
+    gang: PodGang,
+    released: list[Pod],
+    ordered: Iterable[Eviction],
+    allowance: Allowance,
+    ledger: ReservationLedger,
+    anew: PlaceAnew,
+) -> tuple[Orders, ReservationLedger]:
     if why := allowance.why_not(released, (each.pod for each in ordered)):
-        return Orders(warnings=(Warn(released[0], "NotRolledBack", f"half of the gang is released; {why}"),))
-    if place := anew(gang, released):
-        said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
-        return Orders(evictions=tuple(Eviction(pod, _BACK, said, may_run=True) for pod in released))
-    return Orders()
+        warning = Warn(released[0], "NotRolledBack", f"half of the gang is released; {why}")
+        return Orders(warnings=(warning,)), ledger
+    place, ledger = anew(gang, released, ledger)
+    if not place:
+        return Orders(), ledger
+    said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
+    return Orders(evictions=tuple(Eviction(pod, _BACK, said, may_run=True) for pod in released)), ledger

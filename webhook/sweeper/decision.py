@@ -1,0 +1,284 @@
+"""What one pass decides: orders, and what the next pass remembers. Pure.
+
+`decide` goes through STEPS. Each step is a function of what is seen and of what the steps before it have come
+to, and adds its orders. Nothing is written meanwhile: the orders are carried out after it, in the order of
+APPLIED, so that what is promised comes before what is new. A defect in one step keeps no other from its work.
+
+Two things are not values. How many gangs a pass asks about depends on how long that takes (Stopwatch); and
+Jobs are looked up in the live copy (JobBudgets), as there may be many, of which few matter.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.placement import Snapshot
+from webhook.policy.values import Policy
+from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
+from webhook.sweeper.decide.drafts import stamped, timestamps_of
+from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.orders import NO_HURRY, Eviction, Orders
+from webhook.sweeper.decide.placing import place, remembered, reserve_anew
+from webhook.sweeper.decide.preempting import Preempting, look_for_victims, waiting_for
+from webhook.sweeper.decide.preemption import Keeps, nobody_kept
+from webhook.sweeper.decide.release_queue import ReleaseQueue
+from webhook.sweeper.decide.reservations import ReservationLedger, Source
+from webhook.sweeper.decide.standing import unfinished
+from webhook.sweeper.decide.steering import steer
+from webhook.sweeper.decide.ungated import warn_of_ungated
+from webhook.sweeper.memory import Memory
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View, identity
+from webhook.sweeper.repair.allowance import Allowance, JobBudgets, after_deletion
+from webhook.sweeper.repair.broken import evict_broken
+from webhook.sweeper.repair.repair import Repaired, repair_released, roll_back
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.told import causes_of, told_after
+
+Excluded = Callable[[PodGang], frozenset[str]]
+"""Where a gang cannot go, as a pod of it was refused there or nodes are bad."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a pass goes by.
+
+    snapshot: None if nobody waits. gangs: of which a pod waits, the most urgent first. usage_version: see
+    Changes. policy: of admission, None if it is not known. ungated: by namespace, pods that came past it.
+    sources: reservations of extensions, given where gangs cannot go.
+    """
+
+    view: View
+    snapshot: Snapshot | None
+    gangs: Sequence[PodGang]
+    usage_version: int
+    budgets: Budgets
+    jobs: JobBudgets
+    health: NodeHealth
+    watch: Stopwatch
+    policy: Policy | None = None
+    ungated: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
+    sources: Callable[[Excluded], Iterable[Source]] = lambda _: ()
+
+
+@dataclass(frozen=True)
+class Decided:
+    """How far a pass has come.
+
+    memory: what the next pass is given. orders: by step. failed: steps that had a defect. steered: gangs that
+    are placed once they have their labels. queue: of releases, None before `finish`. state: what placing has
+    come to, None before it.
+    """
+
+    memory: Memory
+    rules: PassRules
+    orders: Mapping[str, Orders] = field(default_factory=dict)
+    failed: frozenset[str] = frozenset()
+    repaired: Repaired = field(default_factory=Repaired)
+    preempting: Preempting = field(default_factory=Preempting)
+    steered: frozenset[GangKey] = frozenset()
+    queue: ReleaseQueue | None = None
+    state: PassState | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The operator's choices."""
+        return self.rules.settings
+
+    @property
+    def evictions(self) -> tuple[Eviction, ...]:
+        """Those that are ordered by now."""
+        return tuple(each for orders in self.orders.values() for each in orders.evictions)
+
+    @property
+    def due_seconds(self) -> float:
+        """After which another pass is due, whatever is heard."""
+        due = (orders.due_seconds for orders in self.orders.values())
+        return min(self.queue.due_seconds if self.queue is not None else NO_HURRY, *due, NO_HURRY)
+
+
+Step = Callable[[Seen, Decided], Decided]
+
+
+def decide(
+    seen: Seen,
+    memory: Memory,
+    settings: Settings,
+    guarded: Callable[[str], AbstractContextManager[object]],
+    are_gangs_known: bool = True,
+) -> Decided:
+    """The orders of a pass, and what the next one is to remember.
+
+    memory: as of this view, see Memory.seen. guarded: given a step's name, catches and tells its defects.
+    are_gangs_known: else only that is decided for which none need be known.
+    """
+    timestamps = timestamps_of(seen.view, memory.placing.stamp)
+    rules = PassRules(settings, seen.health, timestamps, lambda: nobody_kept)
+    now = Decided(memory, rules)
+    for name, step in STEPS.items():
+        if not are_gangs_known and name not in _OF_PODS:
+            continue
+        after = None
+        with guarded(name):
+            after = step(seen, now)
+        now = after if after is not None else replace(now, failed=now.failed | {name})
+    placing = replace(now.memory.placing, stamp=timestamps.last)
+    return replace(now, memory=replace(now.memory, placing=placing))
+
+
+# --- the steps ----------------------------------------------------------------------------------------
+
+
+def repair(seen: Seen, now: Decided) -> Decided:
+    """Released pods that do not come to run are deleted, if their controller makes them again."""
+    view, memory = seen.view, now.memory
+    repaired, repairs = repair_released(view, memory.repairs, _allowance(seen, now), now.settings)
+    backoff = repaired.backed_off(memory.backoff, view.now.seconds)
+    now = replace(now, memory=replace(memory, repairs=repairs, backoff=backoff), repaired=repaired)
+    return _with_orders(now, "repair", repaired.orders)
+
+
+def victims(seen: Seen, now: Decided) -> Decided:
+    """Of plans that wait for gangs of lower priority: who goes now, and which of their pods are held."""
+    if seen.snapshot is None:
+        return now
+    since, settings = now.memory.victims, now.settings
+    found, since = look_for_victims(seen.view, seen.snapshot, seen.budgets, since, settings)
+    return replace(now, memory=replace(now.memory, victims=since), preempting=found)
+
+
+def finish(seen: Seen, now: Decided) -> Decided:
+    """What was planned earlier and is not released yet is released, where its node is free for that."""
+    view, memory = seen.view, now.memory
+    queue = ReleaseQueue(view, memory.sent, view.now.seconds, now.repaired.unrepairable)
+    pairs = unfinished(view, memory.backoff, memory.sent, now.preempting.held)
+    taken = stamped(queue.take(pairs), now.rules.timestamps, view.now.ns)
+    orders = Orders(releases=taken, reads=tuple(queue.reads))
+    return _with_orders(replace(now, queue=queue), "finish", orders)
+
+
+def remember(seen: Seen, now: Decided) -> Decided:
+    """What is known of gangs is brought up to date, and what is reserved for them."""
+    view, memory = seen.view, now.memory
+
+    def excluded(gang: PodGang) -> frozenset[str]:
+        return memory.backoff.nodes_of(gang.key, gang.maker) | seen.health.of(gang).hard
+
+    sources = tuple(seen.sources(excluded))
+    placing = remembered(memory.placing, seen.gangs, view, seen.snapshot, now.rules, sources)
+    repairs = memory.repairs.of(seen.gangs, view.now.seconds)
+    return replace(now, memory=replace(memory, placing=placing, repairs=repairs))
+
+
+def preempt(seen: Seen, now: Decided) -> Decided:
+    """The victims are evicted, and the gangs told that wait for them."""
+    return _with_orders(now, "preempt", waiting_for(now.preempting, seen.gangs))
+
+
+def steer_gangs(seen: Seen, now: Decided) -> Decided:
+    """Gated pods that came past the webhook get the nodeSelector of their GPU model."""
+    if seen.policy is None:
+        return now
+    steering = steer(seen.gangs, seen.view, seen.policy)
+    return _with_orders(replace(now, steered=steering.held), "steer", steering.orders)
+
+
+def place_gangs(seen: Seen, now: Decided) -> Decided:
+    """Complete gangs that fit get a plan."""
+    if seen.snapshot is None:
+        return now
+    assert now.queue is not None, "nothing is released in a pass whose queue is not known"
+    given = PassInput(
+        seen.view, seen.snapshot, now.queue, now.repaired.blocked, seen.usage_version, now.preempting.going,
+        now.memory.backoff,
+    )  # fmt: skip
+    steady = [gang for gang in seen.gangs if gang.key not in now.steered]
+    rules = replace(now.rules, keeps=lambda: _keeps(seen, _allowance(seen, now)))
+    orders, placing, state = place(steady, given, rules, now.memory.placing, seen.watch)
+    now = replace(now, memory=replace(now.memory, placing=placing), state=state)
+    return _with_orders(now, "place", orders)
+
+
+def evict_what_is_left(seen: Seen, now: Decided) -> Decided:
+    """What is left of gangs that others have preempted goes, to come again as a whole."""
+    placed = now.orders.get("place", Orders())
+    # Who has a place is not broken, also where its plan will not be written.
+    found = {plan.gang.key for plan in placed.plans}
+    without = [gang for gang in seen.gangs if gang.key not in found]
+    unasked = placed.unasked | now.steered
+    if "place" in now.failed:
+        unasked = frozenset(gang.key for gang in seen.gangs)
+    told = now.memory.told
+    for orders in now.orders.values():
+        told = told_after(told, orders)
+    orders, broken = evict_broken(
+        seen.view, without, causes_of(told), unasked, now.memory.broken,
+        _allowance(seen, now).why_not_evicted, now.settings,
+    )  # fmt: skip
+    return _with_orders(replace(now, memory=replace(now.memory, broken=broken)), "broken", orders)
+
+
+def roll_back_halves(seen: Seen, now: Decided) -> Decided:
+    """The released part of a gang whose rest finds no place for too long goes, if all of it then does."""
+    state, placing = now.state, now.memory.placing
+
+    def anew(gang: PodGang, part: Sequence[Pod], ledger: ReservationLedger) -> tuple[str, ReservationLedger]:
+        return reserve_anew(gang, part, state, ledger) if state is not None else ("", ledger)
+
+    going = {identity(each.pod) for each in now.evictions}
+    orders, repairs, ledger = roll_back(
+        seen.view, seen.gangs, now.memory.repairs, _allowance(seen, now), now.settings, going, placing.ledger,
+        anew, seen.watch.seconds,
+    )  # fmt: skip
+    memory = replace(now.memory, repairs=repairs, placing=replace(placing, ledger=ledger))
+    return _with_orders(replace(now, memory=memory), "rollback", orders)
+
+
+def tell_of_ungated(seen: Seen, now: Decided) -> Decided:
+    """The namespaces are told whose GPU pods came past admission."""
+    warnings, told = warn_of_ungated(seen.ungated, now.memory.ungated)
+    now = replace(now, memory=replace(now.memory, ungated=told))
+    return _with_orders(now, "ungated", Orders(warnings=warnings))
+
+
+STEPS: Final[Mapping[str, Step]] = {
+    "repair": repair,
+    "victims": victims,
+    "finish": finish,
+    "remember": remember,
+    "preempt": preempt,
+    "steer": steer_gangs,
+    "place": place_gangs,
+    "broken": evict_what_is_left,
+    "rollback": roll_back_halves,
+    "ungated": tell_of_ungated,
+}
+"""By name, in the order in which they decide."""
+
+_OF_PODS: Final = frozenset({"repair", "victims", "finish"})
+"""Steps that look at pods and plans alone."""
+
+APPLIED: Final = ("finish", "repair", "preempt", "steer", "place", "broken", "rollback", "ungated")
+"""Whose orders are carried out, in this order: releases first, as evictions may take as long as a pass."""
+
+
+# --- what several steps need --------------------------------------------------------------------------
+
+
+def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:
+    return replace(now, orders={**now.orders, step: orders})
+
+
+def _allowance(seen: Seen, now: Decided) -> Allowance:
+    """What Jobs bear after the evictions that are ordered by now."""
+    at = seen.view.now.seconds
+    going = [each.pod for each in now.evictions]
+    return Allowance(now.settings, seen.jobs, after_deletion(now.memory.repairs.deletions, going, at), at)
+
+
+def _keeps(seen: Seen, allowance: Allowance) -> Keeps:
+    """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end."""
+    return lambda pods: seen.budgets.why_not(pods) or allowance.why_jobs_end(pods)
