@@ -10,10 +10,10 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Budget
-from webhook.sweeper.decide import anew, asking
-from webhook.sweeper.decide.anew import unpinned
+from webhook.sweeper.decide import asking
 from webhook.sweeper.decide.verdicts import NodeVerdict, Verdicts
 from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
+from webhook.sweeper.observe.pins import unpinned
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -99,10 +99,10 @@ def test_what_is_asked_for_a_gang_that_would_go_anew_is_bounded(monkeypatch: pyt
         given.append(budget)
         return real(asked, snapshot, options)
 
-    monkeypatch.setattr(anew, "ask", ask)
     case = Placing(subblocks(1, 2), Settings(patience_seconds=0))
     case.one()
     (gang,) = case.gangs()
+    monkeypatch.setattr(asking, "ask", ask)
     case.place_anew(gang)
     (budget,) = given
     assert budget.left == 4 * Settings().options.bound

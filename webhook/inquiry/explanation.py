@@ -13,8 +13,7 @@ from webhook.inquiry.turns import whole_turns
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
-from webhook.sweeper.decide.anew import place_anew
-from webhook.sweeper.decide.asking import ask
+from webhook.sweeper.decide.asking import ask, place_anew
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible, main_cause
 from webhook.sweeper.decide.question import question

@@ -43,7 +43,7 @@ Excluded = Callable[[PodGang], frozenset[str]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """What a pass goes by.
 
     snapshot: None if nobody waits. gangs: of which a pod waits, the most urgent first. usage_version: see
@@ -100,11 +100,11 @@ class Decided:
         return min(self.queue.due_seconds if self.queue is not None else NO_HURRY, *due, NO_HURRY)
 
 
-Step = Callable[[Seen, Decided], Decided]
+Step = Callable[[Observation, Decided], Decided]
 
 
 def decide(
-    seen: Seen,
+    seen: Observation,
     memory: Memory,
     settings: Settings,
     guarded: Callable[[str], AbstractContextManager[object]],
@@ -132,7 +132,7 @@ def decide(
 # --- the steps ----------------------------------------------------------------------------------------
 
 
-def repair(seen: Seen, now: Decided) -> Decided:
+def repair(seen: Observation, now: Decided) -> Decided:
     """Released pods that do not come to run are deleted, if their controller makes them again."""
     view, memory = seen.view, now.memory
     repaired, repairs = repair_released(view, memory.repairs, _allowance(seen, now), now.settings)
@@ -141,7 +141,7 @@ def repair(seen: Seen, now: Decided) -> Decided:
     return _with_orders(now, "repair", repaired.orders)
 
 
-def victims(seen: Seen, now: Decided) -> Decided:
+def victims(seen: Observation, now: Decided) -> Decided:
     """Of plans that wait for gangs of lower priority: who goes now, and which of their pods are held."""
     if seen.snapshot is None:
         return now
@@ -150,7 +150,7 @@ def victims(seen: Seen, now: Decided) -> Decided:
     return replace(now, memory=replace(now.memory, victims=since), preempting=found)
 
 
-def finish(seen: Seen, now: Decided) -> Decided:
+def finish(seen: Observation, now: Decided) -> Decided:
     """What was planned earlier and is not released yet is released, where its node is free for that."""
     view, memory = seen.view, now.memory
     queue = ReleaseQueue(view, memory.sent, view.now.seconds, now.repaired.unrepairable)
@@ -160,7 +160,7 @@ def finish(seen: Seen, now: Decided) -> Decided:
     return _with_orders(replace(now, queue=queue), "finish", orders)
 
 
-def remember(seen: Seen, now: Decided) -> Decided:
+def remember(seen: Observation, now: Decided) -> Decided:
     """What is known of gangs is brought up to date, and what is reserved for them."""
     view, memory = seen.view, now.memory
 
@@ -173,12 +173,12 @@ def remember(seen: Seen, now: Decided) -> Decided:
     return replace(now, memory=replace(memory, placing=placing, repairs=repairs))
 
 
-def preempt(seen: Seen, now: Decided) -> Decided:
+def preempt(seen: Observation, now: Decided) -> Decided:
     """The victims are evicted, and the gangs told that wait for them."""
     return _with_orders(now, "preempt", waiting_for(now.preempting, seen.gangs))
 
 
-def steer_gangs(seen: Seen, now: Decided) -> Decided:
+def steer_gangs(seen: Observation, now: Decided) -> Decided:
     """Gated pods that came past the webhook get the nodeSelector of their GPU model."""
     if seen.policy is None:
         return now
@@ -186,7 +186,7 @@ def steer_gangs(seen: Seen, now: Decided) -> Decided:
     return _with_orders(replace(now, steered=steering.held), "steer", steering.orders)
 
 
-def place_gangs(seen: Seen, now: Decided) -> Decided:
+def place_gangs(seen: Observation, now: Decided) -> Decided:
     """Complete gangs that fit get a plan."""
     if seen.snapshot is None:
         return now
@@ -202,7 +202,7 @@ def place_gangs(seen: Seen, now: Decided) -> Decided:
     return _with_orders(now, "place", orders)
 
 
-def evict_what_is_left(seen: Seen, now: Decided) -> Decided:
+def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
     """What is left of gangs that others have preempted goes, to come again as a whole."""
     placed = now.orders.get("place", Orders())
     # Who has a place is not broken, also where its plan will not be written.
@@ -221,7 +221,7 @@ def evict_what_is_left(seen: Seen, now: Decided) -> Decided:
     return _with_orders(replace(now, memory=replace(now.memory, broken=broken)), "broken", orders)
 
 
-def roll_back_halves(seen: Seen, now: Decided) -> Decided:
+def roll_back_halves(seen: Observation, now: Decided) -> Decided:
     """The released part of a gang whose rest finds no place for too long goes, if all of it then does."""
     state, placing = now.state, now.memory.placing
 
@@ -237,7 +237,7 @@ def roll_back_halves(seen: Seen, now: Decided) -> Decided:
     return _with_orders(replace(now, memory=memory), "rollback", orders)
 
 
-def tell_of_ungated(seen: Seen, now: Decided) -> Decided:
+def tell_of_ungated(seen: Observation, now: Decided) -> Decided:
     """The namespaces are told whose GPU pods came past admission."""
     warnings, told = warn_of_ungated(seen.ungated, now.memory.ungated)
     now = replace(now, memory=replace(now.memory, ungated=told))
@@ -272,13 +272,13 @@ def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:
     return replace(now, orders={**now.orders, step: orders})
 
 
-def _allowance(seen: Seen, now: Decided) -> Allowance:
+def _allowance(seen: Observation, now: Decided) -> Allowance:
     """What Jobs bear after the evictions that are ordered by now."""
     at = seen.view.now.seconds
     going = [each.pod for each in now.evictions]
     return Allowance(now.settings, seen.jobs, after_deletion(now.memory.repairs.deletions, going, at), at)
 
 
-def _keeps(seen: Seen, allowance: Allowance) -> Keeps:
+def _keeps(seen: Observation, allowance: Allowance) -> Keeps:
     """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end."""
     return lambda pods: seen.budgets.why_not(pods) or allowance.why_jobs_end(pods)

@@ -107,7 +107,6 @@ class Reporter:
         self._tell_of_waiters(waiters or {})
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
-        pods = view.by_uid
         self._settled.begin_round(view)
         self._delays.look(view, gangs)
         strangers = self._bound_beside_plans(view, current)
@@ -116,35 +115,7 @@ class Reporter:
         first = self._writer.first
         self._writer.begin()
         for name in sorted(names, key=lambda each: (each < first, each)):
-            gang, placement = by_name.get(name), current.get(name)
-            if not gang and name not in self._held and self._settled.has(placement):
-                states.append(placements.BOUND)
-                continue
-            if placement and placement.metadata.namespace in self._settings.ignored_namespaces:
-                continue
-            planned = placement.spec.pods if placement else []
-            namespace = placement.metadata.namespace if placement else ""
-            # A plan speaks for pods of its own namespace alone, whoever wrote it.
-            members = [
-                pod
-                for each in planned
-                if (pod := pods.get(each.uid)) is not None and pod.metadata.namespace == namespace
-            ]
-            if placement and members:
-                # Finished, or deleted by somebody: those have had their turn.
-                missing = {each.uid for each in planned} - {pod.metadata.uid for pod in members}
-                gone = sum((namespace, uid) not in evicted for uid in missing)
-                others = gone + strangers.get(_gang_of(placement), 0)
-                status = self._progress(placement, members, gang, view, others)
-                status = msgspec.structs.replace(status, **self._holding(name))
-                states.append(status.state)
-                self._writer.write(placement, status)
-                if not gang:
-                    self._settled.saw(placement, status)
-            elif gang:
-                states.append(self._report_gang(gang, placement))
-            elif placement:
-                self._writer.remove(placement)
+            states += self._report_on(by_name.get(name), current.get(name), view, evicted, strangers)
         self._writer.keep_only(names)
         living = {gang.key for gang in gangs}
         self.told = {key: told for key, told in self.told.items() if key in living}
@@ -153,6 +124,44 @@ class Reporter:
         self._metrics.count_gangs(states)
         self._metrics.count_causes(causes_of(self.told).values(), Cause)
         return not self._writer.missed
+
+    def _report_on(
+        self,
+        gang: PodGang | None,
+        placement: Placement | None,
+        view: View,
+        evicted: Set[PodId],
+        strangers: Mapping[tuple[str, str, str], int],
+    ) -> list[str]:
+        """Write what differs of one gang; returns its state, if it counts.
+
+        strangers: how many bound pods of each gang never went through us.
+        """
+        if placement is None:
+            return [self._report_gang(gang, None)] if gang is not None else []
+        if gang is None and placement.key not in self._held and self._settled.has(placement):
+            return [placements.BOUND]
+        namespace, planned = placement.metadata.namespace, placement.spec.pods
+        if namespace in self._settings.ignored_namespaces:
+            return []
+        # A plan speaks for pods of its own namespace alone, whoever wrote it.
+        found = (view.by_uid.get(each.uid) for each in planned)
+        members = [pod for pod in found if pod is not None and pod.metadata.namespace == namespace]
+        if not members:
+            if gang is not None:
+                return [self._report_gang(gang, placement)]
+            self._writer.remove(placement)
+            return []
+        # Finished, or deleted by somebody: those have had their turn.
+        missing = {each.uid for each in planned} - {pod.metadata.uid for pod in members}
+        gone = sum((namespace, uid) not in evicted for uid in missing)
+        others = gone + strangers.get(_gang_of(placement), 0)
+        status = self._progress(placement, members, gang, view, others)
+        status = msgspec.structs.replace(status, **self._holding(placement.key))
+        self._writer.write(placement, status)
+        if gang is None:
+            self._settled.saw(placement, status)
+        return [status.state]
 
     def _tell_of_waiters(self, waiters: Mapping[GangKey, tuple[Pod, str]]) -> None:
         """One Event for as long as a gang waits so; for whom at last is in its status."""

@@ -42,13 +42,13 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.let_go import let_go
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
 from webhook.sweeper.decide.standing import standing, without_overbooked
+from webhook.sweeper.decide.steering import let_go
 from webhook.sweeper.decide.ungated import UngatedPods
-from webhook.sweeper.decision import APPLIED, Decided, Seen, decide
+from webhook.sweeper.decision import APPLIED, Decided, Observation, decide
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
@@ -159,7 +159,7 @@ class Sweeper:
             return self._fair.order(gangs, view, causes_of(self._memory.told), stages)
         return gangs
 
-    def _seen(self, cluster: _Cluster, gangs: Sequence[PodGang] | None) -> Seen:
+    def _seen(self, cluster: _Cluster, gangs: Sequence[PodGang] | None) -> Observation:
         cache = self._pass.cache
         bookings = list[Booking]()
         budgets = Budgets(is_read=False)  # until they are read anybody may be kept by one
@@ -168,7 +168,7 @@ class Sweeper:
         with self._guarded("observe"):
             if cluster.snapshot is not None:
                 budgets = cache.budgets()
-        return Seen(
+        return Observation(
             cluster.view,
             cluster.snapshot,
             gangs or (),

@@ -12,24 +12,26 @@ REASON_BYTES: Final = 4096
 """The most that is kept and written of a reason: what it quotes is the author's choice."""
 
 
-class Told(NamedTuple):
+class GangTold(NamedTuple):
     """What was said of a gang last. cause: None of one that has its place, INCOMPLETE of one that settles."""
 
     reason: str
     cause: Cause | None = None
 
 
-ToldOf = Mapping[GangKey, Told]
+ToldOf = Mapping[GangKey, GangTold]
 
 
 def told_after(told: ToldOf, news: Orders | Done) -> ToldOf:
     """With what has been decided, or done."""
     found = dict(told)
     for verdict in news.verdicts:
-        found[verdict.gang.key] = Told(reason_of(verdict.gang, verdict.reason, verdict.cause), verdict.cause)
+        found[verdict.gang.key] = GangTold(
+            reason_of(verdict.gang, verdict.reason, verdict.cause), verdict.cause
+        )
     if isinstance(news, Done):
         for plan in news.placed:
-            found[plan.gang.key] = Told(reason_of(plan.gang))
+            found[plan.gang.key] = GangTold(reason_of(plan.gang))
     return found
 
 

@@ -3,17 +3,24 @@
 Parts are placed one after the other, the largest first or last, in the coarsest domains where all of the gang
 would lie best if it named no levels; if that fails, anywhere. So parts lie near to one another where they
 can. Those that want domains of their own come before the others, see exclusive_groups. It is never proven
-that there is no better plan, nor, where one part has no room beside others, none.
+that there is no better plan, nor, where one part has no room beside others, none. A gang of which a part is
+released can be asked about as if that part were deleted and made again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
+from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.decide.exclusive_groups import Group, lay
 from webhook.sweeper.decide.pod_rules import ask_by_rules
-from webhook.sweeper.decide.question import GangQuestion, broken, in_order, together
+from webhook.sweeper.decide.question import ClassOf, GangQuestion, broken, in_order, question, together
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.pins import unpinned
+from webhook.sweeper.observe.pods import name_of
+from webhook.sweeper.observe.view import View
 
 QUESTIONS: Final = 4
 """What one question to the placement core may take, times this, is what a gang may take of a pass."""
@@ -139,3 +146,42 @@ def _in_turn(
         found.append(answer)
         snapshot = snapshot.assume(answer, part)
     return together(asked.gang, found, snapshot)
+
+
+# --- a gang whose released part would be deleted and made again ----------------------------------------
+
+
+def place_anew(
+    gang: PodGang,
+    part: Collection[Pod],
+    view: View,
+    snapshot: Snapshot,
+    avoid: frozenset[str],
+    options: Options,
+    budget: Budget | None = None,
+    near: Neighbourhood | None = None,
+    class_of: ClassOf | None = None,
+) -> Assignment | None:
+    """Where all of the gang goes once `part` is gone; None if nowhere, or if that was not found in time.
+
+    budget: for all questions that this takes. near, class_of: as in a pass that has placed others; without
+    them, as in the view.
+    Raises PlacementError for a gang that cannot be placed as it is written.
+    """
+    emptied = without_part((*part, *gang.gated), view, snapshot)
+    waiting = [*gang.gated, *(unpinned(pod, node) for pod in part if (node := view.occupied(pod)))]
+    stay = {pod.metadata.uid for pod in (*part, *gang.gated)}
+    others = [pod for pod in gang.released if pod.metadata.uid not in stay]
+    near = near or view.near
+    left = None if near is None else near.without(frozenset(stay))
+    class_of = class_of or view.class_of
+    asked = question(gang, waiting, view.placed_on(others), avoid, class_of, view.is_ours, left)
+    answer = ask(asked, emptied, options, budget)
+    return None if isinstance(answer, NoFit) else answer
+
+
+def without_part(part: Collection[Pod], view: View, snapshot: Snapshot) -> Snapshot:
+    """The cluster once these pods are gone."""
+    names = {name_of(pod) for pod in part}
+    nodes = {node for node in view.placed_on(part).values() if node in snapshot.nodes}
+    return snapshot.without(nodes, lambda use: use.name in names)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
+from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
@@ -25,11 +26,12 @@ from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, reserved_sentence
 from webhook.sweeper.decide.shunned import NONE, Shunned
-from webhook.sweeper.decide.unknown_owners import owner_told
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.membership import unknown_owner
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.text import joined
+from webhook.workloads.owners import OwnerRules
 
 RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
@@ -311,9 +313,27 @@ class Attempt:
 
     def told(self, room: int, settings: Settings) -> str:
         """What is told beside the reason why it waits. room: for how many of its pods there is room."""
-        of_owner = owner_told(self.gang, settings.owner_rules, room)
+        of_owner = _owner_told(self.gang, settings.owner_rules, room)
         reserved = reserved_sentence(self.nodes.reserved.others, self.gang.key.namespace)
         return joined(of_owner, reserved, self.nodes.shunned.told)
+
+
+def _owner_told(gang: PodGang, rules: OwnerRules, room: int) -> str:
+    """What to write where nothing is known of a gang's owner, and some of its pods could run if they need not
+    wait; "" where that is not so.
+
+    room: for how many of its pods there is room.
+    """
+    if not room or gang.minimum is not None or len(gang.pods) < 2:
+        return ""
+    owner = unknown_owner(gang.pods[0], gang.key, rules)
+    if not owner:
+        return ""
+    return (
+        f"nothing is known of {owner}, so its pods wait for one another: if each may run alone, write "
+        f"loose_owners: [{owner}] in the sweeper's settings, or {keys.GANG_MIN_SIZE_ANNOTATION}: "
+        f'"1" on the pods; if they may not, gang_owners: [{owner}]'
+    )
 
 
 def shape_of(gang: PodGang, asked: GangQuestion) -> Hashable:

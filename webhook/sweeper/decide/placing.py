@@ -16,8 +16,7 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, Snapshot
-from webhook.sweeper.decide.anew import place_anew, without_part
-from webhook.sweeper.decide.asking import QUESTIONS
+from webhook.sweeper.decide.asking import QUESTIONS, place_anew, without_part
 from webhook.sweeper.decide.attempt import (
     Attempt,
     GangMemory,
@@ -257,6 +256,10 @@ def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) 
         found.memories[gang.key] = GangMemory(memory.growth, victims=outcome.victims)
         return now.with_plan(outcome.plan)
     found.memories[gang.key] = replace(memory, failure=outcome.failure)
+    return _conclude_waits(gang, outcome, now, found)
+
+
+def _conclude_waits(gang: PodGang, outcome: GangWaits, now: PassState, found: _Results) -> PassState:
     found.verdicts.append(Verdict(gang, outcome.sentence, outcome.cause))
     found.due_seconds = min(found.due_seconds, outcome.due_seconds)
     if outcome.unpinned is not None:

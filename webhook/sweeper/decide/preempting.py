@@ -105,22 +105,36 @@ def look_for_victims(
         nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
         there = _groups(placement, waiting, nodes, view, promised_gangs)
         groups = _needed(there, _going(placement, view), nodes, _wanted(waiting, view), snapshot)
-        kept = ""
-        for group in groups:
-            # Those that go for another plan already are not asked for twice.
-            going = [pod for pod in group.in_order(nodes) if pod.metadata.uid not in found.evictions]
-            if why := _why_kept(group, going, placement, view, found, budgets):
-                kept = why
-                continue
-            budgets = budgets.without(going)
-            found = found.evicting(group, going, _why_it_goes(group, placement, waiting))
         if not groups:
             continue
+        found, budgets, kept = _evicting(groups, placement, waiting, nodes, view, found, budgets)
         began = known[placement.key] = since.get(placement.key, now)
         if now - began < (settings.bind_seconds if kept else ENDING_SECONDS):
             # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
             found = found.holding(placement, waiting, _waits(groups, placement.metadata.namespace, kept))
     return found, known
+
+
+def _evicting(
+    groups: Sequence[StandingVictims],
+    placement: Placement,
+    waiting: Sequence[Pod],
+    nodes: Set[str],
+    view: View,
+    found: Preempting,
+    budgets: Budgets,
+) -> tuple[Preempting, Budgets, str]:
+    """With those of a plan's victims that go now, and what they leave of budgets; and why some are kept."""
+    kept = ""
+    for group in groups:
+        # Those that go for another plan already are not asked for twice.
+        going = [pod for pod in group.in_order(nodes) if pod.metadata.uid not in found.evictions]
+        if why := _why_kept(group, going, placement, view, found, budgets):
+            kept = why
+            continue
+        budgets = budgets.without(going)
+        found = found.evicting(group, going, _why_it_goes(group, placement, waiting))
+    return found, budgets, kept
 
 
 def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:

@@ -1,5 +1,7 @@
 """What holds a pod back, and where it has been sent: its gates and its pin. Pure."""
 
+from msgspec.structs import replace
+
 from labeler.contract import keys
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.objects import Pod
@@ -68,3 +70,29 @@ def _named_by(term: NodeSelectorTerm) -> set[str] | None:
     """The nodes that all fields of the term name, None for a term that names none."""
     named = [set(f.values) for f in term.match_fields if f.key == "metadata.name" and f.operator == "In"]
     return set.intersection(*named) if named else None
+
+
+def unpinned(pod: Pod, node: str) -> Pod:
+    """The pod as its controller would make it again: without the pin that we gave it."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.node_affinity is None:
+        return pod
+    node_affinity = affinity.node_affinity
+    required = node_affinity.required_during_scheduling_ignored_during_execution
+    if required is None:
+        return pod
+    terms = [_without_pin(term, node) for term in required.node_selector_terms]
+    left = [term for term in terms if term.match_fields or term.match_expressions]
+    selector = replace(required, node_selector_terms=left) if left else None
+    node_affinity = replace(node_affinity, required_during_scheduling_ignored_during_execution=selector)
+    return replace(pod, spec=replace(pod.spec, affinity=replace(affinity, node_affinity=node_affinity)))
+
+
+def _without_pin(term: NodeSelectorTerm, node: str) -> NodeSelectorTerm:
+    """Without the last requirement that names just this node, which is the one that we appended."""
+    fields = list(term.match_fields)
+    for index in range(len(fields) - 1, -1, -1):
+        if names_only(fields[index], node):
+            del fields[index]
+            break
+    return replace(term, match_fields=fields)

@@ -89,12 +89,18 @@ def _trouble(pod: Pod, nodes: Mapping[str, Node], emptying: Set[str], settings: 
     if node is None:
         # Pods and nodes are watched apart: the one may be behind the other for a moment.
         return _Trouble(NODE_GONE_SECONDS, name, "node-gone", f"its node {name} is gone")
-    if not is_ready(node) or (not is_bound and not is_usable(node)):
-        what = "not ready" if not is_ready(node) else "closed to new pods"
+    if what := _why_unusable(node, is_bound):
         return _Trouble(settings.not_ready_seconds, name, "node-unusable", f"its node {name} is {what}")
     if is_bound or pod.spec.scheduling_gates:  # others may hold it as long as they like
         return None
     return _not_bound(pod, name, emptying, settings)
+
+
+def _why_unusable(node: Node, is_bound: bool) -> str:
+    """Why a pod cannot run there, "" if it can. is_bound: whether it is bound there already."""
+    if not is_ready(node):
+        return "not ready"
+    return "" if is_bound or is_usable(node) else "closed to new pods"
 
 
 def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _Trouble:

@@ -119,42 +119,52 @@ def repair_released(
     untried = [repair for repair in needed if repair.cause == UNTRIED]
     found = {repair.pod.metadata.uid: repair for repair in needed if repair.cause != UNTRIED}
     evictions, kept = _judged(found, view, allowance, settings)
+    memory = _ordered(replace(memory, troubles=troubles, evicted=memory.evicted & view.named), evictions, now)
+    # The author of a pod may write it all the time, or have it look like one that we may not delete: that is
+    # to cost nobody else the turn on its node.
+    staying = [found[uid] for uid in _for_long(memory.ordered, now)]
+    # While its scheduler is away nobody's turn comes: else all are bound at once when it is back.
+    away = away_schedulers(released) & settings.schedulers
+    passed_over = [repair for repair in untried if scheduler_of(repair.pod) not in away]
+    unrepairable = [*passed_over, *(repair for repair, _ in kept), *staying]
+    # Of what an overloaded API server puts off nobody knows whether we can delete it.
+    stuck = [(found[uid], "topogate cannot delete it") for uid in _for_long(memory.answered, now)]
+    repaired = Repaired(
+        Orders(evictions=tuple(evictions), warnings=tuple(_warnings(untried, [*kept, *stuck]))),
+        frozenset(repair.pod.metadata.uid for repair in unrepairable),
+        frozenset(repair.node for repair in (*unrepairable, *untried)),
+        tuple(_refusals(found.values(), view)),
+    )
+    return repaired, memory
+
+
+def _warnings(untried: Iterable[NeededRepair], kept: Iterable[tuple[NeededRepair, str]]) -> Iterator[Warn]:
+    """kept: those that are not deleted, and why."""
+    for repair in untried:
+        yield Warn(repair.pod, "NotScheduled", repair.reason)
+    for repair, why in kept:
+        said = f"{repair.reason}; {why}: delete it and create it anew"
+        yield Warn(repair.pod, "NotRepaired", said)
+
+
+def _ordered(memory: RepairMemory, evictions: Iterable[Eviction], now: float) -> RepairMemory:
+    """With the deletions that are ordered; what is known of others is over."""
     uids = [order.pod.metadata.uid for order in evictions]
     ordered = {uid: memory.ordered.get(uid, now) for uid in uids}
     answered = {uid: memory.answered[uid] for uid in uids if uid in memory.answered}
-    # While its scheduler is away nobody's turn comes: else all are bound at once when it is back.
-    away = away_schedulers(released) & settings.schedulers
-    unrepairable = [repair for repair in untried if scheduler_of(repair.pod) not in away]
-    unrepairable += [found[pod.metadata.uid] for pod, _ in kept]
-    # The author of a pod may write it all the time, or have it look like one that we may not delete: that is
-    # to cost nobody else the turn on its node.
-    unrepairable += [found[uid] for uid, at in ordered.items() if now - at >= STAYS_SECONDS]
-    warnings = [Warn(repair.pod, "NotScheduled", repair.reason) for repair in untried]
-    warnings += [_not_repaired(found[pod.metadata.uid], why) for pod, why in kept]
-    # Of what an overloaded API server puts off nobody knows whether we can delete it.
-    stuck = [found[uid] for uid, at in answered.items() if now - at >= STAYS_SECONDS]
-    warnings += [_not_repaired(repair, "topogate cannot delete it") for repair in stuck]
-    refusing = (
-        (view.maker_of(repair.pod), tuple(_refusing(repair, view)))
-        for repair in found.values()
-        if repair.cause == NOT_BOUND
-    )
-    repaired = Repaired(
-        Orders(evictions=tuple(evictions), warnings=tuple(warnings)),
-        frozenset(repair.pod.metadata.uid for repair in unrepairable),
-        frozenset(repair.node for repair in (*unrepairable, *untried)),
-        tuple(refusing),
-    )
-    evicted = memory.evicted & view.named
-    return repaired, replace(memory, troubles=troubles, evicted=evicted, ordered=ordered, answered=answered)
+    return replace(memory, ordered=ordered, answered=answered)
+
+
+def _for_long(since: Mapping[str, float], now: float) -> list[str]:
+    return [uid for uid, at in since.items() if now - at >= STAYS_SECONDS]
 
 
 def _judged(
     found: Mapping[str, NeededRepair], view: View, allowance: Allowance, settings: Settings
-) -> tuple[list[Eviction], list[tuple[Pod, str]]]:
+) -> tuple[list[Eviction], list[tuple[NeededRepair, str]]]:
     """Which of these are deleted, and which are not, with why."""
     evictions: list[Eviction] = []
-    kept: list[tuple[Pod, str]] = []
+    kept: list[tuple[NeededRepair, str]] = []
     for pods in by_owner(repair.pod for repair in found.values()).values():
         together = [found[pod.metadata.uid] for pod in pods]
         if not (why := allowance.why_not(pods)):
@@ -162,7 +172,7 @@ def _judged(
         elif _are_abandoned(together, view, settings):
             evictions += [_abandoned(repair) for repair in together]
         else:
-            kept += [(pod, why) for pod in pods]
+            kept += [(repair, why) for repair in together]
     return evictions, kept
 
 
@@ -175,6 +185,13 @@ def _are_abandoned(together: Sequence[NeededRepair], view: View, settings: Setti
         return False
     gangs = {view.gang_of(repair.pod) for repair in together}
     return not any(pod.status.phase == "Running" for gang in gangs for pod in view.index.mates.get(gang, ()))
+
+
+def _refusals(found: Iterable[NeededRepair], view: View) -> Iterator[tuple[GangKey, tuple[str, ...]]]:
+    """By maker, the nodes that did not take a pod."""
+    for repair in found:
+        if repair.cause == NOT_BOUND:
+            yield view.maker_of(repair.pod), tuple(_refusing(repair, view))
 
 
 def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
@@ -190,10 +207,6 @@ def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
 def _abandoned(repair: NeededRepair) -> Eviction:
     reason = f"{repair.reason}; nobody makes it again, but its place is kept from others"
     return Eviction(repair.pod, "abandoned", reason)
-
-
-def _not_repaired(repair: NeededRepair, why: str) -> Warn:
-    return Warn(repair.pod, "NotRepaired", f"{repair.reason}; {why}: delete it and create it anew")
 
 
 # --- those whose gang finds no place for the rest -----------------------------------------------------

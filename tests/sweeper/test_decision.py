@@ -1,0 +1,108 @@
+"""What a pass decides: the same from the same values; and what is done of it after a defect or a refusal."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.test_guarded import Empty
+from webhook.scheduling.budgets import Budgets
+from webhook.sweeper import decision
+from webhook.sweeper.apply.applier import Applier
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.attempt import Stopwatch
+from webhook.sweeper.decide.orders import ApiRefusal, Done, Orders
+from webhook.sweeper.decision import STEPS, Decided, Observation, decide
+from webhook.sweeper.memory import Memory
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.sweep import Sweeper
+
+SETTINGS = Settings(settle_seconds=0)
+
+
+def seen_of(cluster: Nodes) -> Observation:
+    """What a pass goes by in which nothing is known of Jobs and budgets."""
+    placing = Placing(cluster, SETTINGS)
+    view = placing.view()
+    snapshot = placing.snapshotter.snapshot(view)
+    jobs = cast(Any, SimpleNamespace())
+    watch = Stopwatch(Clock())
+    return Observation(view, snapshot, placing.gangs(), 1, Budgets(), jobs, placing.health, watch)
+
+
+def decided_on(seen: Observation, memory: Memory) -> Decided:
+    return decide(seen, memory, SETTINGS, lambda _: nullcontext())
+
+
+def test_the_same_values_lead_to_the_same_orders_and_the_same_memory() -> None:
+    seen = seen_of(Nodes(1, gpu_pod("a"), gpu_pod("b"), gpu_pod("c", gpus=2)))
+    memory = Memory()
+    first, second = (decided_on(seen, memory) for _ in range(2))
+    assert places(first.orders["place"]) == {"a": "n0"}
+    assert first.memory == second.memory != memory
+    assert memory == Memory(), "what is given stays as it is"
+    told = (
+        [(each.gang.key, each.reason) for each in one.orders["place"].verdicts] for one in (first, second)
+    )
+    assert next(told) == next(told)
+
+
+@pytest.mark.parametrize("broken", STEPS)
+def test_a_defect_in_one_step_keeps_no_other_from_deciding(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: list[str] = []
+
+    def step_of(name: str) -> Callable[[Observation, Decided], Decided]:
+        def step(_: Observation, now: Decided) -> Decided:
+            reached.append(name)
+            if name == broken:
+                raise RuntimeError("a defect")
+            return now
+
+        return step
+
+    monkeypatch.setattr(decision, "STEPS", {name: step_of(name) for name in STEPS})
+    decided = decide(seen_of(Nodes(1)), Memory(), SETTINGS, lambda _: suppress(RuntimeError))
+    assert reached == list(STEPS)
+    assert decided.failed == {broken}
+
+
+def test_where_gangs_are_not_known_what_was_promised_is_done_all_the_same() -> None:
+    tried: list[str] = []
+
+    @contextmanager
+    def guarded(name: str) -> Iterator[None]:
+        tried.append(name)
+        yield
+
+    decide(seen_of(Nodes(1)), Memory(), SETTINGS, guarded, are_gangs_known=False)
+    assert tried == ["repair", "victims", "finish"]
+
+
+def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = seen_of(Nodes(2, gpu_pod("a"), gpu_pod("b")))
+    decided = decided_on(seen, Memory())
+    assert places(decided.orders["place"]).keys() == {"a", "b"}
+    (refused,) = (each.key for each in seen.gangs if each.key.name == "a")
+    written: list[str] = []
+
+    def apply(_: Applier, orders: Orders, __: View) -> Done:
+        written.extend(places(orders))
+        return Done() if orders.plans else Done(refused=(ApiRefusal(refused),))
+
+    monkeypatch.setattr(Applier, "apply", apply)
+    sweeper = Sweeper(Pass(Empty(), ClusterCache(Empty()), SETTINGS))
+    try:
+        sweeper._apply(decided, seen.view)
+    finally:
+        sweeper.close()
+    assert written == ["b"]
