@@ -324,3 +324,51 @@ def jobset(parts: list[dict[str, Any]]) -> dict[str, Any]:
         "metadata": {"name": "set"},
         "spec": {"replicatedJobs": parts},
     }
+
+
+# --- what the command says before anything waits --------------------------------------------------------
+
+
+def typed(place: Place, *words: str) -> tuple[int, str, str]:
+    """Status, output and errors of the command in the namespace, if the words name no other."""
+    where = () if "-n" in words else ("-n", place.namespace)
+    status = main([*words, *where, "--kubeconfig", str(place.installed.cluster.kubeconfig)])
+    said = place.capsys.readouterr()
+    return status, said.out, said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        ("run --image x -m h1000", 2, 'no GPU model "h1000"; did you mean H100'),
+        ("run --image x -p urgent", 2, 'no tier "urgent"; allowed here: low, medium and high'),
+        ("run --image x --required rack", 2, 'no level "rack"; known: block, subblock and host'),
+        ("run", 2, "say what to run"),
+        ("ps -n nosuchns", 1, "there is no namespace nosuchns"),
+    ],
+)
+def test_what_cannot_be_meant_makes_no_task(place: Place, words: str, status: int, told: str) -> None:
+    ended, out, err = typed(place, *words.split())
+    assert (ended, out) == (status, "")
+    assert told in err
+    path = f"/apis/falldio.com/v1/namespaces/{place.namespace}/gputasks"
+    assert place.api.json("GET", path)["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-g", "9"), "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8"),
+        (("-m", "mi300x"), "no node has GPU model AMD_Instinct_MI300X_OAM (there are: "),
+    ],
+    ids=["GPUs", "model"],
+)
+def test_what_no_node_has_is_told_as_the_task_is_made(
+    place: Place, words: tuple[str, ...], told: str
+) -> None:
+    status, out, err = typed(place, "run", "--image", "x", "--name", "t", *words)
+    assert (status, out) == (0, "gputask/t created\n")
+    assert f"t has to wait: {told}" in err
+    status, out, err = typed(place, "run", "--image", "x", "--name", "u", "--dry-run", *words)
+    assert (status, err) == (1, "")
+    assert told in out

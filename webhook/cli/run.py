@@ -121,7 +121,7 @@ def _name(image: str | None) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     api, body = session.connect(options, brief=True), task_of(options)
-    _check(api, body)
+    _check(api, body, is_tried=options.dry_run)
     collection = works.collection(TASK, body["metadata"]["namespace"])
     query = {"fieldValidation": "Strict", **({"dryRun": "All"} if options.dry_run else {})}
     from webhook.kube.client import ApiError
@@ -146,34 +146,22 @@ def _run(options: argparse.Namespace) -> int:
     return _follow(api, made) if options.follow else 0
 
 
-def _check(api: "Api", body: dict[str, Any]) -> None:
-    """Refuse before anything is made what the cluster's policy has not, as far as the user may read that.
+def _check(api: "Api", body: dict[str, Any], *, is_tried: bool) -> None:
+    """Refuse before anything is made what the cluster's policy has not, and say what no node has.
 
-    Raises session.MistakeError with the words of admission.
+    is_tried: nothing will be made, and where it would go is told anyway. Raises session.MistakeError with the
+    words of admission.
     """
-    from webhook.kube.client import ApiError
+    spec = body["spec"]
+    if not any(spec.get(key) for key in ("gpu", "priority", "topology")) and spec["gpu-amount"] == "1":
+        return  # nothing that could be misspelled or too much: no need to load what reads a policy
+    from webhook.inquiry.task_check import check_task
 
-    wished = [body["spec"].get(key) for key in ("gpu", "priority", "topology")]
-    if not any(wished):
-        return  # nothing that could be misspelled: no need to load what reads a policy
-    try:
-        text = api.json("GET", _POLICY)["data"]["policy.yaml"]
-    except (ApiError, KeyError):
-        return  # the task says it later, as its reason
-    from webhook.inquiry.admitted import AdmissionRules
-    from webhook.inquiry.lint import lint
-    from webhook.policy.document import PolicyError
-    from webhook.policy.file import parse_policy
-    from webhook.policy.shipped import shipped_classes
-
-    try:
-        policy = parse_policy(text, "the cluster's policy")
-    except PolicyError:
-        return
-    # Whether the classes exist is not for every user to see.
-    classes = {each.priority_class_name: next(iter(shipped_classes().values())) for each in policy.tiers}
-    if faults := lint([body], "", AdmissionRules(policy, classes)):
-        raise session.MistakeError(faults[0].sentence.removeprefix(f"{body['metadata']['name']}: "))
+    found = check_task(api, body)
+    if found.refusal:
+        raise session.MistakeError(found.refusal)
+    if found.waits and not is_tried:
+        complain(f"{body['metadata']['name']} has to wait: {found.waits}")
 
 
 def service_of(made: dict[str, Any]) -> dict[str, Any]:

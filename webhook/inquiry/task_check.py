@@ -1,0 +1,60 @@
+"""What is wrong with a GPUTask, told before it is made: by the cluster's policy, and by what its nodes have.
+
+As far as the user may read these. What cannot be read here the task says later, as its reason.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.lint import lint
+from webhook.inquiry.lint_cluster import POLICY, ClusterRules
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Metadata, Node, PriorityClass
+from webhook.policy.document import PolicyError
+from webhook.policy.file import parse_policy
+from webhook.policy.values import Policy
+from webhook.sweeper.observe.cache import NODES
+
+MOST_NODES: Final = 500
+"""Nodes that are read; of more it is not said what none of them has."""
+
+
+@dataclass(frozen=True)
+class TaskCheck:
+    """refusal: why the cluster will not run it, in the words of admission. waits: what no node has now."""
+
+    refusal: str = ""
+    waits: str = ""
+
+
+def check_task(api: Api, body: Mapping[str, Any]) -> TaskCheck:
+    """Check a task that is about to be made."""
+    try:
+        policy = parse_policy(api.json("GET", POLICY)["data"]["policy.yaml"], "the cluster's policy")
+    except (ApiError, KeyError, PolicyError):
+        return TaskCheck()
+    rules = _rules(policy)
+    if faults := lint([body], "", rules):
+        return TaskCheck(refusal=faults[0].sentence.removeprefix(f"{body['metadata']['name']}: "))
+    missing = ClusterRules(rules, _nodes(api)).faults([body], "")
+    return TaskCheck(waits="; ".join(fault.sentence for fault in missing))
+
+
+def _rules(policy: Policy) -> AdmissionRules:
+    """Whether the classes exist is not for every user to see: here they do."""
+    classes = {each.priority_class_name: PriorityClass(metadata=Metadata()) for each in policy.tiers}
+    return AdmissionRules(policy, classes)
+
+
+def _nodes(api: Api) -> tuple[Node, ...]:
+    """All nodes, or none where they are too many or may not be read."""
+    try:
+        listed = api.json("GET", NODES, query={"limit": str(MOST_NODES)})
+    except ApiError:
+        return ()
+    is_all = not (listed.get("metadata") or {}).get("continue")
+    return tuple(msgspec.convert(listed["items"], list[Node])) if is_all else ()
