@@ -1,14 +1,16 @@
 """What a pass decides: the same from the same values; and what is done of it after a defect or a refusal."""
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from tests.sweeper.clock import Clock
-from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.test_guarded import Empty
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision
@@ -26,7 +28,7 @@ from webhook.sweeper.sweep import Sweeper
 SETTINGS = Settings(settle_seconds=0)
 
 
-def seen_of(cluster: Nodes) -> Observation:
+def observation_of(cluster: Nodes) -> Observation:
     """What a pass goes by in which nothing is known of Jobs and budgets."""
     placing = Placing(cluster, SETTINGS)
     view = placing.view()
@@ -41,7 +43,7 @@ def decided_on(seen: Observation, memory: Memory) -> Decided:
 
 
 def test_the_same_values_lead_to_the_same_orders_and_the_same_memory() -> None:
-    seen = seen_of(Nodes(1, gpu_pod("a"), gpu_pod("b"), gpu_pod("c", gpus=2)))
+    seen = observation_of(Nodes(1, gpu_pod("a"), gpu_pod("b"), gpu_pod("c", gpus=2)))
     memory = Memory()
     first, second = (decided_on(seen, memory) for _ in range(2))
     assert places(first.orders["place"]) == {"a": "n0"}
@@ -69,7 +71,7 @@ def test_a_defect_in_one_step_keeps_no_other_from_deciding(
         return step
 
     monkeypatch.setattr(decision, "STEPS", {name: step_of(name) for name in STEPS})
-    decided = decide(seen_of(Nodes(1)), Memory(), SETTINGS, lambda _: suppress(RuntimeError))
+    decided = decide(observation_of(Nodes(1)), Memory(), SETTINGS, lambda _: suppress(RuntimeError))
     assert reached == list(STEPS)
     assert decided.failed == {broken}
 
@@ -82,14 +84,14 @@ def test_where_gangs_are_not_known_what_was_promised_is_done_all_the_same() -> N
         tried.append(name)
         yield
 
-    decide(seen_of(Nodes(1)), Memory(), SETTINGS, guarded, are_gangs_known=False)
+    decide(observation_of(Nodes(1)), Memory(), SETTINGS, guarded, are_gangs_known=False)
     assert tried == ["repair", "victims", "finish"]
 
 
 def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen = seen_of(Nodes(2, gpu_pod("a"), gpu_pod("b")))
+    seen = observation_of(Nodes(2, gpu_pod("a"), gpu_pod("b")))
     decided = decided_on(seen, Memory())
     assert places(decided.orders["place"]).keys() == {"a", "b"}
     (refused,) = (each.key for each in seen.gangs if each.key.name == "a")
@@ -106,3 +108,25 @@ def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pas
     finally:
         sweeper.close()
     assert written == ["b"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_pass_without_memory_places_the_same_gangs_on_the_same_nodes(seed: int) -> None:
+    """As another leader does, or the same one after a restart."""
+    dice = random.Random(seed)
+    cluster = Nodes(4, gpus=4)
+    memory = Memory()
+    for number in range(6):
+        cluster.pods = [pod for pod in cluster.pods if not pod.spec.node_name or dice.random() < 0.7]
+        cluster.pods += [gpu_pod(f"p{number}{each}", gpus=dice.randint(1, 5)) for each in "abc"]
+        seen = replace(observation_of(cluster), usage_version=number)
+        remembers, forgets = (decided_on(seen, known) for known in (memory, Memory()))
+        placed = places(remembers.orders["place"])
+        assert placed == places(forgets.orders["place"])
+        memory = remembers.memory
+        cluster.pods = [
+            gpu_pod(name, gpus=int(pod.spec.containers[0].resources.requests[GPU]), node=placed[name])
+            if (name := pod.metadata.name) in placed
+            else pod
+            for pod in cluster.pods
+        ]

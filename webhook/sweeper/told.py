@@ -23,15 +23,17 @@ ToldOf = Mapping[GangKey, GangTold]
 
 
 def told_after(told: ToldOf, news: Orders | Done) -> ToldOf:
-    """With what has been decided, or done."""
+    """With what has been decided, or done; the very same where there is no news."""
+    placed = news.placed if isinstance(news, Done) else ()
+    if not news.verdicts and not placed:
+        return told
     found = dict(told)
     for verdict in news.verdicts:
         found[verdict.gang.key] = GangTold(
             reason_of(verdict.gang, verdict.reason, verdict.cause), verdict.cause
         )
-    if isinstance(news, Done):
-        for plan in news.placed:
-            found[plan.gang.key] = GangTold(reason_of(plan.gang))
+    for plan in placed:
+        found[plan.gang.key] = GangTold(reason_of(plan.gang))
     return found
 
 
