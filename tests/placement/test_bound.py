@@ -53,6 +53,15 @@ def test_an_answer_takes_at_most_twice_its_bound_and_says_what_it_does_not_prove
         assert "search steps" in found.sentence or "within the bound" in found.sentence
 
 
+def test_no_further_field_of_a_large_program_is_begun_once_the_steps_are_used_up() -> None:
+    asked, snapshot, options = LARGE_FAMILIES["slices"](random.Random("large, slices/33"))
+    budget = Budget(10**9)
+    found = place(asked, snapshot, options, budget)
+    assert isinstance(found, Assignment)
+    assert not found.proven
+    assert budget.spent <= 1.2 * options.bound
+
+
 @pytest.mark.parametrize(
     "rules",
     [

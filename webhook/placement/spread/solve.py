@@ -134,11 +134,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
     wish, wanted = question.spread, question.counts[0]
     assert wish is not None
-    roots = [
-        (base, vertex)
-        for base, vertex in regions(root, question.required)
-        if room_under_cap(question, vertex) >= wanted
-    ]
+    roots = _large_enough(question, root)
     if not roots:
         return Solution(None, True)
     if wish.most is not None and not wish.there:  # each may take as many: without a look at each of them
@@ -146,16 +142,24 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
         found = _within(question, root, lambda _: cap, budget)
         return found or _cheapest(question, _evenest(question, roots, budget), budget)
     evenest = _evenest(question, roots, budget)
-    if _is_free(evenest) and budget.left > ENDS * sum(len(each.taken) for each in evenest):
+    if _are_caps(evenest, budget):
         found = _within(question, root, caps_of(each.taken for each in evenest), budget)
         if found is not None:
             return found
     return _cheapest(question, evenest, budget)
 
 
-def _is_free(evenest: Iterable[_SpreadRegion]) -> bool:
-    """Whether no domain must take any pods."""
-    return not any(least for each in evenest for least, _ in each.taken.values())
+def _large_enough(question: Question, root: Vertex) -> list[tuple[int, Vertex]]:
+    """The domains of the required level with room for all pods, each with the cost of those around it."""
+    every = regions(root, question.required)
+    return [(around, each) for around, each in every if room_under_cap(question, each) >= question.counts[0]]
+
+
+def _are_caps(evenest: Sequence[_SpreadRegion], budget: Budget) -> bool:
+    """Whether no domain must take any pods, and there are steps for a search over all of them."""
+    if any(least for each in evenest for least, _ in each.taken.values()):
+        return False
+    return budget.left > ENDS * sum(len(each.taken) for each in evenest)
 
 
 def _evenest(question: Question, roots: Iterable[tuple[int, Vertex]], budget: Budget) -> list[_SpreadRegion]:
