@@ -126,7 +126,7 @@ class Placing:
     def rules(self, view: View) -> PassRules:
         """What a pass on this view works with."""
         timestamps = timestamps_of(view, self.memory.stamp)
-        return PassRules(self.settings, self.health, timestamps, lambda: nobody_kept)
+        return PassRules(self.settings, self.health, timestamps, nobody_kept)
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""

@@ -1,6 +1,8 @@
 """What a pass decides: the same from the same values; and what is done of it after a defect or a refusal."""
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -108,6 +110,21 @@ def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pas
     finally:
         sweeper.close()
     assert written == ["b"]
+
+
+def test_all_that_a_pass_has_made_goes_at_once_when_the_pass_is_over() -> None:
+    """Python's collector hardly runs (see lasting), so a cycle would keep the whole view for long."""
+    gc.collect()
+    gc.disable()
+    try:
+        seen = observation_of(Nodes(1, gpu_pod("a"), gpu_pod("b", gpus=2)))
+        decided = decided_on(seen, Memory())
+        view, state, memory = weakref.ref(seen.view), weakref.ref(decided.state or decided), decided.memory
+        del seen, decided
+        assert (view(), state()) == (None, None)
+        assert memory.placing.gangs
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("seed", range(8))

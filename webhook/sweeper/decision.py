@@ -116,7 +116,7 @@ def decide(
     are_gangs_known: else only that is decided for which none need be known.
     """
     timestamps = timestamps_of(seen.view, memory.placing.stamp)
-    rules = PassRules(settings, seen.health, timestamps, lambda: nobody_kept)
+    rules = PassRules(settings, seen.health, timestamps, nobody_kept)
     now = Decided(memory, rules)
     for name, step in STEPS.items():
         if not are_gangs_known and name not in _OF_PODS:
@@ -196,7 +196,7 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
         now.memory.backoff,
     )  # fmt: skip
     steady = [gang for gang in seen.gangs if gang.key not in now.steered]
-    rules = replace(now.rules, keeps=lambda: _keeps(seen, _allowance(seen, now)))
+    rules = replace(now.rules, keeps=_keeps(seen, _allowance(seen, now)))
     orders, placing, state = place(steady, given, rules, now.memory.placing, seen.watch)
     now = replace(now, memory=replace(now.memory, placing=placing), state=state)
     return _with_orders(now, "place", orders)
@@ -280,5 +280,8 @@ def _allowance(seen: Observation, now: Decided) -> Allowance:
 
 
 def _keeps(seen: Observation, allowance: Allowance) -> Keeps:
-    """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end."""
+    """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end.
+
+    It must not know the state of the pass, which knows it: a cycle would keep the whole view for long.
+    """
     return lambda pods: seen.budgets.why_not(pods) or allowance.why_jobs_end(pods)

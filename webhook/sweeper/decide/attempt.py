@@ -98,7 +98,7 @@ class PassRules:
     settings: Settings
     health: NodeHealth
     timestamps: Timestamps
-    keeps: Callable[[], Keeps]
+    keeps: Keeps
 
 
 def _no_beat() -> None:

@@ -217,7 +217,7 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlace
         return attempt
     promised = (*now.promised, *(group for plan in now.plans for group in plan.victims))
     search = VictimSearch(
-        gang, now.view, now.snapshot, promised, now.rules.keeps(), now.settings, attempt.budget
+        gang, now.view, now.snapshot, promised, now.rules.keeps, now.settings, attempt.budget
     )
     found = search.find(attempt.asked, attempt.nodes.shunned.steps)
     if found is None:
