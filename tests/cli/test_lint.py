@@ -77,6 +77,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "slices that do not divide the gang": (
         job(slice_topology="host", slice_size="3", gang_size="4"), "no multiple of topogate.io/slice-size 3",
     ),
+    "slices that do not divide the Job": (
+        job(slice_topology="host", slice_size="3"), "4 pods do not divide into slices of 3",
+    ),
     "a spread with a wrong number": (job(spread_topology="block:many"), "is no positive whole number"),
     "a model that is none": (job(gpu_model="h1000"), "did you mean H100 or A100 80GB?"),
     "a tier that is none": (job(priority="urgent"), 'no tier "urgent"; allowed here: low, medium and high'),

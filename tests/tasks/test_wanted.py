@@ -279,6 +279,10 @@ def annotated(**values: str) -> dict[str, Any]:
             {"template": annotated(gang_size="4"), "workers": 2},
             f"{keys.GANG_SIZE_ANNOTATION} 4, but 2 pods are made",
         ),
+        (
+            {"template": annotated(slice_topology="host", slice_size="3"), "workers": 4},
+            f"{keys.SLICE_SIZE_ANNOTATION} 3: 4 pods do not divide into slices of 3",
+        ),
         ({"gpu": "h1000"}, 'gpu: no GPU model "h1000"'),
         ({"priority": "urgent"}, 'priority: no tier "urgent"; allowed here: '),
     ],

@@ -16,13 +16,14 @@ from webhook.inquiry import defaults
 from webhook.inquiry.admitted import AdmissionRules, admit
 from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
 from webhook.kube.objects import Node, Pod
-from webhook.policy.annotations import size_faults
+from webhook.policy.annotations import size_faults, slice_faults
 from webhook.scheduling.convert import pod_class_of
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.decide.impossible_requests import unmet
 from webhook.sweeper.observe.fewest_domains import can_run
 from webhook.sweeper.settings import Settings
 
+_OF_ONE_TEMPLATE: Final = ("Job", "StatefulSet")
 _OWN_RESOURCES: Final = "kubernetes.io/"
 
 
@@ -182,8 +183,12 @@ def _of_size(document: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[st
     if not isinstance(annotations, dict) or document.get("kind") == "Pod" or is_loose(document):
         return
     makes = size_of(document)
-    if makes:
-        yield from size_faults({key: str(value) for key, value in annotations.items()}, makes)
+    if not makes:
+        return
+    written = {key: str(value) for key, value in annotations.items()}
+    yield from size_faults(written, makes)
+    if document.get("kind") in _OF_ONE_TEMPLATE:
+        yield from slice_faults(written, makes)
 
 
 def of_nodes(pod: Pod, nodes: Iterable[Node]) -> Iterator[str]:

@@ -54,6 +54,13 @@ def size_faults(annotations: Mapping[str, str], made: int) -> Iterator[str]:
         yield f"{keys.GANG_MIN_SIZE_ANNOTATION} {least}, but {_pods(made)}"
 
 
+def slice_faults(annotations: Mapping[str, str], made: int) -> Iterator[str]:
+    """Slices that do not divide the pods of a gang that are all of one template."""
+    size = annotations.get(keys.SLICE_SIZE_ANNOTATION, "").partition(",")[0]
+    if keys.GANG_SIZE_ANNOTATION not in annotations and _POSITIVE.fullmatch(size) and made % int(size):
+        yield f"{keys.SLICE_SIZE_ANNOTATION} {size}: {made} pods do not divide into slices of {size}"
+
+
 def _pods(made: int) -> str:
     return "1 pod is made" if made == 1 else f"{made} pods are made"
 

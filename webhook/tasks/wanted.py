@@ -125,6 +125,7 @@ def _check_annotations(written: Mapping[str, str], workers: int, policy: Policy)
     found = [
         *annotations.faults(written, policy.topology_levels),
         *annotations.size_faults(written, workers),
+        *annotations.slice_faults(written, workers),
     ]
     if found:
         raise RefusedError("InvalidRequest", "; ".join(found))
