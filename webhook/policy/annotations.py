@@ -151,14 +151,19 @@ def _slices(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[s
     if named is not None and named.count(",") != sizes.count(","):
         both = f"{keys.SLICE_TOPOLOGY_ANNOTATION} and {keys.SLICE_SIZE_ANNOTATION}"
         yield f"{both} need one size for each level"
-    if any(int(larger) % int(size) or larger == size for larger, size in pairwise(each)):
-        yield f"{keys.SLICE_SIZE_ANNOTATION} {sizes}: each size is a multiple of the next"
-    gang, size = annotations.get(keys.GANG_SIZE_ANNOTATION, ""), each[0]
-    if _POSITIVE.fullmatch(gang) and int(gang) % int(size):
-        yield f"{keys.GANG_SIZE_ANNOTATION} {gang} is no multiple of {keys.SLICE_SIZE_ANNOTATION} {size}"
+    yield from _slice_sizes(annotations, each)
     top, level = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION), (named or "").partition(",")[0]
     if level in levels and top in levels and levels.index(level) < levels.index(top):
         yield f"{keys.SLICE_TOPOLOGY_ANNOTATION} {level} lies above {keys.REQUIRED_TOPOLOGY_ANNOTATION} {top}"
+
+
+def _slice_sizes(annotations: Mapping[str, str], sizes: Sequence[str]) -> Iterator[str]:
+    """Each size is a multiple of the next, and the gang's size one of the first. sizes: whole numbers."""
+    if any(int(larger) % int(size) or larger == size for larger, size in pairwise(sizes)):
+        yield f"{keys.SLICE_SIZE_ANNOTATION} {','.join(sizes)}: each size is a multiple of the next"
+    gang, size = annotations.get(keys.GANG_SIZE_ANNOTATION, ""), sizes[0]
+    if _POSITIVE.fullmatch(gang) and int(gang) % int(size):
+        yield f"{keys.GANG_SIZE_ANNOTATION} {gang} is no multiple of {keys.SLICE_SIZE_ANNOTATION} {size}"
 
 
 def _spread(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.kube.drivers import CSINode
 from webhook.kube.objects import Pod
 from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.scheduling.storage import Storage, class_name
@@ -82,6 +83,12 @@ def _attached(volume: PersistentVolume) -> HeldVolume | None:
     return None
 
 
+def _limits(node: CSINode) -> dict[str, int]:
+    """By driver, how many volumes a node attaches, of those that say so."""
+    counts = {each.name: each.allocatable.count for each in node.spec.drivers if each.allocatable is not None}
+    return {driver: count for driver, count in counts.items() if count is not None}
+
+
 @dataclass
 class OnNode:
     """Volumes of one driver on a node. holders: volume -> uids of its pods; stray: attached for nobody."""
@@ -93,7 +100,7 @@ class OnNode:
 class AttachLimits:
     """The resources of one moment."""
 
-    def __init__(
+    def __init__(  # branches: values that follow from one another, a comprehension each
         self,
         storage: Storage,
         waiting: Mapping[str, Sequence[Pod]],
@@ -103,14 +110,7 @@ class AttachLimits:
         """waiting: pods by their gangs; standing: pods that have a node, with it. most: how many resources
         there may be, see _sets.
         """
-        self._limits = {
-            name: {
-                each.name: each.allocatable.count
-                for each in node.spec.drivers
-                if each.allocatable is not None and each.allocatable.count is not None
-            }
-            for name, node in storage.nodes.items()
-        }
+        self._limits = {name: _limits(node) for name, node in storage.nodes.items()}
         limited = {driver for limits in self._limits.values() for driver in limits}
         pods = [pod for each in waiting.values() for pod in each]
         self._held = {pod.metadata.uid: _of(limited, held_by(pod, storage)) for pod in pods}
@@ -122,12 +122,13 @@ class AttachLimits:
         if wanted:
             self._stand(storage, wanted, standing)
         self._set_of = self._sets(pods, most)
-        self._of_gang = {
-            pod.metadata.uid: frozenset(s for each in gang for s in self._set_of[each.metadata.uid])
-            for gang in waiting.values()
-            for pod in gang[:1]
-        }
-        self._first = {pod.metadata.uid: gang[0].metadata.uid for gang in waiting.values() for pod in gang}
+        self._of_gang: dict[str, frozenset[LimitedSet]] = {}
+        self._first: dict[str, str] = {}
+        for gang in waiting.values():
+            uids = [pod.metadata.uid for pod in gang]
+            if uids:
+                self._first.update(dict.fromkeys(uids, uids[0]))
+                self._of_gang[uids[0]] = frozenset().union(*(self._set_of[uid] for uid in uids))
         self.sets = tuple(dict.fromkeys(each for sets in self._set_of.values() for each in sets))
         self.names = {each: _name(each) for each in self.sets}
         self._drivers = sorted({driver for driver, _ in self.sets})

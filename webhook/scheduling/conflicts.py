@@ -8,7 +8,7 @@ and whether it is of the same gang. Only what concerns a waiting pod becomes a r
 Source of the rules: kube-scheduler's plugins InterPodAffinity (see antiaffinity) and NodePorts.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -183,49 +183,104 @@ def between(
     """
     read = read or (lambda pod: terms_of(pod, namespaces=namespaces))
     own = [(pod, read(pod)) for pod in waiting]
-    carrying_pods = [*((pod.metadata.namespace, each) for pod, each in own), *standing]
+    terms, carriers = _by_name([*((pod.metadata.namespace, each) for pod, each in own), *standing])
+    coarser = stand_ins(terms, carriers, lambda: (*(pod for pod, _ in own), *there()))
+    _put_coarser(coarser, terms, carriers)
+    meetings = _meetings(own, terms, coarser)
+    ports = [(pod.metadata.namespace, taken) for pod, _ in own if (taken := host_ports(pod))]
+    needed = {name: terms[name] for name in sorted(meetings.repelling | meetings.carrying)}
+    coarser = {name: coarse for name, coarse in coarser.items() if coarse.name in needed}
+    names = frozenset(name for _, taken in ports for name in taken)
+    found = Conflicts(needed, names, meetings.loners, coarser=coarser, namespaces=namespaces)
+    if most is not None and len(found.capacity) > most:
+        shared = meetings.shared | {
+            name for _, taken in ports for name, amount in taken.items() if amount < WHOLE
+        }
+        found = replace(found, lumped=lumps(_wanted(ports, needed, carriers, shared), most, LUMP))
+    return found or NONE
+
+
+def _by_name(carrying: Iterable[Carried]) -> tuple[dict[str, AntiAffinityTerm], dict[str, set[str]]]:
+    """The terms, and the namespaces whose pods carry each."""
     terms: dict[str, AntiAffinityTerm] = {}
     carriers: dict[str, set[str]] = {}
-    for namespace, each in carrying_pods:
+    for namespace, each in carrying:
         for term in each:
             terms[term.name] = term
             carriers.setdefault(term.name, set()).add(namespace)
-    coarser = stand_ins(terms, carriers, lambda: (*(pod for pod, _ in own), *there()))
+    return terms, carriers
+
+
+def _put_coarser(
+    coarser: Mapping[str, AntiAffinityTerm],
+    terms: dict[str, AntiAffinityTerm],
+    carriers: dict[str, set[str]],
+) -> None:
+    """Put coarser terms in the place of those that they stand for."""
     for name, coarse in coarser.items():
         del terms[name]
         terms[coarse.name] = coarse
         carriers.setdefault(coarse.name, set()).update(carriers.pop(name))
-    carrying: set[str] = set()  # names of terms that some waiting pod carries and is not repelled by
-    repelling: set[str] = set()  # names of terms that repel some waiting pod
-    shared: set[str] = set()  # names of which some waiting pod takes less than WHOLE
+
+
+@dataclass(frozen=True)
+class _Meetings:
+    """Names of terms by what waiting pods have to do with them.
+
+    carrying: some pod carries it and is not repelled by it; repelling: it repels some pod; partly: some pod
+    is repelled by it and does not carry it.
+    """
+
+    carrying: frozenset[str]
+    repelling: frozenset[str]
+    partly: frozenset[str]
+
+    @property
+    def loners(self) -> frozenset[str]:
+        """Those by which pods want nodes of their own."""
+        return self.carrying - self.repelling
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Those of which some waiting pod takes less than WHOLE."""
+        return self.partly | self.loners
+
+
+def _meetings(
+    own: Iterable[tuple[objects.Pod, tuple[AntiAffinityTerm, ...]]],
+    terms: Mapping[str, AntiAffinityTerm],
+    coarser: Mapping[str, AntiAffinityTerm],
+) -> _Meetings:
+    carrying: set[str] = set()
+    repelling: set[str] = set()
+    partly: set[str] = set()
     index = Index(terms.values())
     for pod, each in own if terms else ():
         carried = set(_carried(each, coarser))
         repelled = {term.name for term in index.repelling(pod.metadata.namespace, pod.metadata.labels)}
         carrying |= carried - repelled
         repelling |= repelled
-        shared |= repelled - carried
-    ports = [(pod.metadata.namespace, taken) for pod, _ in own if (taken := host_ports(pod))]
-    shared.update(name for _, taken in ports for name, amount in taken.items() if amount < WHOLE)
-    loners = carrying - repelling
-    shared |= loners
-    needed = {name: terms[name] for name in sorted(repelling | carrying)}
-    coarser = {name: coarse for name, coarse in coarser.items() if coarse.name in needed}
-    names = frozenset(name for _, taken in ports for name in taken)
-    found = Conflicts(needed, names, frozenset(loners), coarser=coarser, namespaces=namespaces)
-    if most is not None and len(found.capacity) > most:
-        wanted: dict[str, set[str]] = {}
-        for namespace, taken in ports:
-            wanted.setdefault(namespace, set()).update(taken)
-        for name in needed:
-            for namespace in carriers[name]:
-                wanted.setdefault(namespace, set()).add(name)
-        order = {
-            namespace: sorted(each, key=lambda name: (name not in shared, name))
-            for namespace, each in wanted.items()
-        }
-        found = replace(found, lumped=lumps(order, most, LUMP))
-    return found or NONE
+        partly |= repelled - carried
+    return _Meetings(frozenset(carrying), frozenset(repelling), frozenset(partly))
+
+
+def _wanted(
+    ports: Iterable[tuple[str, Mapping[str, int]]],
+    needed: Iterable[str],
+    carriers: Mapping[str, set[str]],
+    shared: Container[str],
+) -> dict[str, list[str]]:
+    """By namespace, the resources that its pods want, those that no pod shares with others last."""
+    wanted: dict[str, set[str]] = {}
+    for namespace, taken in ports:
+        wanted.setdefault(namespace, set()).update(taken)
+    for name in needed:
+        for namespace in carriers[name]:
+            wanted.setdefault(namespace, set()).add(name)
+    return {
+        namespace: sorted(each, key=lambda name: (name not in shared, name))
+        for namespace, each in wanted.items()
+    }
 
 
 def _carried(terms: Iterable[AntiAffinityTerm], coarser: Mapping[str, AntiAffinityTerm]) -> Iterator[str]:

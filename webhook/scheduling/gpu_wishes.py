@@ -131,7 +131,7 @@ def _lent(asking: Iterable[Asking], chosen_for: Sequence[Asking]) -> Iterator[Fa
             yield Fault(f"{each}: asks for {keys.TILES}; it is lent a container's tiles, ask for none")
 
 
-def _fractions(container: Asking) -> Iterator[Fault]:
+def _fractions(container: Asking) -> Iterator[Fault]:  # branches: a list of rules
     """Shares of GPUs: a container's amounts are spread evenly over its cards."""
     count, plugins = container.count, container.plugins
     if len(plugins) > 1:
@@ -174,7 +174,9 @@ def _card_lists(annotations: Mapping[str, str]) -> Iterator[Fault]:
             )
 
 
-def _same_card(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iterator[Fault]:
+def _same_card(  # branches: a list of rules
+    containers: Sequence[Asking], annotations: Mapping[str, str]
+) -> Iterator[Fault]:
     """Containers that share one card: each asks for exactly one GPU, and for no tiles or monitoring."""
     key = keys.GAS_SAME_GPU_ANNOTATION
     value = annotations.get(key)

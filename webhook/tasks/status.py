@@ -143,13 +143,18 @@ def _phase(
             return RUNNING, f"{running} of {workers} workers run, {len(waiting)} wait: {reason}"
         return WAITING, reason
     if running:
-        rest = f"{running} of {workers} workers run" if running + done < workers else ""
-        return RUNNING, "; ".join(part for part in (rest, lacks, _why_not_up(ours)) if part)
+        some = f"{running} of {workers} workers run" if running + done < workers else ""
+        return RUNNING, "; ".join(filter(None, (some, lacks, _why_not_up(ours))))
+    return _phase_of_none_running(ours, done >= workers, lacks, done)
+
+
+def _phase_of_none_running(ours: Sequence[TaskPod], is_done: bool, lacks: str, done: int) -> tuple[str, str]:
+    """Where all pods that there are have a node. lacks: why the Job has too few."""
     if ours:
         return PENDING, lacks or _why_not_up(ours) or "its containers are being started"
-    if done >= workers:
+    if is_done:
         return RUNNING, ""  # all have succeeded, which the Job is about to say
-    return PENDING, lacks or ("its pods are being made" if not done else "")
+    return PENDING, lacks or ("" if done else "its pods are being made")
 
 
 def _why_missing(pods: Sequence[TaskPod], complaint: Complaint | None) -> str:

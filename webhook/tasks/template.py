@@ -76,7 +76,15 @@ def first_fault(template: Mapping[str, Any]) -> str:
 
 def _faults(template: Mapping[str, Any]) -> Iterator[str]:
     yield from _unknown(template, TEMPLATE, "template")
-    metadata, spec = template.get("metadata"), template.get("spec")
+    yield from _metadata(template.get("metadata"))
+    spec = template.get("spec")
+    if isinstance(spec, dict):
+        yield from _spec(spec)
+    else:
+        yield "template.spec is missing: it must have containers, as a pod's spec"
+
+
+def _metadata(metadata: Any) -> Iterator[str]:
     yield from _unknown(metadata, METADATA, "template.metadata")
     for field in ("labels", "annotations"):
         yield from _no_texts((metadata or {}).get(field), f"template.metadata.{field}")
@@ -84,9 +92,9 @@ def _faults(template: Mapping[str, Any]) -> Iterator[str]:
         if key.startswith(APPARMOR) and not str(value).startswith(_APPARMOR_PROFILES):
             where = f"template.metadata.annotations: {key[:100]}"
             yield f"{where} is neither runtime/default nor localhost/...{_INSTEAD}"
-    if not isinstance(spec, dict):
-        yield "template.spec is missing: it must have containers, as a pod's spec"
-        return
+
+
+def _spec(spec: dict[str, Any]) -> Iterator[str]:
     yield from _unknown(spec, POD, "template.spec")
     if spec.get("schedulerName") not in (None, "", DEFAULT_SCHEDULER):
         yield f"template.spec.schedulerName names another scheduler{_INSTEAD}"
@@ -123,22 +131,26 @@ def _container(container: dict[str, Any], where: str) -> Iterator[str]:
     for place, port in _mappings(container.get("ports"), f"{where}.ports"):
         if port.get("hostPort") or port.get("hostIP"):
             yield f"{place} takes a port of the node{_INSTEAD}"
-    security = container.get("securityContext")
-    yield from _security(security, CONTAINER_SECURITY, f"{where}.securityContext")
-    if isinstance(security, dict):
-        if security.get("privileged") not in (None, False):
-            yield f"{where}.securityContext.privileged is set{_INSTEAD}"
-        capabilities = security.get("capabilities") or {}
-        added = capabilities.get("add") or [] if isinstance(capabilities, dict) else ["?"]
-        for name in added if isinstance(added, list) else ["?"]:
-            if not isinstance(name, str) or name not in CAPABILITIES:
-                yield f"{where}.securityContext.capabilities adds {str(name)[:40]}{_INSTEAD}"
+    yield from _container_security(container.get("securityContext"), f"{where}.securityContext")
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
         yield from _handler(container.get(field), f"{where}.{field}")
     lifecycle = container.get("lifecycle")
     for field in ("postStart", "preStop"):
         if isinstance(lifecycle, dict):
             yield from _handler(lifecycle.get(field), f"{where}.lifecycle.{field}")
+
+
+def _container_security(security: Any, where: str) -> Iterator[str]:
+    yield from _security(security, CONTAINER_SECURITY, where)
+    if not isinstance(security, dict):
+        return
+    if security.get("privileged") not in (None, False):
+        yield f"{where}.privileged is set{_INSTEAD}"
+    capabilities = security.get("capabilities") or {}
+    added = capabilities.get("add") or [] if isinstance(capabilities, dict) else ["?"]
+    for name in added if isinstance(added, list) else ["?"]:
+        if not isinstance(name, str) or name not in CAPABILITIES:
+            yield f"{where}.capabilities adds {str(name)[:40]}{_INSTEAD}"
 
 
 def _handler(handler: Any, where: str) -> Iterator[str]:

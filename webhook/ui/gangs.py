@@ -91,7 +91,9 @@ def list_gangs(
     return sorted(rows, key=lambda row: (not row.waiting, -row.priority, row.created, row.id))
 
 
-def _row(gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int], model_of: ModelOf) -> GangRow:
+def _row(  # branches: a record, one value a field
+    gang: GangKey, pods: _Pods, view: View, gpus_of: Mapping[str, int], model_of: ModelOf
+) -> GangRow:
     everyone = pods.gated + pods.others
     placement = view.placements.get(gang.placement_key)
     ranks = {each.uid: each.rank for each in placement.spec.pods} if placement else {}

@@ -4,7 +4,7 @@ The pods of a stage are made once all pods of the stages before it run (or have 
 have it). So a gang can be planned by what it will be while its first pods alone are there.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,52 +99,71 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     if not shape or pod_count(shape) > MOST_PODS:
         return Awaited()
     there = {rank: pod for pod in pods if (rank := own_rank(pod)) is not None}
-    templates = {id(part.template): part.template for part in shape}
-    served = {number for number, template in templates.items() if not _is_opted_out(template)}
-    devices = {number for number, template in templates.items() if asks_for_devices(template.spec)}
-    ours = [part for part in shape if id(part.template) in served]
-    begun = [part for part in ours if any(rank in there for rank in part.ranks)]
+    parts = [part for part in shape if not _is_opted_out(part.template)]
+    begun = [part for part in parts if any(rank in there for rank in part.ranks)]
     if not begun:
         return Awaited()
+    devices = frozenset(id(part.template) for part in parts if asks_for_devices(part.template.spec))
     newest = max(begun, key=lambda part: (part.stage, id(part.template) in devices))
-    now = _counting(ours, newest.stage, devices)
-    before = [
-        each
-        for stage in {part.stage for part in ours if part.stage < newest.stage}
-        for each in _counting(ours, stage, devices)
-    ]
-    # Leaders that are missing while others have a node have run, as all are placed together: they have ended.
-    leaders = [rank for part in now if not part.follows for rank in part.ranks if rank in there]
-    led = any(part.follows for part in now) and any(there[rank].spec.node_name for rank in leaders)
-    whole = all(
-        rank in there for part in now if part.follows or not led for rank in part.ranks_of(part.begun(there))
-    )
-    whole = whole and all(part.stands(there) for part in before)
-    first = next(there[rank] for rank in newest.ranks if rank in there)
-    coming = [(part, part.groups) for part in ours if part.stage > newest.stage]
-    coming += [
-        (part, tuple(group for group in part.groups if (*group, 0) in there and group not in begun_groups))
-        for part in now
-        if part.follows
-        for begun_groups in [frozenset(part.begun(there))]
-    ]
-    coming = [(part, groups) for part, groups in coming if id(part.template) in devices]
-    made = {
-        id(template): spec_as_made(template, newest.template, first)
-        for template in {id(part.template): part.template for part, _ in coming}.values()
-    }
-    later = tuple(
-        (rank, _as_made(part, rank, made[id(part.template)], first))
-        for part, groups in coming
-        for rank in part.ranks_of(groups)
-    )
-    return Awaited(whole, later)
+    progress = _Progress(parts, there, devices, newest)
+    return Awaited(progress.is_stage_whole(), tuple(progress.later()))
 
 
-def _counting(parts: Iterable[Part], stage: int, devices: Container[int]) -> list[Part]:
-    """The parts of a stage that count: those with devices, or all where none has any."""
-    found = [part for part in parts if part.stage == stage]
-    return [part for part in found if id(part.template) in devices] or found
+@dataclass(frozen=True)
+class _Progress:
+    """How far a controller has come with a gang.
+
+    devices: the templates, by id, whose pods ask for devices. newest: the part of the newest stage of which
+    pods are there, one with devices if any has some.
+    """
+
+    parts: Sequence[Part]
+    there: Mapping[Rank, Pod]
+    devices: Container[int]
+    newest: Part
+
+    def is_stage_whole(self) -> bool:
+        """Whether all pods are there that the controller can have made by now."""
+        now = self._counting(self.newest.stage)
+        if self._leaders_have_run(now):
+            now = [part for part in now if part.follows]
+        if not all(rank in self.there for part in now for rank in part.ranks_of(part.begun(self.there))):
+            return False
+        earlier = {part.stage for part in self.parts if part.stage < self.newest.stage}
+        return all(part.stands(self.there) for stage in earlier for part in self._counting(stage))
+
+    def _leaders_have_run(self, now: Sequence[Part]) -> bool:
+        """Whether leaders that are missing have ended: others have a node, and all are placed together."""
+        leaders = [rank for part in now if not part.follows for rank in part.ranks if rank in self.there]
+        return any(part.follows for part in now) and any(self.there[each].spec.node_name for each in leaders)
+
+    def later(self) -> Iterator[tuple[Rank, Pod]]:
+        """The pods of later stages that ask for devices, as they will be, each with its rank."""
+        first = next(self.there[rank] for rank in self.newest.ranks if rank in self.there)
+        made: dict[int, PodSpec] = {}
+        for part, groups in self._coming():
+            template = part.template
+            if id(template) not in self.devices:
+                continue
+            if id(template) not in made:
+                made[id(template)] = spec_as_made(template, self.newest.template, first)
+            for rank in part.ranks_of(groups):
+                yield rank, _as_made(part, rank, made[id(template)], first)
+
+    def _coming(self) -> Iterator[tuple[Part, Sequence[Rank]]]:
+        """Parts of later stages, and groups of which the leader alone is there, with their groups."""
+        for part in self.parts:
+            if part.stage > self.newest.stage:
+                yield part, part.groups
+        for part in self._counting(self.newest.stage):
+            if part.follows:
+                begun = frozenset(part.begun(self.there))
+                yield part, [each for each in part.groups if (*each, 0) in self.there and each not in begun]
+
+    def _counting(self, stage: int) -> list[Part]:
+        """The parts of a stage that count: those with devices, or all where none has any."""
+        found = [part for part in self.parts if part.stage == stage]
+        return [part for part in found if id(part.template) in self.devices] or found
 
 
 def asks_for_devices(spec: PodSpec) -> bool:
