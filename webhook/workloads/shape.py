@@ -105,12 +105,12 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
         return Awaited()
     devices = frozenset(id(part.template) for part in parts if asks_for_devices(part.template.spec))
     newest = max(begun, key=lambda part: (part.stage, id(part.template) in devices))
-    progress = _Progress(parts, there, devices, newest)
+    progress = _StagesMade(parts, there, devices, newest)
     return Awaited(progress.is_stage_whole(), tuple(progress.later()))
 
 
 @dataclass(frozen=True)
-class _Progress:
+class _StagesMade:
     """How far a controller has come with a gang.
 
     devices: the templates, by id, whose pods ask for devices. newest: the part of the newest stage of which
