@@ -42,14 +42,14 @@ WORDS: Final[dict[str, list[str]]] = {
     "explain": ["x"],
     "drain": ["--release"],
     "lint": ["--cluster", "job.yaml"],
+    "simulate": ["job.yaml"],
 }
 """What a command needs beside the cluster."""
 LOCAL: Final[dict[str, list[str]]] = {
-    "simulate": ["--cluster", "-", "job.yaml"],
     "policy": ["check", "-", "--against", "-"],
     "completion": ["bash"],
 }
-"""Commands that ask no cluster, and their words; the first two read standard input."""
+"""Commands that ask no cluster, and their words."""
 ASKING: Final = [each for each in COMMANDS if each not in LOCAL]
 
 

@@ -224,20 +224,20 @@ def swept(documents: list[Object], cluster: list[Object]) -> Answers:
         each["metadata"]["name"]: msgspec.convert(each, Node) for each in cluster if each["kind"] == "Node"
     }
     there.pods = [msgspec.convert(each, Pod) for each in cluster if each["kind"] == "Pod"] + world.pods
-    placing = Placing(there, Settings(patience_seconds=1e12))  # no node is reserved
+    placing = Placing(there, Settings(reserve_share=0.0))
     placing.says = world.says
     orders = placing.one()
     reasons = [*world.refusals, *(each.reason for each in orders.verdicts)]
     return Answers(places(orders), {re.sub(r"\b([Gg]ang) \w+/\w+/", r"\1 ", each) for each in reasons})
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("state", CLUSTERS)
 @pytest.mark.parametrize("case", CASES)
 def test_simulate_and_the_sweeper_give_the_same_answer(
-    case: str, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: str, state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = simulated(CASES[case], CLUSTERS[cluster], tmp_path, capsys)
-    wanted = swept(CASES[case], CLUSTERS[cluster])
+    found = simulated(CASES[case], CLUSTERS[state], tmp_path, capsys)
+    wanted = swept(CASES[case], CLUSTERS[state])
     assert found.nodes == wanted.nodes
     assert found.reasons <= wanted.reasons
     # Of replicas that wait for the same, the command says it once.

@@ -5,10 +5,15 @@ Exit status: 0 if nothing is wrong, 1 if something is, 2 for a file that cannot 
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webhook.cli import session
 from webhook.cli.terminal import complain, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.inquiry.lint import ManifestFault
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,7 +29,9 @@ def add_parser(subparsers: Any) -> None:
         "--policy", type=Path, metavar="FILE", help="admission's policy; default: the shipped one"
     )
     parser.add_argument(
-        "--cluster", action="store_true", help="by the policy and the nodes of the kubeconfig's cluster"
+        "--cluster",
+        action="store_true",
+        help="ask the kubeconfig's cluster: admission by dry run, nodes",
     )
     session.add_connection(parser)
     session.add_output(parser, session.DOCUMENTS)
@@ -36,29 +43,41 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import msgspec
-
     from webhook.inquiry import documents
-    from webhook.inquiry.fields import InputError
+    from webhook.inquiry.fields import InputError, in_namespace
     from webhook.inquiry.lint import lint
     from webhook.inquiry.lint_cluster import ClusterRules
     from webhook.policy.document import PolicyError
 
     try:
         rules = ClusterRules.read(session.connect(options) if options.cluster else None, options.policy)
+        namespace = _namespace(options)
     except PolicyError as error:
         raise session.MistakeError(str(error)) from None
     faults, status = [], 0
     for file in options.files:
         try:
-            objects = list(documents.of_file(file))
+            objects = [in_namespace(each, namespace) for each in documents.of_file(file)]
         except InputError as error:
             complain(f"topogate lint: {error}")
             status = 2
             continue
         faults += [*lint(objects, str(file), rules.rules), *rules.faults(objects, str(file))]
+    _print(faults, rules.notes, options)
+    return status or (1 if faults else 0)
+
+
+def _namespace(options: argparse.Namespace) -> str:
+    """Of objects that name none; "" where it makes no difference."""
+    return session.namespace_of(options) if options.cluster or options.namespace is not None else ""
+
+
+def _print(faults: "Sequence[ManifestFault]", notes: "Sequence[str]", options: argparse.Namespace) -> None:
+    import msgspec
+
     if options.output is not None:
         session.show(msgspec.to_builtins(faults), options.output)
     for fault in faults if options.output is None else ():
         say(str(fault))
-    return status or (1 if faults else 0)
+    for note in notes:
+        complain(f"topogate lint: note: {note}")

@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "doctor": "check an installation, and say what to do",
     "drain": "release or delete every pod that waits, before topogate is uninstalled",
     "lint": "find faults in manifests",
-    "simulate": "say where the pods of a manifest would be placed, without a cluster",
+    "simulate": "say where the pods of a manifest would be placed",
     "ui": "show the cluster on a page: map, gangs, why they wait",
     "policy": "check the admission policy",
     "certs": "issue and rotate the certificates of the webhook",

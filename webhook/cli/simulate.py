@@ -1,9 +1,9 @@
-"""topogate simulate: where would this gang go? From files alone, without any cluster.
+"""topogate simulate FILE: where would these pods go?
 
-The cluster is what `kubectl get nodes,pods -A -o json` (or yaml) prints; the manifest is what would be
-applied. Its pods are gathered into gangs, and these are placed one after the other. The answer is the
-sweeper's: pods without GPUs go beside those of their gang that have some, parts that name levels of their own
-have these. Nobody is evicted for it.
+The cluster is that of the kubeconfig, whose admission is asked by dry run, or with --cluster what `kubectl
+get nodes,pods -A -o json` (or yaml) has printed. The manifest is what would be applied. Its pods are gathered
+into gangs, and these are placed one after the other. The answer is the sweeper's: pods without GPUs go beside
+those of their gang that have some, parts that name levels of their own have these. Nobody is evicted for it.
 """
 
 import argparse
@@ -18,13 +18,21 @@ from webhook.cli import session
 from webhook.cli.terminal import columns, complain, is_coloured, say
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.preferred import describe_preferred
-from webhook.inquiry.simulation import NotPlacedError, PlacedGang, Rehearsed, place_each, read
+from webhook.inquiry.simulation import (
+    NotPlacedError,
+    PlacedGang,
+    Rehearsed,
+    place_each,
+    read,
+    read_manifest,
+)
 from webhook.inquiry.whole import WholeAnswer, with_levels
 from webhook.placement import Assignment, Mode, NoFit, Options, PlacementError, Snapshot
 from webhook.placement.model import Placed
 from webhook.placement.names import natural
 from webhook.policy.document import PolicyError
 from webhook.policy.file import load_policy
+from webhook.policy.values import Policy
 from webhook.sweeper.decide.elastic import so_far
 from webhook.sweeper.modes import add_mode, mode_named
 from webhook.sweeper.observe.gangs import GangKey
@@ -35,13 +43,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add the subcommand `simulate`."""
     parser = subparsers.add_parser(
         "simulate",
-        help="say where a manifest's pods would be placed, without a cluster",
+        help="say where a manifest's pods would be placed",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--cluster", action="append", required=True, type=Path, metavar="FILE",
-        help="nodes and pods as YAML or JSON; may be given more than once, - reads standard input",
+        "--cluster", action="append", default=[], type=Path, metavar="FILE",
+        help="nodes and pods as YAML or JSON instead of a cluster; may be repeated, - reads standard input",
     )  # fmt: skip
     parser.add_argument(
         "manifest", type=Path, help="what makes the pods, or these, as YAML or JSON, - for stdin"
@@ -55,15 +63,20 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add_mode(parser)
     parser.add_argument(
         "--policy", type=Path, metavar="FILE",
-        help="admission's policy; default: ConfigMap topogate-policy of the files, else the shipped one",
+        help="admission's policy; default: ConfigMap topogate-policy of the cluster, else the shipped one",
     )  # fmt: skip
     parser.add_argument("--show-patch", action="store_true", help="print what admission would change")
     parser.add_argument("--map", action="store_true", help="draw where it goes, as topogate map draws")
+    session.add_connection(parser)
     session.add_output(parser, (*session.DOCUMENTS, "text"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the assignments (status 0) or the reason why there is none (1); 2 for unusable input."""
+    return session.guarded(args, lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
     if args.map and args.output in session.DOCUMENTS:
         complain(f"topogate simulate: --map draws for people; leave it or -o {args.output} out")
         return 2
@@ -75,9 +88,7 @@ def run(args: argparse.Namespace) -> int:
     except (InputError, PlacementError, PolicyError) as error:
         complain(f"topogate simulate: {error}")
         return 2
-    for each in placed:
-        if problems := each.answer.faults(each.before):
-            raise AssertionError(f"the assignment breaks rules: {problems}")
+    _check(placed)
     if args.show_patch:
         _print_patches(scene)
     _show(placed, scene, args)
@@ -86,12 +97,42 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(any(each.answer.placed for each in alike) for alike in _by_maker(placed)) else 1
 
 
+def _check(placed: Sequence[PlacedGang]) -> None:
+    """Raises AssertionError for an answer that breaks a rule."""
+    for each in placed:
+        if problems := each.answer.faults(each.before):
+            raise AssertionError(f"the assignment breaks rules: {problems}")
+
+
 def _ask(args: argparse.Namespace) -> tuple[Rehearsed, list[PlacedGang]]:
-    """What was read, and the answers. Raises InputError, NotPlacedError, PlacementError, PolicyError."""
-    scene = read(args.cluster, args.manifest, load_policy(args.policy) if args.policy else None)
+    """What was read, and the answers.
+
+    Raises InputError, NotPlacedError, PlacementError, PolicyError, and where a cluster is asked ApiError.
+    """
+    policy = load_policy(args.policy) if args.policy else None
+    if args.cluster:
+        given = "" if args.namespace is None else session.namespace_of(args)
+        scene = read(args.cluster, args.manifest, policy, given)
+    else:
+        scene = _of_cluster(args, policy)
     gangs = [with_levels(gang, args.required, args.preferred) for gang in scene.gangs]
     mode = mode_named(args.mode or Mode.BEST_FIT, lambda what: complain(f"topogate simulate: {what}"))
     return scene, list(place_each(replace(scene, gangs=gangs), Options(mode=mode)))
+
+
+def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
+    """The manifest and the kubeconfig's cluster, whose admission is asked by dry run."""
+    from webhook.inquiry.dry_run import DryRun
+    from webhook.inquiry.lint_cluster import read_rules
+    from webhook.inquiry.reading import ClusterReading
+    from webhook.inquiry.rehearsal import rehearse_manifest
+    from webhook.sweeper.settings import Settings
+
+    api = session.connect(args)
+    dry_run = DryRun(api)
+    found = read_manifest(args.manifest, read_rules(api, policy, dry_run), session.namespace_of(args))
+    found.notes += dry_run.notes
+    return rehearse_manifest(ClusterReading.read(api), found, Settings())
 
 
 def _by_maker(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
@@ -175,7 +216,6 @@ def _map(snapshot: Snapshot, after: Snapshot) -> Iterator[str]:
     """The tree with what the gangs take as waited for: all top domains, of the others those that they use."""
     # Loaded for this option alone.
     from webhook.cli import map as tree
-    from webhook.policy.values import Policy
     from webhook.scheduling.gpu_counts import count_used
     from webhook.ui.files import counting
     from webhook.ui.picture import WAITED_FOR, lineage, node_tile, sum_domains

@@ -44,7 +44,7 @@ def of_train_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[
         )
     container = {
         "name": "node",
-        "image": str(trainer.get("image") or ""),
+        "image": str(trainer.get("image") or "image-of-the-runtime"),
         "resources": fields.part(trainer, "resourcesPerNode", where),
     }
     labels = {**fields.part(spec, "labels", where), "jobset.sigs.k8s.io/jobset-name": name}

@@ -60,6 +60,14 @@ def template(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return found
 
 
+def in_namespace(document: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """The object in this namespace, if it names none itself; "": as it is."""
+    metadata = document.get("metadata")
+    if not namespace or not isinstance(metadata, dict) or metadata.get("namespace"):
+        return document
+    return {**document, "metadata": {**metadata, "namespace": namespace}}
+
+
 def name_of(document: Mapping[str, Any]) -> str:
     """An object's name, or what its name will begin with."""
     metadata = document.get("metadata")

@@ -13,7 +13,7 @@ import msgspec
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 from webhook.inquiry import defaults
-from webhook.inquiry.admitted import AdmissionRules, admit
+from webhook.inquiry.admitted import NOT_HELD, AdmissionRules, admit
 from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
 from webhook.kube.objects import Node, Pod
 from webhook.policy.annotations import size_faults, slice_faults
@@ -121,8 +121,16 @@ def _of_pod(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> It
     if admitted.decision.denial:
         yield admitted.decision.denial
     yield from admitted.decision.warnings
+    if admitted.decision.reason == NOT_HELD:
+        yield not_held(namespace)
     if not admitted.is_placed_by_others and admitted.decision.reason == "no-gpu":
         yield from _wishes_without_gpus(pod)
+
+
+def not_held(namespace: str) -> str:
+    """What to say of a GPU pod that a cluster stores without a gate."""
+    label = f"{keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
+    return f"the cluster would not hold it: kubectl label namespace {namespace} {label} (or topogate doctor)"
 
 
 def _wishes_without_gpus(pod: Mapping[str, Any]) -> Iterator[str]:

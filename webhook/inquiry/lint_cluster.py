@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.dry_run import DryRun
 from webhook.inquiry.fields import InputError
 from webhook.inquiry.lint import ManifestFault, of_nodes
 from webhook.inquiry.manifest import name_of
@@ -15,6 +16,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, PriorityClass
 from webhook.policy.file import load_policy, parse_policy
 from webhook.policy.shipped import shipped_classes, shipped_policy
+from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import NODES
 
 POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
@@ -23,10 +25,16 @@ CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 @dataclass(frozen=True)
 class ClusterRules:
-    """By what admission decides, and the nodes; nodes: empty where no cluster is asked."""
+    """By what admission decides, and the nodes; nodes: empty where no cluster is asked, as dry_run None."""
 
     rules: AdmissionRules
     nodes: tuple[Node, ...] = ()
+    dry_run: DryRun | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """Why the cluster could not be asked, where it could not."""
+        return list(self.dry_run.notes) if self.dry_run else []
 
     @classmethod
     def read(cls, api: Api | None, policy: Path | None) -> "ClusterRules":
@@ -34,11 +42,8 @@ class ClusterRules:
         chosen = load_policy(policy) if policy else None
         if api is None:
             return cls(AdmissionRules(chosen or shipped_policy(), shipped_classes()))
-        classes = {each.metadata.name: each for each in read_all(api, CLASSES, PriorityClass)}
-        return cls(
-            AdmissionRules(chosen or read_policy(api) or shipped_policy(), classes),
-            tuple(read_all(api, NODES, Node)),
-        )
+        dry_run = DryRun(api)
+        return cls(read_rules(api, chosen, dry_run), tuple(read_all(api, NODES, Node)), dry_run)
 
     def faults(self, documents: Iterable[Mapping[str, Any]], source: str) -> Iterator[ManifestFault]:
         """What no node can meet."""
@@ -50,6 +55,12 @@ class ClusterRules:
                 continue  # lint says why
             seen = dict.fromkeys(sentence for _, _, pod in pods[:1] for sentence in of_nodes(pod, self.nodes))
             yield from (ManifestFault(where, sentence) for sentence in seen)
+
+
+def read_rules(api: Api, policy: Policy | None, dry_run: DryRun) -> AdmissionRules:
+    """By what the cluster's admission decides, its own answers first. Raises PolicyError, ApiError."""
+    classes = {each.metadata.name: each for each in read_all(api, CLASSES, PriorityClass)}
+    return AdmissionRules(policy or read_policy(api) or shipped_policy(), classes, dry_run)
 
 
 def read_policy(api: Api) -> Any:

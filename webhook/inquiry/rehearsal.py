@@ -1,4 +1,4 @@
-"""Where a Job that is not there yet would go: its pods are added to the cluster as it is, and placed."""
+"""Where pods that are not there yet would go: they are added to the cluster as it is, and placed."""
 
 import uuid
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.simulation import ManifestPods, Rehearsed
 from webhook.inquiry.whole import ask_whole
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
@@ -32,6 +33,18 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
     view = snapshotter.view()
     gang = next(each for each in gather(view.gated, view.others, size_of, view.gang_of) if each.key == mine)
     return ask_whole(gang, view, snapshotter.snapshot(view), settings.options).found
+
+
+def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Settings) -> Rehearsed:
+    """The gangs of a manifest beside what runs and what is promised in a cluster; as rehearse.
+
+    Raises PlacementError.
+    """
+    made = found.gangs()
+    pods = tuple(pod for gang in made for pod in gang.pods)
+    snapshotter = Snapshotter(replace(cluster, pods=(*cluster.pods, *pods)), settings)
+    view = snapshotter.view()
+    return Rehearsed(made, view, snapshotter.snapshot(view), found.notes, found.admitted)
 
 
 def _pods(job: Mapping[str, Any], settings: Settings) -> list[Pod]:

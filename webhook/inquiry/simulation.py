@@ -11,8 +11,9 @@ from msgspec import structs
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
-from webhook.inquiry.admitted import AdmissionRules, Admitted, admit
-from webhook.inquiry.lint import amount_faults
+from webhook.inquiry.admitted import NOT_HELD, AdmissionRules, Admitted, admit
+from webhook.inquiry.fields import in_namespace
+from webhook.inquiry.lint import amount_faults, not_held
 from webhook.inquiry.manifest import InputError, minimum_of, name_of, owner_of, pods_of
 from webhook.inquiry.whole import WholeAnswer, ask_whole
 from webhook.kube import objects
@@ -71,17 +72,16 @@ class Dump:
         return AdmissionRules(policy or self.policy or shipped_policy(), self.classes or shipped_classes())
 
 
-def read(files: list[Path], manifest: Path, policy: Policy | None = None) -> Rehearsed:
+def read(files: list[Path], manifest: Path, policy: Policy | None = None, namespace: str = "") -> Rehearsed:
     """The gangs of a manifest, the cluster of these files, and what is not modelled.
 
-    policy: of admission, None for that of the files, else the shipped one. Raises InputError, NotPlacedError
+    policy: of admission, None for that of the files, else the shipped one. namespace: of objects that name
+    none. Raises InputError, NotPlacedError
     where admission refuses the pods or topogate leaves them alone, PlacementError for a wish that is none.
     """
     dump = read_cluster(files)
     nodes, there = dump.nodes, dump.there
-    found = read_pods(documents.of_file(manifest), str(manifest), rules=dump.rules(policy))
-    if not found.pods:
-        raise InputError(f"{manifest} describes no pods")
+    found = read_manifest(manifest, dump.rules(policy), namespace)
     carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod, _ in there]
     made = found.gangs()
     gated = [pod for gang in made for pod in gang.gated]
@@ -100,6 +100,15 @@ def read(files: list[Path], manifest: Path, policy: Policy | None = None) -> Reh
     )  # fmt: skip
     notes = [*found.notes, *unmodelled.claim_notes(gated), *unmodelled.taken_widely(gated)]
     return Rehearsed(made, view, snapshot, notes, found.admitted)
+
+
+def read_manifest(manifest: Path, rules: AdmissionRules, namespace: str) -> "ManifestPods":
+    """The pods of a file. Raises InputError, NotPlacedError."""
+    objects_ = (in_namespace(each, namespace) for each in documents.of_file(manifest))
+    found = read_pods(objects_, str(manifest), rules=rules)
+    if not found.pods:
+        raise InputError(f"{manifest} describes no pods")
+    return found
 
 
 @dataclass(frozen=True)
@@ -296,6 +305,9 @@ class _PodReader:
             raise NotPlacedError(f"Pod {name} would be refused: {found.decision.denial}")
         self.warnings.update(dict.fromkeys(found.decision.warnings))
         self.admitted[name] = found
+        if found.decision.reason == NOT_HELD:
+            self.left_alone[f"Pod {name}: {not_held(namespace or defaults.DEFAULT_NAMESPACE)}"] = None
+            return None
         if found.is_placed_by_others:
             self.left_alone[f"Pod {name} is not placed by topogate: {found.decision.reason}"] = None
             return None
