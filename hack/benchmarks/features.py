@@ -20,6 +20,7 @@ from typing import Any, Final
 from hack.benchmarks.large import PlayedCluster, gated
 from hack.observing.played import PODS, PlayedApi
 from labeler.contract import keys
+from webhook.extensions.known import SWITCHES
 from webhook.kube import placements
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
@@ -113,7 +114,10 @@ class FeaturesCluster(PlayedCluster):
     def _sweeper(
         self, cache: ClusterCache, settings: Settings, policy: Callable[[], Policy | None]
     ) -> Sweeper:
-        return Sweeper(Pass(self.api, cache, settings, stopping=threading.Event(), policy=policy))
+        surroundings = Pass(
+            self.api, cache, settings, stopping=threading.Event(), policy=policy, extensions=SWITCHES
+        )
+        return Sweeper(surroundings)
 
 
 def _cpu(work: Callable[[], object]) -> float:

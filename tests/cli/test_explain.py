@@ -1,6 +1,7 @@
 """What `topogate explain` says of a pod, from one reading of a cluster."""
 
 import dataclasses
+import time
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from hack.local import nodes
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from webhook.fairness.record import Record
+from webhook.extensions.fair_order.record import KEY, Record, encode
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
@@ -125,7 +126,8 @@ def in_fair_order(record: Record | None) -> str:
         for name in ("team-b", "team-c")
     ]
     there = cluster([*job_pods(2), *others])
-    return said(dataclasses.replace(there, read_use=lambda: record))
+    data = {KEY: encode(record.use, record.at, record.fair)} if record is not None else None
+    return said(dataclasses.replace(there, read_record=lambda _: data))
 
 
 def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
@@ -155,12 +157,14 @@ def test_what_a_plan_does_without_is_told_of_a_pod_that_has_one() -> None:
 def test_whose_turn_it_is_is_told_to_who_may_read_what_all_have_used() -> None:
     fair = FairOrder(weights={"ns": 3.0, "team-b": 2.0})
     used = {"ns": {"H100": 6e5}, "team-b": {"H100": 3e5}, "team-c": {"H100": 1e5}}
-    text = in_fair_order(Record(0.0, used, {}, fair))
+    text = in_fair_order(Record(time.time(), used, {}, fair))
     assert text.splitlines()[-1] == (
         "Fair order: ns has used 60% of the GPU time of late, and is due 50% (weight 3), "
         "19.3 GPUs on average; team-c (10% used, 17% due) and 1 more come first."
     )
-    assert in_fair_order(Record(0.0, {"team-b": {"H100": 9.0}}, {}, fair)).endswith("; it comes first.")
+    assert in_fair_order(Record(time.time(), {"team-b": {"H100": 9.0}}, {}, fair)).endswith(
+        "; it comes first."
+    )
 
 
 def test_who_may_not_read_that_is_told_what_the_sweeper_says_of_the_own_account() -> None:

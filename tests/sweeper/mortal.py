@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
 from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass
@@ -114,7 +115,9 @@ def name_of(method: str, path: str, body: Any) -> str:
 def living(api: MortalApi, settings: Settings, policy: Policy | None = None) -> Iterator[Callable[[], float]]:
     """A sweeper with a cache of its own; yields one pass of it. Nothing of it stays behind."""
     cache, stopping = ClusterCache(api, settings.gate_prefix), threading.Event()
-    sweeper = Sweeper(Pass(api, cache, settings, stopping=stopping, policy=lambda: policy))
+    sweeper = Sweeper(
+        Pass(api, cache, settings, stopping=stopping, policy=lambda: policy, extensions=SWITCHES)
+    )
     cache.start()
     try:
         deadline = time.monotonic() + 90

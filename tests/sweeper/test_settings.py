@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from webhook.fairness.turns import AHEAD
+from webhook.extensions.fair_order.turns import AHEAD
 from webhook.kube.planned import PLAIN_PODS
 from webhook.placement import Mode, Options
-from webhook.sweeper import use_store
 from webhook.sweeper.decide import ledger
 from webhook.sweeper.decide.backoff import AVOID_SECONDS
+from webhook.sweeper.extension import RecordSpec
 from webhook.sweeper.main import _parser, _settings
 from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.observe.pods import ENDING_SECONDS
@@ -67,7 +67,7 @@ def test_a_number_that_is_no_setting_is_as_the_docs_say() -> None:
     assert ENDING_SECONDS == 600, "victims have taken ten minutes to end"
     assert STAYS_SECONDS == 30, "what cannot be deleted keeps cards from nobody after half a minute"
     assert MOST_PODS == 5000, "larger gangs are planned by the pods that are there"
-    assert use_store.SECONDS == 60, "use is written once a minute"
+    assert RecordSpec("any").seconds == 60, "use is written once a minute"
     assert AHEAD == 1 / 8, "what an account has counts for an eighth of the half-life"
     assert ledger.MOST == 1000, "failures that are kept"
     assert PLAIN_PODS == 2000, "larger plans are packed"

@@ -1,15 +1,16 @@
 """Why a pod waits and what would help: the placement core is asked what the sweeper would ask it."""
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 from labeler.contract import keys
+from webhook.extensions.known import all_extensions
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.reading import ClusterReading
-from webhook.inquiry.turns import whole_turns
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
@@ -18,6 +19,7 @@ from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible, main_cause
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.decide.shunned import told_of
+from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.pins import is_gated, occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -49,7 +51,16 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
     gang = next(each for each in gangs if each.key == view.gang_of(pod))
     snapshot, avoided = snapshotter.snapshot(view), cluster.avoided(namespace)
     yield from explain_gated(pod, gang, view, snapshot, settings, avoided=avoided)
-    yield from whole_turns(cluster.use(), gang, gangs, cluster.namespace_labels())
+    yield from _of_extensions(cluster, gang, gangs)
+
+
+def _of_extensions(cluster: ClusterReading, gang: PodGang, gangs: Sequence[PodGang]) -> Iterator[str]:
+    for extension in all_extensions():
+        if extension.explain is not None:
+            record = cluster.record(extension.record.name) if extension.record is not None else None
+            yield from extension.explain(
+                ExplainInput(gang, gangs, record, cluster.namespace_labels(), time.time())
+            )
 
 
 def explain_gated(

@@ -10,12 +10,12 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from webhook.devices.supply import Supply
-from webhook.fairness.record import KEY, Record, RecordError, decode
 from webhook.inquiry import bad_nodes
 from webhook.kube import devices, drivers, placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.decoding import decoded
+from webhook.kube.kept_map import path_of
 from webhook.kube.objects import Metadata, Namespace, Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.antiaffinity import NamespaceLabels
@@ -24,12 +24,9 @@ from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, o
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
-from webhook.sweeper.use_store import PATH as USE
 
 PAGE_SIZE: Final = 500
 OWNERS_SECONDS: Final = 10.0
-USE_SECONDS: Final = 600.0
-"""What was written down of use longer ago than this is of a fair order that is switched off."""
 
 T = TypeVar("T")
 
@@ -45,7 +42,7 @@ class ClusterReading:
     read_storage: Callable[[], Storage | None] = lambda: None
     read_namespaces: Callable[[], NamespaceLabels | None] = lambda: None
     read_supply: Callable[[], Supply | None] = lambda: None
-    read_use: Callable[[], Record | None] = lambda: None
+    read_record: Callable[[str], Mapping[str, str] | None] = lambda _: None
     read_classes: Callable[[], Mapping[str, devices.DeviceClass]] = dict
     read_avoided: Callable[[str], Mapping[str, str]] = lambda _: {}
 
@@ -60,7 +57,7 @@ class ClusterReading:
             functools.cache(lambda: _storage(api)),
             functools.cache(lambda: _namespaces(api)),
             functools.cache(lambda: _supply(api)),
-            functools.cache(lambda: _use(api)),
+            functools.cache(lambda name: _record(api, name)),
             functools.cache(lambda: _classes(api)),
             lambda namespace: bad_nodes.avoided(api, time.time(), namespace),
         )
@@ -97,9 +94,9 @@ class ClusterReading:
         """Labels by namespace, None for whoever may not read them."""
         return self.read_namespaces()
 
-    def use(self) -> Record | None:
-        """What accounts have used, None for whoever may not read it, and where nobody writes it down."""
-        return self.read_use()
+    def record(self, name: str) -> Mapping[str, str] | None:
+        """The data of an extension's record (a ConfigMap), None for whoever may not read it."""
+        return self.read_record(name)
 
     def avoided(self, namespace: str) -> Mapping[str, str]:
         """Nodes that gangs of a namespace avoid as pods fail there, and why; as far as that may be read."""
@@ -165,12 +162,11 @@ def _supply(api: Api) -> Supply | None:
     return found
 
 
-def _use(api: Api) -> Record | None:
+def _record(api: Api, name: str) -> Mapping[str, str] | None:
     try:
-        record = decode((api.json("GET", USE).get("data") or {}).get(KEY, ""))
-    except (ApiError, RecordError):
+        return api.json("GET", path_of(name)).get("data") or {}
+    except ApiError:
         return None  # the rest of the explanation needs none of it
-    return record if time.time() - record.at < USE_SECONDS else None
 
 
 class _WithMetadata(Protocol):

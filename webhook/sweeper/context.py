@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
+from webhook.sweeper.extension import Switch
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings
@@ -52,7 +53,8 @@ class Pass:
 
     cache: live copies, which are complete. may_act: asked before each write, as another may lead by now.
     stopping: ends waits inside a pass. clock: seconds from anywhere. beat: told,
-    inside a pass, that it goes on. policy: of admission, None if it is not known.
+    inside a pass, that it goes on. policy: of admission, None if it is not known. extensions: optional
+    features that may be on.
     """
 
     api: Api
@@ -65,3 +67,4 @@ class Pass:
     clock: Callable[[], float] = time.monotonic
     beat: Callable[[], None] = _nobody_listens
     policy: Callable[[], Policy | None] = _no_policy
+    extensions: Sequence[Switch] = ()

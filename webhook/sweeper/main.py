@@ -11,6 +11,7 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook import logs, version
+from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.lease import Elector
 from webhook.policy.store import OptionalPolicy, watch_files
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     watching = watch_files([policy.refresh])
     address, port = options.metrics_address, options.metrics_port
     try:
-        run(api, settings, stopping, elector, address, port, identity, lambda: policy.policy)
+        run(api, settings, stopping, elector, address, port, identity, lambda: policy.policy, SWITCHES)
     finally:
         watching.set()
     return 0

@@ -1,6 +1,7 @@
 """What the sweeper counts and measures."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -29,6 +30,7 @@ PHASES: Final = (
     "apply",
     "report",
     "measure",
+    "extensions",
 )
 """Steps of a pass; finish to rollback include what of "apply" carries their orders out."""
 
@@ -36,6 +38,15 @@ _LONG_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14
 """Of what gangs wait for, from at once to a day."""
 
 Labels = TypeVar("Labels", bound=tuple[str, ...])
+
+
+@dataclass(frozen=True)
+class GaugeSpec:
+    """A gauge that an extension sets."""
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...] = ()
 
 
 class KnownGauge(Collector):
@@ -115,11 +126,11 @@ class Metrics:
             registry=self.registry,
         )
         self._dropped = 0
+        self._extended: dict[str, Gauge] = {}
         register_build_info(self.registry)
         self._add_gangs()
         self._add_gpus()
         self._add_nodes()
-        self._add_fair()
         for phase in PHASES:
             self.passes.labels(phase)
 
@@ -239,25 +250,20 @@ class Metrics:
         )
         registry.register(self.unplaced)
 
-    def _add_fair(self) -> None:
-        registry = self.registry
-        self.fair_used = Gauge(
-            "topogate_fair_used_ratio",
-            "Of the decayed GPU time of all accounts that wait or run, the part of each; of the 32 largest.",
-            ["account"],
-            registry=registry,
-        )
-        self.fair_due = Gauge(
-            "topogate_fair_due_ratio",
-            "Of the weights of all accounts that wait or run, the part of each; of the same 32.",
-            ["account"],
-            registry=registry,
-        )
-        self.fair_written = Gauge(
-            "topogate_fair_use_written_timestamp_seconds",
-            "When this process wrote use down last, 0 if it has not.",
-            registry=registry,
-        )
+    def add_gauges(self, specs: Iterable[GaugeSpec]) -> None:
+        """Declare the gauges of an extension, unless they are there already."""
+        for each in specs:
+            if each.name not in self._extended:
+                gauge = Gauge(each.name, each.meaning, each.labels, registry=self.registry)
+                self._extended[each.name] = gauge
+
+    def show(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
+        """Show just these values of an extension's gauge; () are the label values of one without labels."""
+        gauge = self._extended[name]
+        if values.keys() == {()}:
+            gauge.set(values[()])
+        else:
+            replace(gauge, values)
 
     def count_dropped_events(self, total: int) -> None:
         """Bring the counter up to what the recorder has counted."""

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from webhook.policy.values import Policy
 from webhook.probes import serve
 from webhook.sweeper import lasting
 from webhook.sweeper.context import Pass
+from webhook.sweeper.extension import Switch
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.membership import key_of
@@ -92,6 +93,7 @@ class _Process:
     elector: Elector | None
     recorder: Recorder
     policy: Callable[[], Policy | None]
+    extensions: Sequence[Switch] = ()
     metrics: Metrics = field(default_factory=Metrics)
     live: _Live = field(default_factory=_Live)
     pulse: _Pulse = field(default_factory=_Pulse)
@@ -125,7 +127,7 @@ class _Process:
         sweeper = Sweeper(
             Pass(
                 self.api, cache, self.settings, self.metrics, events, self.leads, self.stopping,
-                beat=self.pulse.beat, policy=self.policy,
+                beat=self.pulse.beat, policy=self.policy, extensions=self.extensions,
             )
         )  # fmt: skip
         try:
@@ -180,13 +182,14 @@ def run(
     metrics_port: int | None = None,
     identity: str = "sweeper",
     policy: Callable[[], Policy | None] = lambda: None,
+    extensions: Sequence[Switch] = (),
 ) -> None:
     """Sweep whenever something changes and this process leads, until `stopping` is set.
 
-    policy: admission's, as it is now; None if it is not known.
+    policy: admission's, as it is now; None if it is not known. extensions: optional features that may be on.
     """
     recorder = Recorder(api, "topogate.io/sweeper", identity)
-    process = _Process(api, settings, stopping, elector, recorder, policy)
+    process = _Process(api, settings, stopping, elector, recorder, policy, extensions)
     process.pulse.beat()
     if metrics_port is not None:
         checks = {"/healthz": process.pulse.complaint, "/readyz": process.complaint}

@@ -50,8 +50,8 @@ from webhook.sweeper.decide.steering import let_go
 from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.decision import APPLIED, Decided, Observation, decide
 from webhook.sweeper.failing import Failing
-from webhook.sweeper.fair import FairTurns
 from webhook.sweeper.figures import Figures
+from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangKey, PodGang, gather
 from webhook.sweeper.observe.gathered import Gathered
@@ -101,7 +101,7 @@ class Sweeper:
         self._applier = Applier(surroundings, self._snapshotter, self._asker.provided)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
-        self._fair = FairTurns(surroundings)
+        self._hooks = ExtensionHooks(surroundings)
 
     def close(self) -> None:
         """End the threads."""
@@ -156,7 +156,10 @@ class Sweeper:
             gangs = let_go(gangs, view, self._pass.policy())
         with self._guarded("order"):
             stages = self._memory.placing.ledger.by_gang(LATER_STAGE)
-            return self._fair.order(gangs, view, causes_of(self._memory.told), stages)
+            gangs, memories = self._hooks.order(
+                gangs, view, causes_of(self._memory.told), stages, self._memory.extensions
+            )
+            self._memory = replace(self._memory, extensions=memories)
         return gangs
 
     def _seen(self, cluster: _Cluster, gangs: Sequence[PodGang] | None) -> Observation:
@@ -218,7 +221,7 @@ class Sweeper:
         self._reporter.hear(orders)
         done = self._applier.apply(orders, view)
         self._reporter.hear(done)
-        self._fair.hear(done)
+        self._hooks.hear(done)
         self._memory = self._memory.after(done, view, self._now())
         with self._guarded("measure"):
             self._figures.hear(orders, done)
@@ -241,15 +244,16 @@ class Sweeper:
         with self._guarded("report"):
             waiters = decided.queue.waiters.values() if decided.queue is not None else ()
             is_reported = self._reporter.report(
-                view, gangs, self._memory.repairs.evicted, ledger.by_gang(), self._fair.told,
+                view, gangs, self._memory.repairs.evicted, ledger.by_gang(), self._hooks.sentences,
                 sentences(waiters, view.gang_of),
             )  # fmt: skip
             self._memory = replace(self._memory, told=self._reporter.told)
         with self._guarded("measure"):
             by_kind = {kind.name: ledger.nodes(kind) for kind in _KINDS}
             self._figures.note(view, cluster.snapshot, by_kind)
-        with self._guarded("order"):
-            self._fair.keep()
+        with self._guarded("extensions"):
+            memories = self._hooks.after_pass(view, self._memory.extensions)
+            self._memory = replace(self._memory, extensions=memories)
         return is_reported
 
     # --- what all need --------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,19 +12,25 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace
 from tests.sweeper.at_work import create_pod, sweep, template
 from tests.sweeper.clock import Clock
-from webhook.fairness.book import Book
-from webhook.fairness.record import KEY, decode, encode
+from webhook.extensions.fair_order.order import FairMemory
+from webhook.extensions.fair_order.record import KEY, NAME, decode, encode
+from webhook.extensions.fair_order.use import Use
+from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
-from webhook.kube.kept_map import NAMESPACE
+from webhook.kube.kept_map import NAMESPACE, path_of
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass
+from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.use_store import PATH, SECONDS, UseStore
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+PATH = path_of(NAME)
 FAIR = FairOrder()
+POLICY = Policy(fair_order=FAIR)
+SECONDS = 60.0
 
 
 @pytest.fixture
@@ -63,19 +71,39 @@ def test_two_namespaces_of_weights_1_and_3_get_1_and_3_of_4_places(two_nodes: Cl
     assert not any(three in turn for turn in turns), "nobody is told who the others are"
 
 
-def a_store(cluster: Cluster, clock: Clock, leads: Callable[[], bool] = lambda: True) -> UseStore:
-    api = cluster.api()
-    return UseStore(
-        Pass(api, ClusterCache(api), Settings(), may_act=leads, clock=clock), lambda: 1e9 + clock()
-    )
+class Leader:
+    """The passes of a leader over a cluster without pods."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, leads: Callable[[], bool] = lambda: True) -> None:
+        api = cluster.api()
+        surroundings = Pass(
+            api, ClusterCache(api), Settings(), may_act=leads, clock=clock, policy=lambda: POLICY,
+            extensions=SWITCHES,
+        )  # fmt: skip
+        self.clock = clock
+        self.hooks = ExtensionHooks(surroundings, lambda: 1e9 + clock())
+        self.memories: Memories = {}
+
+    def one_pass(self, gpu_seconds: float | None = None) -> None:
+        """gpu_seconds: what account "a" has used by then, None where that is known."""
+        seconds = self.clock()
+        view = View([], [], {}, {}, now=Moment(seconds, datetime.fromtimestamp(1e9 + seconds, UTC)))
+        _, memories = self.hooks.order([], view, {}, {}, self.memories)
+        if gpu_seconds is not None:
+            memory = memories["fair_order"]
+            use = {"a": {"H100": gpu_seconds}}
+            memories = {"fair_order": replace(memory, book=replace(memory.book, use=use))}
+        self.memories = self.hooks.after_pass(view, memories)
+
+    @property
+    def use(self) -> Use:
+        memory = self.memories["fair_order"]
+        assert isinstance(memory, FairMemory)
+        return memory.book.use
 
 
 def text_of(cluster: Cluster) -> str:
     return str((cluster.api().json("GET", PATH).get("data") or {}).get(KEY, ""))
-
-
-def book(gpu_seconds: float) -> Book:
-    return Book({"a": {"H100": gpu_seconds}}, at=0.0)
 
 
 @pytest.fixture
@@ -84,41 +112,38 @@ def clock() -> Clock:
 
 
 def test_the_next_leader_reads_what_the_last_one_wrote(kept: Cluster, clock: Clock) -> None:
-    first = a_store(kept, clock)
-    assert first.is_due
-    assert first.read() is None
-    first.write(book(5.0), FAIR)
+    first = Leader(kept, clock)
+    first.one_pass(5.0)
     assert not text_of(kept), "at most once a minute"
     clock.now += SECONDS
-    first.write(book(7.0), FAIR)
-    record = a_store(kept, clock).read()
-    assert record is not None
+    first.one_pass(7.0)
+    record = decode(text_of(kept))
     assert (record.use, record.at) == ({"a": {"H100": 7.0}}, 1e9 + SECONDS)
+    second = Leader(kept, clock)
+    second.one_pass()
+    assert second.use == {"a": {"H100": 7.0}}
 
 
 def test_what_an_operator_has_written_meanwhile_is_taken_over(kept: Cluster, clock: Clock) -> None:
-    store = a_store(kept, clock)
-    store.read()
+    leader = Leader(kept, clock)
+    leader.one_pass(7.0)
     forgiven = {"data": {KEY: encode({}, 1e9, FAIR)}}
     kept.api().request("PATCH", PATH, body=forgiven, content_type="application/merge-patch+json")
     clock.now += SECONDS
-    assert not store.is_due
-    store.write(book(7.0), FAIR)
+    leader.one_pass(7.0)
     assert json.loads(text_of(kept))["accounts"] == {}, "it is not overwritten"
-    assert store.is_due
-    record = store.read()
-    assert record is not None
-    assert record.use == {}
+    leader.one_pass()
+    assert leader.use == {}
     clock.now += SECONDS
-    store.write(book(3.0), FAIR)
+    leader.one_pass(3.0)
     assert decode(text_of(kept)).use == {"a": {"H100": 3.0}}
 
 
 def test_who_leads_no_more_writes_nothing(kept: Cluster, clock: Clock) -> None:
-    store = a_store(kept, clock, lambda: False)
-    store.read()
+    leader = Leader(kept, clock, lambda: False)
+    leader.one_pass()
     clock.now += SECONDS
-    store.write(book(7.0), FAIR)
+    leader.one_pass(7.0)
     assert not text_of(kept)
 
 
@@ -127,24 +152,23 @@ def test_what_cannot_be_read_is_said_and_replaced(
 ) -> None:
     broken = {"data": {KEY: "{"}}
     kept.api().request("PATCH", PATH, body=broken, content_type="application/merge-patch+json")
-    store = a_store(kept, clock)
-    assert store.read() is None
+    leader = Leader(kept, clock)
+    leader.one_pass()
+    assert leader.use == {}
     assert "will be replaced" in caplog.text
     clock.now += SECONDS
-    store.write(book(7.0), FAIR)
+    leader.one_pass(7.0)
     assert decode(text_of(kept)).use == {"a": {"H100": 7.0}}
 
 
 def test_without_its_configmap_the_order_goes_on_and_it_is_said_once(
     cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = a_store(cluster, clock)
+    leader = Leader(cluster, clock)
     for _ in range(3):
-        assert store.is_due
-        assert store.read() is None
-        assert not store.is_due
+        leader.one_pass(7.0)
         clock.now += SECONDS
-        store.write(book(7.0), FAIR)
-    assert caplog.text.count("use_not_kept") == 1
+    assert leader.use == {"a": {"H100": 7.0}}
+    assert caplog.text.count("record_not_kept") == 1
     with pytest.raises(ApiError):
         text_of(cluster)

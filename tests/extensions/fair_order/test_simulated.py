@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from tests.fairness.simulation import DAY, HOUR, MODEL, Cluster, Gang, backlog
-from webhook.fairness.book import Book
-from webhook.fairness.use import Use, window
+from tests.extensions.fair_order.simulation import DAY, HOUR, MODEL, Cluster, Gang, backlog
+from webhook.extensions.fair_order.book import Book
+from webhook.extensions.fair_order.use import Use, window
 from webhook.policy.fair import FairOrder
 
 GPUS = 256

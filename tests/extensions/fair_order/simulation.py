@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from webhook.fairness.book import Book
-from webhook.fairness.turns import Waiter
+from webhook.extensions.fair_order.book import Book
+from webhook.extensions.fair_order.turns import Waiter
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0
@@ -85,7 +85,7 @@ class Cluster:
                 heapq.heappush(self.running, (self.now + gang.seconds, gang.name, gang))
                 self.started[gang.name] = self.now
                 if waiter in late:
-                    self.book.served(gang.account, self.now)
+                    self.book = self.book.with_served(gang.account, self.now, self.fair)
             else:
                 self.tried.add(gang.name)
                 if self.now - gang.created >= RESERVE_SECONDS:
@@ -98,7 +98,7 @@ class Cluster:
         for _, _, gang in self.running:
             models = rates.setdefault(gang.account, {})
             models[MODEL] = models.get(MODEL, 0) + gang.gpus
-        self.book.saw(self.now, rates, self.fair)
+        self.book = self.book.with_rates(self.now, rates, self.fair)
 
     def run(self, until: float, arrivals: "Arrivals") -> None:
         """Pass after pass, at each end of a gang and four times an hour. arrivals: new gangs by then."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
-from webhook.fairness.use import Rates, Use
+from webhook.extensions.fair_order.use import Rates, Use
 from webhook.policy.fair import FairOrder
 
 AHEAD: Final = 1 / 8

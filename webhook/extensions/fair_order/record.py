@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Final
 
-from webhook.fairness.use import Rates, Use
+from webhook.extensions.fair_order.use import Rates, Use
 from webhook.policy.fair import FairOrder
 
 NAME: Final = "topogate-use"

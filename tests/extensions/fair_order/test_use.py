@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.fairness.book import Book, Ran
-from webhook.fairness.use import Use, advanced, gained, window
+from webhook.extensions.fair_order.book import Book, Ran
+from webhook.extensions.fair_order.use import Use, advanced, gained, window
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0
@@ -41,26 +41,23 @@ def test_in_all_eternity_use_comes_to_no_more_than_the_window(seconds: float) ->
 @pytest.mark.parametrize("back", [-1.0, -1e9])
 def test_a_clock_that_jumps_back_changes_nothing(back: float) -> None:
     book = Book({"a": {"m": 100.0}}, {"a": {"m": 8}}, at=50.0)
-    book.saw(50.0 + back, {"a": {"m": 8}}, FAIR)
+    book = book.with_rates(50.0 + back, {"a": {"m": 8}}, FAIR)
     assert book.use == {"a": {"m": 100.0}}
-    book.adopt({"a": {"m": 100.0}}, back, [Ran("a", "m", 8, 1e9)], 0.0, FAIR)
+    book = book.begun({"a": {"m": 100.0}}, back, [Ran("a", "m", 8, 1e9)], 0.0, FAIR)
     assert book.use == {"a": {"m": 100.0}}
 
 
 def test_the_next_leader_comes_to_the_same_for_all_that_still_runs() -> None:
     rates = {"a": {"m": 8}, "b": {"m": 2}}
-    first, second = Book(), Book()
-    first.saw(0.0, rates, FAIR)
-    first.saw(600.0, rates, FAIR)
+    first = Book().with_rates(0.0, rates, FAIR).with_rates(600.0, rates, FAIR)
     written = {account: dict(models) for account, models in first.use.items()}
-    first.saw(900.0, rates, FAIR)
+    first = first.with_rates(900.0, rates, FAIR)
     running = [Ran("a", "m", 8, 900.0), Ran("b", "m", 2, 900.0)]
-    second.adopt(written, 300.0, running, 5.0, FAIR)
+    second = Book().begun(written, 300.0, running, 5.0, FAIR)
     for account in rates:
         assert isclose(second.use[account]["m"], first.use[account]["m"], rel_tol=1e-9)
 
 
 def test_what_began_after_the_last_writing_counts_from_then_on() -> None:
-    book = Book()
-    book.adopt({}, 300.0, [Ran("a", "m", 8, 100.0)], 0.0, FAIR)
+    book = Book().begun({}, 300.0, [Ran("a", "m", 8, 100.0)], 0.0, FAIR)
     assert book.use == {"a": {"m": gained(8, 100.0, HOUR)}}

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from webhook.fairness.turns import AccountStanding
+from webhook.extensions.fair_order.turns import AccountStanding
 
 
 @dataclass(frozen=True)

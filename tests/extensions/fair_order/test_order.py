@@ -1,6 +1,7 @@
 """Fair order in passes: whose GPUs count, for whom, and what people and metrics are told."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -8,7 +9,10 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from webhook.fairness.record import KEY, NAME, encode
+from webhook.extensions.fair_order.counts import OTHER
+from webhook.extensions.fair_order.order import MOST_ACCOUNTS, FairMemory
+from webhook.extensions.fair_order.record import KEY, NAME, encode
+from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.policy.fair import FairOrder
@@ -16,10 +20,11 @@ from webhook.policy.values import GpuModel, Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done
 from webhook.sweeper.decide.reservations import LATER_STAGE, Reservation
-from webhook.sweeper.fair import MOST_ACCOUNTS, OTHER, FairTurns
+from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
 
 NOW = 1_800_000_000.0
@@ -28,7 +33,7 @@ CREATED = "2027-01-15T08:00:00Z"
 
 
 class Kept:
-    """The ConfigMap, as far as FairTurns asks for it."""
+    """The ConfigMap, as far as the sweeper asks for it."""
 
     def __init__(self, text: str = "", error: int = 0) -> None:
         self.text, self.error, self.reads = text, error, 0
@@ -43,7 +48,7 @@ class Kept:
 
 
 class Case:
-    """Passes of a FairTurns over a cluster in memory."""
+    """Passes with a fair order over a cluster in memory."""
 
     def __init__(
         self,
@@ -59,19 +64,35 @@ class Case:
         cache = cast(ClusterCache, self.cluster)
         self.policy: Policy | None = Policy(fair_order=fair, **policy)
         self.surroundings = Pass(
-            cast(Api, self.kept), cache, Settings(), clock=self.clock, policy=lambda: self.policy
+            cast(Api, self.kept),
+            cache,
+            Settings(),
+            clock=self.clock,
+            policy=lambda: self.policy,
+            extensions=SWITCHES,
         )
-        self.turns = FairTurns(self.surroundings, lambda: NOW + self.clock())
+        self.hooks = ExtensionHooks(self.surroundings, lambda: NOW + self.clock())
+        self.memories: Memories = {}
         self.causes: dict[GangKey, Cause] = {}
         self.snapshotter = Snapshotter(self.cluster, Settings())
 
     def order(self, stages: Mapping[str, Reservation] | None = None) -> list[str]:
         """One pass: the names of the gangs in turn. stages: which nodes plans keep for later stages."""
-        view = self.snapshotter.view()
+        view = self.view()
         gangs = gather(view.gated, view.others, lambda _: OwnerSays())
-        ordered = self.turns.order(gangs, view, self.causes, stages or {})
+        ordered, self.memories = self.hooks.order(gangs, view, self.causes, stages or {}, self.memories)
         self.found_no_room = {gang.key: Cause.NO_ROOM for gang in gangs}
         return [gang.key.name for gang in ordered]
+
+    def view(self) -> View:
+        now = self.clock()
+        return self.snapshotter.view(Moment(now, datetime.fromtimestamp(NOW + now, UTC)))
+
+    @property
+    def memory(self) -> FairMemory:
+        found = self.memories["fair_order"]
+        assert isinstance(found, FairMemory)
+        return found
 
     def told_order(self) -> list[str]:
         """The same, of gangs that have found no room before."""
@@ -153,11 +174,12 @@ def test_a_claim_on_devices_counts_as_a_gpu_where_claims_make_gpu_pods(
 def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_since() -> None:
     case = Case(*WAITING, pod("a2", "a"), fair=FairOrder())
     assert case.order() == ["a1", "b1", "a2"]
-    case.turns._pace.due_at = 1e9
+    case.memories = {"fair_order": replace(case.memory, due_at=1e9)}
     placing = Placing(case.cluster, Settings())
     placing.remember(placing.gangs(), placing.view())
     placed = next(plan for plan in placing.one().plans if plan.gang.key.name == "a1")
-    case.turns.hear(Done(placed=(placed,)))
+    case.hooks.hear(Done(placed=(placed,)))
+    case.memories = case.hooks.after_pass(case.view(), case.memories)
     case.cluster.pods = [WAITING[1], pod("a2", "a")]
     assert case.order() == ["b1", "a2"]
 
@@ -229,7 +251,7 @@ def test_each_is_told_how_its_own_account_stands_and_nobody_who_the_others_are()
     case.order()
     case.clock.now = HOUR
     case.told_order()
-    told = dict(case.turns.told)
+    told = dict(case.hooks.sentences)
     assert len(told) == 2
     first, second = (next(text for text in told.values() if f"order: {name} " in text) for name in "ba")
     assert (
@@ -245,13 +267,13 @@ def test_each_is_told_how_its_own_account_stands_and_nobody_who_the_others_are()
 def test_what_was_told_stands_for_a_while_so_that_it_is_not_written_in_each_pass() -> None:
     case = Case(*WAITING, runs("a"))
     case.told_order()
-    before = dict(case.turns.told)
+    before = dict(case.hooks.sentences)
     case.clock.now = 30.0
     case.order()
-    assert case.turns.told == before
+    assert case.hooks.sentences == before
     case.clock.now = 100.0
     case.order()
-    assert case.turns.told != before
+    assert case.hooks.sentences != before
 
 
 def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_is_told_so() -> None:
@@ -261,7 +283,7 @@ def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_is_told_so(
     case.cluster.pods.append(pod("b2", "b", metadata={"creationTimestamp": "2027-01-15T07:00:00Z"}))
     case.causes = {key: Cause.NO_ROOM for key in case.causes if key.name == "a1"}
     assert case.order()[0] == "a1"
-    assert any("before all turns" in text for text in case.turns.told.values())
+    assert any("before all turns" in text for text in case.hooks.sentences.values())
 
 
 def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.fairness.book import Book
-from webhook.fairness.turns import AHEAD, FREE_TRIES, Waiter, in_turn
+from webhook.extensions.fair_order.book import Book
+from webhook.extensions.fair_order.turns import AHEAD, FREE_TRIES, Waiter, in_turn
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0
@@ -119,7 +119,7 @@ def test_an_account_that_was_served_as_overdue_waits_as_long_for_the_next() -> N
         return [each.gang for each in book.order(late, known, now, FAIR, 0)[1]]
 
     assert overdue(0) == ["a0"]
-    book.served("a", 0)
+    book = book.with_served("a", 0, FAIR)
     del late[0]
     assert overdue(LATE - 1) == []
     assert overdue(LATE) == ["a1"]

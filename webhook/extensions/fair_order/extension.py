@@ -1,0 +1,24 @@
+"""What the sweeper is told of fair order."""
+
+from typing import Final
+
+from webhook.extensions.fair_order.explain import explain
+from webhook.extensions.fair_order.order import DUE, USED, FairMemory, after_pass, order_gangs
+from webhook.extensions.fair_order.record import NAME
+from webhook.sweeper.extension import Extension, RecordSpec
+from webhook.sweeper.metrics import GaugeSpec
+
+WRITTEN: Final = GaugeSpec(
+    "topogate_fair_use_written_timestamp_seconds",
+    "When this process wrote use down last, 0 if it has not.",
+)
+
+FAIR_ORDER: Final = Extension(
+    "fair_order",
+    memory=FairMemory(),
+    record=RecordSpec(NAME, written=WRITTEN),
+    gauges=(USED, DUE),
+    order_gangs=order_gangs,
+    after_pass=after_pass,
+    explain=explain,
+)

@@ -1,0 +1,249 @@
+"""Fair order in a pass: puts gangs in turn by what their accounts have used, and keeps a record of it.
+
+What is not known leaves gangs in the order of their age, or use a little out of date; it never keeps one from
+being placed.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import mul
+from typing import Final
+
+from webhook.extensions.fair_order.book import Book, Ran
+from webhook.extensions.fair_order.counts import OTHER, AccountOf, GpuCounts, StandingGpus, added
+from webhook.extensions.fair_order.record import KEY, RecordError, decode, encode
+from webhook.extensions.fair_order.telling import own_turn, shares
+from webhook.extensions.fair_order.turns import AccountStanding, Waiter
+from webhook.kube.times import since_1970
+from webhook.policy.fair import FairOrder
+from webhook.sweeper.decide.orders import Cause, NewPlan
+from webhook.sweeper.extension import EndOrders, Gauges, Ordered, OrderInput, PassEnd
+from webhook.sweeper.metrics import GaugeSpec
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
+
+SHARE: Final = 0.02
+"""Of the time, that counting may take in the long run."""
+
+MOST_SECONDS: Final = 10.0
+"""It is counted this often all the same."""
+
+TOLD: Final = 8
+"""Gangs of an account, of one priority, that are told how it stands; the others wait behind these."""
+
+TOLD_SECONDS: Final = 60.0
+"""A sentence is not replaced by a newer one before this."""
+
+MOST_ACCOUNTS: Final = 32
+"""Accounts with series of their own in the metrics."""
+
+OVERDUE: Final = "fair order: it has waited so long that it comes before all turns"
+
+USED: Final = GaugeSpec(
+    "topogate_fair_used_ratio",
+    "Of the decayed GPU time of all accounts that wait or run, the part of each; of the 32 largest.",
+    ("account",),
+)
+DUE: Final = GaugeSpec(
+    "topogate_fair_due_ratio",
+    "Of the weights of all accounts that wait or run, the part of each; of the same 32.",
+    ("account",),
+)
+
+_NO_ROOM: Final = frozenset({Cause.NO_ROOM, Cause.HELD, Cause.UNDECIDED})
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FairMemory:
+    """What a leader knows of use. Losing it costs what was used since the record was written.
+
+    counts: by the policy as it was last, None before that. record: what was read and not heeded yet. due_at:
+    when GPUs are to be counted again. free: GPUs that nobody has. accounts: of gangs that were ordered; late:
+    those that come before all turns. told: by account and priority, when it was told how it stands, and what.
+    """
+
+    counts: GpuCounts | None = None
+    book: Book = field(default_factory=Book)
+    record: Mapping[str, str] | None = None
+    due_at: float = float("-inf")
+    free: int = 0
+    accounts: Mapping[GangKey, str] = field(default_factory=dict)
+    late: frozenset[GangKey] = frozenset()
+    told: Mapping[tuple[str, int], tuple[float, str]] = field(default_factory=dict)
+
+
+def order_gangs(given: OrderInput, memory: FairMemory) -> tuple[Ordered, FairMemory]:
+    """The gangs in turn; as they are while it is not known whose account they count for."""
+    policy = given.policy
+    fair = policy.fair_order if policy is not None else None
+    if policy is None or fair is None:
+        return Ordered(given.gangs), FairMemory()
+    if given.record is not None:
+        memory = replace(memory, record=given.record)
+    counts = memory.counts
+    if counts is None or counts.policy is not policy:
+        counts = GpuCounts(policy, given.settings.counting)
+        memory = replace(memory, counts=counts)
+    if fair.account_label and given.namespaces is None:
+        return Ordered(given.gangs), memory  # labels are read in a moment
+    account = _account_of(fair, given.namespaces or {})
+    if memory.record is not None or given.view.now.seconds >= memory.due_at:
+        memory = _counted(given, memory, counts, account, fair)
+    waiters = [_waiter(gang, account(gang.key.namespace), given, counts, fair) for gang in given.gangs]
+    known = memory.book.standings({each.account for each in waiters}, fair)
+    ordered, late = memory.book.order(waiters, known, given.view.now.seconds, fair, memory.free)
+    memory = replace(
+        memory,
+        accounts={each.gang.key: each.account for each in ordered},
+        late=frozenset(each.gang.key for each in late),
+    )
+    return _told(ordered, known, given.view.now.seconds, memory)
+
+
+def after_pass(given: PassEnd, memory: FairMemory) -> tuple[EndOrders, FairMemory]:
+    """What was placed counts at once, though it may be a while till all is counted again."""
+    policy, counts = given.policy, memory.counts
+    if policy is None or policy.fair_order is None or counts is None:
+        return EndOrders(), memory
+    now = given.view.now
+    for plan in given.placed:
+        memory = _placed(plan, given.view, counts, policy.fair_order, memory)
+    book = memory.book
+    if not given.may_write or memory.record is not None or book.at is None:
+        return EndOrders(), memory
+    return EndOrders({KEY: encode(book.use, now.at.timestamp(), policy.fair_order, book.rates)}), memory
+
+
+def _account_of(fair: FairOrder, labels: Mapping[str, Mapping[str, str]]) -> AccountOf:
+    return lambda namespace: fair.account(namespace, labels.get(namespace, {}))
+
+
+# --- who has what -------------------------------------------------------------------------------------
+
+
+def _counted(
+    given: OrderInput, memory: FairMemory, counts: GpuCounts, account: AccountOf, fair: FairOrder
+) -> FairMemory:
+    before, now, view = given.cpu_seconds(), given.view.now, given.view
+    standing = list(counts.standing(view, account))
+    book = memory.book
+    if memory.record is not None:
+        book = _from_record(book, memory.record, standing, view, fair)
+    rates = added({}, (each[:3] for each in standing))
+    rates = added(rates, counts.reserved(view, account, given.stages))
+    free = counts.capacity(view) - sum(each.gpus for each in standing)
+    counts.end_round()
+    pause = (given.cpu_seconds() - before) / SHARE
+    return replace(
+        memory,
+        book=book.with_rates(now.seconds, rates, fair),
+        record=None,
+        due_at=now.seconds + min(MOST_SECONDS, pause),
+        free=free,
+    )
+
+
+def _from_record(
+    book: Book, data: Mapping[str, str], standing: Sequence[StandingGpus], view: View, fair: FairOrder
+) -> Book:
+    """Use as it was written, and what has been running since."""
+    text, now = data.get(KEY), view.now.at.timestamp()
+    if not text:
+        return book
+    try:
+        record = decode(text)
+    except RecordError as error:
+        logger.warning("use_not_read key=%s reason='it is not heeded and will be replaced: %s'", KEY, error)
+        return book
+    logger.info("use_taken_over accounts=%d seconds_old=%.0f", len(record.use), now - record.at)
+    running = [
+        Ran(
+            each.account,
+            each.model,
+            each.gpus,
+            now - (since_1970(each.pod.metadata.creation_timestamp) or 0.0),
+        )
+        for each in standing
+    ]
+    return book.begun(record.use, now - record.at, running, view.now.seconds, fair)
+
+
+def _placed(plan: NewPlan, view: View, counts: GpuCounts, fair: FairOrder, memory: FairMemory) -> FairMemory:
+    key, book = plan.gang.key, memory.book
+    account = memory.accounts.get(key)
+    if account is None:
+        return memory  # ordered by nobody, as while labels of namespaces are not known
+    if key in memory.late:
+        book = book.with_served(account, view.now.seconds, fair)
+    pods = [(entry.node, counts.gpus(plan.pods[entry.uid])) for entry in plan.entries]
+    taken = ((account, counts.model_on(view, node), gpus) for node, gpus in pods if gpus)
+    book = replace(book, rates=added(book.rates, taken))
+    free = memory.free - sum(gpus for _, gpus in pods)
+    return replace(memory, book=book, late=memory.late - {key}, free=free)
+
+
+# --- whose turn it is ---------------------------------------------------------------------------------
+
+
+def _waiter(
+    gang: PodGang, account: str, given: OrderInput, counts: GpuCounts, fair: FairOrder
+) -> Waiter[PodGang]:
+    waiting = [pod for pod in gang.gated if pod.metadata.uid not in given.view.planned]
+    gpus = [counts.gpus(pod) for pod in waiting]
+    cost = float(sum(gpus))
+    if fair.model_costs:
+        cost = sum(map(mul, gpus, (fair.cost(counts.model_wanted(pod)) for pod in waiting)))
+    oldest = min((pod.metadata.creation_timestamp or "" for pod in waiting), default="")
+    waited = given.view.now.at.timestamp() - (since_1970(oldest) or 0.0) if oldest else 0.0
+    no_room = given.causes.get(gang.key) in _NO_ROOM
+    name = f"{gang.key}/{gang.key.id}"
+    return Waiter(gang, gang.priority, account, gang.created, name, cost, sum(gpus), no_room, waited)
+
+
+def _told(
+    ordered: Sequence[Waiter[PodGang]], known: Mapping[str, AccountStanding], now: float, memory: FairMemory
+) -> tuple[Ordered, FairMemory]:
+    """The order, with how the account stands of each gang that found no room, and the metrics of all."""
+    taking_part = {each.account for each in ordered} | set(memory.book.rates)
+    of = shares(known, taking_part)
+    first: dict[int, str] = {}
+    told: dict[tuple[str, int], tuple[float, str]] = {}
+    numbers: dict[tuple[str, int], int] = {}
+    found: dict[str, str] = {}
+    for each in ordered:
+        leader = first.setdefault(each.tier, each.account)
+        group = each.account, each.tier
+        if group not in told:
+            before = memory.told.get(group)
+            if before is None or now - before[0] >= TOLD_SECONDS:
+                before = now, own_turn(each.account, known, of, leader != each.account)
+            told[group] = before
+        number = numbers[group] = numbers.get(group, 0) + 1
+        if not each.found_no_room:
+            continue
+        if each.gang.key in memory.late:
+            sentence = OVERDUE
+        elif number <= TOLD:
+            sentence = told[group][1]
+        else:
+            sentence = f"fair order: more than {TOLD} gangs of {each.account} come before it"
+        found[each.gang.key.placement_key] = sentence
+    gangs = [each.gang for each in ordered]
+    return Ordered(gangs, found, _gauges(of.used, of.due)), replace(memory, told=told)
+
+
+def _gauges(used: Mapping[str, float], due: Mapping[str, float]) -> Gauges:
+    names = sorted(due, key=lambda each: (-used[each], each))
+    shown = set(names[:MOST_ACCOUNTS])
+    return {USED.name: _summed(used, shown), DUE.name: _summed(due, shown)}
+
+
+def _summed(values: Mapping[str, float], shown: Iterable[str]) -> dict[tuple[str, ...], float]:
+    sums: dict[tuple[str, ...], float] = {}
+    for name, value in values.items():
+        label = (name if name in shown else OTHER,)
+        sums[label] = sums.get(label, 0.0) + value
+    return sums

@@ -1,0 +1,136 @@
+"""Calls the hooks of the extensions that are on, and does for them what they order.
+
+What is off is not imported and not called. A defect of one extension is logged and stops neither the others
+nor the pass. The memories of all extensions go from hook to hook as one mapping by name, see Memory.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import Cause, Done, NewPlan
+from webhook.sweeper.decide.reservations import Reservation
+from webhook.sweeper.extension import Extension, Gauges, OrderInput, PassEnd
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.records import RecordStore
+
+Memories = Mapping[str, Any]
+"""Name of an extension -> what it remembers."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Running:
+    """An extension that is on."""
+
+    def __init__(self, extension: Extension, surroundings: Pass) -> None:
+        self.extension = extension
+        spec = extension.record
+        self.record = RecordStore(surroundings, spec) if spec is not None else None
+
+    def read(self) -> Mapping[str, str] | None:
+        """Its record, if that is news."""
+        return self.record.read() if self.record is not None else None
+
+
+class ExtensionHooks:
+    """The extensions of one leader. sentences: of the last pass, by Placement, on the order of gangs."""
+
+    def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
+        """now: seconds since 1970."""
+        self._pass = surroundings
+        self._now = now
+        self._running: dict[int, _Running] = {}
+        self._placed: list[NewPlan] = []
+        self.sentences: Mapping[str, str] = {}
+
+    def order(
+        self,
+        gangs: list[PodGang],
+        view: View,
+        causes: Mapping[GangKey, Cause],
+        stages: Mapping[str, Reservation],
+        memories: Memories,
+    ) -> tuple[list[PodGang], Memories]:
+        """The gangs in the order in which they are placed; see OrderInput."""
+        memories = self._switch(memories)
+        self.sentences = {}
+        ordered: Sequence[PodGang] = gangs
+        for running in self._running.values():
+            hook, name = running.extension.order_gangs, running.extension.name
+            if hook is None:
+                continue
+            with _guarded(name):
+                labels = self._pass.cache.namespace_labels()
+                given = OrderInput(
+                    ordered, view, self._pass.settings, self._pass.policy(), labels, causes, stages,
+                    running.read(), time.thread_time,
+                )  # fmt: skip
+                found, memory = hook(given, memories.get(name, running.extension.memory))
+                memories = {**memories, name: memory}
+                ordered = found.gangs
+                self.sentences = {**self.sentences, **found.sentences}
+                self._show(found.gauges)
+        return list(ordered), memories
+
+    def hear(self, done: Done) -> None:
+        """Take in what was written, for the end of the pass."""
+        if self._running:
+            self._placed += done.placed
+
+    def after_pass(self, view: View, memories: Memories) -> Memories:
+        """Have each extension take in what became of the pass, and do what it orders."""
+        placed, self._placed = tuple(self._placed), []
+        for running in self._running.values():
+            hook, name = running.extension.after_pass, running.extension.name
+            if hook is None:
+                continue
+            with _guarded(name):
+                record = running.record
+                may_write = record is not None and record.may_write
+                given = PassEnd(view, self._pass.policy(), placed, may_write)
+                orders, memory = hook(given, memories.get(name, running.extension.memory))
+                memories = {**memories, name: memory}
+                self._show(orders.gauges)
+                if record is not None and orders.record is not None and record.write(orders.record):
+                    self._tell_written(running.extension)
+        return memories
+
+    def _switch(self, memories: Memories) -> Memories:
+        """Bring what runs up to date with settings and policy; who is switched off forgets."""
+        policy = self._pass.policy()
+        for number, switch in enumerate(self._pass.extensions):
+            is_on = switch.is_on(self._pass.settings, policy)
+            if is_on and number not in self._running:
+                extension = switch.load()
+                self._pass.metrics.add_gauges(extension.all_gauges)
+                self._running[number] = _Running(extension, self._pass)
+                logger.info("extension_on name=%s", extension.name)
+            elif not is_on and number in self._running:
+                gone = self._running.pop(number).extension
+                memories = {name: memory for name, memory in memories.items() if name != gone.name}
+                self._show({each.name: {} for each in gone.gauges if each.labels})
+                logger.info("extension_off name=%s", gone.name)
+        return memories
+
+    def _show(self, gauges: Gauges) -> None:
+        for name, values in gauges.items():
+            self._pass.metrics.show(name, values)
+
+    def _tell_written(self, extension: Extension) -> None:
+        written = extension.record.written if extension.record is not None else None
+        if written is not None:
+            self._pass.metrics.show(written.name, {(): self._now()})
+
+
+@contextmanager
+def _guarded(name: str) -> Iterator[None]:
+    """A hook whose defect must not keep the others from their work."""
+    try:
+        yield
+    except Exception:
+        logger.exception("extension_failed name=%s", name)
