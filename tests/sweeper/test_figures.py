@@ -11,9 +11,10 @@ from prometheus_client import generate_latest
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod
+from webhook.extensions.fair_order import counts, order
 from webhook.kube.objects import Pod
 from webhook.placement import Options
-from webhook.sweeper import failing, fair
+from webhook.sweeper import failing
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.figures import MOST_CLASSES, OTHER, Figures
@@ -224,9 +225,13 @@ def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
 
 
 def test_32_classes_models_and_accounts_have_series_of_their_own() -> None:
-    assert {MOST_CLASSES, stock.MOST_MODELS, failing.MOST_MODELS, fair.MOST_ACCOUNTS, fair.MOST_MODELS} == {
-        32
-    }
+    assert {
+        MOST_CLASSES,
+        stock.MOST_MODELS,
+        failing.MOST_MODELS,
+        order.MOST_ACCOUNTS,
+        counts.MOST_MODELS,
+    } == {32}
 
 
 def test_the_operator_says_what_counts_as_a_gpu() -> None:

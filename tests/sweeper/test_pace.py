@@ -3,7 +3,6 @@
 import pytest
 
 from tests.sweeper.clock import Clock
-from webhook.sweeper import fair
 from webhook.sweeper.pace import Pace
 
 
@@ -26,18 +25,4 @@ def test_work_that_failed_is_due_at_once() -> None:
     pace = Pace(0.02, Clock(), least=5.0)
     with pytest.raises(ValueError, match="not foreseen"), pace.work():
         raise ValueError("not foreseen")
-    assert pace.is_due
-
-
-@pytest.mark.parametrize(("took", "due_in"), [(0.1, 5.0), (1.0, 10.0)])
-def test_counting_of_use_takes_a_fiftieth_of_the_time_and_is_put_off_for_10_s_at_most(
-    took: float, due_in: float
-) -> None:
-    clock = Clock()
-    pace = Pace(fair.SHARE, clock, most=fair.MOST_SECONDS)
-    with pace.work():
-        clock.now += took
-    clock.now += due_in - 0.001
-    assert not pace.is_due
-    clock.now += 0.002
     assert pace.is_due

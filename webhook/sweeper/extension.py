@@ -3,7 +3,7 @@
 An extension sees what a hook gives it, and nothing else: it holds no client, no cache and no other part of
 the sweeper. A hook takes the memory that the hook before has left and returns another, both frozen. With an
 empty memory it decides the same a little later, so what must not be lost goes into the extension's record: a
-ConfigMap that the sweeper reads and writes for it.
+ConfigMap that the sweeper reads and writes for it. docs/contributing/extensions.md tells how to write one.
 
 The core imports no extension. `main` gives it Switches: each tells by the settings whether its extension is
 on, and imports it only then.

@@ -10,7 +10,7 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.extensions.fair_order.counts import OTHER
-from webhook.extensions.fair_order.order import MOST_ACCOUNTS, FairMemory
+from webhook.extensions.fair_order.order import MOST_ACCOUNTS, FairMemory, order_gangs
 from webhook.extensions.fair_order.record import KEY, NAME, encode
 from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
@@ -20,6 +20,7 @@ from webhook.policy.values import GpuModel, Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done
 from webhook.sweeper.decide.reservations import LATER_STAGE, Reservation
+from webhook.sweeper.extension import OrderInput
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
@@ -295,3 +296,15 @@ def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> Non
     assert case.metric("topogate_fair_used_ratio", "n099") == 1
     assert case.metric("topogate_fair_due_ratio", "n099") == pytest.approx(0.01)
     assert case.metric("topogate_fair_due_ratio", OTHER) == pytest.approx((100 - MOST_ACCOUNTS) / 100)
+
+
+@pytest.mark.parametrize(("took", "due_in"), [(0.1, 5.0), (1.0, 10.0)])
+def test_counting_of_use_takes_a_fiftieth_of_the_time_and_is_put_off_for_10_s_at_most(
+    took: float, due_in: float
+) -> None:
+    case = Case(*WAITING)
+    view, cpu = case.view(), iter((0.0, took))
+    gangs = gather(view.gated, view.others, lambda _: OwnerSays())
+    given = OrderInput(gangs, view, Settings(), case.policy, None, {}, {}, None, lambda: next(cpu))
+    _, memory = order_gangs(given, FairMemory())
+    assert memory.due_at == pytest.approx(view.now.seconds + due_in)
