@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Final
 
 from webhook.placement.bounds import child_rooms
 from webhook.placement.budget import PART, Budget
@@ -75,20 +74,37 @@ class Filled:
             yield from part.rooms()
 
 
+Slices = tuple[tuple[int, int], ...]
+"""(level, size), coarsest first."""
+
+
 @dataclass(slots=True, eq=False)
-class CostTerms:
-    """In which fields items tell their costs: first the counts, then the values."""
+class KnapsackTerms:
+    """What all items of one covering domain have in common. counts, values: in which fields items tell their
+    costs, first the counts, then the values.
+    """
 
     counts: PackedCost
     values: PackedCost
     budget: Budget
     costs: Costs
-    nodes: dict[object, "NodesHeld"] = field(init=False, default_factory=dict)
-    """What nodes hold together, by all that it follows from: items have nodes and penalties of their own."""
+    odd: Stepwise
+    slices: Slices
+    insides: dict[int, "DomainKnapsack"] = field(default_factory=dict)
 
     def first(self, level: int, cost: int) -> int:
         """Of a cost's values that field, the leftover of a level, which compares first below that level."""
         return self.values.pack(cost) >> self.values.offset(self.costs.leftover[level])
+
+    def unit(self, level: int) -> int:
+        """Pods in a unit of the rooms just below a level."""
+        return next((size for at, size in self.slices if at > level), 1)
+
+    def inside(self, vertex: Vertex, wanted: int) -> "DomainKnapsack":
+        """What shares the pods in a domain, up to `wanted` of its units; the same for every call."""
+        if id(vertex) not in self.insides:
+            self.insides[id(vertex)] = DomainKnapsack(self, vertex, wanted)
+        return self.insides[id(vertex)]
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +113,7 @@ class NodesItem:
     the headroom penalty.
     """
 
-    terms: CostTerms
+    terms: KnapsackTerms
     odd: Stepwise
     unit: int
     wanted: int
@@ -116,16 +132,12 @@ class NodesItem:
 
     def offer(self) -> Offer:
         """See offers.Offer."""
-        odd, wanted, known = self.odd, self.wanted, self.terms.nodes
+        odd, wanted, counts = self.odd, self.wanted, self.terms.counts
         room = max(self.rooms)
         enough = (-(-wanted // room) if room > 0 else 0) + odd.most
         number = min(len(self.nodes), enough)
         self.terms.budget.spend(1 + number * (len(odd.states) + sum(map(len, odd.sums))) // 4 + PART)
-        key = (self.rooms, self.cost, number, id(odd))
-        if key not in known:
-            each = self.terms.counts.pack(self.cost)
-            known[key] = NodesHeld(odd, self.rooms, number, each, self.terms.counts.fits)
-        self.held = known[key]
+        self.held = NodesHeld(odd, self.rooms, number, counts.pack(self.cost), counts.fits)
         return Offer(self.held.offered, self)
 
     def firsts(self, states: Sequence[State]) -> list[int]:
@@ -172,7 +184,7 @@ class NodesHeld:
         """For nothing, and for what is offered, the nodes it takes."""
         self.ways: dict[tuple[int, int], int] = {}
         """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
-        self.odd = odd  # CostTerms.nodes knows it by its id, which must stay its own
+        self.odd = odd
         self.offered = self._offered(self._most(odd, rooms, number), cost, narrow)
 
     def _most(self, odd: Stepwise, rooms: Sequence[int], number: int) -> list[list[int]]:
@@ -236,38 +248,9 @@ class EqualNodesAlone:
 _Penalty = Callable[[int], int]
 """Of a node, by its number among the children."""
 
-SHARED: Final = 1 << 10
-"""Counts up to which what follows of them is kept for domains with the same ones."""
-
-Slices = tuple[tuple[int, int], ...]
-"""(level, size), coarsest first."""
-
-
-@dataclass(slots=True, eq=False)
-class KnapsackTerms(CostTerms):
-    """What all items of one covering domain have in common."""
-
-    odd: Stepwise
-    slices: Slices
-    insides: dict[int, "DomainKnapsack"] = field(default_factory=dict)
-    alike: dict[object, "DomainKnapsack"] = field(default_factory=dict)
-    """Of domains that differ in names alone, one; see DomainKnapsack."""
-    held: dict[object, Choices] = field(default_factory=dict)
-    """What domains hold whose least counts are the same."""
-
-    def unit(self, level: int) -> int:
-        """Pods in a unit of the rooms just below a level."""
-        return next((size for at, size in self.slices if at > level), 1)
-
-    def inside(self, vertex: Vertex, wanted: int) -> "DomainKnapsack":
-        """What shares the pods in a domain, up to `wanted` of its units; the same for every call."""
-        if id(vertex) not in self.insides:
-            self.insides[id(vertex)] = DomainKnapsack(self, vertex, wanted)
-        return self.insides[id(vertex)]
-
 
 class DomainKnapsack:
-    """The children of a domain as one knapsack; domains whose nodes differ in names alone share it."""
+    """The children of a domain as one knapsack."""
 
     def __init__(
         self, terms: KnapsackTerms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
@@ -316,22 +299,9 @@ class DomainKnapsack:
     @cached_property
     def searched(self) -> Lattice:
         """The same by a search."""
-        like = self._like() if self.vertex.leaves is not None else self
-        if like is not self:
-            for mine, known in zip(self.items, like.items, strict=True):
-                if isinstance(mine, NodesItem) and isinstance(known, NodesItem):
-                    mine.held = known.held
-            return like.searched
         terms = self.terms
         offers = [item.offer() for item in self.items]
         return Lattice(offers, self.odd, self.wanted, terms.counts.fits, terms.budget)
-
-    def _like(self) -> "DomainKnapsack":
-        """One whose nodes are the same but for their names; itself if it is the first."""
-        nodes = [item for item in self.items if isinstance(item, NodesItem)]
-        kinds = [(i.rooms, i.cost, tuple(sorted(i.penalty(number) for number, _ in i.nodes))) for i in nodes]
-        self.terms.budget.spend(1 + sum(len(item.nodes) for item in nodes) // 3)
-        return self.terms.alike.setdefault((self.wanted, self.unit, tuple(kinds)), self)
 
     def solve(self, states: Sequence[State]) -> list[int | None]:
         """The least value of each state."""
@@ -374,20 +344,10 @@ class DomainItem:
         """See offers.Offer."""
         terms, inside = self.around.terms, self.inside
         terms.budget.spend(PART // 2 * len(self.around.odd.states))
-        own, narrow = terms.counts.pack(self.vertex.own), terms.counts.fits
-        row = inside.counts[0] if self.is_alike else None
-        if row is None or len(row) > SHARED or not narrow:
-            return Offer(self._held(inside, own), self)
-        key = (row.tobytes(), self.ratio, self.least, own, self.around.unit)
-        if key not in terms.held:
-            terms.held[key] = self._held(inside, own)
-        return Offer(terms.held[key], self)
-
-    def _held(self, inside: DomainKnapsack, own: int) -> Choices:
-        narrow, rows = self.around.terms.counts.fits, inside.counts[:, :: self.ratio]
+        narrow, rows = terms.counts.fits, inside.counts[:, :: self.ratio]
         if self.is_alike:
             rows = shifted_back(inside.counts[0], self.around.odd.losses, self.ratio, narrow)
-        return offered(rows, self.least, own, narrow)
+        return Offer(offered(rows, self.least, terms.counts.pack(self.vertex.own), narrow), self)
 
     def _row(self, inside: DomainKnapsack, odd: int) -> tuple[Array, int]:
         """The counts inside for a state outside, and what is lost of the rooms there."""
