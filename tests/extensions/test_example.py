@@ -132,6 +132,17 @@ def test_a_defect_of_one_extension_stops_neither_the_pass_nor_the_others(
     assert "extension_failed name=broken" in caplog.text
 
 
+def test_an_extension_that_cannot_be_imported_stops_neither_the_pass_nor_the_others(
+    example: Extension, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing() -> Extension:
+        raise ModuleNotFoundError("No module named 'celpy'")
+
+    case = Case(Switch(lambda *_: True, missing), always(example))
+    assert case.order() == ["small", "large"]
+    assert "No module named 'celpy'" in caplog.text
+
+
 def test_an_extension_that_is_off_is_not_loaded_and_one_that_is_switched_off_forgets(
     example: Extension,
 ) -> None:

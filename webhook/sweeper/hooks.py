@@ -104,18 +104,25 @@ class ExtensionHooks:
         """Bring what runs up to date with settings and policy; who is switched off forgets."""
         policy = self._pass.policy()
         for number, switch in enumerate(self._pass.extensions):
-            is_on = switch.is_on(self._pass.settings, policy)
-            if is_on and number not in self._running:
-                extension = switch.load()
-                self._pass.metrics.add_gauges(extension.all_gauges)
-                self._running[number] = _Running(extension, self._pass)
-                logger.info("extension_on name=%s", extension.name)
-            elif not is_on and number in self._running:
-                gone = self._running.pop(number).extension
-                memories = {name: memory for name, memory in memories.items() if name != gone.name}
-                self._show({each.name: {} for each in gone.gauges if each.labels})
-                logger.info("extension_off name=%s", gone.name)
+            with _guarded(f"number {number}"):  # its name is known once it is imported
+                is_on = switch.is_on(self._pass.settings, policy)
+                if is_on and number not in self._running:
+                    self._begin(number, switch.load())
+                elif not is_on and number in self._running:
+                    gone = self._end(number)
+                    memories = {name: memory for name, memory in memories.items() if name != gone.name}
         return memories
+
+    def _begin(self, number: int, extension: Extension) -> None:
+        self._pass.metrics.add_gauges(extension.all_gauges)
+        self._running[number] = _Running(extension, self._pass)
+        logger.info("extension_on name=%s", extension.name)
+
+    def _end(self, number: int) -> Extension:
+        gone = self._running.pop(number).extension
+        self._show({each.name: {} for each in gone.gauges if each.labels})
+        logger.info("extension_off name=%s", gone.name)
+        return gone
 
     def _show(self, gauges: Gauges) -> None:
         for name, values in gauges.items():
