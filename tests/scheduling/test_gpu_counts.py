@@ -18,6 +18,7 @@ from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.observe.stock import FREE, USED, take_stock
 from webhook.sweeper.settings import Settings
+from webhook.ui.history import sample
 from webhook.ui.live import Artist
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -148,6 +149,8 @@ def test_the_command_line_the_page_and_the_metrics_count_a_mixed_cluster_alike()
     tiles = scene.picture.nodes.values()
     assert sum(tile.gpus for tile in tiles) == sum(IN_ALL.values()) == 26
     assert sum(tile.used for tile in tiles) == sum(IN_USE.values())
+    history = sample(0, scene.picture, scene.gangs)
+    assert (history.gpus, history.used) == (IN_ALL, IN_USE)
     stock = take_stock(scene.snapshot, COUNTING)
     assert {model: stock.gpus[model, USED] for model in IN_ALL} == IN_USE
     assert {model: stock.gpus[model, USED] + stock.gpus[model, FREE] for model in IN_ALL} == IN_ALL

@@ -39,8 +39,11 @@ def sample(at: float, picture: Picture, gangs: Sequence[GangRow]) -> Sample:
     gpus: dict[str, int] = {}
     used: dict[str, int] = {}
     for tile in picture.nodes.values():
-        gpus[tile.model] = gpus.get(tile.model, 0) + tile.gpus
-        used[tile.model] = used.get(tile.model, 0) + tile.used + tile.waiting
+        for model, (there, taken) in (
+            tile.by_model or {tile.model: [tile.gpus, tile.used + tile.waiting]}
+        ).items():
+            gpus[model] = gpus.get(model, 0) + there
+            used[model] = used.get(model, 0) + taken
     ages = sorted(_age(at, row) for row in gangs for _ in range(row.waiting))
     free = [tile.gpus - tile.used - tile.waiting for tile in picture.domains if tile.level == 0]
     total = sum(max(0, each) for each in free)

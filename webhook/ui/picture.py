@@ -88,6 +88,8 @@ class NodeTile(Shown, frozen=True):
     held_for: str = ""
     held_until: str = ""
     avoided: str = ""
+    by_model: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    """Where a node has several models, as MIG instances beside whole GPUs: how many, and how many in use."""
 
 
 class DomainTile(Shown, frozen=True):
@@ -233,8 +235,21 @@ def node_tile(
     domain = domain_of(state)
     model = found[0].model if found else counting.model(state.node.labels)
     cards = _cards(state)
+    several = {each.model: [each.gpus, used_gpus(state, each)] for each in found} if len(found) > 1 else {}
     return NodeTile(
-        state.name, domain, model, gpus, used, waiting, condition, cause, cards, shown, *holder, avoided
+        state.name,
+        domain,
+        model,
+        gpus,
+        used,
+        waiting,
+        condition,
+        cause,
+        cards,
+        shown,
+        *holder,
+        avoided,
+        several,
     )
 
 
