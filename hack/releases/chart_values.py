@@ -10,6 +10,7 @@ import yaml
 
 from hack.local.build import ROOT
 from hack.releases.merged import escaped
+from labeler.config import KEYS as LABELER_KEYS
 
 PLACEHOLDER: Final = "REGISTRY/"
 """What an image's name begins with until it is set."""
@@ -217,4 +218,4 @@ def checks(base: list[dict[str, Any]]) -> str:
         ("LABELER", yaml.safe_load(texts["labeler", "labeler.yaml"])),
     ):
         text = text.replace(name, escaped(json.dumps(value)))
-    return text
+    return text.replace("KEYS", " ".join(LABELER_KEYS))

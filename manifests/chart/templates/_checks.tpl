@@ -1,7 +1,7 @@
 {{- /* Made by hack/chart. What a schema of values cannot say. */ -}}
 {{- define "topogate.check" -}}
 {{- range $name, $image := .Values.images }}
-{{- if or (not $image) (hasPrefix "REGISTRY/" $image) }}
+{{- if or (not $image) (hasPrefix "REGISTRY/" $image) (hasPrefix "YOUR-REGISTRY/" $image) }}
 {{- fail (printf "images.%s is %q, which names no image of yours. Build the images with hack/image build, push them to your registry, and name both: helm upgrade --install topogate CHART --namespace kube-system --set images.topogate=YOUR-REGISTRY/topogate:TAG --set images.labeler=YOUR-REGISTRY/topogate-labeler:TAG" $name $image) }}
 {{- end }}
 {{- end }}
@@ -22,6 +22,18 @@
 {{- $labeler := fromYaml .Values.labeler.config }}
 {{- if hasKey $labeler "Error" }}
 {{- fail (printf "labeler.config is no YAML: %s. Give the whole text of the labeler's file, as docs/operators/topology.md shows it." $labeler.Error) }}
+{{- end }}
+{{- if not $labeler.sources }}
+{{- fail "labeler.config names no sources, so the labeler would not start. Leave labeler.config out to have the chart's default, or give the whole text." }}
+{{- end }}
+{{- range $key, $value := $labeler }}
+{{- if not (has $key (splitList " " "sources levels interval pci-group-level feature-file")) }}
+{{- fail (printf "labeler.config: there is no key %s; there are sources levels interval pci-group-level feature-file." $key) }}
+{{- end }}
+{{- end }}
+{{- $facts := fromYaml .Values.labeler.facts }}
+{{- if hasKey $facts "Error" }}
+{{- fail (printf "labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error) }}
 {{- end }}
 {{- if and .Values.labeler.source (ne (toJson $labeler) (toJson (fromJson `{"sources": ["udev"], "levels": ["topology.gke.io/cluster", "topology.gke.io/rack", "topology.gke.io/host"], "interval": 60}`))) }}
 {{- fail (printf "labeler.source=%s comes with a configuration of its own, which would replace labeler.config. Set one of the two." .Values.labeler.source) }}
