@@ -174,7 +174,21 @@ def faults(folder: Path, version: str) -> list[str]:
     found = [f"{name} is missing" for name in sorted(wanted - there)]
     found += [f"{name} is no file of {version}" for name in sorted(there - wanted)]
     found += [f"{name} is empty" for name in sorted(wanted & there) if not (folder / name).stat().st_size]
+    found += [f"{name} is not the file that {CHECKSUMS} is of" for name in sorted(_changed(folder))]
     return found or [f"{image}.tar is torn" for image in sorted(images) if not _is_whole(folder, image)]
+
+
+def _changed(folder: Path) -> set[str]:
+    """The files that are not what the checksums of the run that made them say."""
+    sums = folder / CHECKSUMS
+    lines = (line.partition("  ") for line in sums.read_text().splitlines()) if sums.exists() else ()
+    there = ((folder / name, digest) for digest, _, name in lines if (folder / name).exists())
+    return {path.name for path, digest in there if _digest(path) != digest}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _is_whole(folder: Path, image: str) -> bool:
@@ -194,8 +208,7 @@ def write_checksums(folder: Path, version: str) -> None:
         )
     lines = []
     for path in sorted(each for each in folder.iterdir() if each.name != CHECKSUMS):
-        with path.open("rb") as content:
-            lines.append(f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {path.name}\n")
+        lines.append(f"{_digest(path)}  {path.name}\n")
     (folder / CHECKSUMS).write_text("".join(lines))
 
 

@@ -106,7 +106,8 @@ IMAGE = f"topogate-{VERSION}-amd64.tar"
         (without(f"topogate-labeler-{VERSION}-amd64.tar"), "topogate-labeler-v"),
         (without(IMAGE.replace(".tar", ".cdx.json")), f"topogate-{VERSION}-amd64.cdx.json is missing"),
         (another(IMAGE.replace("amd64", "arm64")), f"topogate-labeler-{VERSION}-arm64.tar is missing"),
-        (torn(IMAGE), f"{IMAGE} is torn"),
+        (torn(IMAGE), f"{IMAGE} is not the file that SHA256SUMS is of"),
+        (torn("install.yaml"), "install.yaml is not the file that SHA256SUMS is of"),
         (empty("notes.md"), "notes.md is empty"),
         (another("topogate-v0.0.1-amd64.tar"), f"topogate-v0.0.1-amd64.tar is no file of {VERSION}"),
     ],
@@ -118,6 +119,15 @@ def test_a_folder_that_is_no_whole_release_gets_no_checksums(
     shutil.copytree(files, folder)
     change(folder)
     with pytest.raises(release.ReleaseError, match=re.escape(says)):
+        release.write_checksums(folder, VERSION)
+
+
+def test_a_torn_image_without_checksums_gets_none(files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / VERSION
+    shutil.copytree(files, folder)
+    (folder / "SHA256SUMS").unlink()
+    torn(IMAGE)(folder)
+    with pytest.raises(release.ReleaseError, match=re.escape(f"{IMAGE} is torn")):
         release.write_checksums(folder, VERSION)
 
 
