@@ -149,3 +149,28 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
         if pod["status"]["phase"] == "Running"
     ]
     assert {pod["metadata"]["uid"] for pod in pods} <= {pod["metadata"]["uid"] for pod in running}
+
+
+def test_after_its_namespace_was_deleted_first_the_docs_release_what_waits_and_remove_the_rest(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/operators/uninstall.md, `If it was removed in another order`."""
+    made = Installation(cluster)
+    made.apply(facts_of(nodes.grid(SHAPE)))
+    namespace = create_namespace(cluster)
+    container = {"name": "c", "image": "i"}
+    spec = {"containers": [container], "schedulingGates": [{"name": keys.GATE}]}
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.api().request("POST", pods, body={"metadata": {"name": "waits"}, "spec": spec})
+    create_task(cluster.api(), namespace, "task")
+    cluster.kubectl("delete", "namespace", "topogate-system", "--timeout=120s")
+
+    assert main(["drain", "--kubeconfig", str(cluster.kubeconfig), "--release"]) == 0
+    assert "MutatingWebhookConfiguration topogate is there" in capsys.readouterr().err
+    cluster.kubectl("delete", "mutatingwebhookconfiguration", "topogate")
+    assert main(["drain", "--kubeconfig", str(cluster.kubeconfig), "--release", "--yes"]) == 0
+    assert "1 pods released, 0 still wait." in capsys.readouterr().out
+    cluster.kubectl("delete", "-k", str(made.folder), "--ignore-not-found", "--timeout=120s")
+    left = [each for each in all_objects(cluster) if "topogate" in each]
+    assert left == []
+    assert gates(cluster.api().json("GET", pods)["items"]) == []
