@@ -9,8 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hack.comparing.hostile_large import preempting
 from tests.placement.small import gang_of, nodes_of, snapshot_of
-from webhook.placement import Gang, Member, NodeInfo, NoFit, Options, PodClass, Snapshot, Usage, check, place
+from webhook.placement import (
+    Assignment,
+    Gang,
+    Member,
+    NodeInfo,
+    NoFit,
+    Options,
+    PodClass,
+    Snapshot,
+    Usage,
+    check,
+    place,
+)
 from webhook.placement.victims import find
 
 OPTIONS = Options()
@@ -42,6 +55,14 @@ def test_the_node_with_the_least_important_pods_is_emptied() -> None:
     assert found is not None
     assert found.nodes == frozenset({"n1"})
     assert found.names == ("cheap",)
+
+
+def test_a_gang_that_fits_as_it_is_needs_no_victims_though_its_questions_take_all_steps() -> None:
+    asked, snapshot, options = preempting(random.Random("preemption/8"))
+    assert isinstance(place(asked, snapshot, options), Assignment)
+    found = find(asked, snapshot, options, below(2))
+    assert found is not None
+    assert found.names == ()
 
 
 def test_the_node_with_the_fewest_pods_is_emptied_among_equals() -> None:

@@ -10,12 +10,16 @@ Pods of one gang (Usage.gang) go together or not at all.
 
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
+from typing import Final
 
 from webhook.placement.budget import Budget
 from webhook.placement.check import faults_on
 from webhook.placement.model import Assignment, Gang, NoFit, Options, Usage
 from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot
+
+SHARE: Final = 4
+"""The part of what one question may take that each further question has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +93,24 @@ class _Emptying:
         """The units that go with the first so many nodes."""
         return list(dict.fromkeys(unit for node in self._order[:count] for unit in self._on_node[node]))
 
-    def _placed(self, count: int) -> Assignment | NoFit:
+    def _placed(self, count: int, further: int) -> Assignment | NoFit:
+        """The place once so many nodes are emptied. further: questions that may follow and want steps."""
         pods = {pod for unit in self.gone(count) for pod in unit.pods}
         left = {node: _others(self._snapshot, node, pods) for node, _ in pods}
         without = self._snapshot.with_usages(left)
-        return place(self._gang, without, self._options, self._budget, explained=False)
+        steps = self._budget.left
+        part = self._budget.part(max(steps - further * self._options.bound // SHARE, steps // (further + 1)))
+        return place(self._gang, without, self._options, part, explained=False)
 
     def fewest_nodes(self) -> tuple[int, Assignment] | None:
         """The fewest nodes, by halving, that make a place as far as the budget goes; None if all do not."""
-        answer = self._placed(len(self._order))
+        low, high = 0, len(self._order)
+        answer = self._placed(high, high.bit_length())
         if isinstance(answer, NoFit):
             return None
-        low, high = 0, len(self._order)
         while low < high and not self._budget.exhausted:
             middle = (low + high) // 2
-            tried = self._placed(middle)
+            tried = self._placed(middle, (high - low).bit_length() - 1)
             if isinstance(tried, NoFit):
                 low = middle + 1
             else:
