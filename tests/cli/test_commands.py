@@ -113,6 +113,23 @@ def test_an_unknown_option_is_status_2_and_a_sentence_on_standard_error(
     assert said.out == ""
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("gang", "there is no command 'gang'; did you mean gangs?"),
+        ("simulat", "there is no command 'simulat'; did you mean simulate?"),
+        ("xyz", "there is no command 'xyz'; see --help"),
+    ],
+)
+def test_a_misspelled_command_is_status_2_and_names_the_one_that_is_meant(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main([typed, "-n", "x"])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ASKING)
 def test_an_api_server_that_is_not_there_is_status_1_and_one_line_on_standard_error(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -312,3 +312,13 @@ def test_an_empty_answer_about_a_namespace_that_is_not_there_says_so(said: Said,
     server = Server({"/gputasks": items(), "/jobs": items(), **nothing})
     status, _, err = said(server, command, "-n", "nosuchns")
     assert (status, "there is no namespace nosuchns" in err) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["logs", "stop", "explain"])
+def test_a_name_that_is_misspelled_is_told_with_the_one_that_is_meant(said: Said, command: str) -> None:
+    empty = dict.fromkeys(("/nodes", "/placements", "/events"), items())
+    status, _, err = said(Server({**WELL, **empty, "/gputasks": items(task("train"))}), command, "trai")
+    assert (status, "there is no task or job trai in namespace default; did you mean train?" in err) == (
+        1,
+        True,
+    )

@@ -75,10 +75,13 @@ def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Itera
     """A task or a job; where there is none of that name, a pod."""
     try:
         work = works.find(api, namespace, written)
-    except session.SessionError:
+    except session.SessionError as error:
         if "/" in written:
             raise
-        yield from _of_pod(api, namespace, written, settings)
+        try:
+            yield from _of_pod(api, namespace, written, settings)
+        except ExplainError:
+            raise error from None  # it names what is written alike
         return
     reason = work.status.get("reason")
     yield f"{work.kind} {namespace}/{work.name} is {work.state}" + (f": {reason}" if reason else ".")

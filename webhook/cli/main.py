@@ -61,6 +61,8 @@ def _main(words: list[str]) -> int:
     for name, text in COMMANDS.items():
         if chosen not in COMMANDS or _module(name) != _module(chosen):
             subparsers.add_parser(name, help=text, add_help=False)
+    if chosen and chosen not in COMMANDS:
+        parser.error(_unknown(chosen))
     module = importlib.import_module(_module(chosen)) if chosen in COMMANDS else None
     if module is not None:
         module.add_parser(subparsers)
@@ -78,6 +80,13 @@ def _main(words: list[str]) -> int:
         print(f"topogate {options.command}: {error.strerror or error}: {_where(error)}", file=sys.stderr)
         _drop_output()
         return 1
+
+
+def _unknown(command: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(command, COMMANDS, n=1)
+    return f"there is no command {command!r}" + (f"; did you mean {near[0]}?" if near else "; see --help")
 
 
 def _where(error: OSError) -> str:
