@@ -3,16 +3,29 @@
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from hack.benchmarks.placing import instances
 from hack.comparing.clusters import fragmented
-from tests.placement.small import gang_of, node, without_headroom
-from webhook.placement import Anchor, NodeInfo, Options, Snapshot, Usage, heterogeneous
+from tests.placement.small import gang_of, node, seeds, without_headroom
+from webhook.placement import (
+    Anchor,
+    Assignment,
+    NodeInfo,
+    Options,
+    Slice,
+    Snapshot,
+    Usage,
+    heterogeneous,
+    place,
+)
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import Cover, evaluate
 from webhook.placement.homogeneous import cover, offers
+from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import ask
 from webhook.placement.tree import build
 
@@ -81,6 +94,42 @@ def test_costs_that_need_more_than_a_machine_word_give_the_same_answer(
     assert expected is not None
     assert found is not None
     assert (found.cost, names(found)) == (expected.cost, names(expected))
+
+
+@pytest.mark.parametrize("rule", ["none", "slices", "odd pods"])
+def test_a_gang_on_40_blocks_that_are_all_the_same_is_proven(rule: str) -> None:
+    made = [instances.node(n, f"b{n // 256}", f"r{n // 16}", 8, 8) for n in range(10_000)]
+    asked = instances.gang(
+        2492 if rule == "odd pods" else 2500, 8, instances.ODD if rule == "odd pods" else ()
+    )
+    asked = replace(asked, slices=(Slice("subblock", 4),) if rule == "slices" else ())
+    found = place(asked, Snapshot.build(made, []))
+    assert isinstance(found, Assignment)
+    assert found.proven
+    assert found.objective.domains == (2, 20, 313, 313)
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_of_domains_that_are_the_same_few_are_as_good_as_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    racks = [[dice.randint(0, 3) for _ in range(dice.randint(2, 3))] for _ in range(3)]
+    kinds = [[dice.choice(racks) for _ in range(dice.randint(2, 3))] for _ in range(2)]
+    blocks = [dice.choice(kinds) for _ in range(dice.randint(4, 10))]
+    made = [
+        node(f"n{b}-{r}-{n}", (f"b{b}", f"r{b}-{r}", f"h{b}-{r}-{n}"), room)
+        for b, block in enumerate(blocks)
+        for r, rack in enumerate(block)
+        for n, room in enumerate(rack)
+    ]
+    asked = gang_of(2 * dice.randint(2, 15))
+    asked = replace(asked, slices=dice.choice(((), (Slice("subblock", 2),))))
+    found = place(asked, Snapshot.build(made, []))
+    monkeypatch.setattr(Screening, "_unlike", lambda _, __, least, ___: dict(least))
+    expected = place(asked, Snapshot.build(made, []))
+    assert getattr(found, "objective", None) == getattr(expected, "objective", None)
+    assert found.proven == expected.proven
 
 
 def usage_of(snapshot: Snapshot) -> list[tuple[str, Usage]]:

@@ -4,6 +4,7 @@ What is asked about the inside of a domain is worked out once for each vertex an
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -90,6 +91,19 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
                 largest[level] = most
     found = vertex.notes["census"] = list(zip(numbers, largest, strict=True))
     return found
+
+
+def shape(vertex: Vertex) -> object:
+    """Equal for two domains, or nodes, that differ in names alone to identical pods: levels, costs, rooms."""
+    if "shape" not in vertex.notes:
+        leaves = vertex.leaves
+        if leaves is not None:
+            inside = Counter[object](zip(leaves.rooms, leaves.every[0], leaves.penalties, strict=True))
+        else:
+            inside = Counter(map(shape, vertex.parts))
+        mine = vertex.top, vertex.bottom, vertex.own, vertex.room, vertex.rooms[:1]
+        vertex.notes["shape"] = (*mine, frozenset(inside.items()))
+    return vertex.notes["shape"]
 
 
 def child_rooms(vertex: Vertex) -> list[int]:

@@ -5,13 +5,14 @@ solution with just so many each child used holds what the others cannot (see pri
 given and costs nothing, whatever it holds.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 
 import numpy as np
 
-from webhook.placement.bounds import anchored_children, census, least_held, rooms_at, rooms_beside
+from webhook.placement.bounds import anchored_children, census, least_held, rooms_at, rooms_beside, shape
 from webhook.placement.budget import PART, SHIFTED, Budget, added
 from webhook.placement.homogeneous.minority_pods import Stepwise
 from webhook.placement.homogeneous.offers import Array
@@ -78,6 +79,9 @@ _NONE = -(1 << 60)
 
 PRICES = 24
 """How many prices are tried."""
+
+SHAPED = 8
+"""Nodes of a domain that are compared with those of others in a step."""
 
 
 def heads_beside(free: Sequence[int], others: Sequence[int]) -> list[int]:
@@ -212,7 +216,7 @@ class Screening:
             return None
         enough = self._enough(children, least, finer, wanted) if finer_level <= second else None
         least, most = self._priced(children, least, wanted, fewest, most + self.odd.most, enough)
-        return least, fewest, most
+        return self._unlike(vertex, least, fewest), fewest, most
 
     def _children(self, vertex: Vertex, unit: int, ratio: int) -> _Children:
         """The children of a domain by the domains below them. unit: pods; ratio: as many in a unit around."""
@@ -243,11 +247,30 @@ class Screening:
         )
         return {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}, most
 
+    def _unlike(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
+        """Of children that differ in names alone no more than can be used: the first ones."""
+        if self.question.anchored or not self._are_told_by_rooms() or len(least) <= 2 * fewest:
+            return dict(least)
+        seen = Counter[object]()
+        kept = {}
+        for number, units in least.items():
+            part = vertex.parts[number]
+            self.budget.spend(1 + (census(part)[-1][0] // SHAPED if part.state is None else 0))
+            alike = shape(part)
+            seen[alike] += 1
+            if seen[alike] <= fewest:
+                kept[number] = units
+        return kept
+
+    def _are_told_by_rooms(self) -> bool:
+        """Whether what a domain holds follows from the rooms of its nodes alone."""
+        return len(self.odd.states) == 1 or self.odd.below(1) is not self.odd
+
     def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough | None:
         """How many domains below these children suffice, where that is told by rooms. finer: pods in a unit
         of these.
         """
-        if len(self.odd.states) > 1 and self.odd.below(1) is self.odd:
+        if not self._are_told_by_rooms():
             return None
         more = -(-self.odd.losses[-1] // finer)  # which has the room for odd pods as well
         heads = [children.whole[number] for number in numbers]
