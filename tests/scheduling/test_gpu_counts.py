@@ -6,9 +6,12 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
+from tests.devices import bodies
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.top import gather
+from webhook.devices.supply import Supply
 from webhook.inquiry.reading import ClusterReading
+from webhook.kube.devices import ResourceClaim
 from webhook.kube.objects import Node, Pod
 from webhook.placement import NodeInfo, Usage
 from webhook.placement.snapshot import node_state
@@ -53,8 +56,11 @@ RENAMED = with_labels(
 )
 SLICED = with_labels("sliced", {GPU: "16"}, {PRODUCT: "L40-SHARED", GPU + ".replicas": "4"})
 MIG = with_labels("mig", {GPU: "1", "nvidia.com/mig-1g.10gb": "7"}, {PRODUCT: "H100"})
-MIXED = (WHOLE, CARDS, RENAMED, SLICED, MIG)
-IN_ALL = {"H100": 9, "Max_1550": 2, "A100-SHARED": 4, "L40-SHARED": 4, "H100-MIG-1g.10gb": 7}
+CLAIMED = with_labels("claimed", {}, {PRODUCT: "GB200"})
+MIXED = (WHOLE, CARDS, RENAMED, SLICED, MIG, CLAIMED)
+IN_ALL = {
+    "H100": 9, "Max_1550": 2, "A100-SHARED": 4, "L40-SHARED": 4, "H100-MIG-1g.10gb": 7, "GB200": 4,
+}  # fmt: skip
 
 
 def gpus_of(node: Node) -> tuple[NodeGpus, ...]:
@@ -132,12 +138,27 @@ PODS = (
     bound("c", "renamed", GPU + ".shared", 11),
     bound("d", "sliced", GPU, 4),
     bound("e", "mig", "nvidia.com/mig-1g.10gb", 2),
+    bodies.pod("f", "three", node="claimed"),
 )
-IN_USE = {"H100": 3, "Max_1550": 1, "A100-SHARED": 2, "L40-SHARED": 1, "H100-MIG-1g.10gb": 2}
+IN_USE = {
+    "H100": 3, "Max_1550": 1, "A100-SHARED": 2, "L40-SHARED": 1, "H100-MIG-1g.10gb": 2, "GB200": 3,
+}  # fmt: skip
+
+
+def devices() -> Supply:
+    """Four devices of one node, of which a claim has three."""
+    has = bodies.given("g0", "g1", "g2", pool="claimed")
+    three = bodies.claim("three", bodies.claim_spec(bodies.exactly(3)), given=has)
+    body = msgspec.to_builtins(three)
+    body["status"]["reservedFor"] = [{"resource": "pods", "name": "f", "uid": "uid-f"}]
+    return bodies.supply(bodies.gpus("claimed", 4), claims=(msgspec.convert(body, ResourceClaim),))
 
 
 def mixed_cluster() -> ClusterReading:
-    return ClusterReading(PODS, {each.metadata.name: each for each in MIXED}, {}, lambda _: OwnerSays(None))
+    return ClusterReading(
+        PODS, {each.metadata.name: each for each in MIXED}, {}, lambda _: OwnerSays(None),
+        read_supply=devices, read_classes=lambda: {"gpu": bodies.device_class("gpu")},
+    )  # fmt: skip
 
 
 def test_the_command_line_the_page_and_the_metrics_count_a_mixed_cluster_alike() -> None:
@@ -147,7 +168,7 @@ def test_the_command_line_the_page_and_the_metrics_count_a_mixed_cluster_alike()
     assert all(line.free == line.total - line.used for line in lines)
     scene = Artist(mixed_cluster(), Settings(), Counting(tuple(COUNTING.resources), MODEL_LABELS)).scene()
     tiles = scene.picture.nodes.values()
-    assert sum(tile.gpus for tile in tiles) == sum(IN_ALL.values()) == 26
+    assert sum(tile.gpus for tile in tiles) == sum(IN_ALL.values()) == 30
     assert sum(tile.used for tile in tiles) == sum(IN_USE.values())
     history = sample(0, scene.picture, scene.gangs)
     assert (history.gpus, history.used) == (IN_ALL, IN_USE)
