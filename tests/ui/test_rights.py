@@ -396,10 +396,10 @@ def test_the_bounds_are_those_that_the_trust_model_tells() -> None:
     assert access_room.TIDY_SECONDS == 60, "a minute"
     for told, bound in (
         (r"keeps them in memory alone, for (\d+) hours and a minute", SESSION_SECONDS / 3600),
-        (r"is asked about (\d+) tokens a second", STRANGERS_A_SECOND),
-        (r"a viewer has (\d+) live pages", MOST_STREAMS_A_VIEWER),
+        (r"is asked about at most (\d+) tokens a second", STRANGERS_A_SECOND),
+        (r"A viewer has at most (\d+) live pages", MOST_STREAMS_A_VIEWER),
         (r"A client has (\d+) s for its first byte", worker.FIRST_BYTE_SECONDS),
-        (r"first byte and (\d+) s from there for a whole request", worker.REQUEST_SECONDS),
+        (r"first byte, and (\d+) s from there for the whole request", worker.REQUEST_SECONDS),
     ):
         (found,) = re.findall(told, text)
         assert float(found) == bound, told
