@@ -188,7 +188,10 @@ def _exact(question: Question, root: Vertex, odd: Odd, loss: int) -> Solution:
     found: dict[str, tuple[int, int]] = {}
     best[1].deliver(question.counts[0], found)
     counts = {name: (pods, *odd.states[state]) for name, (pods, state) in found.items()}
-    return _priced(question, root, counts, best[1].nodes())
+    nodes = list(best[1].nodes())
+    if len(counts) == len(nodes):  # each takes pods, so that none of its cost is saved
+        return Solution(counts, True, best[0])
+    return _priced(question, root, counts, nodes)
 
 
 def _priced(
