@@ -31,7 +31,7 @@ from webhook.sweeper.observe.on_nodes import OnNodes, Placed, PodsOnNodes, Usage
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, is_newer
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter
-from webhook.sweeper.observe.view import PROTECTED, START, Moment, View, is_usable
+from webhook.sweeper.observe.view import PROTECTED, START, KeptUsableCount, Moment, View, is_usable
 from webhook.sweeper.settings import Settings
 
 AMOUNTS: Final = 320_000
@@ -101,6 +101,7 @@ class Snapshotter:
         self._levels = NodeLevels(settings.topology)
         self._claimed = Claimed(settings.gpu_device_classes)
         self._domains = KeptDomains()
+        self._usable = KeptUsableCount()
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
@@ -141,7 +142,8 @@ class Snapshotter:
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
             pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes, supply), pods,
-            self._plans.naming, domains_of=self._domains.of, written=written, now=now,
+            self._plans.naming, domains_of=self._domains.of, usable_among=self._usable.of,
+            written=written, now=now,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 

@@ -68,7 +68,7 @@ class View:
     needs: claims on devices, None where they are not known or no waiting pod has any; volumes: how many of
     them nodes take, likewise. namespaces: their labels, None where these are not known. pods: gated and
     others, sorted, where somebody keeps them so. naming: by pod, the plans that name it.
-    now: when it was.
+    usable_among: on how many nodes a plan may be carried out. now: when it was.
     """
 
     gated: Sequence[Pod]
@@ -89,6 +89,7 @@ class View:
     naming: Mapping[PodId, tuple[str, ...]] = field(default_factory=dict)
     volumes: VolumeCounts | None = None
     domains_of: Callable[[Mapping[str, Node]], LabelDomains] = LabelDomains
+    usable_among: Callable[[Mapping[str, Node]], int] = lambda nodes: count_usable(nodes)
     written: Sequence[PlannedPod] = ()
     now: Moment = START
 
@@ -164,7 +165,7 @@ class View:
     @cached_property
     def usable_count(self) -> int:
         """How many nodes a plan may name."""
-        return sum(map(is_usable, self.nodes.values()))
+        return self.usable_among(self.nodes)
 
     @cached_property
     def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
@@ -295,3 +296,21 @@ def is_usable(node: Node) -> bool:
     """Whether a plan may still be carried out on this node."""
     is_going = node.metadata.deletion_timestamp or is_leaving(node)
     return is_ready(node) and not node.spec.unschedulable and not is_going
+
+
+def count_usable(nodes: Mapping[str, Node]) -> int:
+    """On how many of these nodes a plan may be carried out."""
+    return sum(map(is_usable, nodes.values()))
+
+
+class KeptUsableCount:
+    """The count of the nodes that were asked about last, for as long as they are the very same mapping."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Mapping[str, Node], int] | None = None
+
+    def of(self, nodes: Mapping[str, Node]) -> int:
+        """How many of these nodes are usable."""
+        if self._last is None or self._last[0] is not nodes:
+            self._last = nodes, count_usable(nodes)
+        return self._last[1]
