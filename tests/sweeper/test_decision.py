@@ -78,6 +78,22 @@ def test_a_defect_in_one_step_keeps_no_other_from_deciding(
     assert decided.failed == {broken}
 
 
+@pytest.mark.parametrize("broken", [name for name in STEPS if name != "place"])
+def test_a_defect_in_one_step_keeps_no_gang_from_its_place(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every gated pod of the cluster would wait, pass after pass."""
+
+    def failing(_: Observation, __: Decided) -> Decided:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(decision, "STEPS", {**STEPS, broken: failing})
+    seen = observation_of(Nodes(1, gpu_pod("a")))
+    decided = decide(seen, Memory(), SETTINGS, lambda _: suppress(RuntimeError))
+    assert decided.failed == {broken}
+    assert places(decided.orders["place"]) == {"a": "n0"}
+
+
 def test_where_gangs_are_not_known_what_was_promised_is_done_all_the_same() -> None:
     tried: list[str] = []
 

@@ -153,7 +153,7 @@ def victims(seen: Observation, now: Decided) -> Decided:
 def finish(seen: Observation, now: Decided) -> Decided:
     """What was planned earlier and is not released yet is released, where its node is free for that."""
     view, memory = seen.view, now.memory
-    queue = ReleaseQueue(view, memory.sent, view.now.seconds, now.repaired.unrepairable)
+    queue = _release_queue(seen, now)
     pairs = unfinished(view, memory.backoff, memory.sent, now.preempting.held)
     taken = stamped(queue.take(pairs), now.rules.timestamps, view.now.ns)
     orders = Orders(releases=taken, reads=tuple(queue.reads))
@@ -190,9 +190,9 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
     """Complete gangs that fit get a plan."""
     if seen.snapshot is None:
         return now
-    assert now.queue is not None, "nothing is released in a pass whose queue is not known"
+    queue = now.queue if now.queue is not None else _release_queue(seen, now)
     given = PassInput(
-        seen.view, seen.snapshot, now.queue, now.repaired.blocked, seen.usage_version, now.preempting.going,
+        seen.view, seen.snapshot, queue, now.repaired.blocked, seen.usage_version, now.preempting.going,
         now.memory.backoff,
     )  # fmt: skip
     steady = [gang for gang in seen.gangs if gang.key not in now.steered]
@@ -270,6 +270,12 @@ APPLIED: Final = ("finish", "repair", "preempt", "steer", "place", "broken", "ro
 
 def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:
     return replace(now, orders={**now.orders, step: orders})
+
+
+def _release_queue(seen: Observation, now: Decided) -> ReleaseQueue:
+    """In which nothing has been taken yet."""
+    view = seen.view
+    return ReleaseQueue(view, now.memory.sent, view.now.seconds, now.repaired.unrepairable)
 
 
 def _allowance(seen: Observation, now: Decided) -> Allowance:

@@ -135,16 +135,16 @@ def remembered(
 
     sources: reservations of extensions.
     """
-    gang_memories: dict[GangKey, GangMemory] = {}
-    for gang in gangs:
-        known = memory.gangs.get(gang.key)
-        growth = grown(known.growth if known else None, gang, _waiting(gang, view), view.now.seconds)
-        gang_memories[gang.key] = replace(known, growth=growth) if known else GangMemory(growth)
-
+    gang_memories = {gang.key: _known(memory.gangs.get(gang.key), gang, view) for gang in gangs}
     sources = (reserve_for_later_stages, *sources)
     before = replace(memory.ledger, spares=frozenset() if snapshot is None else _spares(snapshot, rules))
     ledger = opened(before, gangs, view, snapshot, sources, rules.settings)
     return replace(memory, gangs=gang_memories, ledger=ledger)
+
+
+def _known(before: GangMemory | None, gang: PodGang, view: View) -> GangMemory:
+    growth = grown(before.growth if before else None, gang, _waiting(gang, view), view.now.seconds)
+    return replace(before, growth=growth) if before else GangMemory(growth)
 
 
 def place(
@@ -152,16 +152,17 @@ def place(
 ) -> tuple[Orders, PlacingMemory, PassState]:
     """New plans, and of each gang without one why that is so; and the state that the pass has come to.
 
-    memory: as remembered in this pass.
+    memory: as remembered in this pass; a gang that it lacks, after a defect there, is one that has just come.
     """
-    found = _Results(dict(memory.gangs), due_seconds=rules.settings.interval_seconds)
+    new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
+    found = _Results({**memory.gangs, **new}, due_seconds=rules.settings.interval_seconds)
     now = _begin(gangs, given, rules, memory.ledger, found)
     due = []
     for gang in gangs:
         waiting = tuple(_waiting(gang, given.view))
         if waiting:
             budget = Budget(QUESTIONS * rules.settings.options.bound)
-            attempt = Attempt(gang, waiting, memory.gangs[gang.key], budget)
+            attempt = Attempt(gang, waiting, found.memories[gang.key], budget)
             outcome = _run(CHECKS, attempt, now)
             if isinstance(outcome, Attempt):
                 due.append(outcome)
