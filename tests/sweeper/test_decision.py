@@ -14,6 +14,7 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.test_guarded import Empty
+from tests.sweeper.test_preempting import Scene
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision
 from webhook.sweeper.apply.applier import Applier
@@ -92,6 +93,18 @@ def test_a_defect_in_one_step_keeps_no_gang_from_its_place(
     decided = decide(seen, Memory(), SETTINGS, lambda _: suppress(RuntimeError))
     assert decided.failed == {broken}
     assert places(decided.orders["place"]) == {"a": "n0"}
+
+
+def test_what_waits_for_victims_is_not_released_though_nobody_knows_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(_: Observation, __: Decided) -> Decided:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(decision, "STEPS", {**STEPS, "victims": failing})
+    seen = observation_of(Scene().cluster)
+    decided = decide(seen, Memory(), SETTINGS, lambda _: suppress(RuntimeError))
+    assert decided.orders["finish"].releases == ()
 
 
 def test_where_gangs_are_not_known_what_was_promised_is_done_all_the_same() -> None:

@@ -23,7 +23,7 @@ from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import NO_HURRY, Eviction, Orders
 from webhook.sweeper.decide.placing import place, remembered, reserve_anew
 from webhook.sweeper.decide.preempting import Preempting, look_for_victims, waiting_for
-from webhook.sweeper.decide.preemption import Keeps, nobody_kept
+from webhook.sweeper.decide.preemption import Keeps, nobody_kept, preempting
 from webhook.sweeper.decide.release_queue import ReleaseQueue
 from webhook.sweeper.decide.reservations import ReservationLedger, Source
 from webhook.sweeper.decide.standing import unfinished
@@ -154,7 +154,10 @@ def finish(seen: Observation, now: Decided) -> Decided:
     """What was planned earlier and is not released yet is released, where its node is free for that."""
     view, memory = seen.view, now.memory
     queue = _release_queue(seen, now)
-    pairs = unfinished(view, memory.backoff, memory.sent, now.preempting.held)
+    held = now.preempting.held
+    if "victims" in now.failed:  # nobody knows whether they are gone, and a release is for good
+        held = frozenset(pod.metadata.uid for _, waiting in preempting(view) for pod in waiting)
+    pairs = unfinished(view, memory.backoff, memory.sent, held)
     taken = stamped(queue.take(pairs), now.rules.timestamps, view.now.ns)
     orders = Orders(releases=taken, reads=tuple(queue.reads))
     return _with_orders(replace(now, queue=queue), "finish", orders)
