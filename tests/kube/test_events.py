@@ -250,6 +250,22 @@ def test_a_sentence_that_changes_at_every_pass_does_not_flood_the_object() -> No
     assert recorder.dropped == 100
 
 
+@pytest.mark.parametrize("owned", [POD, Reference("v1", "Node", "", "n1", "uid-0")], ids=["pod", "node"])
+def test_what_is_said_of_an_owner_that_pods_elsewhere_only_claim_takes_nothing_from_the_object(
+    owned: Reference,
+) -> None:
+    """An author writes any uid as that of a pod's owner, and chooses what is quoted of it."""
+    api = Refusing(403)
+    recorder = Recorder(api, "topogate.io/sweeper", "x", Clock())
+    claimed = Reference.owner(OwnerReference("v1", owned.kind, owned.name, owned.uid), "elsewhere")
+    for note in ("no room", *map(str, range(OBJECT_NOTES))):
+        recorder.event(claimed, "GangWaits", "Place", note)
+    recorder.event(owned, "GangWaits", "Place", "no room")
+    recorder.start()
+    recorder.close(10)
+    assert [body["note"] for body in api.bodies if body["regarding"] == owned.to_json()] == ["no room"]
+
+
 QUOTA = 'pods "{}" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8'
 
 

@@ -145,7 +145,8 @@ class Recorder:
         kind: NORMAL or WARNING.
         """
         note = shortened(note)
-        about = regarding.uid or f"{regarding.kind}/{regarding.namespace}/{regarding.name}"
+        # The author of a pod writes its owner's uid, which may be anybody's: it counts in that namespace.
+        about = f"{regarding.namespace}/{regarding.uid or f'{regarding.kind}/{regarding.name}'}"
         key = (about, reason, _RANDOM.sub("*", note))
         with self._lock:
             series = self._series.get(key)
@@ -168,11 +169,11 @@ class Recorder:
             except queue.Full:
                 self._dropped += 1
 
-    def _may_begin(self, uid: str) -> bool:
+    def _may_begin(self, about: str) -> bool:
         """Whether one more note about this object is not too much; remembers that it was begun."""
         now = self._clock()
-        begun = self._begun.setdefault(uid, deque(maxlen=OBJECT_NOTES))
-        self._begun.move_to_end(uid)
+        begun = self._begun.setdefault(about, deque(maxlen=OBJECT_NOTES))
+        self._begun.move_to_end(about)
         while len(self._begun) > _REMEMBERED:
             self._begun.popitem(last=False)
         if len(begun) == OBJECT_NOTES and now - begun[0] < REPEAT_SECONDS:
