@@ -9,7 +9,7 @@ from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass
-from webhook.sweeper.manifest_warnings import ManifestWarnings
+from webhook.sweeper.manifest_warnings import MOST_TOLD, ManifestWarnings
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -71,6 +71,15 @@ def test_what_pods_say_that_come_later_is_said_then(room: Room) -> None:
         SPELLED,
         f'{OURS}required-topology: no level "rack"; known: block, subblock and host',
     ]
+
+
+def test_a_gang_whose_every_pod_says_something_else_is_told_so_much_and_no_more(room: Room) -> None:
+    """Else one gang fills the queue of Events for everybody, and what is remembered of it grows for ever."""
+    pods = [member(index, {f"{OURS}required-topology": f"rack-{index}"}) for index in range(3 * MOST_TOLD)]
+    for count in (MOST_TOLD - 2, 2 * MOST_TOLD, 3 * MOST_TOLD):
+        room.warnings.tell(gang_of(*pods[:count]))
+    assert len(room.said) == MOST_TOLD
+    assert [len(told) for told in room.warnings._told.values()] == [MOST_TOLD]
 
 
 def test_a_gang_of_the_same_name_that_comes_later_is_told_again(room: Room) -> None:

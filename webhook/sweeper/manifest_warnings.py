@@ -1,6 +1,7 @@
 """Tell a gang's owner what admission warns of: the author of a Job never sees the warnings of its pods."""
 
 from collections.abc import Iterator, Sequence, Set
+from itertools import islice
 from typing import Final
 
 from labeler.contract import keys
@@ -13,6 +14,9 @@ from webhook.workloads import marks
 from webhook.workloads.foreign_requests import foreign_requests
 
 REASON: Final = "ManifestWarning"
+
+MOST_TOLD: Final = 32
+"""Sentences that one gang is told: its author chooses what they quote, and how fast pods come and go."""
 
 
 class ManifestWarnings:
@@ -38,7 +42,8 @@ class ManifestWarnings:
         self._read[gang.key] = len(gang.gated)
         told = self._told.setdefault(gang.key, set())
         for pod in _unlike(gang.gated):
-            new = [each for each in _sentences(pod, policy.topology_levels) if each not in told]
+            found = (each for each in _sentences(pod, policy.topology_levels) if each not in told)
+            new = list(islice(found, MOST_TOLD - len(told)))
             told.update(new)
             if new:
                 self._announcer.say(pod, REASON, printable(joined(*new)), warning=True)
