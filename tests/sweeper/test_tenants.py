@@ -18,7 +18,7 @@ from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.pins import occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import Allowance, after_deletion, by_owner
+from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -169,6 +169,15 @@ def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
     allowance = Allowance(Settings(), TwoFailures(), after_deletion({}, [other], 0.0))
     assert (allowance.why_not(own) == "") is may_go
     assert len(by_owner([*own, other])) == (2 if may_go else 1)
+
+
+def test_deletions_of_a_controller_are_remembered_only_while_they_count() -> None:
+    """Its pods may be deleted again and again for as long as it is there."""
+    deletions: Deletions = {}
+    for minute in range(10):
+        deletions = after_deletion(deletions, [job_pod(0), job_pod(1)], 60.0 * minute)
+    deletions = after_deletion(deletions, [job_pod(0)], 541.0)
+    assert list(deletions.values()) == [(540.0, 540.0, 541.0)]
 
 
 @pytest.mark.parametrize(("namespace", "may_go"), [("ns", False), ("tolerant", True)])

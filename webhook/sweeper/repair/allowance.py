@@ -103,11 +103,11 @@ class Allowance:
 
 
 def after_deletion(deletions: Deletions, deleted: Iterable[Pod], now: float) -> Deletions:
-    """With pods that have just been deleted."""
+    """With pods that have just been deleted; of their controllers without what does not count any more."""
     found = dict(deletions)
-    for pod in deleted:
-        if pod.metadata.controller is not None:
-            found[_maker(pod)] = (*found.get(_maker(pod), ()), now)
+    for maker, pods in by_owner(pod for pod in deleted if pod.metadata.controller is not None).items():
+        recent = (at for at in found.get(maker, ()) if now - at < _COUNTED_SECONDS)
+        found[maker] = (*recent, *(now for _ in pods))
     return found
 
 
