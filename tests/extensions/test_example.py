@@ -4,6 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,16 @@ from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Done
-from webhook.sweeper.extension import ExplainInput, Extension, Ordered, OrderInput, Switch
+from webhook.sweeper.extension import (
+    EndOrders,
+    ExplainInput,
+    Extension,
+    Ordered,
+    OrderInput,
+    PassEnd,
+    RecordSpec,
+    Switch,
+)
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
@@ -130,6 +140,39 @@ def test_a_defect_of_one_extension_stops_neither_the_pass_nor_the_others(
     case = Case(always(Extension("broken", order_gangs=broken)), always(example))
     assert case.order() == ["small", "large"]
     assert "extension_failed name=broken" in caplog.text
+
+
+def test_a_record_that_no_hook_has_taken_in_is_given_again_and_not_written_over() -> None:
+    """Else one defect in the pass that reads it costs all that it holds."""
+    given_records: list[Any] = []
+    written: list[Any] = []
+
+    class Kept:
+        def json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+            written.extend([options["body"]["data"]] if method == "PATCH" else [])
+            return {"metadata": {"resourceVersion": "1"}, "data": {"key": "debts"}}
+
+    def fails_twice(given: OrderInput, memory: Any) -> tuple[Ordered, Any]:
+        given_records.append(given.record)
+        if len(given_records) <= 2:
+            raise ZeroDivisionError
+        return Ordered(given.gangs), memory
+
+    def writes(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
+        return EndOrders({"key": "new"}) if given.may_write else EndOrders(), memory
+
+    record = RecordSpec("name", seconds=10.0)
+    case = Case(always(Extension("keeps", record=record, order_gangs=fails_twice, after_pass=writes)))
+    clock = cast(Clock, case.surroundings.clock)
+    case.hooks = ExtensionHooks(replace(case.surroundings, api=cast(Api, Kept())))
+    for _ in range(2):
+        clock.now += 10.0
+        case.order()
+    assert not written
+    case.order()
+    assert given_records == [{"key": "debts"}] * 3
+    case.order()
+    assert (given_records[3], written) == (None, [{"key": "new"}])
 
 
 def test_an_extension_that_cannot_be_imported_stops_neither_the_pass_nor_the_others(

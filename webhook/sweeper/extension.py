@@ -50,8 +50,8 @@ class OrderInput:
     not known. namespaces: their labels, None while they are not known. causes: why gangs found no place when
     they were asked about last. stages: by Placement ("namespace/name"), nodes that are reserved for pods of
     its gang that are yet to be made. record: the data of the extension's record, in the first pass after it
-    was read, else None. cpu_seconds: a clock of the CPU time of this thread, for work that is to take a
-    bounded share of it.
+    was read, and again until the hook has taken it in; else None. cpu_seconds: a clock of the CPU time of
+    this thread, for work that is to take a bounded share of it.
     """
 
     gangs: Sequence[PodGang]

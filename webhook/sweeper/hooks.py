@@ -25,16 +25,24 @@ logger = logging.getLogger(__name__)
 
 
 class _Running:
-    """An extension that is on."""
+    """An extension that is on. unheeded: its record as it was read, until a hook has taken that in."""
 
     def __init__(self, extension: Extension, surroundings: Pass) -> None:
         self.extension = extension
         spec = extension.record
         self.record = RecordStore(surroundings, spec) if spec is not None else None
+        self.unheeded: Mapping[str, str] | None = None
 
     def read(self) -> Mapping[str, str] | None:
         """Its record, if that is news."""
-        return self.record.read() if self.record is not None else None
+        found = self.record.read() if self.record is not None else None
+        self.unheeded = found if found is not None else self.unheeded
+        return self.unheeded
+
+    @property
+    def may_write(self) -> bool:
+        """Whether its record may be written now: not over what no hook has taken in, as after a defect."""
+        return self.record is not None and self.unheeded is None and self.record.may_write
 
 
 class ExtensionHooks:
@@ -71,6 +79,7 @@ class ExtensionHooks:
                     running.read(), time.thread_time,
                 )  # fmt: skip
                 found, memory = hook(given, memories.get(name, running.extension.memory))
+                running.unheeded = None
                 memories = {**memories, name: memory}
                 ordered = found.gangs
                 self.sentences = {**self.sentences, **found.sentences}
@@ -91,8 +100,7 @@ class ExtensionHooks:
                 continue
             with _guarded(name):
                 record = running.record
-                may_write = record is not None and record.may_write
-                given = PassEnd(view, self._pass.policy(), placed, may_write)
+                given = PassEnd(view, self._pass.policy(), placed, running.may_write)
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}
                 self._show(orders.gauges)
