@@ -134,6 +134,39 @@ def test_the_trouble_of_one_gang_keeps_nobody_from_telling_of_the_others(answer:
     assert len(passes.api.writes) == 3
 
 
+def test_a_defect_in_telling_of_one_gang_keeps_nobody_from_telling_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = Reporter._report_gang
+
+    def failing(reporter: Reporter, gang: PodGang, placement: Placement | None) -> str:
+        if gang.key.name == "b":
+            raise RuntimeError("a defect")
+        return real(reporter, gang, placement)
+
+    monkeypatch.setattr(Reporter, "_report_gang", failing)
+    passes = Passes("a", "b", "c")
+    passes.one(FORBIDDEN)
+    assert len(passes.api.writes) == 2
+    assert "report_failed placement=ns/job-b-" in caplog.text
+
+
+def test_a_defect_in_announcing_keeps_nothing_from_being_taken_in(caplog: pytest.LogCaptureFixture) -> None:
+    """What is announced of an order must not keep it from being carried out."""
+
+    class Defect:
+        def say(self, *_: Any, **__: Any) -> None:
+            raise RuntimeError("a defect")
+
+    announcer: Any = Defect()
+    cache: Any = Copy()
+    reporter = Reporter(Pass(Answers(), cache, Settings(), Metrics(), announcer))
+    (gang,) = gangs_of("a")
+    reporter.hear(waits(gang, "no room", Cause.NO_ROOM))
+    assert reporter.told[gang.key].reason == "no room"
+    assert "announce_failed" in caplog.text
+
+
 def test_an_api_server_that_is_away_is_asked_once_in_a_pass() -> None:
     passes = Passes("a", "b", "c")
     passes.one(AWAY)

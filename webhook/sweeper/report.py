@@ -59,7 +59,14 @@ class Reporter:
     # --- during a pass --------------------------------------------------------------------------
 
     def hear(self, news: Orders | Done) -> None:
-        """Take in, and announce, what a step has decided or done."""
+        """Take in, and announce, what a step has decided or done; a defect in that stops nothing else."""
+        try:
+            self._announce(news)
+        except Exception:  # else no plan of anybody is written for what one gang is told
+            logger.exception("announce_failed")
+        self.told = told_after(self.told, news)
+
+    def _announce(self, news: Orders | Done) -> None:
         for warn in news.warnings:
             self._announcer.say(warn.pod, warn.reason, printable(warn.note), warning=True)
         for verdict in news.verdicts:
@@ -72,7 +79,6 @@ class Reporter:
                 note = printable(joined(plan_.told, *plan_.gang.problems))
                 self._announcer.say(plan_.gang.gated[0], "GangPlaced", note, warning=False)
             self._delays.hear(news)
-        self.told = told_after(self.told, news)
 
     def _announce_waits(self, verdict: Verdict) -> None:
         """A complete gang has no place, and why."""
@@ -111,11 +117,16 @@ class Reporter:
         self._delays.look(view, gangs)
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
+        is_whole = True
         names = by_name.keys() | current.keys()
         first = self._writer.first
         self._writer.begin()
         for name in sorted(names, key=lambda each: (each < first, each)):
-            states += self._report_on(by_name.get(name), current.get(name), view, evicted, strangers)
+            try:
+                states += self._report_on(by_name.get(name), current.get(name), view, evicted, strangers)
+            except Exception:  # one bad gang never stops the others
+                logger.exception("report_failed placement=%s", name)
+                is_whole = False
         self._writer.keep_only(names)
         living = {gang.key for gang in gangs}
         self.told = {key: told for key, told in self.told.items() if key in living}
@@ -123,7 +134,7 @@ class Reporter:
         self._settled.keep_only(current)
         self._metrics.count_gangs(states)
         self._metrics.count_causes(causes_of(self.told).values(), Cause)
-        return not self._writer.missed
+        return is_whole and not self._writer.missed
 
     def _report_on(
         self,
