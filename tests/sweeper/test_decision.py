@@ -19,8 +19,9 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.attempt import Stopwatch
-from webhook.sweeper.decide.orders import ApiRefusal, Done, Orders
+from webhook.sweeper.decide import placing
+from webhook.sweeper.decide.attempt import Attempt, PassState, Stopwatch
+from webhook.sweeper.decide.orders import ApiRefusal, Cause, Done, Orders
 from webhook.sweeper.decision import STEPS, Decided, Observation, decide
 from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.cache import ClusterCache
@@ -93,6 +94,22 @@ def test_a_defect_in_one_step_keeps_no_gang_from_its_place(
     decided = decide(seen, Memory(), SETTINGS, lambda _: suppress(RuntimeError))
     assert decided.failed == {broken}
     assert places(decided.orders["place"]) == {"a": "n0"}
+
+
+@pytest.mark.parametrize("steps", ["CHECKS", "STEPS"])
+def test_a_defect_with_one_gang_keeps_no_other_from_its_place(
+    steps: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(attempt: Attempt, _: PassState) -> Attempt:
+        if attempt.gang.key.name == "a":
+            raise RuntimeError("a defect")
+        return attempt
+
+    monkeypatch.setattr(placing, steps, (failing, *getattr(placing, steps)))
+    decided = decided_on(observation_of(Nodes(2, gpu_pod("a"), gpu_pod("b"))), Memory())
+    orders = decided.orders["place"]
+    assert places(orders).keys() == {"b"}
+    assert [(each.gang.key.name, each.cause) for each in orders.verdicts] == [("a", Cause.DEFECT)]
 
 
 def test_what_waits_for_victims_is_not_released_though_nobody_knows_of_them(

@@ -163,13 +163,15 @@ def place(
         if waiting:
             budget = Budget(QUESTIONS * rules.settings.options.bound)
             attempt = Attempt(gang, waiting, found.memories[gang.key], budget)
-            outcome = _run(CHECKS, attempt, now)
+            outcome = _through(CHECKS, attempt, now)
             if isinstance(outcome, Attempt):
                 due.append(outcome)
             else:
                 now = _conclude(gang, outcome, now, found)
     for attempt in _in_time(due, memory.next, rules.settings.pass_seconds, watch, found):
-        now = _conclude(attempt.gang, _through_steps(attempt, now), now, found)
+        outcome = _through(STEPS, attempt, now)
+        assert not isinstance(outcome, Attempt), "the last step always answers"
+        now = _conclude(attempt.gang, outcome, now, found)
         watch.beat()
     now = _unpin(now, found.refused)
     orders = Orders(
@@ -229,11 +231,9 @@ def _in_time(
         yield attempt
 
 
-def _through_steps(attempt: Attempt, now: PassState) -> Outcome:
+def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt | Outcome:
     try:
-        outcome = _run(STEPS, attempt, now)
-        assert not isinstance(outcome, Attempt), "the last step always answers"
-        return outcome
+        return _run(steps, attempt, now)
     except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
         if attempt.gang.fault == OWN_ERROR:  # perhaps for this pass alone, so it goes on holding nodes
             return GangWaits(Cause.DEFECT, OWN_ERROR)
