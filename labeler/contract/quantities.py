@@ -41,11 +41,11 @@ def exact(text: str) -> Fraction:
     if match is None:
         raise QuantityError(f"{text!r} is no quantity; write for example 500m, 2, 1.5 or 16Gi")
     number, suffix = match.groups()
-    if suffix[:1] in ("e", "E") and len(suffix) > 1:
+    if suffix in _SUFFIXES:
+        factor = _SUFFIXES[suffix]
+    elif suffix[-1:].isdigit():
         exponent = int(suffix[1:8])  # further digits change nothing: it is far out of range already
         factor = Fraction(10) ** max(-2 * _DIGITS, min(2 * _DIGITS, exponent))
-    elif suffix in _SUFFIXES:
-        factor = _SUFFIXES[suffix]
     else:
         raise QuantityError(f"{text!r} is no quantity: unknown suffix {suffix!r}")
     return _fraction(number) * factor

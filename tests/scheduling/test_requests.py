@@ -29,6 +29,8 @@ QUANTITIES = [
     ("1Ki", 1024 * 1000),
     ("1Gi", 2**30 * 1000),
     ("1E", 10**21),
+    ("1Ei", 2**60 * 1000),
+    ("-1.5Ei", -3 * 2**59 * 1000),
     ("1e3", 10**6),
     ("1E3", 10**6),
     ("12e-1", 1200),
@@ -42,7 +44,7 @@ def test_a_quantity_is_exact_in_thousandths_and_rounds_up(text: str | int | floa
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "x", "1x", "1 Gi", "1GiB", "--1", "1e", "1.2.3", "Gi", "1K"])
+@pytest.mark.parametrize("text", ["", "x", "1x", "1 Gi", "1GiB", "--1", "1e", "Gi", "1K", "1ei", "1Ee"])
 def test_what_is_no_quantity_is_an_error_that_quotes_it(text: str) -> None:
     with pytest.raises(QuantityError, match="quantity"):
         parse(text)

@@ -1,5 +1,6 @@
 """Pods that were gated without the webhook: their model is added, their class is missed, and it is said."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +117,28 @@ def test_a_wish_that_admission_would_have_refused_holds_the_gang_and_is_told(fou
     steering = steer(gangs, view(), POLICY)
     assert steering.held == {gangs[0].key}
     assert [verdict.gang for verdict in steering.orders.verdicts] == gangs
+
+
+def test_a_defect_with_one_gang_keeps_no_other_from_its_labels_and_holds_it_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the pods of all that came past the webhook would be placed on any model."""
+
+    def failing(pod: Pod, *given: Any) -> Mapping[str, str]:
+        if pod.metadata.name == "bad":
+            raise RuntimeError("a defect")
+        return missing_labels(pod, *given)
+
+    monkeypatch.setattr("webhook.sweeper.decide.steering.missing_labels", failing)
+    gangs = gather_all(pod("bad", wish("H100") | {keys.GANG_ANNOTATION: "b"}), pod("good", wish("H100")))
+    steering = steer(gangs, view(), POLICY)
+    assert [each.pod.metadata.name for each in steering.orders.steers] == ["good"]
+    assert {key.name for key in steering.held} == {"b", "g"}
+
+
+def test_a_pod_that_asks_for_an_exbibyte_beside_its_gpu_is_steered_as_any_other() -> None:
+    huge = {"name": "h", "image": "x", "resources": {"requests": {"memory": "1Ei"}}}
+    assert missing_labels(pod("p", wish("H100"), initContainers=[huge]), POLICY) == LABELS
 
 
 def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:

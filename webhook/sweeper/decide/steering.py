@@ -22,6 +22,7 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_wishes import whole
 from webhook.sweeper.decide.orders import Cause, Orders, Steer, Verdict, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.gathered import OWN_ERROR
 from webhook.sweeper.observe.view import View
 from webhook.text import quote, sentence_list
 
@@ -42,31 +43,44 @@ class Steering:
 
 def steer(gangs: Iterable[PodGang], view: View, policy: Policy) -> Steering:
     """Look at the gangs whose members wait, planned ones left aside: those have been looked at."""
-    steers: list[Steer] = []
-    warnings: list[Warn] = []
-    verdicts: list[Verdict] = []
+    found: list[Orders] = []
     held: set[GangKey] = set()
     for gang in gangs:
-        for pod in gang.gated:
-            if pod.metadata.uid in view.planned:
-                continue
-            try:
-                labels = missing_labels(pod, policy, view.namespaces)
-            except UnmetError as unmet:
-                verdicts.append(Verdict(gang, f"pod {pod.metadata.name}: {unmet}", Cause.WISH))
-                held.add(gang.key)
-                break
-            if labels:
-                steers.append(Steer(pod, labels))
-                if gang.key not in held:
-                    verdicts.append(
-                        Verdict(gang, "its pods are given the labels of their GPU model", Cause.INCOMPLETE)
-                    )
-                held.add(gang.key)
-        warnings += _of_class(gang, policy, view.namespaces)
-        warnings += _of_members(gang, view, policy)
-    orders = Orders(steers=tuple(steers), warnings=tuple(warnings), verdicts=tuple(verdicts))
+        try:
+            own = _orders_of(gang, view, policy)
+        except Exception:  # one bad gang never stops the others; nor is it placed without its model
+            logger.exception("steer_failed gang=%s", gang.key)
+            own = Orders(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),))
+        found.append(own)
+        if own.verdicts:
+            held.add(gang.key)
+    orders = Orders(
+        steers=tuple(each for own in found for each in own.steers),
+        warnings=tuple(each for own in found for each in own.warnings),
+        verdicts=tuple(each for own in found for each in own.verdicts),
+    )
     return Steering(orders, frozenset(held))
+
+
+def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:
+    """What one gang is given and told; one that has a verdict is not placed in this pass."""
+    steers: list[Steer] = []
+    verdicts: list[Verdict] = []
+    for pod in gang.gated:
+        if pod.metadata.uid in view.planned:
+            continue
+        try:
+            labels = missing_labels(pod, policy, view.namespaces)
+        except UnmetError as unmet:
+            verdicts.append(Verdict(gang, f"pod {pod.metadata.name}: {unmet}", Cause.WISH))
+            break
+        if labels:
+            steers.append(Steer(pod, labels))
+            if not verdicts:
+                said = "its pods are given the labels of their GPU model"
+                verdicts.append(Verdict(gang, said, Cause.INCOMPLETE))
+    warnings = (*_of_class(gang, policy, view.namespaces), *_of_members(gang, view, policy))
+    return Orders(steers=tuple(steers), warnings=warnings, verdicts=tuple(verdicts))
 
 
 def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None = None) -> Mapping[str, str]:
