@@ -48,7 +48,7 @@ class Observation:
 
     snapshot: None if nobody waits. gangs: of which a pod waits, the most urgent first. usage_version: see
     Changes. policy: of admission, None if it is not known. ungated: by namespace, pods that came past it.
-    sources: reservations of extensions, given where gangs cannot go.
+    sources: further reservations (of scale-up), given where gangs cannot go.
     """
 
     view: View

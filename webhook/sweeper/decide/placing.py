@@ -133,7 +133,7 @@ def remembered(
 ) -> PlacingMemory:
     """With what a pass sees; what is known of gangs that are gone is forgotten.
 
-    sources: reservations of extensions.
+    sources: of reservations beside those for later stages.
     """
     gang_memories = {gang.key: _known(memory.gangs.get(gang.key), gang, view) for gang in gangs}
     sources = (reserve_for_later_stages, *sources)

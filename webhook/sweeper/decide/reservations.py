@@ -4,8 +4,8 @@ A reserved node stands empty in the meantime, so what may be reserved is bounded
 together: in number, by a share of the usable nodes; in time, because a node whose reservation expired unused
 cannot be reserved again for as long as it was reserved. See docs/design/reservations.md.
 
-Each kind of reservations is made by a source. Two kinds are made here and in `stages`; extensions register
-their own, and the ledger knows nothing else of them.
+The two kinds below are made in `starvation`, for gang after gang that finds no place, and in `later_stages`.
+The latter is a Source; scale-up hands in one of its own, and the ledger knows nothing else of that kind.
 """
 
 import logging
