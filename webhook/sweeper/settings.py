@@ -109,7 +109,9 @@ class Settings:
         30.0, seconds(), "A pass happens at least this often, whatever changes."
     )
     bind_seconds: float = setting(
-        120.0, seconds(), "A released pod that kube-scheduler has not bound by then counts as failed."
+        120.0,
+        seconds(),
+        "A released pod that kube-scheduler has tried to bind, in vain for this long, counts as failed.",
     )
     not_ready_seconds: float = setting(
         60.0,
