@@ -19,7 +19,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.scheduling.unmodelled import broken_over
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Backoff
-from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.decide.orders import ApiRefusal, Done
 from webhook.sweeper.decide.steps import may_go_unpinned
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
@@ -110,6 +110,16 @@ def test_pods_that_fail_together_are_one_failure() -> None:
         backoff = backoff.refused(KEY, {node}, 0.0)
     assert backoff.nodes_of(KEY) == set("abcdefgh")
     assert backoff.at(AVOID_SECONDS).nodes_of(KEY) == frozenset()
+
+
+@pytest.mark.parametrize("pods", [1, 8])
+def test_a_gang_is_left_alone_for_twice_as_long_each_time_however_many_of_its_pods_are_refused(
+    pods: int,
+) -> None:
+    refused = Done(refused=tuple(ApiRefusal(KEY, f"n{number}") for number in range(pods)))
+    backoff = Backoff().after(refused, 0.0)
+    assert backoff.seconds_left(KEY, 0.0) == 2.0
+    assert backoff.after(refused, 2.0).seconds_left(KEY, 2.0) == 4.0
 
 
 def test_no_node_is_avoided_for_ever() -> None:

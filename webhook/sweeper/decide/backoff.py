@@ -79,12 +79,13 @@ class Backoff:
         return replace(current, refusing={**current.refusing, key: found})
 
     def after(self, done: Done, now: float) -> "Backoff":
-        """With what the API server has refused."""
+        """With what the API server has refused; of how many pods of a gang at once does not matter."""
         backoff = self
         for refusal in done.refused:
             if refusal.node:
                 backoff = backoff.refused(refusal.gang, {refusal.node}, now)
-            backoff = backoff.paused(refusal.gang, now)
+        for gang in {refusal.gang for refusal in done.refused}:
+            backoff = backoff.paused(gang, now)
         return backoff
 
     def nodes_of(self, *keys: GangKey) -> frozenset[str]:
