@@ -68,7 +68,9 @@ def words_of(command: str, server: str, folder: Path) -> list[str]:
 
 
 def start(words: list[str], folder: Path) -> "subprocess.Popen[str]":
-    program = f"import sys; from webhook.cli.main import main; sys.exit(main({words!r}))"
+    """A command of its own, which takes Ctrl-C also where a shell in the background has it ignored."""
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heed}; import sys; from webhook.cli.main import main; sys.exit(main({words!r}))"
     return subprocess.Popen(
         [sys.executable, "-c", program], cwd=folder, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
