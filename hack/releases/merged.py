@@ -35,7 +35,7 @@ class Optional:
 
 @dataclass(frozen=True)
 class More:
-    """More items of a list, which a chart's value lists."""
+    """More items of a list, which a chart's value lists. They come last: a flag overrides an earlier one."""
 
     path: str
 
@@ -69,16 +69,25 @@ def _lines(default: Any, variants: Mapping[str, Any], indent: int) -> Iterator[s
             found = {condition: each.get(key, _ABSENT) for condition, each in changed.items()}
             yield from _entry(f"{_scalar(key, 0)}:", default.get(key, _ABSENT), found, indent)
     elif _is_extended(every):
-        for number, each in enumerate(default):
-            found = {condition: other[number] for condition, other in changed.items()}
-            yield from _entry("-", each, found, indent)
-        for condition, other in changed.items():
-            if len(other) > len(default):
-                yield f"{{{{- if {condition} }}}}"
-                yield from _plain(other[len(default) :], indent)
-                yield "{{- end }}"
+        yield from _items(default, changed, indent)
     else:
         raise ValueError(f"options change the kind of one value: {every}")
+
+
+def _items(default: list[Any], changed: Mapping[str, list[Any]], indent: int) -> Iterator[str]:
+    """The items of a list that variants change or extend."""
+    for number, each in enumerate(default):
+        found = {condition: other[number] for condition, other in changed.items()}
+        if not isinstance(each, More):
+            yield from _entry("-", each, found, indent)
+    for condition, other in changed.items():
+        if len(other) > len(default):
+            yield f"{{{{- if {condition} }}}}"
+            yield from _plain(other[len(default) :], indent)
+            yield "{{- end }}"
+    for each in default:
+        if isinstance(each, More):
+            yield from _complete("-", each, indent)
 
 
 def _is_extended(every: list[Any]) -> bool:
@@ -150,7 +159,7 @@ def _plain(value: Any, indent: int) -> Iterator[str]:
         for key, each in value.items():
             yield from _complete(f"{_scalar(key, 0)}:", each, indent)
     elif isinstance(value, list) and value:
-        for each in value:
+        for each in sorted(value, key=lambda each: isinstance(each, More)):
             yield from _complete("-", each, indent)
     else:
         yield " " * indent + _scalar(value, indent)

@@ -339,6 +339,14 @@ def authority_of(cluster: Cluster) -> str:
     return str(cluster.api().json("GET", WEBHOOKS)["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
 
+@pytest.mark.usefixtures("control_plane")
+def test_further_arguments_override_those_of_options() -> None:
+    found = templated(("scaleUp.enabled=true", "sweeper.extraArgs={--scale-up-requests=3}"))
+    (container, *_) = found["Deployment", SYSTEM, "sweeper"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-1] == "--scale-up-requests=3"
+    assert "--scale-up-requests=10" in container["args"]
+
+
 def test_a_list_that_options_extend_is_written_once() -> None:
     text = template({"a": [1, 2]}, {".Values.x": {"a": [1, 2, 3]}, ".Values.y": {"a": [1, 2, 4]}})
     assert text.count("- 1") == 1

@@ -240,10 +240,10 @@ spec:
       automountServiceAccountToken: true
       containers:
         - args:
-{{- with .Values.allocator.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
             - --shares=10
             - --dev=/host/dev
             - --health-port=8082
+{{- with .Values.allocator.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-allocator
           env:

@@ -141,7 +141,6 @@ spec:
       automountServiceAccountToken: true
       containers:
         - args:
-{{- with .Values.labeler.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
             - --config=/etc/topogate/labeler.yaml
             - --health-port=8081
 {{- if (eq .Values.falldio "resource") }}
@@ -153,6 +152,7 @@ spec:
 {{- if .Values.labeler.extendedResources }}
             - --extended-resources
 {{- end }}
+{{- with .Values.labeler.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-labeler
           env:

@@ -229,7 +229,6 @@ spec:
               weight: 100
       containers:
         - args:
-{{- with .Values.sweeper.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
             - --gate=gke.io/topology-aware-auto-
             - --ignored-namespace
             - kube-system
@@ -242,6 +241,7 @@ spec:
             - --scale-up-requests=10
             - --scale-up-pods=1000
 {{- end }}
+{{- with .Values.sweeper.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-sweeper
           image: {{ .Values.images.topogate | quote }}

@@ -165,9 +165,9 @@ spec:
     spec:
       containers:
         - args:
-{{- with .Values.tasks.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
             - --policy=/etc/topogate/policy/policy.yaml
             - --metrics-port=8080
+{{- with .Values.tasks.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-tasks
           image: {{ .Values.images.topogate | quote }}

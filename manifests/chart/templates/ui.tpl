@@ -244,9 +244,9 @@ spec:
     spec:
       containers:
         - args:
-{{- with .Values.ui.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
             - --bind=0.0.0.0:8090
             - --policy=/etc/topogate/policy/policy.yaml
+{{- with .Values.ui.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-ui
           image: {{ .Values.images.topogate | quote }}

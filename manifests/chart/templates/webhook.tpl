@@ -111,10 +111,10 @@ spec:
               weight: 100
       containers:
         - args:
-{{- with .Values.webhook.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
             - --bind=0.0.0.0:8443
             - --cert-dir=/etc/topogate/tls
             - --policy=/etc/topogate/policy/policy.yaml
+{{- with .Values.webhook.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-webhook
           image: {{ .Values.images.topogate | quote }}
