@@ -108,18 +108,19 @@ def test_a_service_account_without_a_role_is_refused(
     assert caught.value.status == 403
 
 
+@pytest.mark.cluster
 def test_a_killed_run_leaves_no_process_and_does_not_block_the_next(tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     script = (
         "import pathlib, time; from hack.local.cluster import Cluster\n"
         f"Cluster.up(pathlib.Path({str(folder)!r}), tied=True); print('up', flush=True); time.sleep(600)"
     )
-    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
-    assert owner.stdout.readline().strip() == "up"
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
-    owner.stdout.close()
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.stdout is not None
+            assert owner.stdout.readline().strip() == "up"
+        finally:
+            owner.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 90
     while any(Cluster.load(folder).alive.values()) and time.monotonic() < deadline:
         time.sleep(0.05)
