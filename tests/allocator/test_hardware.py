@@ -9,7 +9,7 @@ import pytest
 
 from hack import hardware
 from labeler.allocator.vendors import Places
-from tests.allocator.test_nvidia import ADDRESSES, inform
+from tests.allocator.nvidia import ADDRESSES, inform
 
 H100 = "0x2330"
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -11,89 +10,12 @@ import pytest
 from labeler.allocator import cdi, plugin
 from labeler.allocator.devices import Inventory
 from labeler.allocator.monitoring import MonitoringPlugin
-from labeler.allocator.plugin import CardsPlugin
-from labeler.allocator.register import Registration
-from labeler.allocator.resolve import Resolver
-from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod
+from labeler.allocator.values import LocalCard, LocalContainer, LocalPod
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.intel import Intel
 from labeler.allocator.wire import deviceplugin_pb2 as wire
 from tests.allocator.conftest import Kubelet
-
-I915 = "gpu.intel.com/i915"
-XE = "gpu.intel.com/xe"
-MONITORING = f"{I915}_monitoring"
-LINK = "/dev/dri/by-path/pci-0000:04:00.0-render"
-
-
-def card(number: int, **more: Any) -> LocalCard:
-    nodes = (f"/dev/dri/card{number}", f"/dev/dri/renderD{128 + number}")
-    return LocalCard(number, I915, nodes, pci_address=f"0000:{3 + number:02x}:00.0", tiles=2, **more)
-
-
-class Site:
-    """One pod that asks for cards, and a plugin that the played kubelet has registered."""
-
-    def __init__(self, kubelet: Kubelet, pod: LocalPod, use_cdi: bool = False) -> None:
-        self.kubelet = kubelet
-        self.held: dict[str, dict[str, tuple[str, ...]]] = {}
-        self.cards = [card(0), card(1, links=(LINK,)), card(2)]
-        self.asked = 0
-        site = self
-
-        class World:
-            def now(self) -> Any:
-                site.asked += 1
-                return (pod,)
-
-            def warn(self, *_: object) -> None:
-                pass
-
-        class Listed:
-            def now(self) -> Listing:
-                return {pod.key: site.held}
-
-            def lists_the_living_alone(self) -> bool:
-                return True
-
-        self.inventory = Inventory(lambda: tuple(self.cards))
-        self.inventory.look()
-        resolver = Resolver(Listed(), World(), World(), sleep=lambda _: None)
-        self.plugin = CardsPlugin(I915, Intel(Places()), self.inventory, resolver, 2, use_cdi)
-
-    def register(self) -> None:
-        class Resources:
-            def healthy(self, _: str) -> frozenset[str]:
-                return frozenset()
-
-        self.registration = Registration(self.plugin, self.kubelet.plugins, Resources())  # type: ignore[arg-type]
-        self.registration.turn(0)
-        self.kubelet.wait_for_devices(1)
-
-    def prefer(self, *available: str, size: int = 1) -> list[str]:
-        ask = wire.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=size)
-        request = wire.PreferredAllocationRequest(container_requests=[ask])
-        answer = self.kubelet.call("GetPreferredAllocation", request, wire.PreferredAllocationResponse)
-        return list(answer.container_responses[0].deviceIDs)
-
-    def allocate(self, *devices: str) -> wire.ContainerAllocateResponse:
-        asks = [wire.ContainerAllocateRequest(devices_ids=devices)]
-        request = wire.AllocateRequest(container_requests=asks)
-        answer: wire.AllocateResponse = self.kubelet.call("Allocate", request, wire.AllocateResponse)
-        return answer.container_responses[0]
-
-
-def planned(cards: str, tiles: str = "", monitoring: int = 0, xe: int = 0) -> LocalPod:
-    annotations = {"gas-container-cards": cards, "gas-ts": "1700000000000000000"}
-    annotations |= {"gas-container-tiles": tiles} if tiles else {}
-    asks = {I915: cards.count(",") + 1, MONITORING: monitoring, XE: xe}
-    return LocalPod("ns", "p", "uid", annotations, (LocalContainer("c", asks),))
-
-
-@pytest.fixture(autouse=True)
-def a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for right afterwards is, on the busiest machine."""
-    monkeypatch.setattr(plugin, "BELIEVED_SECONDS", 3600.0)
+from tests.allocator.plugins import I915, LINK, MONITORING, XE, Site, card, planned
 
 
 @pytest.fixture
@@ -102,6 +24,12 @@ def site(kubelet: Kubelet, request: pytest.FixtureRequest) -> Iterator[Site]:
     made.register()
     yield made
     made.registration.close()
+
+
+@pytest.fixture(autouse=True)
+def a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for right afterwards is, on the busiest machine."""
+    monkeypatch.setattr(plugin, "BELIEVED_SECONDS", 3600.0)
 
 
 def test_the_kubelet_learns_of_every_share_and_that_it_may_ask(kubelet: Kubelet, site: Site) -> None:

@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from hack.benchmarks.page import synthetic
-from tests.browser.test_drawing import Served, served
+from tests.browser.served_pages import Served, served
 from tests.ui.busy import CORDONED, FAILING, busy_scene
 from tests.ui.scenes import COUNTING, SETTINGS
 from webhook.ui.live import Artist, Scene

@@ -12,6 +12,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from labeler.contract import keys
+from tests.cluster.jobs import all_run, blocks_of, create_job
 from tests.installation import installed_on
 from tests.support import audited, create_namespace, wait_for_pods
 from webhook.cli.main import main
@@ -27,34 +28,6 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
     """topogate as its manifests say, on eight labelled nodes."""
     with installed_on(module_cluster, SHAPE) as installation:
         yield installation
-
-
-def create_job(api: Api, namespace: str, name: str, pods: int, limits: dict[str, Any], **spec: Any) -> None:
-    template = {
-        "restartPolicy": "Never",
-        "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}],
-    }
-    api.request(
-        "POST",
-        f"/apis/batch/v1/namespaces/{namespace}/jobs",
-        body={
-            "metadata": {"name": name},
-            "spec": {
-                "completionMode": "Indexed",
-                "completions": pods,
-                "parallelism": pods,
-                "template": {"spec": template | spec},
-            },
-        },
-    )
-
-
-def all_run(count: int) -> Any:
-    return lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * count
-
-
-def blocks_of(pods: list[dict[str, Any]]) -> set[str]:
-    return {pod["spec"]["nodeName"].split("-")[1] for pod in pods}
 
 
 def test_the_labels_that_placement_reads_are_what_the_facts_say(installed: Installation) -> None:

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -11,12 +10,10 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
-from tests.cluster.test_from_kubectl_to_placed import all_run, create_job
+from tests.cluster.jobs import all_run, create_job, create_task, gates
 from tests.support import create_namespace, register_nodes, wait_for_pods
 from webhook.cli.main import main
-from webhook.kube.client import Api, ApiError
-from webhook.tasks.objects import GROUP_VERSION, KIND
-from webhook.tasks.objects import path as tasks_path
+from webhook.kube.client import ApiError
 
 SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=0)
 GPUS = "nvidia.com/gpu"
@@ -67,18 +64,6 @@ def all_objects(cluster: Cluster) -> list[str]:
     items = json.loads(cluster.kubectl("get", ",".join(listed), "-A", "-o", "json").stdout)["items"]
     metadata = [(item["kind"], item["metadata"]) for item in items]
     return [f"{kind}/{each.get('namespace', '')}/{each['name']}" for kind, each in metadata]
-
-
-def create_task(api: Api, namespace: str, name: str) -> None:
-    """A GPUTask that runs until it is ended."""
-    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
-    spec = {"gpu-amount": "1", "template": template}
-    body = {"apiVersion": GROUP_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
-    api.request("POST", tasks_path(namespace), body=body)
-
-
-def gates(pods: list[dict[str, Any]]) -> list[str]:
-    return [gate["name"] for pod in pods for gate in pod["spec"].get("schedulingGates", [])]
 
 
 @pytest.mark.kubernetes("1.36")

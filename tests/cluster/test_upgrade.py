@@ -21,8 +21,7 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.install import SYSTEM, WEBHOOKS, Installation, facts_of, system_node
 from labeler.contract import keys
-from tests.cluster.test_from_kubectl_to_placed import create_job
-from tests.cluster.test_leaving import create_task, gates
+from tests.cluster.jobs import create_job, create_task, gates
 from tests.definitions import define, wait_served
 from tests.support import audited, create_namespace, delete, register_nodes, wait_for_pods
 from tests.sweeper.at_work import Pods, create_pod, named, run_all

@@ -7,7 +7,7 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.cluster.test_from_kubectl_to_placed import all_run, blocks_of
+from tests.cluster.jobs import all_run, blocks_of
 from tests.installation import installed_for
 from tests.support import create_namespace, wait_for_pods
 

@@ -15,7 +15,7 @@ from labeler.allocator import metrics as allocator
 from labeler.contract import keys
 from tests.admission.harness import running, shipped_policy
 from tests.allocator.conftest import Kubelet
-from tests.allocator.test_plugin import Site, planned
+from tests.allocator.plugins import Site, planned
 from tests.monitoring.live import ALLOCATOR, API_SERVER, SWEEPER, TASKS, WEBHOOK, program, scraped
 from tests.monitoring.scrapes import NOT_HERE, PROMTOOL, Series, State, read
 from tests.support import create_namespace, delete_namespace, register_nodes

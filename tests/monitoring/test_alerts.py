@@ -21,7 +21,7 @@ from labeler.allocator.register import RIVAL_SECONDS, Registration
 from labeler.contract import keys
 from tests.admission.alone import serving
 from tests.admission.harness import HOSTS, WEBHOOKS, Webhook, gpu_pod, manifest
-from tests.allocator.test_plugin import Site, planned
+from tests.allocator.plugins import Site, planned
 from tests.monitoring.conftest import AtWork, allocator_series
 from tests.monitoring.live import (
     ALLOCATOR,

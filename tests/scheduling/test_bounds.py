@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling import neighbours
+from tests.scheduling.conflicts import NAMESPACES, PODS, away_from, body
 from tests.scheduling.neighbours import HOSTNAME, Body, may_share
-from tests.scheduling.test_conflicts import NAMESPACES, PODS, away_from, body
 from tests.sweeper.pods import decode
 from webhook.kube.objects import Pod
 from webhook.scheduling import antiaffinity, coarser, conflicts

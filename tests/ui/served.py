@@ -6,7 +6,7 @@ from typing import Any
 from flask import request
 
 from tests.ui.scenes import cluster_of, page_of, scene_of
-from tests.ui.test_rights import MINE, Granted
+from tests.ui.viewers import MINE, Granted
 from webhook.admission import worker
 from webhook.ui.rights import Viewer
 from webhook.ui.serve import PageServer, options

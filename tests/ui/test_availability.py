@@ -1,9 +1,9 @@
 """Where there is room by model, and which nodes are out of use, as the page's first screen says it."""
 
 from tests.ui.busy import A100, CORDONED, FAILING, H100, busy_scene
+from tests.ui.pictures import holding
 from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
-from tests.ui.test_picture import holding
-from tests.ui.test_rights import Granted
+from tests.ui.viewers import Granted
 from webhook.ui.gangs import GangRow
 from webhook.ui.redact import Rights
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from flask import Flask, Response
+from flask import Flask
 from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ from labeler.contract import keys
 from tests.support import create_namespace
 from tests.sweeper.pods import decode, pod_json
 from tests.ui.scenes import bound_pod, cluster_of, gpu_container, page_of, scene_of, waiting_job
+from tests.ui.viewers import MINE, Granted
 from webhook.admission import worker
 from webhook.kube.client import Api
 from webhook.kube.placements import Placement
@@ -33,28 +34,6 @@ from webhook.workloads import marks
 FIRST = "node-b0-s0-h00"
 
 
-class Granted:
-    """A viewer with given rights."""
-
-    def __init__(self, rights: Rights) -> None:
-        self._rights = rights
-
-    def refusal(self) -> Response | None:
-        return None
-
-    def viewer(self) -> Viewer:
-        return Viewer("somebody")
-
-    def watched(self) -> Callable[[], bool]:
-        return lambda: True
-
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
-        return CurrentViewer(viewer.user, self._rights, frozenset())
-
-    def login(self, token: str) -> Response:
-        return Response(status=404)
-
-
 def pages(rights: Rights) -> FlaskClient:
     """A page over the tenants `mine` and `theirs`, each with a waiting Job and a bound pod."""
     pods = [
@@ -64,9 +43,6 @@ def pages(rights: Rights) -> FlaskClient:
         bound_pod("their-pod", FIRST, 4, "theirs"),
     ]
     return page_of(scene_of(cluster_of(pods)), Granted(rights))
-
-
-MINE = Rights(frozenset({"mine"}))
 
 
 def test_gangs_of_others_are_only_counted() -> None:

@@ -1,0 +1,74 @@
+"""The page of a played cluster, as a browser gets it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from playwright.sync_api import Browser, Page
+from werkzeug.serving import make_server
+
+from hack.local.controlplane import free_port
+from tests.browser.conftest import window
+from tests.ui.scenes import (
+    COUNTING,
+    SECRET,
+    SETTINGS,
+    NoEvents,
+    StillLive,
+)
+from webhook.kube.client import Api
+from webhook.ui.access import LaptopAccess
+from webhook.ui.app import create_app
+from webhook.ui.live import Live, Scene
+from webhook.ui.pages import PageDependencies
+
+
+class Changing(StillLive):
+    """Scenes that a test puts there one after the other."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._changed = threading.Condition()
+
+    def put(self, scene: Scene) -> None:
+        with self._changed:
+            assert self._scene is not None
+            self._scene = replace(scene, version=self._scene.version + 1)
+            self._changed.notify_all()
+
+    def wait(self, after: int, timeout_seconds: float) -> Scene | None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._scene is not None and self._scene.version > after, timeout_seconds
+            )
+            return self._scene
+
+
+@dataclass
+class Served:
+    """The page of a scene, open."""
+
+    page: Page
+    live: Changing
+
+    def tile(self, node: str) -> Any:
+        return self.page.locator(f'[data-node="{node}"]')
+
+
+@contextmanager
+def served(browser: Browser, scene: Scene, access: type[LaptopAccess] = LaptopAccess) -> Iterator[Served]:
+    live = Changing(scene)
+    made = PageDependencies(cast(Live, live), SETTINGS, COUNTING, access("me", SECRET), cast(Api, NoEvents()))
+    server = make_server("127.0.0.1", free_port(), create_app(made), threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    context = window(browser)
+    try:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/?secret={SECRET}")
+        page.wait_for_selector("#domains .domain")
+        yield Served(page, live)
+    finally:
+        context.close()
+        server.shutdown()

@@ -1,0 +1,34 @@
+"""Viewers of the page with given rights."""
+
+from collections.abc import Callable, Iterable
+
+from flask import Response
+
+from webhook.ui.access import CurrentViewer
+from webhook.ui.redact import Rights
+from webhook.ui.rights import Viewer
+
+
+class Granted:
+    """A viewer with given rights."""
+
+    def __init__(self, rights: Rights) -> None:
+        self._rights = rights
+
+    def refusal(self) -> Response | None:
+        return None
+
+    def viewer(self) -> Viewer:
+        return Viewer("somebody")
+
+    def watched(self) -> Callable[[], bool]:
+        return lambda: True
+
+    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
+        return CurrentViewer(viewer.user, self._rights, frozenset())
+
+    def login(self, token: str) -> Response:
+        return Response(status=404)
+
+
+MINE = Rights(frozenset({"mine"}))
