@@ -15,6 +15,8 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.test_guarded import Empty
 from tests.sweeper.test_preempting import Scene
+from webhook.kube.objects import Metadata
+from webhook.kube.placements import Placement, PlacementSpec
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision
 from webhook.sweeper.apply.applier import Applier
@@ -22,14 +24,17 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import placing
 from webhook.sweeper.decide.attempt import Attempt, PassState, Stopwatch
 from webhook.sweeper.decide.orders import ApiRefusal, Cause, Done, Orders
+from webhook.sweeper.decide.placing import PlacingMemory
+from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, opened
 from webhook.sweeper.decision import STEPS, Decided, Observation, decide
 from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
-SETTINGS = Settings(settle_seconds=0)
+SETTINGS = Settings(settle_seconds=0, reserve_share=1.0)
 
 
 def observation_of(cluster: Nodes) -> Observation:
@@ -156,6 +161,66 @@ def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pas
     finally:
         sweeper.close()
     assert written == ["b"]
+
+
+def refuse_release(gang: GangKey, orders: Orders) -> Done:
+    """Its plan is dropped, as the API server refuses to release another pod of it."""
+    return Done() if orders.plans else Done(refused=(ApiRefusal(gang),))
+
+
+def refuse_plan(gang: GangKey, orders: Orders) -> Done:
+    return Done(refused=(ApiRefusal(gang),)) if orders.plans else Done()
+
+
+def write_nothing(_: GangKey, __: Orders) -> Done:
+    raise RuntimeError("a defect")
+
+
+def write_plan(_: GangKey, orders: Orders) -> Done:
+    return Done(placed=orders.plans)
+
+
+@pytest.mark.parametrize(
+    ("becomes", "nodes"),
+    [
+        (refuse_release, {"n0", "n1"}),
+        (refuse_plan, {"n0", "n1"}),
+        (write_nothing, {"n0", "n1"}),
+        (write_plan, frozenset()),
+    ],
+)
+def test_what_is_reserved_for_a_starving_gang_stays_reserved_until_its_plan_is_written(
+    becomes: Callable[[GangKey, Orders], Done], nodes: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else smaller gangs would take the nodes during the pause that follows a refusal."""
+    seen = observation_of(Nodes(2, gpu_pod("a")))
+    (gang,) = (each.key for each in seen.gangs)
+    ledger = opened(ReservationLedger(), seen.gangs, seen.view, None, (), SETTINGS)
+    memory = Memory(placing=PlacingMemory(ledger=ledger.reserve(gang, ("n0", "n1"))))
+    decided = decided_on(seen, memory)
+    assert places(decided.orders["place"]).keys() == {"a"}
+    monkeypatch.setattr(Applier, "apply", lambda _, orders, __: becomes(gang, orders))
+    sweeper = Sweeper(Pass(Empty(), ClusterCache(Empty()), SETTINGS))
+    try:
+        sweeper._memory = decided.memory
+        sweeper._apply(decided, seen.view)
+    finally:
+        sweeper.close()
+    assert sweeper._memory.placing.ledger.nodes(STARVATION) == nodes
+
+
+def test_what_is_reserved_is_free_again_once_the_gang_turns_out_to_be_planned() -> None:
+    """As after a write of its plan to which nobody answered."""
+    cluster = Nodes(2, gpu_pod("a"))
+    passes = Placing(cluster, SETTINGS)
+    plan = passes.one().plans[0]
+    passes.reserve(plan.gang.key, ("n0", "n1"))
+    assert passes.reserved == {"n0", "n1"}
+    metadata = Metadata(namespace="ns", name=plan.gang.key.placement_name)
+    placement = Placement(metadata=metadata, spec=PlacementSpec(size=1, pods=list(plan.entries)))
+    cluster.placements = {placement.key: placement}
+    passes.one()
+    assert passes.reserved == frozenset()
 
 
 def test_all_that_a_pass_has_made_goes_at_once_when_the_pass_is_over() -> None:

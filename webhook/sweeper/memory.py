@@ -5,7 +5,7 @@ same a little later: what must not be lost is in the API server. docs/design/way
 field what is lost with it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from webhook.sweeper.decide.backoff import Backoff
@@ -13,6 +13,7 @@ from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.preempting import VictimsSince
 from webhook.sweeper.decide.release_queue import SentReleases
+from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.broken import BrokenSince
 from webhook.sweeper.repair.repair import RepairMemory
@@ -49,4 +50,13 @@ class Memory:
             backoff=self.backoff.after(done, now.seconds),
             sent=self.sent.after(done, view, now.seconds, now.ns),
             repairs=self.repairs.after(done, now.seconds),
+        )
+
+    def unplaced(self, gangs: Set[GangKey]) -> "Memory":
+        """The plans of these gangs were not written: what was reserved for them still is."""
+        ledger = self.placing.ledger.unplaced(gangs)
+        return (
+            self
+            if ledger is self.placing.ledger
+            else replace(self, placing=replace(self.placing, ledger=ledger))
         )

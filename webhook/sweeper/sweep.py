@@ -200,32 +200,36 @@ class Sweeper:
     def _apply(self, decided: Decided, view: View) -> float:
         """Have done what is decided; returns the seconds after which another pass is due for that.
 
-        Plans of a gang are left to the next pass where the API server has just refused a release of it.
+        Plans of a gang are left to the next pass where the API server has just refused a release of it. A
+        gang whose plan is not written keeps what was reserved for it.
         """
         due = NO_HURRY if not decided.failed else SOON_SECONDS
         refused: set[GangKey] = set()
+        unwritten: set[GangKey] = set()
         for name in APPLIED:
             orders = decided.orders.get(name, Orders())
             plans = tuple(each for each in orders.plans if each.gang.key not in refused)
-            done = None
-            with self._guarded("apply"):
-                done = self._carry_out(replace(orders, plans=plans), view)
-            if done is None or done.failed or done.evicted or len(plans) < len(orders.plans):
+            done = self._carry_out(replace(orders, plans=plans), view)
+            if done.failed or done.evicted or len(plans) < len(orders.plans):
                 due = min(due, SOON_SECONDS)
-            if done is not None:
-                due = min(due, done.again_seconds)
-                refused |= {each.gang for each in done.refused}
+            due = min(due, done.again_seconds)
+            refused.update(each.gang for each in done.refused)
+            unwritten |= {each.gang.key for each in orders.plans} - {each.gang.key for each in done.placed}
+        self._memory = self._memory.unplaced(unwritten)
         return due
 
     def _carry_out(self, orders: Orders, view: View) -> Done:
-        self._reporter.hear(orders)
-        done = self._applier.apply(orders, view)
-        self._reporter.hear(done)
-        self._hooks.hear(done)
-        self._memory = self._memory.after(done, view, self._now())
-        with self._guarded("measure"):
-            self._figures.hear(orders, done)
-        return done
+        """Have orders done; after a defect it is not known what became of them."""
+        with self._guarded("apply"):
+            self._reporter.hear(orders)
+            done = self._applier.apply(orders, view)
+            self._reporter.hear(done)
+            self._hooks.hear(done)
+            self._memory = self._memory.after(done, view, self._now())
+            with self._guarded("measure"):
+                self._figures.hear(orders, done)
+            return done
+        return Done(failed=True)
 
     def _ask_for_nodes(self, view: View, gangs: Sequence[PodGang]) -> float:
         """Ask an autoscaler for nodes for gangs that found no room; returns when that is due again."""

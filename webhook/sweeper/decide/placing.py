@@ -156,18 +156,7 @@ def place(
     """
     new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
     found = _Results({**memory.gangs, **new}, due_seconds=rules.settings.interval_seconds)
-    now = _begin(gangs, given, rules, memory.ledger, found)
-    due = []
-    for gang in gangs:
-        waiting = tuple(_waiting(gang, given.view))
-        if waiting:
-            budget = Budget(QUESTIONS * rules.settings.options.bound)
-            attempt = Attempt(gang, waiting, found.memories[gang.key], budget)
-            outcome = _through(CHECKS, attempt, now)
-            if isinstance(outcome, Attempt):
-                due.append(outcome)
-            else:
-                now = _conclude(gang, outcome, now, found)
+    due, now = _checked(gangs, _begin(gangs, given, rules, memory.ledger, found), found)
     for attempt in _in_time(due, memory.next, rules.settings.pass_seconds, watch, found):
         outcome = _through(STEPS, attempt, now)
         assert not isinstance(outcome, Attempt), "the last step always answers"
@@ -181,6 +170,25 @@ def place(
         unasked=frozenset(found.unasked),
     )
     return orders, PlacingMemory(found.memories, now.ledger, found.next, rules.timestamps.last), now
+
+
+def _checked(gangs: Sequence[PodGang], now: PassState, found: _Results) -> tuple[list[Attempt], PassState]:
+    """The gangs that are to be placed now. Nothing stays reserved for one all of whose pods have a place."""
+    await_victims = {placement.key for placement, _ in preempting(now.view)}
+    due = []
+    for gang in gangs:
+        waiting = tuple(_waiting(gang, now.view))
+        if not waiting:
+            if gang.key.placement_key not in await_victims:
+                now = replace(now, ledger=now.ledger.placed(gang.key))
+            continue
+        budget = Budget(QUESTIONS * now.settings.options.bound)
+        outcome = _through(CHECKS, Attempt(gang, waiting, found.memories[gang.key], budget), now)
+        if isinstance(outcome, Attempt):
+            due.append(outcome)
+        else:
+            now = _conclude(gang, outcome, now, found)
+    return due, now
 
 
 def _begin(

@@ -128,7 +128,8 @@ class ReservationLedger:
     among those that are asked about in the pass. promised: nodes for later stages in plans of this pass.
     replacements: what pods of plans asked for. spares: nodes that are kept free for replacements.
     paused_until: until when nothing is reserved for starving gangs, if a gang in stages has waited for the
-    share in the pass before (stages_waited); stages_wait says so for the next pass.
+    share in the pass before (stages_waited); stages_wait says so for the next pass. used: what was
+    reserved for gangs that have found their place in this pass, for as long as their plans are not written.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -143,6 +144,7 @@ class ReservationLedger:
     paused_until: float = float("-inf")
     stages_waited: bool = False
     stages_wait: bool = False
+    used: tuple[Reservation, ...] = ()
 
     # --- what is reserved -----------------------------------------------------------------------
 
@@ -280,7 +282,21 @@ class ReservationLedger:
 
     def placed(self, gang: GangKey) -> "ReservationLedger":
         """The gang has found its place: what was reserved for it is in use, or not needed."""
-        return self._without(self._starving(gang.placement_key))
+        before = self._starving(gang.placement_key)
+        return self if before is None else replace(self._without(before), used=(*self.used, before))
+
+    def unplaced(self, gangs: Set[GangKey]) -> "ReservationLedger":
+        """The plans of these gangs were not written after all: each has its reservation again.
+
+        But for nodes that have been reserved for others since, and what goes beyond the share by now.
+        """
+        ledger, names = self, {gang.placement_key for gang in gangs}
+        for each in self.used:
+            if each.gang in names:
+                nodes = frozenset(sorted(each.nodes - ledger.taken)[: max(0, ledger.left)])
+                again = replace(each, nodes=nodes)
+                ledger = replace(ledger, reservations=(*ledger.reservations, again))
+        return ledger
 
     def give_up(self, gang: GangKey) -> "ReservationLedger":
         """The gang cannot be placed as it is now, whatever becomes free."""
@@ -360,6 +376,7 @@ def opened(
         replacements=before.replacements.after(view),
         stages_waited=before.stages_wait,
         stages_wait=False,
+        used=(),
     ).in_order(gangs)
     for source in sources:
         ledger = source(ledger, gangs, view, snapshot)
