@@ -1,7 +1,7 @@
 """The loop: ask every source, merge their facts, publish; again when a source notices a change or time is up.
 
 A source that fails is logged and keeps its last facts, but for those that came with the failure. While one
-has failed and never told all, labels of the kinds that nobody told of stay on the node as they are: not
+has failed and never gave all its facts, labels of kinds without facts stay on the node as they are: not
 knowing is not knowing that there is nothing.
 """
 
@@ -59,7 +59,7 @@ class Agent:
         self._pci_group_level = pci_group_level
         self._falldio = falldio
         self._last_facts: dict[str, Facts] = {}
-        self._complete: set[str] = set()  # sources that have once told all
+        self._complete: set[str] = set()  # sources that have once given all their facts
         self._wake = threading.Event()
         self._stop = threading.Event()
         self.failed: Mapping[str, str] = {}
@@ -84,8 +84,8 @@ class Agent:
                 log.log(logging.DEBUG if repeated else logging.WARNING, "source %s: %s", name, error)
         self.failed = failed
         merged = merge(self._last_facts[name] for name in self._sources)
-        untold = facts_untold(merged, self._levels) if self._sources.keys() - self._complete else ()
-        return wanted(merged, self._levels, self._pci_group_level, untold, falldio=self._falldio)
+        unknown = unknown_prefixes(merged, self._levels) if self._sources.keys() - self._complete else ()
+        return wanted(merged, self._levels, self._pci_group_level, unknown, falldio=self._falldio)
 
     def _checked(self, facts: Facts) -> Facts:
         """The facts themselves. Raises SourceError, with the others, for a place of the wrong depth."""
@@ -99,10 +99,10 @@ class Agent:
         """Discover and publish once. Raises what the output raises."""
         return self._output.publish(self.discover())
 
-    def run(self, interval_seconds: float, beat: Callable[[str], None] = lambda problem: None) -> None:
+    def run(self, interval_seconds: float, heartbeat: Callable[[str], None] = lambda problem: None) -> None:
         """Keep the node right until stop() is called; the interval is spread by a tenth either way.
 
-        beat is called after every turn with what went wrong, "" if nothing did.
+        heartbeat is called after every turn with what went wrong, "" if nothing did.
         """
         for name, source in self._sources.items():
             threading.Thread(
@@ -113,13 +113,13 @@ class Agent:
             self._wake.clear()
             try:
                 self.once()
-                beat("")
+                heartbeat("")
                 retry, pause = FIRST_RETRY_SECONDS, interval_seconds * _random.uniform(0.9, 1.1)
             except (NodeApiError, OSError) as error:
                 asked = getattr(error, "retry_after", None) or 0.0
                 pause = max(asked, retry) * _random.uniform(1.0, 1.5)
                 retry = min(2 * retry, LAST_RETRY_SECONDS)
-                beat(str(error))
+                heartbeat(str(error))
                 log.warning("not published, next try in %.1f s: %s", pause, error)
             if self._wake.wait(pause):
                 self._fold()
@@ -134,11 +134,11 @@ class Agent:
                 return
 
 
-def facts_untold(facts: Facts, levels: Sequence[str]) -> tuple[str, ...]:
-    """Key prefixes of what these facts, heard from some of the sources only, do not tell."""
-    untold: tuple[str, ...] = (keys.LABELER_PREFIX,)  # each source adds to the node's identity
+def unknown_prefixes(facts: Facts, levels: Sequence[str]) -> tuple[str, ...]:
+    """Key prefixes that these facts, which only some of the sources gave, do not cover."""
+    unknown: tuple[str, ...] = (keys.LABELER_PREFIX,)  # each source adds to the node's identity
     if facts.topology is None:
-        untold += tuple(levels)
+        unknown += tuple(levels)
     if facts.gpus is None:
-        untold += (keys.INTEL_PREFIX, keys.GPU_PREFIX, keys.FALLDIO_GPU)
-    return untold
+        unknown += (keys.INTEL_PREFIX, keys.GPU_PREFIX, keys.FALLDIO_GPU)
+    return unknown

@@ -58,9 +58,9 @@ class Facts:
 
 
 class SourceError(Exception):
-    """A source cannot tell something now: not the same as telling that there is nothing.
+    """A source cannot answer now, which is not the same as answering that there is nothing.
 
-    facts: what it could tell all the same.
+    facts: what it knows all the same.
     """
 
     def __init__(self, message: str, facts: Facts | None = None) -> None:
@@ -68,10 +68,10 @@ class SourceError(Exception):
         self.facts = facts or Facts()
 
 
-def merge(told: Iterable[Facts]) -> Facts:
-    """Of each field the first value that was told; identities are joined, earlier keys win."""
+def merge(sources_facts: Iterable[Facts]) -> Facts:
+    """Of each field the first value that a source gave; identities are joined, earlier keys win."""
     merged: dict[str, Any] = {}
-    for facts in told:
+    for facts in sources_facts:
         for name in (item.name for item in fields(Facts)):
             value = getattr(facts, name)
             if value is None:

@@ -26,8 +26,8 @@ class FeatureFile:
     def publish(self, want: Wanted) -> LabelChange:
         """Write the labels; lines of a kind of which nothing is known now stay. Raises OSError."""
         now = self._read()
-        kept = {key: value for key, value in now.items() if key.startswith(want.unknown)}
-        goal = kept | dict(want.labels)
+        unchanged = {key: value for key, value in now.items() if key.startswith(want.unknown)}
+        goal = unchanged | dict(want.labels)
         if now == goal and self._path.exists():
             return LabelChange()
         # A name that opens with a dot is not read by NFD, so nobody sees half a file.

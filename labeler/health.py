@@ -48,17 +48,17 @@ class Health:
         self._longest_pause = longest_pause_seconds
         self._metrics = tuple(metrics)
         self._clock = clock
-        self._beat_at = clock()
+        self._heartbeat_at = clock()
         self._problem = "nothing published yet"
 
-    def beat(self, problem: str = "") -> None:
+    def heartbeat(self, problem: str = "") -> None:
         """One turn of the loop is done; problem says why the node is not labelled, if it is not."""
         self._problem = problem
-        self._beat_at = self._clock()
+        self._heartbeat_at = self._clock()
 
     def answer(self, path: str) -> tuple[int, str]:
         """Status and text for a probe."""
-        silence = self._clock() - self._beat_at
+        silence = self._clock() - self._heartbeat_at
         if path == "/healthz":
             alive = silence <= self._longest_pause
             return (200, "ok") if alive else (503, f"the loop has stood still for {silence:.0f} s")

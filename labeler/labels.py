@@ -113,14 +113,14 @@ def model_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
     """
     if not gpus:
         return {}
-    telling = _discrete(gpus)
-    handed_out = {gpu.vendor for gpu in telling}
+    counted = _discrete(gpus)
+    handed_out = {gpu.vendor for gpu in counted}
     labels = {keys.GPU_COUNT_LABEL: str(sum(gpu.vendor in handed_out for gpu in gpus))}
     for vendor, count in Counter(gpu.vendor for gpu in gpus).items():
         labels[keys.GPU_VENDOR_COUNT_PREFIX + vendor] = str(count)
     for model in {name for gpu in gpus for name in (gpu.model, gpu.former_model) if name}:
         labels[_has_model_key(model)] = "true"
-    models = {gpu.model for gpu in telling}
+    models = {gpu.model for gpu in counted}
     if len(models) == 1 and (model := models.pop()):
         labels[keys.GPU_MODEL_LABEL] = readable_value(model)
     return labels

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"topogate-labeler: --health-port {options.health_port}: {error}", file=sys.stderr)
         return 2
-    agent.run(interval, health.beat)
+    agent.run(interval, health.heartbeat)
     return 0
 
 

@@ -32,8 +32,8 @@ def uuid(information: Mapping[str, str]) -> str:
     It writes question marks then, or no line. Data centre GPUs tell it when the driver takes them, others
     when they are first used (RmGetGpuUuidRaw in the driver's source). One that does not start never tells it.
     """
-    told = information.get("GPU UUID", "")
-    return "" if "?" in told else told
+    value = information.get("GPU UUID", "")
+    return "" if "?" in value else value
 
 
 def driver_problem(information: Mapping[str, str]) -> str:

@@ -82,15 +82,15 @@ def difference(metadata: Mapping[str, Any], want: Wanted, levels: Sequence[str])
     labels: Mapping[str, str] = metadata.get("labels") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     owned = owned_keys(annotations.get(keys.OWNED_LABELS_ANNOTATION, ""), levels)
-    kept = {key for key in owned & labels.keys() if key.startswith(want.unknown)} - want.labels.keys()
+    unchanged = {key for key in owned & labels.keys() if key.startswith(want.unknown)} - want.labels.keys()
     foreign = [
         key for key, value in want.labels.items() if labels.get(key, value) != value and key not in owned
     ]
     if foreign:
         log.warning("taking over labels that somebody else wrote: %s", ", ".join(sorted(foreign)))
     set_labels: dict[str, str | None] = {k: v for k, v in want.labels.items() if labels.get(k) != v}
-    stale = (owned & labels.keys()) - want.labels.keys() - kept
-    now_owned = ",".join(sorted(kept | want.labels.keys()))
+    stale = (owned & labels.keys()) - want.labels.keys() - unchanged
+    now_owned = ",".join(sorted(unchanged | want.labels.keys()))
     want_notes = dict(want.annotations) | ({keys.OWNED_LABELS_ANNOTATION: now_owned} if now_owned else {})
     set_notes: dict[str, str | None] = {k: v for k, v in want_notes.items() if annotations.get(k) != v}
     return LabelChange(

@@ -12,12 +12,12 @@ _RECOVERED: Final = "none"
 
 
 class WedgedGpus:
-    """Those that were heard of since this was made, until they are bound again. Several threads may ask."""
+    """GPUs that the kernel reported, until they are bound again. Several threads may ask."""
 
     def __init__(self) -> None:
         self._problems: dict[str, str] = {}
 
-    def heard(self, path: str, action: str, wedged: str | None) -> None:
+    def update(self, path: str, action: str, wedged: str | None) -> None:
         """Take note of an event. path: of the device below /sys; wedged: the event's WEDGED.
 
         Connectors below a card come and go with screens, and say nothing of the card.

@@ -175,9 +175,9 @@ def promised(pods: Iterable[LocalPod], listing: Listing, cards: Cards, resource:
             slots = _slots(pod, resource, cards)
         except Refusal:
             continue
-        held = listing.get(pod.key, {})
+        devices_of = listing.get(pod.key, {})
         for container, slot in zip(pod.containers, slots, strict=True):
-            if not held.get(container.name, {}).get(resource):
+            if not devices_of.get(container.name, {}).get(resource):
                 open_shares.update(cards[share.card].label for share in slot)
     return open_shares
 
@@ -188,7 +188,7 @@ def default_devices(
     """A default for pods without a plan: different cards if possible, from the highest number down.
 
     The sweeper plans from the lowest number up, so both meet last of all. Until it is told which cards such a
-    pod got (telling.py) it takes it to have just these (webhook.placement.cards.state). taken: devices of
+    pod got (card_report.py) it takes it to have just these (webhook.placement.cards.state). taken: devices of
     each card that are promised to others; cards with others free go before these.
     """
     must = sorted(must_include)

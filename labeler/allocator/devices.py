@@ -123,7 +123,7 @@ class Inventory:
                 log.warning("device events were lost: %s", error)
                 event, look_at = None, 0.0
             if event is not None:
-                self.wedged.heard(str(event.sys_path), str(event.action), event.properties.get("WEDGED"))
+                self.wedged.update(str(event.sys_path), str(event.action), event.properties.get("WEDGED"))
                 look_at = min(look_at, time.monotonic() + _POLL_SECONDS)
 
 

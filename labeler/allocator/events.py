@@ -29,15 +29,15 @@ _LONGEST_NOTE: Final = 1000
 
 
 class Warns(Protocol):
-    """Somewhere to tell a pod's owner."""
+    """Where warnings for a pod's owner go."""
 
     def warn(self, pod: LocalPod, reason: str, text: str) -> None:
         """Returns at once."""
 
 
 @contextlib.contextmanager
-def telling(warner: Warns, pod: LocalPod) -> Iterator[None]:
-    """Names the pod in a refusal that is raised meanwhile, and tells its owner."""
+def reporting_refusals(warner: Warns, pod: LocalPod) -> Iterator[None]:
+    """Names the pod in a refusal that is raised meanwhile, and sends its owner an Event."""
     try:
         yield
     except Refusal as refusal:

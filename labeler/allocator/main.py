@@ -14,6 +14,7 @@ import prometheus_client
 
 from labeler import pod
 from labeler.allocator import cdi
+from labeler.allocator.card_report import CardReporter
 from labeler.allocator.devices import Inventory
 from labeler.allocator.events import Events
 from labeler.allocator.listing import PodResources
@@ -22,7 +23,6 @@ from labeler.allocator.plugin import CardsPlugin, Plugin
 from labeler.allocator.pods import NodePods
 from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
 from labeler.allocator.resolve import Patience, Resolver
-from labeler.allocator.telling import Teller
 from labeler.allocator.vendors import KNOWN, Places, Vendor, create_vendor
 from labeler.api import ApiClient, NodeApiError
 from labeler.health import Health, serve
@@ -136,13 +136,13 @@ class Allocator:
         client = self._client() if self._vendor.has_plans else None
         self._pods = NodePods(client, self._node) if client else None
         self._resolver = self._make_resolver(client, self._pods) if client and self._pods else None
-        self._teller = self._make_teller(client, self._pods) if client and self._pods else None
+        self._reporter = self._make_reporter(client, self._pods) if client and self._pods else None
         self._registrations = [
             Registration(
                 plugin,
                 self._folder,
                 self._kubelet,
-                self._vendor.rivals(plugin.resource),
+                self._vendor.competitors(plugin.resource),
                 options.vendor,
             )
             for plugin in self._plugins(self._vendor)
@@ -153,10 +153,10 @@ class Allocator:
         health = AllocatorHealth(_LONGEST_PAUSE_SECONDS)
         if self._options.health_port is not None:
             serve(health, self._options.health_port)
-        held = self._lock(health)
-        if held is None or not self._may_read(health):
+        node_lock = self._lock(health)
+        if node_lock is None or not self._may_read(health):
             return
-        with held:
+        with node_lock:
             remove_leftovers(self._folder, self._options.vendor)
             self._inventory.look()
             threads = [
@@ -172,8 +172,8 @@ class Allocator:
                 self._tend(threads, health)
             finally:
                 self.stop.set()
-                if self._teller is not None:
-                    self._teller.withdraw()
+                if self._reporter is not None:
+                    self._reporter.withdraw()
                 self._inventory.wake()
                 for thread in threads:
                     thread.join()
@@ -188,14 +188,14 @@ class Allocator:
                 self._resolver.observe()
                 observe_at = time.monotonic() + OBSERVE_SECONDS
             problems = list(filter(None, (each.problem for each in self._registrations)))
-            if self._teller is not None:
-                self._teller.turn(self._inventory.cards(), self._options.shares, serves=not problems)
+            if self._reporter is not None:
+                self._reporter.turn(self._inventory.cards(), self._options.shares, serves=not problems)
             if all(thread.is_alive() for thread in threads):  # else the liveness probe fails
-                health.beat("; ".join(filter(None, (problem, *problems))))
+                health.heartbeat("; ".join(filter(None, (problem, *problems))))
 
     def _lock(self, health: Health) -> IO[str] | None:
         """The node's lock, waited for; None if told to stop before."""
-        told = ""
+        logged = ""
         while not self.stop.is_set():
             try:
                 return lock(self._folder, self._options.vendor)
@@ -203,16 +203,16 @@ class Allocator:
                 problem = str(error)
             except FileNotFoundError:
                 problem = f"there is no folder {self._folder}: no kubelet has run here"
-            if problem != told:
+            if problem != logged:
                 log.warning("waiting: %s", problem)
-                told = problem
-            health.beat(problem)
+                logged = problem
+            health.heartbeat(problem)
             self.stop.wait(LOCK_SECONDS)
         return None
 
     def _may_read(self, health: Health) -> bool:
         """Wait for the right to list pods: without it every GPU pod would be refused. False: told to stop."""
-        told = ""
+        logged = ""
         while self._pods is not None and not self.stop.is_set():
             try:
                 self._pods.now()
@@ -221,10 +221,10 @@ class Allocator:
                 if error.status != 403:
                     break  # a server that is away may be back when a pod comes
                 problem = str(error)
-            if problem != told:
+            if problem != logged:
                 log.warning("waiting: %s", problem)
-                told = problem
-            health.beat(problem)
+                logged = problem
+            health.heartbeat(problem)
             self.stop.wait(RIGHTS_SECONDS)
         return not self.stop.is_set()
 
@@ -243,8 +243,8 @@ class Allocator:
             options.default_when_unsure,
         )
 
-    def _make_teller(self, client: ApiClient, pods: NodePods) -> Teller:
-        return Teller(self._kubelet, pods, client, self._node)
+    def _make_reporter(self, client: ApiClient, pods: NodePods) -> CardReporter:
+        return CardReporter(self._kubelet, pods, client, self._node)
 
     def _plugins(self, vendor: Vendor) -> list[Plugin]:
         options = self._options
@@ -256,7 +256,7 @@ class Allocator:
                 self._resolver,
                 options.shares,
                 options.cdi is not None,
-                self._teller,
+                self._reporter,
             )
             for resource in vendor.resources
         ]

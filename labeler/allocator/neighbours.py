@@ -47,14 +47,14 @@ class _Search:
         """The cards in groups of which no other card can tell two apart."""
         groups: list[list[int]] = []
         for card in range(len(self._between)):
-            group = next((group for group in groups if self._alike(group[0], card)), None)
+            group = next((group for group in groups if self._are_interchangeable(group[0], card)), None)
             if group is None:
                 groups.append([card])
             else:
                 group.append(card)
         return groups
 
-    def _alike(self, one: int, other: int) -> bool:
+    def _are_interchangeable(self, one: int, other: int) -> bool:
         rows = zip(self._between[one], self._between[other], strict=True)
         return self._to_must[one] == self._to_must[other] and all(
             a == b for card, (a, b) in enumerate(rows) if card not in (one, other)
@@ -68,7 +68,7 @@ class _Search:
 
     def _best_of_all(self, size: int) -> tuple[int, ...]:
         """By trying each number of cards of each group, those with the lowest names of it."""
-        room = [*accumulate((len(group) for group in reversed(self._groups)), initial=0)][::-1]
+        cards_from = [*accumulate((len(group) for group in reversed(self._groups)), initial=0)][::-1]
         best: tuple[tuple[int, int], tuple[int, ...]] | None = None
 
         def extend(place: int, chosen: tuple[int, ...], value: tuple[int, int]) -> None:
@@ -82,7 +82,7 @@ class _Search:
             group = self._groups[place]
             for count in range(min(left, len(group)) + 1):
                 taken = (*chosen, *group[:count])
-                if left - count <= room[place + 1]:
+                if left - count <= cards_from[place + 1]:
                     extend(place + 1, taken, value)
                 if count < len(group):
                     value = self._joined(value, taken, group[count])

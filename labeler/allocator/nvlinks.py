@@ -52,15 +52,15 @@ class NvLinks:
             finally:
                 self._nvml.nvmlShutdown()
         except self._nvml.NVMLError as error:
-            self._tell(
+            self._log_problem(
                 f"NVLinks cannot be looked at, the last known ones count ({len(self._links)}): {error}"
             )
             return self._links
-        self._tell("")
+        self._log_problem("")
         self._good_until = self._clock() + LOOK_SECONDS
         return self._links
 
-    def _tell(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
             log.warning("%s", problem)
         self._problem = problem

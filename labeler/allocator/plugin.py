@@ -16,10 +16,10 @@ from typing import Any, Final
 import grpc
 
 from labeler.allocator import metrics
+from labeler.allocator.card_report import CardReporter
 from labeler.allocator.choose import by_number
 from labeler.allocator.devices import Inventory
 from labeler.allocator.resolve import DEFAULT, Grant, Resolver
-from labeler.allocator.telling import Teller
 from labeler.allocator.values import Edits, LocalCard, Refusal, card_of, device_id
 from labeler.allocator.vendors import Vendor
 from labeler.allocator.wire import deviceplugin_pb2 as wire
@@ -87,15 +87,15 @@ class Plugin:
             self.opened += 1
         self.forget()
         context.add_callback(self._inventory.wake)
-        told: list[wire.Device] | None = None
+        sent: list[wire.Device] | None = None
         try:
             while True:
                 version = self._inventory.version  # read first: the end of the stream changes it as well
                 if not context.is_active():
                     return
                 now = self.devices()
-                if now != told:
-                    told = now
+                if now != sent:
+                    sent = now
                     yield wire.ListAndWatchResponse(devices=now)
                 self._inventory.wait(version, _HEARTBEAT_SECONDS)
         finally:
@@ -142,7 +142,7 @@ class CardsPlugin(Plugin):
         resolver: Resolver | None,
         shares: int,
         use_cdi: bool = False,
-        teller: Teller | None = None,
+        reporter: CardReporter | None = None,
     ) -> None:
         """shares: devices of each card. resolver: None where no annotation names this vendor's cards.
 
@@ -153,7 +153,7 @@ class CardsPlugin(Plugin):
         self._resolver = resolver
         self._shares = shares
         self._use_cdi = use_cdi
-        self._teller = teller
+        self._reporter = reporter
         self._answered: _Answered | None = None
 
     def forget(self) -> None:
@@ -161,8 +161,8 @@ class CardsPlugin(Plugin):
         self._answered = None
         if self._resolver is not None:
             self._resolver.restarted()
-        if self._teller is not None:
-            self._teller.kubelet_began()
+        if self._reporter is not None:
+            self._reporter.kubelet_began()
 
     def devices(self) -> list[wire.Device]:
         """So many of each card."""
@@ -197,8 +197,8 @@ class CardsPlugin(Plugin):
         edits = self._vendor.edits(given, visible, grant.container, self._use_cdi)
         self._check_alone(grant, edits)
         metrics.ALLOCATIONS.labels(self.resource, grant.how).inc()
-        if self._teller is not None:
-            self._teller.changed()
+        if self._reporter is not None:
+            self._reporter.changed()
         log.info(
             "%s: %s to %s, container %s (%s) %s",
             self.resource,

@@ -191,10 +191,10 @@ def _container(item: _Container) -> LocalContainer:
             is_made = variable.value_from is not None or "$(" in (variable.value or "")
             hierarchy = UNKNOWN if is_made else variable.value
     masked = any(variable.name == AFFINITY_MASK for variable in item.env or ())
-    return LocalContainer(item.name, _whole(item.resources.limits or {}), hierarchy, masked)
+    return LocalContainer(item.name, _counts(item.resources.limits or {}), hierarchy, masked)
 
 
-def _whole(limits: Mapping[str, str | int | float]) -> dict[str, int]:
+def _counts(limits: Mapping[str, str | int | float]) -> dict[str, int]:
     """Limits of extended resources, which are whole numbers; the API server has seen to that."""
     found = {}
     for resource, quantity in limits.items():

@@ -36,9 +36,9 @@ LISTEN_SECONDS: Final = 3.0
 """How long after a registration the kubelet may take to ask for the devices."""
 REGISTER_SECONDS: Final = 3.0
 """How long it may take to answer a registration."""
-RIVAL_SECONDS: Final = 3.0
+COMPETITOR_SECONDS: Final = 3.0
 """How long healthy devices of the resource may outlive the allocator that offered them."""
-_RIVAL_RETRY_SECONDS: Final = 5.0
+_COMPETITOR_RETRY_SECONDS: Final = 5.0
 _DOUBTS: Final = 2
 """So many looks in a row that find other devices than ours: one may be between two changes."""
 
@@ -69,15 +69,15 @@ class Registration:
         plugin: Plugin,
         folder: Path,
         kubelet: PodResources,
-        rivals: Sequence[str] = (),
+        competitors: Sequence[str] = (),
         vendor: str = "intel",
     ) -> None:
-        """folder: the kubelet's of plugin sockets. rivals: socket names of other plugins of the resource."""
+        """folder: the kubelet's of plugin sockets. competitors: other plugins' socket names."""
         self._vendor = vendor
         self._plugin = plugin
         self._folder = folder
         self._kubelet = kubelet
-        self._rivals = tuple(rivals)
+        self._competitors = tuple(competitors)
         self._server: Serving | None = None
         self._socket: Path | None = None
         self._registered_at = float("-inf")
@@ -85,7 +85,7 @@ class Registration:
         self._try_at = 0.0
         self._look_at = 0.0
         self._doubts = 0
-        self._rival_since: float | None = None
+        self._competitor_since: float | None = None
         self.problem = "not registered yet"
         """Why the kubelet does not listen, "" while it does or there is nothing to offer."""
 
@@ -110,19 +110,19 @@ class Registration:
             log.info("%s: the kubelet has removed our socket, serving again", resource)
             self._stop_serving()
         if self._plugin.is_listened_to:
-            self._watch_for_rivals(now)
+            self._watch_for_competitors(now)
             return
-        self._look_at, self._doubts = now + _RIVAL_RETRY_SECONDS, 0
-        is_awaited = self._plugin.opened == self._opened_before and now - self._registered_at < LISTEN_SECONDS
-        if now < self._try_at or is_awaited:
+        self._look_at, self._doubts = now + _COMPETITOR_RETRY_SECONDS, 0
+        is_pending = self._plugin.opened == self._opened_before and now - self._registered_at < LISTEN_SECONDS
+        if now < self._try_at or is_pending:
             return
         if not (self._folder / KUBELET).exists():
             self.problem = f"there is no {self._folder / KUBELET}"
-            self._rival_since = None  # its next book may begin with our own devices of before
+            self._competitor_since = None  # its next list may begin with our own devices of before
             return
-        rival = self._rival(now)
-        if rival:
-            self._try_at = now + (_RIVAL_RETRY_SECONDS if self._is_conflict(now) else LOOK_SECONDS)
+        competitor = self._competitor(now)
+        if competitor:
+            self._try_at = now + (_COMPETITOR_RETRY_SECONDS if self._is_conflict(now) else LOOK_SECONDS)
             return
         self._register(now)
 
@@ -157,23 +157,23 @@ class Registration:
         if server is not None:
             server.stop()
 
-    def _rival(self, now: float) -> str:
+    def _competitor(self, now: float) -> str:
         """Who else offers the resource, "" if nobody does; never two plugins for one resource."""
-        found = next((name for name in self._rivals if _listens(self._folder / name)), "")
+        found = next((name for name in self._competitors if _listens(self._folder / name)), "")
         if not found:
             try:
                 devices = self._kubelet.healthy(self._plugin.resource)
             except ListingError as error:
                 found, self.problem = "unknown", str(error)
-                self._rival_since = None  # not a rival's fault
+                self._competitor_since = None  # not a competitor's fault
                 return found
             found = f"a plugin with {len(devices)} devices" if devices else ""
         if not found:
-            self._rival_since = None
+            self._competitor_since = None
             metrics.CONFLICT.labels(self._plugin.resource).set(0)
             return ""
-        if self._rival_since is None:
-            self._rival_since = now
+        if self._competitor_since is None:
+            self._competitor_since = now
         self.problem = f"{found} offers {self._plugin.resource} already; remove it, or this allocator"
         if self._is_conflict(now):
             metrics.CONFLICT.labels(self._plugin.resource).set(1)
@@ -182,18 +182,18 @@ class Registration:
 
     def _is_conflict(self, now: float) -> bool:
         """What the kubelet still lists may be our own devices of before a restart: it drops them at once."""
-        return self._rival_since is not None and now - self._rival_since >= RIVAL_SECONDS
+        return self._competitor_since is not None and now - self._competitor_since >= COMPETITOR_SECONDS
 
-    def _watch_for_rivals(self, now: float) -> None:
+    def _watch_for_competitors(self, now: float) -> None:
         """A plugin that registers after us takes the resource, and leaves it without devices when it goes.
 
-        The kubelet tells nobody, and keeps listening to us all the while; only its own book shows it.
+        The kubelet reports this to nobody and keeps listening to us; only its list of devices shows it.
         """
         if now < self._look_at:
             return
-        self._look_at = now + _RIVAL_RETRY_SECONDS
+        self._look_at = now + _COMPETITOR_RETRY_SECONDS
         resource = self._plugin.resource
-        found = next((name for name in self._rivals if _listens(self._folder / name)), "")
+        found = next((name for name in self._competitors if _listens(self._folder / name)), "")
         if not found:
             devices = self._plugin.devices()
             own = {device.ID for device in devices if device.health == HEALTHY}

@@ -22,7 +22,7 @@ from labeler.allocator.choose import (
 from labeler.allocator.identify import Ambiguous, Nobody, Served, identify, is_planned, oldest_plan
 from labeler.allocator.listing import ListingError
 from labeler.allocator.masks import HIERARCHY
-from labeler.allocator.strangers import SettledPods
+from labeler.allocator.settled_pods import SettledPods
 from labeler.allocator.values import Listing, LocalContainer, LocalPod, PodName, Refusal
 from labeler.api import NodeApiError
 from labeler.contract.annotations import SlotCard
@@ -118,7 +118,7 @@ class Resolver:
         self._sleep = sleep
         self._clock = clock
         self._without_plan: dict[str, None] = {}
-        self._strangers = SettledPods()
+        self._settled_pods = SettledPods()
 
     def prefer(
         self,
@@ -130,12 +130,12 @@ class Resolver:
         default: Default,
     ) -> tuple[list[str], Grant]:
         """The devices that the container being served should get. Raises Refusal."""
-        with self._strangers.somebody_asks():
+        with self._settled_pods.somebody_asks():
             found = self._who(resource, size)
         if found.served is None or found.how == DEFAULT:
             return default(promised(found.pods.values(), found.listing, cards, resource)), _by_default(found)
         pod = found.served.pod
-        with events.telling(self._warner, pod):
+        with events.reporting_refusals(self._warner, pod):
             # Whichever of them it is gets the same (see planned_shares), or one is refused and so are all.
             (container, shares), *_ = [
                 (container, planned_shares(pod, kind, container, resource, cards))
@@ -147,12 +147,12 @@ class Resolver:
 
     def confirm(self, resource: str, devices: Sequence[str], cards: Cards) -> Grant:
         """What the container gets that the kubelet gives these devices. Raises Refusal if they are wrong."""
-        with self._strangers.somebody_asks():
+        with self._settled_pods.somebody_asks():
             found = self._who(resource, len(devices))
         if found.served is None or found.how == DEFAULT:
             return _by_default(found)
         pod = found.served.pod
-        with events.telling(self._warner, pod):
+        with events.reporting_refusals(self._warner, pod):
             first: Refusal | None = None
             for kind, container in found.served.containers:
                 try:
@@ -173,11 +173,11 @@ class Resolver:
             listed = self._listing.now()
         except ListingError:
             return
-        self._strangers.saw_in_peace(listed)
+        self._settled_pods.update_while_idle(listed)
 
     def restarted(self) -> None:
         """Another kubelet may be there."""
-        self._strangers.kubelet_restarted()
+        self._settled_pods.kubelet_restarted()
 
     def _who(self, resource: str, size: int) -> _Found:
         """Who is served. Raises Refusal when that stays uncertain."""
@@ -187,14 +187,14 @@ class Resolver:
         while True:
             try:
                 listing = self._listing.now()
-                self._strangers.saw(listing)
+                self._settled_pods.update(listing)
                 pods = by_name(self._pods.now())  # after the list, so that nobody in it is too new
             except (ListingError, NodeApiError) as error:
                 if self._clock() >= deadline:
                     raise Refusal(f"it cannot be told which pod asks for {resource}: {error}") from error
             else:
-                strangers = self._strangers.among(listing, pods)
-                asking = {key: held for key, held in listing.items() if key not in strangers}
+                unknown = self._settled_pods.among(listing, pods)
+                asking = {key: devices for key, devices in listing.items() if key not in unknown}
                 found = identify(resource, size, asking, pods)
                 if isinstance(found, Served):
                     if is_planned(found.pod):
@@ -264,8 +264,8 @@ class Resolver:
 
 def _check_hierarchies(containers: Sequence[LocalContainer], shares: Sequence[SlotCard]) -> None:
     """One of these gets the shares: a mask of tiles must be right for whichever it is. Raises Refusal."""
-    said = {(each.hierarchy, each.masked) for each in containers}
-    if len(said) > 1 and any(share.tiles for share in shares):
+    layouts = {(each.hierarchy, each.masked) for each in containers}
+    if len(layouts) > 1 and any(share.tiles for share in shares):
         raise Refusal(
             f"it cannot be told which of {', '.join(each.name for each in containers)} is asking, and their "
             f"{HIERARCHY} differ, so that a mask of tiles could mean others than were chosen"

@@ -98,7 +98,7 @@ def is_planned(annotations: Mapping[str, str]) -> bool:
 # --- what others have written ---------------------------------------------------------------------
 
 
-def booked_cards(annotations: Mapping[str, str]) -> tuple[tuple[int | None, ...], ...]:
+def annotated_cards(annotations: Mapping[str, str]) -> tuple[tuple[int | None, ...], ...]:
     """The cards of each slot as GPU Aware Scheduling books them, whoever wrote the annotation.
 
     A name that is no card's is None: it books nothing itself, but counts among those that a container's
@@ -110,7 +110,7 @@ def booked_cards(annotations: Mapping[str, str]) -> tuple[tuple[int | None, ...]
     return tuple(tuple(map(_known_card, slot.split(","))) if slot else () for slot in slots)
 
 
-def booked_tiles(annotations: Mapping[str, str]) -> dict[int, frozenset[int]]:
+def annotated_tiles(annotations: Mapping[str, str]) -> dict[int, frozenset[int]]:
     """Card number -> the tiles of it that a pod uses, whoever wrote the annotation; pieces that say none are
     passed over. Slots, cards and time do not matter. Source: adjustTiles of GPU Aware Scheduling.
     """

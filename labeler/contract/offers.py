@@ -23,7 +23,7 @@ MOST_CHARACTERS: Final = 15 * 1024
 """Of the pods' cards: 250 pods with two cards each. Pods beyond are left out."""
 
 _OFFER: Final = re.compile(r"card(0|[1-9][0-9]{0,8})=([a-z0-9./_-]+):(0|[1-9][0-9]{0,5})")
-_HELD: Final = re.compile(r"([A-Za-z0-9.-]+)=(card[0-9]+(?:\+card[0-9]+)*)")
+_CARDS_OF_POD: Final = re.compile(r"([A-Za-z0-9.-]+)=(card[0-9]+(?:\+card[0-9]+)*)")
 _CARD: Final = re.compile(r"card(0|[1-9][0-9]{0,8})")
 
 
@@ -64,10 +64,10 @@ def identifies_pods(annotations: Mapping[str, str]) -> bool:
     return annotations.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED
 
 
-def encode_unplanned(held: Mapping[str, Sequence[int]]) -> str:
+def encode_unplanned(cards_by_uid: Mapping[str, Sequence[int]]) -> str:
     """The cards of pods by uid, one for each device, in the order of their containers."""
     text = ""
-    for uid, cards in sorted(held.items()):
+    for uid, cards in sorted(cards_by_uid.items()):
         more = f"{uid}={'+'.join(f'card{card}' for card in cards)}"
         if cards and len(text) + 1 + len(more) <= MOST_CHARACTERS:
             text = f"{text},{more}" if text else more
@@ -79,7 +79,7 @@ def decode_unplanned(annotations: Mapping[str, str]) -> dict[str, tuple[int, ...
     text = annotations.get(keys.UNPLANNED_CARDS_ANNOTATION, "")
     found: dict[str, tuple[int, ...]] = {}
     for part in text.split(",") if text else ():
-        match = _HELD.fullmatch(part)
+        match = _CARDS_OF_POD.fullmatch(part)
         cards = [_CARD.fullmatch(name) for name in match[2].split("+")] if match else []
         if match is None or not all(cards):
             raise ContractError(

@@ -54,8 +54,8 @@ def exact(text: str) -> Fraction:
 @lru_cache(maxsize=65536)
 def _parse_text(text: str) -> int:
     value = exact(text) * 1000
-    whole = min(_MOST, -(-abs(value).numerator // value.denominator))
-    return whole if value >= 0 else -whole
+    rounded_up = min(_MOST, -(-abs(value).numerator // value.denominator))
+    return rounded_up if value >= 0 else -rounded_up
 
 
 def _fraction(number: str) -> Fraction:
@@ -63,12 +63,12 @@ def _fraction(number: str) -> Fraction:
     if len(number) <= _DIGITS:
         return Fraction(number)
     sign = -1 if number[0] == "-" else 1
-    whole, _, rest = number.lstrip("+-").partition(".")
-    whole = whole.lstrip("0")
-    if len(whole) > _DIGITS:
+    rounded_up, _, rest = number.lstrip("+-").partition(".")
+    rounded_up = rounded_up.lstrip("0")
+    if len(rounded_up) > _DIGITS:
         return Fraction(sign * _MOST)
     above = Fraction(bool(rest[_DIGITS:].strip("0")), 10**_DIGITS)
-    return sign * (Fraction(f"{whole or 0}.{rest[:_DIGITS] or 0}") + above)
+    return sign * (Fraction(f"{rounded_up or 0}.{rest[:_DIGITS] or 0}") + above)
 
 
 def parse(quantity: str | int | float) -> int:

@@ -24,15 +24,15 @@ def split_value(value: str) -> tuple[str, ...]:
 
     Raises ContractError when a stretch of the value has no letter or digit to end a chunk at.
     """
-    room, prefix, rest = MAX_VALUE, "", value
+    limit, prefix, rest = MAX_VALUE, "", value
     chunks = []
-    while len(rest) > room:
-        end = next((i for i in range(room, 0, -1) if rest[i - 1] in _ALPHANUMERIC), 0)
+    while len(rest) > limit:
+        end = next((i for i in range(limit, 0, -1) if rest[i - 1] in _ALPHANUMERIC), 0)
         if end == 0:
-            raise ContractError(f"cannot be split into labels, no letter or digit in {rest[:room]!r}")
+            raise ContractError(f"cannot be split into labels, no letter or digit in {rest[:limit]!r}")
         chunks.append(prefix + rest[:end])
         rest = rest[end:]
-        room, prefix = MAX_VALUE - len(CONTINUATION), CONTINUATION
+        limit, prefix = MAX_VALUE - len(CONTINUATION), CONTINUATION
     chunks.append(prefix + rest)
     return tuple(chunks)
 

@@ -153,17 +153,17 @@ class UdevSource:
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """Report every such event, and once more when they have settled: udev's own data comes after them."""
         report_at: float | None = None
-        for heard in self._heard(stop):
+        for event_seen in self._events_seen(stop):
             now = time.monotonic()
-            if heard:
+            if event_seen:
                 changed()
                 report_at = now + _SETTLE_SECONDS
             elif report_at is not None and now >= report_at:
                 report_at = None
                 changed()
 
-    def _heard(self, stop: Event) -> Iterator[bool]:
-        """Whether something was heard, several times a second; lost events count as one."""
+    def _events_seen(self, stop: Event) -> Iterator[bool]:
+        """Whether there was an event, several times a second; lost events count as one."""
         try:
             monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source=self._events)
             monitor.filter_by("drm")
@@ -177,7 +177,9 @@ class UdevSource:
             try:
                 event = monitor.poll(timeout=_POLL_SECONDS)
                 if event is not None:
-                    self._wedged.heard(str(event.sys_path), str(event.action), event.properties.get("WEDGED"))
+                    self._wedged.update(
+                        str(event.sys_path), str(event.action), event.properties.get("WEDGED")
+                    )
                 yield event is not None
             except OSError as error:
                 log.warning("device events were lost: %s", error)

@@ -137,19 +137,19 @@ def test_a_card_that_goes_stays_listed_as_unhealthy_until_it_is_back(intel: Inte
 def test_a_card_that_its_driver_gave_up_is_unhealthy_until_it_is_bound_again(intel: Intel) -> None:
     inventory = Inventory(intel.cards)
     path = "/sys/devices/pci0000:00/0000:3a:00.0/drm/card1"
-    inventory.wedged.heard(path, "change", "rebind,bus-reset")
+    inventory.wedged.update(path, "change", "rebind,bus-reset")
     inventory.look()
     assert inventory.cards()[0].problem == "its driver gave it up; to recover: rebind,bus-reset"
-    inventory.wedged.heard(f"{path}/card1-DP-1", "add", None)
+    inventory.wedged.update(f"{path}/card1-DP-1", "add", None)
     inventory.look()
     assert inventory.cards()[0].problem == "its driver gave it up; to recover: rebind,bus-reset"
-    inventory.wedged.heard(path, "add", None)
+    inventory.wedged.update(path, "add", None)
     inventory.look()
     assert inventory.cards()[0].problem == ""
 
 
 def test_a_card_that_was_reset_and_works_stays_healthy(intel: Intel) -> None:
     inventory = Inventory(intel.cards)
-    inventory.wedged.heard("/sys/devices/pci0000:00/0000:3a:00.0/drm/card1", "change", "none")
+    inventory.wedged.update("/sys/devices/pci0000:00/0000:3a:00.0/drm/card1", "change", "none")
     inventory.look()
     assert inventory.cards()[0].problem == ""

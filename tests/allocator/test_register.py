@@ -12,8 +12,8 @@ from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.metrics import CONFLICT
 from labeler.allocator.monitoring import MonitoringPlugin
 from labeler.allocator.register import (
+    COMPETITOR_SECONDS,
     LISTEN_SECONDS,
-    RIVAL_SECONDS,
     LockedError,
     Registration,
     lock,
@@ -231,13 +231,13 @@ def test_a_kubelet_that_did_not_answer_meanwhile_makes_no_rival_of_old_devices(
     kubelet.stop()
     if file_stays:
         (kubelet.plugins / "kubelet.sock").touch()
-    site.turn(RIVAL_SECONDS)
+    site.turn(COMPETITOR_SECONDS)
     (kubelet.plugins / "kubelet.sock").unlink(missing_ok=True)
     kubelet.start()
     wait_for_an_answer(site.resources)
     site.turn()
     assert CONFLICT.labels(MONITORING)._value.get() == 0
-    site.turn(RIVAL_SECONDS)
+    site.turn(COMPETITOR_SECONDS)
     assert CONFLICT.labels(MONITORING)._value.get() == 1
 
 
@@ -283,9 +283,9 @@ def test_after_a_second_plugin_has_come_and_gone_the_resource_is_ours_again(
 ) -> None:
     site.turn()
     kubelet.wait_for_devices(1)
-    rival = Rival(site, *devices)
-    serving = serve(rival, kubelet.plugins / "rival.sock")
-    register(kubelet.plugins / "kubelet.sock", "rival.sock", rival)
+    competitor = Rival(site, *devices)
+    serving = serve(competitor, kubelet.plugins / "rival.sock")
+    register(kubelet.plugins / "kubelet.sock", "rival.sock", competitor)
     kubelet.wait_for_devices(2)
     for _ in range(3):
         site.turn(6)

@@ -11,9 +11,9 @@ import yaml
 from hack.local import nodes
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
+from labeler.allocator.card_report import CardReporter
 from labeler.allocator.events import REFUSED, event
 from labeler.allocator.pods import NodePods
-from labeler.allocator.telling import Teller
 from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod
 from labeler.api import ApiClient, NodeApiError
 from labeler.contract import keys
@@ -214,7 +214,7 @@ def test_it_tells_on_its_own_node_which_cards_it_hands_out_and_who_has_some_with
         def now(self) -> tuple[LocalPod, ...]:
             return (pod,)
 
-    Teller(Kubelet(), Server(), client, "gpu").turn([LocalCard(0, keys.I915, ())], 2, serves=True)
+    CardReporter(Kubelet(), Server(), client, "gpu").turn([LocalCard(0, keys.I915, ())], 2, serves=True)
     told = cluster.api().json("GET", "/api/v1/nodes/gpu")["metadata"]["annotations"]
     assert told[keys.OFFERED_CARDS_ANNOTATION] == f"card0={keys.I915}:2"
     assert told[keys.UNPLANNED_CARDS_ANNOTATION] == "uid-p=card1"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from labeler.contract.annotations import SlotCard, Slots, booked_cards, booked_tiles, encode_allocation
+from labeler.contract.annotations import SlotCard, Slots, annotated_cards, annotated_tiles, encode_allocation
 
 CARDS, TILES, TIME = keys.GAS_CARDS_ANNOTATION, keys.GAS_TILES_ANNOTATION, keys.GAS_TIMESTAMP_ANNOTATION
 NOW = 1_764_000_000_000_000_000
@@ -21,22 +21,22 @@ _slot = st.dictionaries(st.integers(0, 20), st.sets(st.integers(0, 8), min_size=
 @given(st.lists(_slot, min_size=1, max_size=4))
 def test_what_we_write_books_what_it_says(slots: list[dict[int, set[int]]]) -> None:
     texts = encode_allocation(tiled(slots), NOW)
-    assert booked_cards(texts) == tuple(tuple(sorted(slot)) for slot in slots)
+    assert annotated_cards(texts) == tuple(tuple(sorted(slot)) for slot in slots)
     tiles: dict[int, frozenset[int]] = {}
     for slot in slots:
         for card, own in slot.items():
             tiles[card] = tiles.get(card, frozenset()) | frozenset(own)
-    assert booked_tiles(texts) == tiles
+    assert annotated_tiles(texts) == tiles
 
 
 @given(st.text(alphabet="card:gt0123456789+|, x", max_size=40), st.text(max_size=20))
 def test_no_tiles_and_no_time_unbook_cards(tiles: str, time: str) -> None:
-    assert booked_cards({CARDS: "card0||card1,card2", TILES: tiles, TIME: time}) == ((0,), (), (1, 2))
+    assert annotated_cards({CARDS: "card0||card1,card2", TILES: tiles, TIME: time}) == ((0,), (), (1, 2))
 
 
 @given(st.text(alphabet="card,|0123456789 x", max_size=40), st.text(max_size=20))
 def test_no_cards_and_no_time_unbook_tiles(cards: str, time: str) -> None:
-    assert booked_tiles({TILES: "card1:gt0+gt2", CARDS: cards, TIME: time}) == {1: {0, 2}}
+    assert annotated_tiles({TILES: "card1:gt0+gt2", CARDS: cards, TIME: time}) == {1: {0, 2}}
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_no_cards_and_no_time_unbook_tiles(cards: str, time: str) -> None:
     ],
 )
 def test_cards_are_read_name_by_name(value: str, expected: tuple[tuple[int | None, ...], ...]) -> None:
-    assert booked_cards({CARDS: value}) == expected
+    assert annotated_cards({CARDS: value}) == expected
 
 
 def test_without_the_annotation_no_card_is_booked() -> None:
-    assert booked_cards({TILES: "card0:gt0", TIME: str(NOW)}) == ()
+    assert annotated_cards({TILES: "card0:gt0", TIME: str(NOW)}) == ()
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_without_the_annotation_no_card_is_booked() -> None:
     ],
 )
 def test_tiles_are_read_piece_by_piece(value: str, expected: dict[int, set[int]]) -> None:
-    assert booked_tiles({TILES: value}) == expected
+    assert annotated_tiles({TILES: value}) == expected

@@ -107,8 +107,8 @@ def test_a_failure_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixt
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 
-def running(agent: Agent, beat: Callable[[str], None] = lambda _: None) -> threading.Thread:
-    thread = threading.Thread(target=agent.run, args=(3600.0, beat))
+def running(agent: Agent, heartbeat: Callable[[str], None] = lambda _: None) -> threading.Thread:
+    thread = threading.Thread(target=agent.run, args=(3600.0, heartbeat))
     thread.start()
     return thread
 
@@ -128,7 +128,7 @@ def test_an_output_that_is_away_is_tried_again_until_it_takes_the_labels(
     answers = [(0, "away"), (403, "forbidden"), (404, "no node")]
     recorder.errors = [*(NodeApiError(status, text) for status, text in answers), OSError("disk")]
     agent = Agent({"a": Told(PLACE)}, recorder)
-    thread = running(agent, beat=problems.append)
+    thread = running(agent, heartbeat=problems.append)
     until(lambda: "" in problems)
     agent.stop()
     thread.join(90)
@@ -262,9 +262,9 @@ def test_probes_tell_a_labeler_that_works_from_one_that_cannot_and_one_that_hang
         port = server.server_port
         assert probe(port, "/readyz") == (503, "nothing published yet")
         assert probe(port, "/healthz") == (200, "ok")
-        health.beat()
+        health.heartbeat()
         assert probe(port, "/readyz") == (200, "ok")
-        health.beat("the API server is away")
+        health.heartbeat("the API server is away")
         assert probe(port, "/readyz") == (503, "the API server is away")
         assert probe(port, "/healthz") == (200, "ok")
         now = 101.0
@@ -277,7 +277,7 @@ def test_probes_tell_a_labeler_that_works_from_one_that_cannot_and_one_that_hang
 
 def test_a_probe_is_answered_whoever_else_holds_connections() -> None:
     health = Health(longest_pause_seconds=100)
-    health.beat()
+    health.heartbeat()
     server = serve(health, 0, "127.0.0.1")
     port = int(server.server_address[1])
     with contextlib.ExitStack() as stack:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from hack.local.cluster import Cluster
-from labeler.allocator.register import RIVAL_SECONDS, Registration
+from labeler.allocator.register import COMPETITOR_SECONDS, Registration
 from labeler.contract import keys
 from tests.admission.alone import serving
 from tests.admission.harness import HOSTS, WEBHOOKS, Webhook, gpu_pod, manifest
@@ -294,7 +294,7 @@ def test_an_allocator_beside_another_plugin_is_told_of(calm: State, allocating: 
 
     second = Site(allocating.kubelet, planned("card1"))
     registration = Registration(second.plugin, allocating.kubelet.plugins, Rivalled())  # type: ignore[arg-type]
-    for now in (0.0, RIVAL_SECONDS):
+    for now in (0.0, COMPETITOR_SECONDS):
         registration.turn(now)
     assert_fires("TopogateAllocatorConflict", calm.but(ALLOCATOR, allocator_series()), tmp_path)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from labeler.contract import keys
-from labeler.contract.annotations import booked_cards, booked_tiles, is_planned
+from labeler.contract.annotations import annotated_cards, annotated_tiles, is_planned
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
@@ -257,7 +257,7 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     """
     texts = pod.metadata.annotations if annotations is None else annotations
     asked = [_intel(container) for container in pod.spec.containers]
-    slots = _slots(asked, booked_cards(texts))
+    slots = _slots(asked, annotated_cards(texts))
     cards: dict[str, dict[str, int]] = {}
     for amounts, slot in slots:
         _book(amounts, slot, cards)
@@ -268,7 +268,7 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
             own = [slot for amounts, slot in slots if _plugin(amounts) == plugin]
             _book(lent, _lent(own, lent[plugin]), cards)
     with_tiles = any(amounts.get(keys.TILES) for amounts in asked)
-    tiles = {f"card{card}": own for card, own in booked_tiles(texts).items()} if with_tiles else {}
+    tiles = {f"card{card}": own for card, own in annotated_tiles(texts).items()} if with_tiles else {}
     metadata = pod.metadata
     name = f"{metadata.namespace}/{metadata.name}"
     unplanned = _without_name(slots) if is_planned(texts) else _unplanned(pod.spec)

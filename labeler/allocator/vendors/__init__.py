@@ -39,7 +39,7 @@ class Vendor(Protocol):
     def cards(self) -> tuple[LocalCard, ...]:
         """The cards as they are now. Raises OSError."""
 
-    def rivals(self, resource: str) -> tuple[str, ...]:
+    def competitors(self, resource: str) -> tuple[str, ...]:
         """Names of sockets by which another plugin of this resource is known."""
 
     def default(

@@ -53,7 +53,7 @@ class Intel:
                 found.append(card)
         return tuple(sorted(found, key=lambda card: card.number))
 
-    def rivals(self, resource: str) -> tuple[str, ...]:
+    def competitors(self, resource: str) -> tuple[str, ...]:
         """Intel's own plugin names its sockets after the resource."""
         return (resource.replace("/", "-") + ".sock",)
 

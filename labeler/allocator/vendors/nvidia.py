@@ -58,7 +58,7 @@ class Nvidia:
         found = [self._card(entry.name) for entry in folder.iterdir()]
         return tuple(sorted(found, key=lambda card: card.number))
 
-    def rivals(self, resource: str) -> tuple[str, ...]:
+    def competitors(self, resource: str) -> tuple[str, ...]:
         """The socket of NVIDIA's own plugin."""
         return ("nvidia-gpu.sock",)
 

@@ -1,9 +1,9 @@
-"""Tells on the own Node what the sweeper must know to plan and cannot: which cards are in use by whom.
+"""Reports on this machine's Node which cards are in use by whom: the sweeper must know it to plan.
 
-That is: which cards are handed out, by which resource and to how many (none while a card is out of use),
-which of them the pods have for which nobody chose any, and whether the allocator knows which pod the kubelet
-asks for, so that the sweeper need not release pods one by one. Found out anew from the kubelet and the API
-server each time, so that nothing is lost with this process.
+The report says which cards are handed out, by which resource and to how many containers (none while a card
+is out of use); which cards pods have that were given without a plan; and whether the allocator knows which
+pod the kubelet asks for, so that the sweeper need not release pods one by one. Each report is made from the
+kubelet and the API server, so that nothing is lost with this process.
 """
 
 import json
@@ -28,13 +28,13 @@ log: Final = logging.getLogger(__name__)
 SETTLED_SECONDS: Final = 3.0
 """How long after an answer the kubelet may take to list the devices."""
 AGAIN_SECONDS: Final = 300.0
-"""After so long it is all told again: a Node may be made anew. Where nothing differs nothing is written."""
+"""After so long all of it is reported again: a Node may have been recreated. Equal values are not written."""
 _TRY_SECONDS: Final = 5.0
 _CARD: Final = re.compile(r"card([0-9]{1,9})")
 
 
-class Teller:
-    """Tells of one node; to be asked every second."""
+class CardReporter:
+    """Reports for one node; `turn` is to be called every second."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Teller:
         self._client = client
         self._path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager=topogate-allocator"
         self._clock = clock
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._identifies = False
         self._again_at = self._look_until = clock()
         self._try_at = float("-inf")
@@ -60,13 +60,13 @@ class Teller:
         self._look_until = self._clock() + SETTLED_SECONDS
 
     def kubelet_began(self) -> None:
-        """A kubelet begins to listen, perhaps an older one: what the last one could tell does not count."""
+        """A kubelet begins to listen, perhaps an older one: what the last one could do does not count."""
         self._identifies = False
         self._try_at = float("-inf")
         self.changed()
 
     def turn(self, cards: Collection[LocalCard], shares: int, *, serves: bool) -> None:
-        """Tell what has changed; shares: containers that may share a healthy card.
+        """Report what has changed; shares: containers that may share a healthy card.
 
         serves: whether the kubelet asks this allocator for devices, and no other plugin.
         """
@@ -80,9 +80,9 @@ class Teller:
             if again or now < self._look_until:
                 text |= self._looked(cards)
         except (ListingError, NodeApiError) as error:
-            trouble = error  # what needs no answer is told all the same
+            trouble = error  # what needs no answer is reported all the same
         text |= self._identification(serves=serves)
-        trouble = self._tell(text, again=again and trouble is None) or trouble
+        trouble = self._report(text, again=again and trouble is None) or trouble
         if trouble is not None:
             self._try_later(now, str(trouble))
             return
@@ -90,15 +90,15 @@ class Teller:
         if again:
             self._again_at = now + AGAIN_SECONDS
 
-    def _tell(self, text: Mapping[str, str], *, again: bool) -> NodeApiError | None:
+    def _report(self, text: Mapping[str, str], *, again: bool) -> NodeApiError | None:
         """Write what differs, or all of it again; returns why it could not be written."""
-        if not again and text.items() <= self._told.items():
+        if not again and text.items() <= self._reported.items():
             return None
         try:
             self._write(text)
         except NodeApiError as error:
             return error
-        self._told |= text
+        self._reported |= text
         return None
 
     def _try_later(self, now: float, problem: str) -> None:
@@ -106,28 +106,28 @@ class Teller:
         self._look_until = max(self._look_until, self._try_at + SETTLED_SECONDS)
         if problem != self._problem:
             self._problem = problem
-            log.warning("the Node cannot be told of its cards, tried again: %s", problem)
+            log.warning("cannot write the cards of the Node, retrying: %s", problem)
 
     def _looked(self, cards: Collection[LocalCard]) -> dict[str, str]:
         """What kubelet and API server say now. Raises ListingError, NodeApiError."""
-        held = unplanned(self._listing.now(), self._pods.now(), {card.resource for card in cards})
+        listed = unplanned(self._listing.now(), self._pods.now(), {card.resource for card in cards})
         self._identifies = self._listing.lists_the_living_alone()
-        return {keys.UNPLANNED_CARDS_ANNOTATION: encode_unplanned(held)}
+        return {keys.UNPLANNED_CARDS_ANNOTATION: encode_unplanned(listed)}
 
     def _identification(self, *, serves: bool) -> dict[str, str]:
         return {keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED if serves and self._identifies else ""}
 
     def withdraw(self) -> None:
-        """Tell, as the allocator ends, that it serves no more: whoever serves next may guess."""
+        """Report, as the allocator ends, that it no longer serves: the next plugin may guess."""
         try:
             self._write({keys.IDENTIFIES_PODS_ANNOTATION: ""})
         except NodeApiError as error:
-            log.warning("the Node cannot be told that its cards are served no more: %s", error)
+            log.warning("cannot write on the Node that this allocator no longer serves its cards: %s", error)
 
     def _write(self, text: Mapping[str, str]) -> None:
         # Without cards to offer the list is empty and says so; the others are as good as absent.
         stays = keys.OFFERED_CARDS_ANNOTATION
-        notes = {key: said if said or key == stays else None for key, said in text.items()}
+        notes = {key: value if value or key == stays else None for key, value in text.items()}
         body = {"metadata": {"annotations": notes}}
         self._client.call(
             "PATCH",
@@ -148,14 +148,14 @@ def unplanned(
     """The cards of the pods for which nobody chose any, by uid, in the order of their containers (pure)."""
     known, wanted = by_name(pods), frozenset(resources)
     found: dict[str, tuple[int, ...]] = {}
-    for key, held in listing.items():
+    for key, listed in listing.items():
         pod = known.get(key)
         if pod is None or pod.over or is_planned(pod):
             continue
         devices = (
             device
             for container in (*pod.containers, *pod.sidecars)
-            for resource, of_resource in held.get(container.name, {}).items()
+            for resource, of_resource in listed.get(container.name, {}).items()
             if resource in wanted
             for device in sorted(of_resource)
         )

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from labeler.allocator.card_report import AGAIN_SECONDS, CardReporter, offers, unplanned
 from labeler.allocator.devices import Inventory
 from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.plugin import CardsPlugin
 from labeler.allocator.register import Registration
-from labeler.allocator.telling import AGAIN_SECONDS, Teller, offers, unplanned
 from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.intel import Intel
@@ -66,19 +66,21 @@ class Room:
                 room.written.append(json.loads(body)["metadata"]["annotations"])
                 return b""
 
-        self.teller = Teller(Kubelet(), Server(), cast(ApiClient, Client()), "n", clock=lambda: self.time)
+        self.reporter = CardReporter(
+            Kubelet(), Server(), cast(ApiClient, Client()), "n", clock=lambda: self.time
+        )
 
     def give(self, to: LocalPod, **devices: str) -> None:
         """A pod's containers get devices, as the allocator is told and the kubelet lists."""
         self.pods = (*self.pods, to)
         self.listing[to.key] = {name: {I915: (device,)} for name, device in devices.items()}
-        self.teller.changed()
+        self.reporter.changed()
 
     def turn(self, seconds: float = 1, cards: list[LocalCard] = CARDS) -> list[Any]:
         """What is written at the next turn."""
         self.time += seconds
         before = len(self.written)
-        self.teller.turn(cards, 10, serves=self.serves)
+        self.reporter.turn(cards, 10, serves=self.serves)
         return self.written[before:]
 
 
@@ -102,7 +104,7 @@ def test_at_the_start_everything_is_told_and_then_only_what_changes(room: Room) 
 
 def test_devices_that_the_kubelet_lists_a_moment_later_are_told_then(room: Room) -> None:
     room.turn()
-    room.teller.changed()
+    room.reporter.changed()
     assert room.turn() == []
     room.pods, room.listing = (pod("a"),), {("ns", "a"): {"c": {I915: ("card0-1",)}}}
     told = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card0"}
@@ -167,10 +169,10 @@ def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(k
             return b""
 
     resources = PodResources(kubelet.folder / "pod-resources" / "kubelet.sock")
-    teller = Teller(resources, Pods(), cast(ApiClient, Client()), "n", clock=lambda: now[0])
+    reporter = CardReporter(resources, Pods(), cast(ApiClient, Client()), "n", clock=lambda: now[0])
     inventory = Inventory(lambda: tuple(CARDS))
     inventory.look()
-    plugin = CardsPlugin(I915, Intel(Places()), inventory, None, 10, teller=teller)
+    plugin = CardsPlugin(I915, Intel(Places()), inventory, None, 10, reporter=reporter)
     registration = Registration(plugin, kubelet.plugins, Resources())  # type: ignore[arg-type]
 
     def register(lists: int) -> str | None:
@@ -180,7 +182,7 @@ def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(k
             registration.turn(now[0])
             time.sleep(0.02)
         kubelet.wait_for_devices(lists)
-        teller.turn(CARDS, 10, serves=True)
+        reporter.turn(CARDS, 10, serves=True)
         return noted[keys.IDENTIFIES_PODS_ANNOTATION]
 
     try:
@@ -196,10 +198,10 @@ def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(k
 def test_another_kubelet_is_asked_at_once_though_the_last_one_did_not_answer(room: Room) -> None:
     room.turn()
     room.fault = ListingError("away")
-    room.teller.changed()
+    room.reporter.changed()
     assert identifies(room) == []
     room.fault = None
-    room.teller.kubelet_began()
+    room.reporter.kubelet_began()
     room.give(pod("a"), c="card1-3")
     assert identifies(room) == ["true"]
 
@@ -207,7 +209,7 @@ def test_another_kubelet_is_asked_at_once_though_the_last_one_did_not_answer(roo
 def test_a_card_that_fails_is_told_though_the_kubelet_does_not_answer(room: Room) -> None:
     room.turn()
     room.fault = ListingError("away")
-    room.teller.changed()
+    room.reporter.changed()
     ill = LocalCard(0, I915, ("/dev/dri/card0",), problem="it is gone")
     told = room.turn(cards=[ill, CARDS[1]])
     assert [text[keys.OFFERED_CARDS_ANNOTATION].partition(",")[0] for text in told] == [
@@ -218,7 +220,7 @@ def test_a_card_that_fails_is_told_though_the_kubelet_does_not_answer(room: Room
 def test_an_allocator_that_ends_takes_back_that_it_knows_whom_it_serves(room: Room) -> None:
     """Another plugin may serve the node next."""
     room.turn()
-    room.teller.withdraw()
+    room.reporter.withdraw()
     assert room.written[-1] == {keys.IDENTIFIES_PODS_ANNOTATION: None}
 
 
@@ -226,8 +228,8 @@ def test_an_allocator_ends_though_it_can_take_nothing_back(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
     room.fault = NodeApiError(0, "away")
-    room.teller.withdraw()
-    assert "cannot be told that its cards are served no more: away" in caplog.text
+    room.reporter.withdraw()
+    assert "cannot write on the Node that this allocator no longer serves its cards: away" in caplog.text
 
 
 @pytest.mark.parametrize("fault", [NodeApiError(0, "away"), NodeApiError(403, "no"), ListingError("away")])

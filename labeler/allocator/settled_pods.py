@@ -25,8 +25,8 @@ class SettledPods:
         """Those of a list that are settled, and that the API server does not know."""
         return {key for key in listing if key in self._settled and key not in known}
 
-    def saw(self, listing: Iterable[PodName]) -> None:
-        """Settle who was there before somebody came: the kubelet lists a pod just before it admits it.
+    def update(self, listing: Iterable[PodName]) -> None:
+        """Settle the pods listed before a new one came: the kubelet lists a pod just before it admits it.
 
         It admits one after the other (HandlePodAdditions), so that those listed before are admitted by then.
         """
@@ -36,10 +36,10 @@ class SettledPods:
                 self._settled |= self._before & listed
             self._before = listed
 
-    def saw_in_peace(self, listing: Iterable[PodName]) -> None:
-        """Settle who was there the last time as well, if nobody has asked for devices since."""
+    def update_while_idle(self, listing: Iterable[PodName]) -> None:
+        """Settle the pods of the last list as well, if nobody has asked for devices since."""
         listed = frozenset(listing)
-        self.saw(listed)
+        self.update(listed)
         with self._lock:
             if not self._in_flight:
                 self._settled = (self._settled | self._listed) & listed
@@ -58,6 +58,6 @@ class SettledPods:
                 self._in_flight -= 1
 
     def kubelet_restarted(self) -> None:
-        """It takes up its pods anew, in another order."""
+        """It admits its pods again, in another order."""
         with self._lock:
             self._before = frozenset()
