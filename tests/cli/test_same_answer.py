@@ -81,6 +81,14 @@ def grouped(label: str) -> list[Object]:
     return pods
 
 
+def in_group() -> list[Object]:
+    """Pods of a PodGroup of Kubernetes' own."""
+    pods = grouped("of")
+    for pod in pods:
+        pod["spec"] = {**pod["spec"], "schedulingGroup": {"podGroupName": "x"}}
+    return pods
+
+
 KINDS: Final[dict[str, list[Object]]] = {
     "Pod.": [{"apiVersion": "v1", "kind": "Pod", **template(), "metadata": {"name": "x"}}],
     "Job.batch": [of("batch/v1", "Job", job_spec(3, annotations=REQUIRED))],
@@ -103,6 +111,10 @@ KINDS: Final[dict[str, list[Object]]] = {
     "PodGroup.scheduling.volcano.sh": [
         of("scheduling.volcano.sh/v1beta1", "PodGroup", {"minMember": 2}),
         *grouped("scheduling.volcano.sh/group-name"),
+    ],
+    "PodGroup.scheduling.k8s.io": [
+        of("scheduling.k8s.io/v1beta1", "PodGroup", {"schedulingPolicy": {"gang": {"minCount": 2}}}),
+        *in_group(),
     ],
     **{
         f"{kind}.kubeflow.org": [

@@ -11,6 +11,7 @@ from webhook.workloads.kinds import WORKLOADS
 JOB = "jobs.batch"
 GROUP = "podgroups.scheduling.x-k8s.io"
 VOLCANO = "podgroups.scheduling.volcano.sh"
+NATIVE = "podgroups.scheduling.k8s.io"
 PYTORCH = "pytorchjobs.kubeflow.org"
 TRAIN = "trainjobs.trainer.kubeflow.org"
 RAY = "rayclusters.ray.io"
@@ -73,6 +74,9 @@ SIZES = [
     pytest.param(GROUP, {}, {}, None, id="podgroup-without-a-minimum"),
     pytest.param(VOLCANO, {"minMember": 6, "queue": "default"}, {}, 6, id="volcano-podgroup"),
     pytest.param(VOLCANO, {"minMember": 0}, {}, None, id="volcano-podgroup-of-nothing"),
+    pytest.param(NATIVE, {"schedulingPolicy": {"gang": {"minCount": 6}}}, {}, 6, id="native-group"),
+    pytest.param(NATIVE, {"schedulingPolicy": {"basic": {}}}, {}, None, id="native-group-that-is-no-gang"),
+    pytest.param(NATIVE, {"schedulingPolicy": {"gang": {"minCount": 0}}}, {}, None, id="native-group-of-0"),
     pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS}, {}, 8, id="pytorchjob"),
     pytest.param(
         PYTORCH, {"pytorchReplicaSpecs": {"Master": {}, "Worker": None}}, {}, 2, id="pytorchjob-of-defaults"
@@ -158,6 +162,7 @@ MINIMA = [
     pytest.param(LWS, {"leaderWorkerTemplate": {"size": 4}}, None, id="lws"),
     pytest.param(GROUP, {"minMember": 6}, 6, id="podgroup"),
     pytest.param(VOLCANO, {"minMember": 6}, 6, id="volcano-podgroup"),
+    pytest.param(NATIVE, {"schedulingPolicy": {"gang": {"minCount": 6}}}, 6, id="native-group"),
     pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS}, None, id="pytorchjob"),
     pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS, **AVAILABLE}, 5, id="pytorchjob-available"),
     pytest.param(PYTORCH, {"pytorchReplicaSpecs": WORKERS, **ELASTIC}, 3, id="pytorchjob-elastic"),

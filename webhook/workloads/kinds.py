@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from webhook.workloads import builtin as builtin
+from webhook.workloads import native_gangs as native_gangs
 from webhook.workloads import sets as sets
 from webhook.workloads import training as training
 from webhook.workloads.builtin import Owner
@@ -152,6 +153,15 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         sets.PodGroup,
         sets.pod_group_size,
         minimum=sets.pod_group_size,
+    ),
+    Workload(
+        "PodGroup",
+        native_gangs.GROUP,
+        native_gangs.VERSIONS,
+        "podgroups",
+        native_gangs.NativePodGroup,
+        native_gangs.native_group_size,
+        minimum=native_gangs.native_group_size,
     ),
     _training("PyTorchJob"),
     _training("TFJob"),

@@ -113,6 +113,7 @@ rules:
   - apiGroups:
       - scheduling.x-k8s.io
       - scheduling.volcano.sh
+      - scheduling.k8s.io
     resources:
       - podgroups
     verbs:

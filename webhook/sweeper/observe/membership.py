@@ -14,7 +14,7 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.text import printable
-from webhook.workloads import marks
+from webhook.workloads import marks, native_gangs
 from webhook.workloads.owners import KNOWN_RULES, Makes, OwnerRules
 from webhook.workloads.ranks import COUNT, mark
 
@@ -109,23 +109,32 @@ def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES) -> GangKey:
     """The gang that a pod belongs to; a pod without any sign of one is a gang of its own.
 
     Labels of the operator's choice stand behind what a pod says itself and behind known owners: those
-    say more than a release's name does.
+    say more than a release's name does. So does the PodGroup of a pod, whatever its owner is; but the gang
+    that a controller has marked is larger (a JobSet has a PodGroup for each of its parts), and says more.
     """
     metadata = pod.metadata
     own = metadata.annotations.get(keys.GANG_ANNOTATION)
     if own:
         return GangKey(metadata.namespace, "Gang", printable(own), own)
     owner = metadata.controller
-    if not rules.is_named_loose(owner) and (marked := _marked_gang(pod)):
-        return marked
+    marked = None if rules.is_named_loose(owner) else _marked_gang(pod)
+    if grouped := marked or _native_gang(pod):
+        return grouped
     makes = rules.makes(owner) if owner is not None else Makes.UNKNOWN
-    if makes is Makes.UNKNOWN:
-        for label in rules.gang_labels:
-            if value := metadata.labels.get(label):
-                return GangKey(metadata.namespace, "Group", printable(value), f"{label}={value}")
+    labelled = _labelled_gang(pod, rules) if makes is Makes.UNKNOWN else None
+    if labelled is not None:
+        return labelled
     if owner is not None and makes is not Makes.LOOSE:
         return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid)
     return GangKey(metadata.namespace, "Pod", metadata.name, metadata.uid)
+
+
+def _labelled_gang(pod: Pod, rules: OwnerRules) -> GangKey | None:
+    """The gang of those with the same value of a label of the operator's choice."""
+    for label in rules.gang_labels:
+        if value := pod.metadata.labels.get(label):
+            return GangKey(pod.metadata.namespace, "Group", printable(value), f"{label}={value}")
+    return None
 
 
 def _marked_gang(pod: Pod) -> GangKey | None:
@@ -137,6 +146,14 @@ def _marked_gang(pod: Pod) -> GangKey | None:
         if name:
             return GangKey(pod.metadata.namespace, kind, printable(name), mark(pod, id_key) or name)
     return None
+
+
+def _native_gang(pod: Pod) -> GangKey | None:
+    """The gang of a pod's PodGroup, None if it is of none."""
+    name = native_gangs.group_name(pod.spec)
+    if not name:
+        return None
+    return GangKey(pod.metadata.namespace, "PodGroup", printable(name), f"{native_gangs.GROUP}/{name}")
 
 
 def unknown_owner(pod: Pod, gang: GangKey, rules: OwnerRules) -> str:
