@@ -98,7 +98,7 @@ def test_an_allocation_that_is_too_long_books_no_cards_like_any_that_cannot_be_r
     assert convert.usage_of(long).cards == {}
 
 
-@pytest.mark.parametrize("key", sorted(annotated.NEEDED_WHOLE))
+@pytest.mark.parametrize("key", sorted(annotated.NEVER_SHORTENED))
 def test_a_wish_that_is_too_long_is_told_and_not_passed_over(key: str) -> None:
     gang = gang_of(with_annotation(key, "x" * (most_characters(key) + 1)))
     with pytest.raises(PlacementError) as told:

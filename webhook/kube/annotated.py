@@ -37,7 +37,7 @@ OF_NODES: Final = frozenset(
 )
 """Those that are read of Nodes alone: they grow with a node's cards and pods, and no tenant writes them."""
 
-NEEDED_WHOLE: Final = marks.GANG_KEYS | {
+NEVER_SHORTENED: Final = marks.GANG_KEYS | {
     keys.GANG_ANNOTATION,
     keys.REQUIRED_TOPOLOGY_ANNOTATION,
     keys.PREFERRED_TOPOLOGY_ANNOTATION,
@@ -73,38 +73,38 @@ OTHER_ANNOTATIONS: Final[dict[str, str]] = {"": ""}
 _TOO_LONG: Final = "(too long: "
 
 
-def kept_of_a_node(annotations: dict[str, str]) -> dict[str, str]:
+def node_annotations(annotations: dict[str, str]) -> dict[str, str]:
     """Those that are read of a Node, and those of any object."""
     own = {key: annotations[key] for key in sorted(OF_NODES & annotations.keys())}
-    kept = {key: value for key, value in own.items() if len(value) <= LONG_ANNOTATION}
-    rest = kept_annotations(annotations)
-    return {**rest, **kept} if rest is not OTHER_ANNOTATIONS else kept or rest
+    read = {key: value for key, value in own.items() if len(value) <= LONG_ANNOTATION}
+    rest = read_annotations(annotations)
+    return {**rest, **read} if rest is not OTHER_ANNOTATIONS else read or rest
 
 
-def kept_annotations(annotations: dict[str, str]) -> dict[str, str]:
+def read_annotations(annotations: dict[str, str]) -> dict[str, str]:
     """Those that are read, and a few keys of which the author is told that they are not.
 
     In the place of one that is too long stands what is_too_long knows again.
 
     Two different values do not get the same substitute.
     """
-    kept = {}
+    read = {}
     for key, value in annotations.items():
         most = most_characters(key)
         if most:
-            kept[sharing.text(key)] = value if len(value) <= most else _substitute(value, most)
-    kept |= _keys_to_tell_of(annotations)
-    return kept or (OTHER_ANNOTATIONS if annotations else annotations)
+            read[sharing.text(key)] = value if len(value) <= most else _substitute(value, most)
+    read |= _keys_to_warn_of(annotations)
+    return read or (OTHER_ANNOTATIONS if annotations else annotations)
 
 
-def _keys_to_tell_of(annotations: dict[str, str]) -> dict[str, str]:
+def _keys_to_warn_of(annotations: dict[str, str]) -> dict[str, str]:
     """Requests in other schedulers' words, and a few unknown keys under our own name; no values."""
     foreign = marks.TOPOLOGY_REQUESTS.keys() & annotations.keys()
     unknown = sorted(key for key in annotations if key.startswith(keys.TOPOGATE_PREFIX) and key not in _NAMED)
-    told = {sharing.text(key): "" for key in (*sorted(foreign), *unknown[:MOST_UNKNOWN])}
-    if marks.VOLCANO_TOPOLOGY_MODE in told:
-        told[marks.VOLCANO_TOPOLOGY_MODE] = annotations[marks.VOLCANO_TOPOLOGY_MODE][:WORD]
-    return told
+    warned_of = {sharing.text(key): "" for key in (*sorted(foreign), *unknown[:MOST_UNKNOWN])}
+    if marks.VOLCANO_TOPOLOGY_MODE in warned_of:
+        warned_of[marks.VOLCANO_TOPOLOGY_MODE] = annotations[marks.VOLCANO_TOPOLOGY_MODE][:WORD]
+    return warned_of
 
 
 def most_characters(key: str) -> int:

@@ -276,15 +276,15 @@ class Api:
         try:
             return self._credential.header() if self._credential is not None else ""
         except ValueError as error:
-            said = f"no credential for {self._host}: {error}"
-            raise ApiError(0, "NoCredential", said, is_sent=False) from error
+            message = f"no credential for {self._host}: {error}"
+            raise ApiError(0, "NoCredential", message, is_sent=False) from error
 
     def _renewed(self, refused: str) -> bool:
         try:
             return self._credential is not None and self._credential.renew(refused)
         except ValueError as error:
-            said = f"no credential for {self._host}: {error}"
-            raise ApiError(0, "NoCredential", said, is_sent=False) from error
+            message = f"no credential for {self._host}: {error}"
+            raise ApiError(0, "NoCredential", message, is_sent=False) from error
 
 
 class Stream:

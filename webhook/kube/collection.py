@@ -63,7 +63,7 @@ class Collection(Generic[T]):
         self.stopped = threading.Event()
         self._api = api
         self._selectors = dict(selectors)
-        self._heard = time.monotonic()
+        self._last_message_at = time.monotonic()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._stream_lists = stream_lists
@@ -72,7 +72,7 @@ class Collection(Generic[T]):
     @property
     def silence_seconds(self) -> float:
         """Seconds since the API server last said anything here: an event, a bookmark, the end of a watch."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_message_at
 
     def stop(self) -> None:
         """No more is read; what is being read is cut."""
@@ -134,7 +134,7 @@ class Collection(Generic[T]):
         found: Listing[T] = Listing()
         while not self.stopped.is_set():
             body = self._api.request("GET", self.path, query=query, timeout_seconds=LIST_SECONDS)
-            self._heard = time.monotonic()
+            self._last_message_at = time.monotonic()
             items, metadata = self.reader.page(body)
             for item, key, why in items:
                 found.put(key, item, why)
@@ -158,25 +158,25 @@ class Collection(Generic[T]):
             "timeoutSeconds": str(int(WATCH_SECONDS * jitter(0.8, 1.0))),
         }
         began = time.monotonic()
-        heard_nothing = True
+        is_empty = True
         for event in self._events(self._open(query, SILENCE_SECONDS)):
-            heard_nothing = False
+            is_empty = False
             yield event
-        if heard_nothing and time.monotonic() - began < _SHORT_SECONDS and not self.stopped.is_set():
+        if is_empty and time.monotonic() - began < _SHORT_SECONDS and not self.stopped.is_set():
             raise ApiError(0, "Ended", f"the watch of {self.path} ended as soon as it began")
 
     def _events(self, stream: Stream) -> Iterator[Event]:
         with stream:
             for line in stream:
-                self._heard = time.monotonic()
+                self._last_message_at = time.monotonic()
                 yield self.reader.event(line)
-        self._heard = time.monotonic()
+        self._last_message_at = time.monotonic()
 
     def _open(self, query: Mapping[str, str], silence_seconds: float) -> Stream:
         stream = self._api.stream(
             self.path, query={**self._selectors, **query}, timeout_seconds=silence_seconds
         )
-        self._heard = time.monotonic()
+        self._last_message_at = time.monotonic()
         with self._lock:
             self._stream = stream
             if self.stopped.is_set():

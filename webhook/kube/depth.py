@@ -15,18 +15,18 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 def shallow(text: bytes, levels: int = LEVELS) -> bytes:
     """The same document with null for every list and mapping below so many levels; linear in its length."""
-    kept: list[bytes] = []
+    pieces: list[bytes] = []
     depth, begin = 0, 0
     for token in _TOKEN.finditer(text):
         bracket = token[0]
         if bracket in (b"{", b"["):
             depth += 1
             if depth == levels + 1:
-                kept += [text[begin : token.start()], b"null"]
+                pieces += [text[begin : token.start()], b"null"]
         elif bracket in (b"}", b"]"):
             if depth == levels + 1:
                 begin = token.end()
             depth -= 1
     if depth <= levels:
-        kept.append(text[begin:])
-    return b"".join(kept)
+        pieces.append(text[begin:])
+    return b"".join(pieces)

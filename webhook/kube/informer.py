@@ -226,11 +226,11 @@ class Informer(Generic[T]):
         for key, why in listing.undecodable.items():
             self._name_unreadable(key, why, known.get(key))
         for key in before.keys() - fresh.keys():
-            self._tell(before[key], None)
+            self._notify(before[key], None)
         for key, item in fresh.items():
             # Not by its version alone: one of an API server restored from a backup may come twice.
             if (old := before.get(key)) is not item:
-                self._tell(old, item)
+                self._notify(old, item)
 
     def _watch(self) -> None:
         """Follow the changes until the server ends the watch.
@@ -243,7 +243,7 @@ class Informer(Generic[T]):
                 self._watch_failures = 0
                 before = self._version
                 if event.type == "BOOKMARK":
-                    self._version = self._saw(self._reader.version(event.object))
+                    self._version = self._note_version(self._reader.version(event.object))
                 else:
                     item, key, why = self._reader.object(event.object)
                     if item is None:
@@ -267,7 +267,7 @@ class Informer(Generic[T]):
                 self._items.pop(key, None)
             else:
                 self._items[key] = item
-        self._tell(before, None if kind == "DELETED" else item)
+        self._notify(before, None if kind == "DELETED" else item)
 
     def _set_aside(self, event: Event, key: str, why: str) -> str:
         """Note an event whose object cannot be read; one that is deleted is gone all the same."""
@@ -281,10 +281,10 @@ class Informer(Generic[T]):
         if event.type != "DELETED":
             self._name_unreadable(key, why, known)
         if before is not None:
-            self._tell(before, None)
-        return self._saw(self._reader.version(event.object))
+            self._notify(before, None)
+        return self._note_version(self._reader.version(event.object))
 
-    def _saw(self, version: str) -> str:
+    def _note_version(self, version: str) -> str:
         with self._lock:
             self._seen = version
         return version
@@ -293,7 +293,7 @@ class Informer(Generic[T]):
         if why != known:
             logger.warning("unreadable path=%s object=%s error=%r", self._path, key, why)
 
-    def _tell(self, before: T | None, after: T | None) -> None:
+    def _notify(self, before: T | None, after: T | None) -> None:
         if self._on_event is None:
             return
         try:

@@ -101,7 +101,7 @@ class Elector:
         self._on_change = on_change
         self._clock = clock
         self._leads_until = float("-inf")
-        self._told = False
+        self._notified = False
         self._mine: _Record | None = None
         self._acquired = ""
         self._observed: _LeaseSpec | None = None
@@ -149,7 +149,7 @@ class Elector:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
         self._leads_until = float("-inf")
-        self._tell()
+        self._notify()
 
     # --- the thread -----------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Elector:
             self._mine = None
             self._fails("an error of its own; see the log")
             logger.exception("lease_failed name=%s", self._name)
-        self._tell()
+        self._notify()
         return self._pause(began)
 
     def _fails(self, why: str) -> None:
@@ -285,11 +285,11 @@ class Elector:
             raise ApiError(0, "TooLate", f"no time left to renew lease {self._name}")
         return min(self._request_seconds, remaining)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         now = self.is_leader
-        if now == self._told:
+        if now == self._notified:
             return
-        self._told = now
+        self._notified = now
         logger.info("leader_%s name=%s identity=%s", "began" if now else "ended", self._name, self._identity)
         if self._on_change is not None:
             try:

@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr, replace
 
 from webhook.kube import sharing
 from webhook.kube.affinity import Affinity, LabelSelector
-from webhook.kube.annotated import kept_annotations, kept_of_a_node
+from webhook.kube.annotated import node_annotations, read_annotations
 from webhook.kube.containers import ActualResources, Container, PodContainerStatus, Resources
 from webhook.kube.struct import Labels, Quantities, Struct
 
@@ -59,14 +59,14 @@ class Metadata(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Forget the other annotations; share the rest with other objects."""
         if self.annotations:
-            force_setattr(self, "annotations", self._kept_annotations())
+            force_setattr(self, "annotations", self._read_annotations())
         if self.labels:
             force_setattr(self, "labels", sharing.texts(self.labels))
         force_setattr(self, "namespace", sharing.text(self.namespace))
         force_setattr(self, "owner_references", sharing.part("owners", self.owner_references))
 
-    def _kept_annotations(self) -> dict[str, str]:
-        return kept_annotations(self.annotations)
+    def _read_annotations(self) -> dict[str, str]:
+        return read_annotations(self.annotations)
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -77,8 +77,8 @@ class Metadata(Struct, frozen=True):
 class NodeMetadata(Metadata, frozen=True):
     """The metadata of a Node, with what its allocator tells there."""
 
-    def _kept_annotations(self) -> dict[str, str]:
-        return kept_of_a_node(self.annotations)
+    def _read_annotations(self) -> dict[str, str]:
+        return node_annotations(self.annotations)
 
 
 class FieldManager(Struct, frozen=True):
@@ -307,9 +307,11 @@ class Pod(Struct, frozen=True):
         """Forget the other statuses."""
         spec, status = self.spec, self.status
         if status.container_statuses:
-            force_setattr(status, "container_statuses", _telling(status.container_statuses, spec.containers))
+            force_setattr(
+                status, "container_statuses", _with_trouble(status.container_statuses, spec.containers)
+            )
         if status.init_container_statuses:
-            found = _telling(status.init_container_statuses, spec.init_containers)
+            found = _with_trouble(status.init_container_statuses, spec.init_containers)
             force_setattr(status, "init_container_statuses", found)
         if (status.resources is not None or status.allocated_resources) and not self._is_resized:
             force_setattr(status, "resources", None)
@@ -325,7 +327,7 @@ class Pod(Struct, frozen=True):
         return any(actual.get(name) != each or allocated.get(name, each) != each for name, each in wanted)
 
 
-def _telling(
+def _with_trouble(
     statuses: Iterable[PodContainerStatus], containers: list[Container]
 ) -> tuple[PodContainerStatus, ...]:
     """The statuses of containers with trouble, and of those that are resized, which alone keep resources."""

@@ -18,7 +18,7 @@ VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s
 TIMEOUT_SECONDS: Final = 60.0
 """The longest that a plugin may take which cannot ask a person anything."""
 _EARLY_SECONDS: Final = 10.0
-_TOLD: Final = (
+_CLUSTER_KEYS: Final = (
     "server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
 )  # fmt: skip
 _EXTENSION: Final = "client.authentication.k8s.io/exec"
@@ -142,7 +142,7 @@ class CredentialPlugin:
         return {**os.environ, **self._variables, "KUBERNETES_EXEC_INFO": json.dumps(info)}
 
     def _cluster_info(self) -> dict[str, Any]:
-        info = {key: self._cluster[key] for key in _TOLD if self._cluster.get(key)}
+        info = {key: self._cluster[key] for key in _CLUSTER_KEYS if self._cluster.get(key)}
         extensions = self._cluster.get("extensions")
         for extension in extensions if isinstance(extensions, list) else ():
             if isinstance(extension, Mapping) and extension.get("name") == _EXTENSION:

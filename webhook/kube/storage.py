@@ -18,7 +18,7 @@ CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 CLASS_BEFORE_IT_WAS_A_FIELD: Final = "volume.beta.kubernetes.io/storage-class"
-_KEPT: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, CLASS_BEFORE_IT_WAS_A_FIELD})
+_ANNOTATIONS: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, CLASS_BEFORE_IT_WAS_A_FIELD})
 """What Kubernetes' controllers write on claims (k8s.io/component-helpers, storage/volume)."""
 
 _LONGEST: Final = 253
@@ -30,8 +30,12 @@ class ClaimMetadata(Metadata, frozen=True):
 
     def __post_init__(self) -> None:
         """Forget the other annotations, and those that cannot be a name."""
-        kept = {key: text for key, text in self.annotations.items() if key in _KEPT and len(text) <= _LONGEST}
-        force_setattr(self, "annotations", kept)
+        used = {
+            key: text
+            for key, text in self.annotations.items()
+            if key in _ANNOTATIONS and len(text) <= _LONGEST
+        }
+        force_setattr(self, "annotations", used)
 
 
 class ClaimSpec(Struct, frozen=True):

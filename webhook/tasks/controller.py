@@ -82,21 +82,21 @@ class Controller:
         self._recorder = recorder
         self._leads = leads
         self._written: dict[str, Task] = {}
-        self._held: dict[str, float] = {}
+        self._retry_times: dict[str, float] = {}
         self._refusals: dict[str, _Refusal] = {}
 
     def step(self, key: str) -> None:
         """Look at one task and take its next step. Raises nothing that concerns one task alone."""
         task = self._current(key)
         if task is None:
-            for memory in (self._written, self._held, self._refusals):
+            for memory in (self._written, self._retry_times, self._refusals):
                 memory.pop(key, None)
             return
-        held = self._held.get(key, 0.0) - time.monotonic()
-        if held > 0 and self._cache.jobs.get(key) is None:
-            self._queue.add(key, held)
+        wait = self._retry_times.get(key, 0.0) - time.monotonic()
+        if wait > 0 and self._cache.jobs.get(key) is None:
+            self._queue.add(key, wait)
             return
-        self._held.pop(key, None)
+        self._retry_times.pop(key, None)
         try:
             self._take(self._cache.observed(task))
         except ApiError as error:
@@ -168,16 +168,16 @@ class Controller:
             self._note_refusal(task, f"the API server refuses its Job: {message}", "JobRefused")
             return
         self._refusals.pop(task.key, None)
-        self._held[task.key] = time.monotonic() + _HOLD_SECONDS
+        self._retry_times[task.key] = time.monotonic() + _HOLD_SECONDS
         self._queue.add(task.key, _HOLD_SECONDS)
-        self._say(task, "Started", f"Job {task.metadata.name} was made", warning=False)
+        self._send_event(task, "Started", f"Job {task.metadata.name} was made", warning=False)
 
     def _look_at_the_job_there(self, task: Task) -> None:
         """A Job of that name is there which the copy does not show: too new, or one it will never show."""
         body = self._api.request("GET", objects.jobs_path(task.metadata.namespace, task.metadata.name))
         job = _job_decoder.decode(body)
         if keys.TASK_LABEL in job.metadata.labels:
-            self._held[task.key] = time.monotonic() + _HOLD_SECONDS
+            self._retry_times[task.key] = time.monotonic() + _HOLD_SECONDS
             self._queue.add(task.key, _HOLD_SECONDS)
             return
         fault, reason = fault_of_job_there(task, job)
@@ -192,9 +192,9 @@ class Controller:
         refusal = _Refusal(metadata.uid, metadata.generation, fault, reason, count, time.monotonic() + wait)
         self._refusals[task.key] = refusal
         self._queue.add(task.key, wait)
-        said = _refused(task, refusal)
-        if said != task.status and self._leads():
-            self._write_status(task, said)
+        wanted = _refused(task, refusal)
+        if wanted != task.status and self._leads():
+            self._write_status(task, wanted)
 
     def _delete(self, path: str, what: Task | TaskJob, propagation: str) -> None:
         self._api.request(
@@ -211,9 +211,9 @@ class Controller:
             },
         )
 
-    def _write_status(self, task: Task, said: TaskStatus) -> Task:
+    def _write_status(self, task: Task, wanted: TaskStatus) -> Task:
         """Replace the status; refused with 409 if the task has changed since it was read."""
-        fields: dict[str, Any] = msgspec.to_builtins(said)
+        fields: dict[str, Any] = msgspec.to_builtins(wanted)
         gone = {name: None for name in msgspec.to_builtins(task.status) if name not in fields}
         metadata = task.metadata
         answer = self._api.request(
@@ -226,24 +226,24 @@ class Controller:
             content_type=MERGE_PATCH,
         )
         written = self._written[task.key] = decoded(_task_decoder, answer)
-        self._tell_changes(task, written)
+        self._report_changes(task, written)
         return written
 
     # --- events ---------------------------------------------------------------------------------
 
-    def _tell_changes(self, before: Task, after: Task) -> None:
+    def _report_changes(self, before: Task, after: Task) -> None:
         old, new = before.status, after.status
         fault = next(
             (each for each in new.conditions if each.type == ACCEPTED and each.status == "False"), None
         )
         if fault is not None and fault not in old.conditions:
-            self._say(after, fault.reason, fault.message, warning=True)
+            self._send_event(after, fault.reason, fault.message, warning=True)
         elif new.phase != old.phase and (old.phase or new.phase != objects.PENDING):
             where = f" on {new.node}" if new.node and new.phase == objects.RUNNING else ""
             note = f"{new.phase}{where}" + (f": {new.reason}" if new.reason else "")
-            self._say(after, new.phase, note, warning=new.phase == FAILED)
+            self._send_event(after, new.phase, note, warning=new.phase == FAILED)
 
-    def _say(self, task: Task, reason: str, note: str, *, warning: bool) -> None:
+    def _send_event(self, task: Task, reason: str, note: str, *, warning: bool) -> None:
         if self._recorder is not None:
             about = Reference.of(GROUP_VERSION, KIND, task.metadata)
             self._recorder.event(about, reason, ACTION, note, kind=WARNING if warning else NORMAL)

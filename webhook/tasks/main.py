@@ -49,7 +49,7 @@ class Service:
     elector: Elector | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
     cache: Cache | None = None
-    beat: float = field(default_factory=time.monotonic)
+    last_step_at: float = field(default_factory=time.monotonic)
     steps: int = 0
 
     def leads(self) -> bool:
@@ -59,13 +59,13 @@ class Service:
     def run(self) -> None:
         """Work whenever this process leads, until `stopping` is set."""
         while not self.stopping.is_set():
-            self.beat = time.monotonic()
+            self.last_step_at = time.monotonic()
             if self.leads():
                 self.lead()
             self.stopping.wait(0.05)
 
     def lead(self) -> None:
-        """Take steps for as long as this process leads. The cluster is read anew each time."""
+        """Take steps for as long as this process leads. The cluster is read again each time."""
         queue = Queue()
         cache = self.cache = Cache(self.api, queue)
         rules: Callable[[], TaskRules] = lambda: TaskRules(  # noqa: E731
@@ -80,7 +80,7 @@ class Service:
         looked, generation = 0.0, self.policy.generation
         try:
             while self.leads():
-                self.beat = now = time.monotonic()
+                self.last_step_at = now = time.monotonic()
                 if now - looked >= _POLICY_SECONDS:
                     looked = now
                     self.policy.refresh()
@@ -107,7 +107,7 @@ class Service:
 
     def stalled(self) -> str:
         """What is wrong with the loop, "" if nothing."""
-        silent = time.monotonic() - self.beat
+        silent = time.monotonic() - self.last_step_at
         return f"no task was looked at for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
 
     def unready(self) -> str:

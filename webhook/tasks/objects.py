@@ -35,7 +35,7 @@ class TaskMetadata(Metadata, frozen=True):
     generation: int = 0
 
 
-class TopologyWishes(Struct, frozen=True):
+class TopologyRequest(Struct, frozen=True):
     """Wishes for the place, each the name of a level or ""."""
 
     required: str = ""
@@ -70,7 +70,7 @@ class TaskSpec(Struct, frozen=True):
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
     attempt: int = 0
-    topology: TopologyWishes = TopologyWishes()
+    topology: TopologyRequest = TopologyRequest()
     template: dict[str, Any] | None = None
 
 

@@ -82,7 +82,7 @@ class Cache:
             on_event=self._complaint_event,
             field_selector=f"{FAILED_CREATE},involvedObject.kind=Job",
         )
-        self._said: dict[str, dict[str, Complaint]] = {}
+        self._job_complaints: dict[str, dict[str, Complaint]] = {}
         self.classes = Informer(api, CLASSES, PriorityClass, on_event=lambda *_: self.all_again())
         self.informers: dict[str, Informer[Any]] = {
             "gputasks": self.tasks,
@@ -137,13 +137,13 @@ class Cache:
         with self._lock:
             workers = list(self._workers.get(key, {}).values())
             plans = list(self._placements.get(key, {}).values())
-            said = self._said.get(key, {}).get(uid)
+            complaint = self._job_complaints.get(key, {}).get(uid)
         return ObservedTask(
             task,
             job,
             [pod for pod in workers if pod.metadata.labels.get(keys.TASK_UID_LABEL) == task.metadata.uid],
             next((plan for plan in plans if plan.spec.gang_id in ("", uid)), None),
-            said,
+            complaint,
         )
 
     # --- events ---------------------------------------------------------------------------------
@@ -198,13 +198,13 @@ class Cache:
             key = f"{complaint.metadata.namespace}/{about.name}"
             with self._lock:
                 # The newest alone: anybody may write Events, as many as there is room for.
-                there = self._said.setdefault(key, {})
+                there = self._job_complaints.setdefault(key, {})
                 last = there.get(about.uid)
                 if complaint is after:
                     there[about.uid] = max(complaint, last or complaint, key=lambda each: each.at)
                 elif last is not None and last.metadata.name == complaint.metadata.name:
                     del there[about.uid]
                 if not there:
-                    del self._said[key]
+                    del self._job_complaints[key]
             if complaint is after and self.tasks.get(key) is not None:
                 self._queue.add(key)

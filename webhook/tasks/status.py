@@ -50,7 +50,7 @@ class StatusContext:
 
 
 @dataclass(frozen=True)
-class Hindrances:
+class Blockers:
     """What others say of a task that does not run: its gang's plan, and who could not make its pods."""
 
     placement: Placement | None = None
@@ -91,7 +91,7 @@ def live(
     task: Task,
     job: TaskJob,
     pods: Sequence[TaskPod],
-    hindrances: Hindrances,
+    blockers: Blockers,
     now: StatusContext,
     note: str = "",
 ) -> TaskStatus:
@@ -101,7 +101,7 @@ def live(
     placed = [pod for pod in ours if pod.spec.node_name]
     done = sum(pod.status.phase == SUCCEEDED for pod in pods)
     is_placed = len(placed) + done >= task.spec.workers
-    phase, reason = _phase(task, job, pods, done, hindrances)
+    phase, reason = _phase(task, job, pods, done, blockers)
     if is_placed:
         message = f"All {task.spec.workers} workers have a node."
     else:
@@ -127,7 +127,7 @@ def rfc3339(time: datetime) -> str:
 
 
 def _phase(
-    task: Task, job: TaskJob, pods: Sequence[TaskPod], done: int, hindrances: Hindrances
+    task: Task, job: TaskJob, pods: Sequence[TaskPod], done: int, blockers: Blockers
 ) -> tuple[str, str]:
     ours = [pod for pod in pods if not pod.is_over]
     running = sum(_runs(pod) for pod in ours)
@@ -135,10 +135,10 @@ def _phase(
         return SUSPENDED, f"{running} of its pods still end" if running else ""
     workers = task.spec.workers
     missing = workers - len(ours) - done
-    lacks = _why_missing(pods, hindrances.complaint) if missing > 0 else ""
+    lacks = _why_missing(pods, blockers.complaint) if missing > 0 else ""
     waiting = [pod for pod in ours if not pod.spec.node_name]
     if waiting:
-        reason = _why_waiting(waiting, hindrances.placement, lacks)
+        reason = _why_waiting(waiting, blockers.placement, lacks)
         if running:
             return RUNNING, f"{running} of {workers} workers run, {len(waiting)} wait: {reason}"
         return WAITING, reason
@@ -172,13 +172,13 @@ def _why_waiting(waiting: Sequence[TaskPod], placement: Placement | None, lacks:
         return lacks
     if any(pod.spec.scheduling_gates for pod in waiting):
         return "it waits for its gang to be placed"
-    said = (
+    messages = (
         each.message
         for pod in waiting
         for each in pod.status.conditions
         if each.type == "PodScheduled" and each.status == "False" and each.message
     )
-    return next(said, "its pods wait for kube-scheduler")
+    return next(messages, "its pods wait for kube-scheduler")
 
 
 def _why_not_up(pods: Iterable[TaskPod]) -> str:
@@ -241,9 +241,9 @@ def _rank(pod: TaskPod) -> tuple[int, str]:
 def _cards(pods: Sequence[TaskPod]) -> str:
     """The chosen cards, in the order of rank: "card0,card1" of one pod, joined by "; " for several."""
     chosen = [pod.metadata.annotations.get(keys.GAS_CARDS_ANNOTATION, "") for pod in pods]
-    told = [cards for cards in chosen if cards]
-    more = f"; and {len(told) - _MOST_CARDS} more" if len(told) > _MOST_CARDS else ""
-    return "; ".join(told[:_MOST_CARDS]) + more
+    named = [cards for cards in chosen if cards]
+    more = f"; and {len(named) - _MOST_CARDS} more" if len(named) > _MOST_CARDS else ""
+    return "; ".join(named[:_MOST_CARDS]) + more
 
 
 def _began(pod: TaskPod) -> str:

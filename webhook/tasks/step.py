@@ -71,8 +71,8 @@ def next_step(seen: ObservedTask, rules: TaskRules, time: datetime) -> TaskStep:
         return _beside_foreign_job(task, seen.job, now)
     pods = [pod for pod in seen.pods if _owner(pod) == seen.job.metadata.uid]
     if seen.job.metadata.labels.get(keys.TASK_ATTEMPT_LABEL) != str(task.spec.attempt):
-        said = status.pending(task, "its earlier attempt ends first", now)
-        return _gone_first(seen.job, "another attempt is wanted", said)
+        wanted_status = status.pending(task, "its earlier attempt ends first", now)
+        return _gone_first(seen.job, "another attempt is wanted", wanted_status)
     if seen.job.end is not None:
         return TaskStep("", "its Job has ended", status.finished(task, seen.job, pods, now))
     if seen.job.metadata.deletion_timestamp:
@@ -109,8 +109,8 @@ def _without_job(seen: ObservedTask, body: dict[str, Any] | None, now: StatusCon
         return TaskStep("", now.fault_reason, status.pending(seen.task, now.fault, now))
     left = [pod.metadata.name for pod in seen.pods if not pod.is_over]
     if left:
-        said = f"pod {min(left)} of its earlier Job has not ended yet"
-        return TaskStep("", "pods of an earlier Job are there", status.pending(seen.task, said, now))
+        wanted_status = f"pod {min(left)} of its earlier Job has not ended yet"
+        return TaskStep("", "pods of an earlier Job are there", status.pending(seen.task, wanted_status, now))
     return TaskStep(CREATE, "it has no Job", status.pending(seen.task, "its Job is being made", now), body)
 
 
@@ -129,8 +129,8 @@ def fault_of_job_there(task: Task, job: TaskJob) -> tuple[str, str]:
 def _beside_foreign_job(task: Task, job: TaskJob, now: StatusContext) -> TaskStep:
     owner = job.metadata.controller
     if job.metadata.deletion_timestamp or (owner and owner.kind == KIND and owner.name == task.metadata.name):
-        said = status.pending(task, "the Job of an earlier task of this name ends first", now)
-        return TaskStep("", "an earlier task's Job is there", said)
+        wanted_status = status.pending(task, "the Job of an earlier task of this name ends first", now)
+        return TaskStep("", "an earlier task's Job is there", wanted_status)
     fault, reason = fault_of_job_there(task, job)
     taken = StatusContext(now.time, now.fault or fault, now.fault_reason or reason)
     return TaskStep("", "its name is taken", status.pending(task, taken.fault, taken))
@@ -146,24 +146,24 @@ def _beside_job(
         wanted = body["metadata"]["labels"][keys.TASK_CLASS_LABEL]
         if there != wanted:
             if not job.status.ready and not any(pod.spec.node_name for pod in pods):
-                said = status.pending(task, "it is queued anew with its new priority", now)
-                return _gone_first(job, "another class is wanted", said)
+                wanted_status = status.pending(task, "it is queued anew with its new priority", now)
+                return _gone_first(job, "another class is wanted", wanted_status)
             note = f"it has {there or 'no class'}; {wanted or 'no class'} counts from its next start"
-    said = status.live(task, job, pods, status.Hindrances(seen.placement, seen.complaint), now, note)
+    wanted_status = status.live(task, job, pods, status.Blockers(seen.placement, seen.complaint), now, note)
     change: dict[str, Any] = {}
     if job.spec.suspend != task.spec.suspend:
         change["suspend"] = task.spec.suspend
     if job.spec.active_deadline_seconds != task.spec.active_deadline_seconds:
         change["activeDeadlineSeconds"] = task.spec.active_deadline_seconds
     return TaskStep(
-        CHANGE if change else "", "its Job is as wanted" if not change else str(change), said, change
+        CHANGE if change else "", "its Job is as wanted" if not change else str(change), wanted_status, change
     )
 
 
-def _gone_first(job: TaskJob, why: str, said: TaskStatus) -> TaskStep:
+def _gone_first(job: TaskJob, why: str, wanted_status: TaskStatus) -> TaskStep:
     if job.metadata.deletion_timestamp:
-        return TaskStep("", "its Job is being deleted", said)
-    return TaskStep(DELETE, why, said)
+        return TaskStep("", "its Job is being deleted", wanted_status)
+    return TaskStep(DELETE, why, wanted_status)
 
 
 def _is_of(task: Task, job: TaskJob) -> bool:

@@ -144,12 +144,12 @@ def as_label(name: str) -> str:
 
 def _tier(task: Task, policy: Policy) -> Tier | None:
     namespace = task.metadata.namespace
-    wish = task.spec.priority or policy.rules(namespace).default_tier
-    if not wish:
+    name = task.spec.priority or policy.rules(namespace).default_tier
+    if not name:
         return None
-    tier = policy.tier(wish) or policy.tier_of_class(wish)
+    tier = policy.tier(name) or policy.tier_of_class(name)
     if tier is None:
-        raise RefusedError("UnknownPriority", f"priority: {policy.no_tier(wish, namespace)}")
+        raise RefusedError("UnknownPriority", f"priority: {policy.no_tier(name, namespace)}")
     if tier.name not in policy.allowed_tiers(namespace):
         above = policy.above_maximum(f"priority: tier {tier.name}", namespace)
         raise RefusedError("PriorityAboveMaximum", above)
@@ -157,14 +157,14 @@ def _tier(task: Task, policy: Policy) -> Tier | None:
 
 
 def _model(task: Task, policy: Policy) -> GpuModel | None:
-    wish = task.spec.gpu
-    if not wish:
+    name = task.spec.gpu
+    if not name:
         model = policy.gpu_model(policy.rules(task.metadata.namespace).default_gpu_model)
         # A default yields to what the author wrote.
         return model if model is not None and not _clash(task, model) else None
-    model = policy.gpu_model(wish)
+    model = policy.gpu_model(name)
     if model is None:
-        raise RefusedError("UnknownModel", f"gpu: {policy.no_model(wish)}")
+        raise RefusedError("UnknownModel", f"gpu: {policy.no_model(name)}")
     clash = _clash(task, model)
     if clash:
         raise RefusedError(
@@ -276,7 +276,7 @@ def _plain_pod(task: Task, rules: TaskRules) -> dict[str, Any]:
 def _annotations(task: Task, model: GpuModel | None, policy: Policy) -> Iterator[tuple[str, str]]:
     topology = task.spec.topology
     tier = _tier(task, policy)
-    wishes = {
+    requests = {
         keys.GPU_MODEL_ANNOTATION: model.name if model is not None else "",
         keys.PRIORITY_ANNOTATION: tier.name if tier is not None else "",
         keys.REQUIRED_TOPOLOGY_ANNOTATION: topology.required,
@@ -284,7 +284,7 @@ def _annotations(task: Task, model: GpuModel | None, policy: Policy) -> Iterator
         keys.SLICE_TOPOLOGY_ANNOTATION: topology.slice,
         keys.SLICE_SIZE_ANNOTATION: str(topology.slice_size or ""),
     }
-    return ((key, value) for key, value in wishes.items() if value)
+    return ((key, value) for key, value in requests.items() if value)
 
 
 def _is_gated(task: Task, annotations: Mapping[str, str], policy: Policy) -> bool:

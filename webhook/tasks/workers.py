@@ -24,12 +24,12 @@ def equip(spec: dict[str, Any], resources: Resources, name: str, workers: int) -
         "requests": {**(written.get("requests") or {}), **resources[0]},
         "limits": {**(written.get("limits") or {}), **resources[1]},
     }
-    told = {WORKERS_VARIABLE: str(workers)}
+    variables = {WORKERS_VARIABLE: str(workers)}
     if workers > 1 and not spec.get("hostname"):
         spec["subdomain"] = spec.get("subdomain") or name
-        told[LEADER_VARIABLE] = f"{name}-0.{spec['subdomain']}"
+        variables[LEADER_VARIABLE] = f"{name}-0.{spec['subdomain']}"
     env = first.get("env") or []
     known = [each.get("name") for each in env]  # of what the author wrote, which may be no text
-    more = [{"name": key, "value": value} for key, value in told.items() if key not in known]
+    more = [{"name": key, "value": value} for key, value in variables.items() if key not in known]
     if more:
         first["env"] = [*env, *more]

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
-from webhook.kube.annotated import NEEDED_WHOLE, is_too_long
+from webhook.kube.annotated import NEVER_SHORTENED, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice, Spread
@@ -284,7 +284,7 @@ def _spread(pods: list[Pod], problems: list[str]) -> tuple[Spread | None, str]:
 def _too_long(pod: Pod) -> str:
     """Which annotation of a pod that waits is too long to be heeded, "" if none is."""
     for key, value in pod.metadata.annotations.items():
-        if key in NEEDED_WHOLE and is_too_long(value):
+        if key in NEVER_SHORTENED and is_too_long(value):
             return f"annotation {key} of pod {pod.metadata.name} is longer than topogate reads: {value}"
     return ""
 
