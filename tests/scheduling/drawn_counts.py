@@ -16,11 +16,11 @@ def attached(dice: random.Random, drawn: Drawn, node: str, namespace: str) -> No
     ]
     for number in range(dice.choice((0, 0, 1, 2))):
         own = [_attachable(dice, drawn, f"{node}-t{number}", namespace)] if dice.random() < 0.7 else []
-        drawn.standing.append([*own, *(name for name in shared if dice.random() < 0.5)])
+        drawn.assigned.append([*own, *(name for name in shared if dice.random() < 0.5)])
     wanted, of_all = dice.choice((0, 1, 1, 2)), [name for name in shared if dice.random() < 0.7]
-    alike = dice.choice((_attachable, _attachable, _to_be_made))
+    equivalents = dice.choice((_attachable, _attachable, _to_be_made))
     for pod in range(dice.choice((1, 1, 2, 3))):
-        own = [alike(dice, drawn, f"{node}-{pod}-{number}", namespace) for number in range(wanted)]
+        own = [equivalents(dice, drawn, f"{node}-{pod}-{number}", namespace) for number in range(wanted)]
         drawn.pods.append([*own, *of_all] or [_attachable(dice, drawn, f"{node}-{pod}", namespace)])
     for volume in drawn.volumes:
         if "csi" in volume["spec"] and dice.random() < 0.15:
@@ -76,11 +76,11 @@ def local(dice: random.Random, drawn: Drawn, node: str, namespace: str) -> None:
         }
         labels = {"speed": dice.choice(("fast", "slow"))} if dice.random() < 0.3 else {}
         drawn.volumes.append({"metadata": {"name": name, "labels": labels}, "spec": spec})
-    alike = [(dice.choice(SIZES), _selected(dice)) for _ in range(dice.choice((1, 1, 2)))]
+    equivalents = [(dice.choice(SIZES), _selected(dice)) for _ in range(dice.choice((1, 1, 2)))]
     for pod in range(dice.choice((1, 2, 2, 3))):
-        names = [f"{node}-{pod}-{number}" for number in range(len(alike))]
+        names = [f"{node}-{pod}-{number}" for number in range(len(equivalents))]
         drawn.claims += [
-            a_claim(name, node, size, **more) for name, (size, more) in zip(names, alike, strict=True)
+            a_claim(name, node, size, **more) for name, (size, more) in zip(names, equivalents, strict=True)
         ]
         drawn.pods.append(names)
 
@@ -124,5 +124,5 @@ def by_one_pod(dice: random.Random, drawn: Drawn, node: str, namespace: str) -> 
     for body in (drawn.volumes[-1], drawn.claims[-1]):
         body["spec"]["accessModes"] = ["ReadWriteOncePod"]
     if dice.random() < 0.5:
-        drawn.standing.append([name])
+        drawn.assigned.append([name])
     drawn.pods += [[name]] * dice.choice((1, 1, 2))

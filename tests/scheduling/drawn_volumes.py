@@ -20,7 +20,7 @@ class Drawn:
     claims: list[Body] = field(default_factory=list)
     pods: list[list[str]] = field(default_factory=list)
     """Of each pod that is to be on the node, the claims that it names, whether they are there or not."""
-    standing: list[list[str]] = field(default_factory=list)
+    assigned: list[list[str]] = field(default_factory=list)
     """The same of pods that stand there."""
     limits: dict[str, int] = field(default_factory=dict)
     """How many volumes of a driver the node takes."""

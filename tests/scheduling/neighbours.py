@@ -76,9 +76,9 @@ def clashes(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:
     return one[:2] == other[:2] and (one[2] == other[2] or "0.0.0.0" in (one[2], other[2]))
 
 
-def between(waiting: Iterable[Pod], standing: Iterable[Pod] = (), most: int | None = None) -> Conflicts:
+def between(waiting: Iterable[Pod], assigned: Iterable[Pod] = (), most: int | None = None) -> Conflicts:
     """The rules among pods that wait and pods that have a node; most: of synthetic resources."""
-    carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod in standing]
+    carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod in assigned]
     return conflicts.between(list(waiting), carried, most)
 
 

@@ -49,7 +49,7 @@ def test_not_every_pod_is_compared_with_every_term_of_its_namespace(compared: li
     waiting = flood(60, 20)
     rules = conflicts.between(waiting, [])
     taken = [rules.takes(pod) for pod in waiting]
-    assert len(compared) <= 2 * len(waiting) * coarser.MOST_ALIKE
+    assert len(compared) <= 2 * len(waiting) * coarser.MOST_EQUIVALENT
     assert all(taken)
     assert not neighbours.taken_together(rules, waiting[:2])
 
@@ -60,9 +60,9 @@ def test_terms_that_are_much_alike_are_the_fewer_the_more_pods_are_compared_with
     monkeypatch.setattr(coarser, "MOST_COMPARISONS", 100)
 
     def one_of_many(number: int) -> Pod:
-        alike = {"key": "ab"[number % 2], "operator": "In", "values": ["x"]}
+        equivalents = {"key": "ab"[number % 2], "operator": "In", "values": ["x"]}
         apart = {"key": "c", "operator": "NotIn", "values": [f"{number}"]}
-        term = {"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": [alike, apart]}}
+        term = {"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": [equivalents, apart]}}
         return decode(body(f"p{number}", {"a": "x", "b": "x", "c": f"{number}"}, [term]))
 
     waiting = [one_of_many(number) for number in range(40)]
@@ -128,13 +128,13 @@ def test_where_terms_are_too_many_pods_are_never_let_together_that_must_not_be(
     waiting: list[Body], there: list[Body], bounds: tuple[int, int, int]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coarser, "MOST_ALIKE", bounds[0])
+        patch.setattr(coarser, "MOST_EQUIVALENT", bounds[0])
         patch.setattr(coarser, "MOST_TERMS", bounds[1])
         patch.setattr(antiaffinity, "MOST_PARTS", bounds[2])
-        wanting, standing = [decode(pod) for pod in waiting], [decode(pod) for pod in there]
-        rules = neighbours.between(wanting, standing)
+        wanting, assigned = [decode(pod) for pod in waiting], [decode(pod) for pod in there]
+        rules = neighbours.between(wanting, assigned)
         for number, pod in enumerate(waiting):
-            if neighbours.taken_together(rules, [wanting[number]], standing):
+            if neighbours.taken_together(rules, [wanting[number]], assigned):
                 assert all(may_share(pod, other, NAMESPACES) for other in there)
         if neighbours.taken_together(rules, wanting[:2]):
             assert may_share(waiting[0], waiting[1], NAMESPACES)
@@ -143,13 +143,13 @@ def test_where_terms_are_too_many_pods_are_never_let_together_that_must_not_be(
 # --- shares ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("standing", [[], ["flood"]], ids=["only waiting", "also standing"])
-def test_what_one_namespace_has_too_much_of_touches_no_other(standing: Sequence[str]) -> None:
+@pytest.mark.parametrize("assigned", [[], ["flood"]], ids=["only waiting", "also assigned"])
+def test_what_one_namespace_has_too_much_of_touches_no_other(assigned: Sequence[str]) -> None:
     good = [decode(body(name, {"app": "v"}, [away_from("v")], [{"hostPort": 80}])) for name in "ab"]
     many = [
         decode(body(f"p{n}", {"app": f"v{n}"}, [away_from(f"v{n}")], namespace="flood")) for n in range(50)
     ]
-    there = many[:1] if standing else []
+    there = many[:1] if assigned else []
     rules = neighbours.between([*good, *many], there, most=10)
     assert len(rules.capacity) == 10
     assert neighbours.taken_together(rules, good[:1], there)
@@ -191,7 +191,7 @@ def test_shares_keep_their_bound_and_who_wants_no_more_than_a_share_has_it(
 def test_rules_that_stand_for_others_do_not_serve_where_more_are_to_be_stood_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(coarser, "MOST_ALIKE", 1)
+    monkeypatch.setattr(coarser, "MOST_EQUIVALENT", 1)
     waiting: list[Any] = [decode(body(f"p{n}", {}, [without(f"k{n}")])) for n in range(4)]
     some: Conflicts = conflicts.between(waiting[:3], [])
     assert some.serves(conflicts.between(waiting[:2], []))

@@ -28,8 +28,8 @@ def taken_together(rules: Conflicts, wanting: Iterable[Body], there: Iterable[Bo
     return neighbours.taken_together(rules, map(decode, wanting), map(decode, there))
 
 
-def between(waiting: Iterable[Body], standing: Iterable[Body] = (), most: int | None = None) -> Conflicts:
-    return neighbours.between(map(decode, waiting), map(decode, standing), most)
+def between(waiting: Iterable[Body], assigned: Iterable[Body] = (), most: int | None = None) -> Conflicts:
+    return neighbours.between(map(decode, waiting), map(decode, assigned), most)
 
 
 # --- drawing them ---------------------------------------------------------------------------------

@@ -190,8 +190,8 @@ def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster,
         ((f"{path}/persistentvolumeclaims", body) for each in drawn.values() for body in each.claims),
     )
     wait_until_bound(cluster, f"{path}/persistentvolumeclaims")
-    standing = {f"{n}-t{i}": (n, c) for n, each in drawn.items() for i, c in enumerate(each.standing)}
-    create(cluster, ((f"{path}/pods", pod_body(p, n, c, stands=True)) for p, (n, c) in standing.items()))
+    assigned = {f"{n}-t{i}": (n, c) for n, each in drawn.items() for i, c in enumerate(each.assigned)}
+    create(cluster, ((f"{path}/pods", pod_body(p, n, c, stands=True)) for p, (n, c) in assigned.items()))
     storage = stored(cluster)
     waiting = {f"{n}-p{i}": (n, c) for n, each in drawn.items() for i, c in enumerate(each.pods)}
     create(cluster, ((f"{path}/pods", pod_body(p, n, c)) for p, (n, c) in waiting.items()))
@@ -202,7 +202,7 @@ def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster,
         storage,
         {name: msgspec.convert(body, objects.Node) for name, body in state.items()},
         {name: [decoded(pods[p]) for p, (n, _) in waiting.items() if n == name] for name in names},
-        [(decoded(pods[p]), n) for p, (n, _) in standing.items()],
+        [(decoded(pods[p]), n) for p, (n, _) in assigned.items()],
     )
     theirs = {name: all(said[p] for p, (n, _) in waiting.items() if n == name) for name in names}
     wrong: list[Any] = [

@@ -14,11 +14,11 @@ from webhook.kube import objects
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.neighbourhood import Neighbourhood, near_terms
 from webhook.scheduling.podrules import PodRules, SpreadRule
-from webhook.scheduling.tallies import RuledKind, RuleGate, SpreadOfKind, Tally
+from webhook.scheduling.tallies import RuledClass, RuleGate, SpreadOfClass, Tally
 
 
 @dataclass(eq=False, slots=True)
-class _AlikeMembers:
+class _EquivalentMembers:
     """Members of a kind to nodes that are alike. gone: how many have gone."""
 
     kind: int
@@ -86,7 +86,7 @@ class Acceptance:
         ordered: list[str] = self._by_height(groups_there, inert)
         if ordered:
             return ordered, ""
-        waiting: dict[object, deque[_AlikeMembers]] = {}
+        waiting: dict[object, deque[_EquivalentMembers]] = {}
         for group in groups_there:
             if self._go(group, ordered):
                 waiting.setdefault((group.kind, group.gate.refused), deque()).append(group)
@@ -138,7 +138,7 @@ class Acceptance:
             gained[value] = gained.get(value, 0) + count
         return gained
 
-    def _by_height(self, groups: Sequence["_AlikeMembers"], inert: frozenset[Tally]) -> list[str]:
+    def _by_height(self, groups: Sequence["_EquivalentMembers"], inert: frozenset[Tally]) -> list[str]:
         """The order for one kind with one rule that matters, where that is topology spread; else none.
 
         Who makes a domain lower goes first. Then nobody ends more above the emptiest domain than at the end.
@@ -162,10 +162,12 @@ class Acceptance:
         heights.sort()  # names are not compared: no group has two of a height
         return [name for *_, name in heights] if heights[-1][0] <= floor + rules[0].rule.max_skew else []
 
-    def _groups(self, nodes: Sequence[tuple[str, str]], inert: frozenset[Tally]) -> Sequence["_AlikeMembers"]:
+    def _groups(
+        self, nodes: Sequence[tuple[str, str]], inert: frozenset[Tally]
+    ) -> Sequence["_EquivalentMembers"]:
         """Members that are alike, to nodes that are alike to the counts that matter."""
-        groups: dict[object, _AlikeMembers] = {}
-        by_node: dict[tuple[int, str], _AlikeMembers] = {}
+        groups: dict[object, _EquivalentMembers] = {}
+        by_node: dict[tuple[int, str], _EquivalentMembers] = {}
         kind_of = self.kind_of
         tallies = [each for each in self._tallies if each not in inert]
         keys = sorted({each.key for each in tallies})
@@ -175,17 +177,17 @@ class Acceptance:
             group = by_node.get(place)
             if group is None:
                 kind = place[0]
-                alike = kind, self._values(node, keys), tuple([node in each for each in included])
-                group = groups.get(alike)
+                equivalents = kind, self._values(node, keys), tuple([node in each for each in included])
+                group = groups.get(equivalents)
                 if group is None:
                     counted = [each for each in self._counted(kind, node) if each[0] not in inert]
-                    group = _AlikeMembers(kind, self._gate(kind, node, inert), counted)
-                    groups[alike] = group
+                    group = _EquivalentMembers(kind, self._gate(kind, node, inert), counted)
+                    groups[equivalents] = group
                 by_node[place] = group
             group.members.append(name)
         return list(groups.values())
 
-    def _go(self, group: "_AlikeMembers", ordered: list[str]) -> bool:
+    def _go(self, group: "_EquivalentMembers", ordered: list[str]) -> bool:
         """As many of the group as may; whether any are left, and then the gate says why."""
         members, gone = group.members, group.gone
         while gone < len(members):
@@ -236,7 +238,7 @@ class Acceptance:
         self._tallies.append(tally)
         return tally
 
-    def _kind(self, pod: objects.Pod, carrying: Sequence[tuple[str, AntiAffinityTerm, Tally]]) -> RuledKind:
+    def _kind(self, pod: objects.Pod, carrying: Sequence[tuple[str, AntiAffinityTerm, Tally]]) -> RuledClass:
         rules = self.there.rules_of(pod)
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
         apart = [(self._near_tally(each.key, (each.pods,)), each.key) for each in rules.apart]
@@ -245,7 +247,7 @@ class Acceptance:
         near = tuple(self._near_tally(each.key, terms) for each in rules.affinity)
         begins = all(term.repels(namespace, labels) for term in terms)
         spread = tuple(self._spreading(pod, rules, rule) for rule in rules.spread)
-        return RuledKind(pod, rules, tuple(apart), near, begins, spread)
+        return RuledClass(pod, rules, tuple(apart), near, begins, spread)
 
     def _near_tally(self, key: str, terms: tuple[AntiAffinityTerm, ...]) -> Tally:
         known = key, tuple(term.name for term in terms)
@@ -258,7 +260,7 @@ class Acceptance:
             self._near[known] = self._tally(Tally(key, self.there.counts.near(key, terms), kinds))
         return self._near[known]
 
-    def _spreading(self, pod: objects.Pod, rules: PodRules, rule: SpreadRule) -> SpreadOfKind:
+    def _spreading(self, pod: objects.Pod, rules: PodRules, rule: SpreadRule) -> SpreadOfClass:
         nodes = self.there.eligible(pod, rules, rule)
         known = rule, id(nodes)
         if known not in self._near:
@@ -277,15 +279,15 @@ class Acceptance:
                 self._near[rule, ""] = self._tally(Tally("", self.there.counts.on_nodes(rule), tally.kinds))
             on_node = self._near[rule, ""]
         counts_itself = int(rule.counts(pod.metadata.namespace, pod.metadata.labels))
-        return SpreadOfKind(rule, tally, counts_itself, len(tally.base), on_node)
+        return SpreadOfClass(rule, tally, counts_itself, len(tally.base), on_node)
 
 
 def _kinds(
     there: Neighbourhood, members: Mapping[str, objects.Pod]
 ) -> tuple[dict[str, int], list[objects.Pod]]:
     """The number of each member's kind, and one pod of each: they are alike to the rules of all members."""
-    alike = {name: there.alike(pod) for name, pod in members.items()}
-    distinct = {id(each): each for each in alike.values()}
+    equivalents = {name: there.equivalents(pod) for name, pod in members.items()}
+    distinct = {id(each): each for each in equivalents.values()}
     label_keys = sorted({key for each in distinct.values() for key in each.rules.label_keys})
     numbers: dict[tuple[object, ...], int] = {}
     pods: list[objects.Pod] = []
@@ -301,5 +303,5 @@ def _kinds(
 
     if all(each.label_keys.issuperset(label_keys) for each in distinct.values()):
         known = {key: number_of(each.pod, each.rules) for key, each in distinct.items()}
-        return {name: known[id(each)] for name, each in alike.items()}, pods
-    return {name: number_of(pod, alike[name].rules) for name, pod in members.items()}, pods
+        return {name: known[id(each)] for name, each in equivalents.items()}, pods
+    return {name: number_of(pod, equivalents[name].rules) for name, pod in members.items()}, pods

@@ -22,10 +22,10 @@ from webhook.kube.objects import Pod
 from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.scheduling.storage import Storage, class_name
 
-HeldVolume = tuple[str, str]
+DriverVolume = tuple[str, str]
 """A driver, and its volume: by its handle, or by the claim that waits for one."""
 
-LimitedSet = tuple[str, frozenset[HeldVolume]]
+LimitedSet = tuple[str, frozenset[DriverVolume]]
 """A driver, and volumes that pods have in common."""
 
 UNIT: Final = 1000
@@ -44,18 +44,18 @@ DRIVERS_BEFORE_CSI: Final = {
 """Plugin -> the driver that took its place, where kube-scheduler 1.36 counts its volumes."""
 
 
-def held_by(pod: Pod, storage: Storage) -> frozenset[HeldVolume]:
+def driver_volumes(pod: Pod, storage: Storage) -> frozenset[DriverVolume]:
     """The volumes of a pod that drivers attach, those that are still to be made as well."""
-    found = set[HeldVolume]()
+    found = set[DriverVolume]()
     for each in pod.spec.volumes:
         claim = storage.claim_of(pod, each)
-        held = _held(claim, storage) if claim is not None else None
-        if held is not None:
-            found.add(held)
+        volumes = _volumes_of(claim, storage) if claim is not None else None
+        if volumes is not None:
+            found.add(volumes)
     return frozenset(found)
 
 
-def _held(claim: PersistentVolumeClaim, storage: Storage) -> HeldVolume | None:
+def _volumes_of(claim: PersistentVolumeClaim, storage: Storage) -> DriverVolume | None:
     volume = storage.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
         return _attached(volume)
@@ -66,7 +66,7 @@ def _held(claim: PersistentVolumeClaim, storage: Storage) -> HeldVolume | None:
     return driver, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
 
 
-def _attached(volume: PersistentVolume) -> HeldVolume | None:
+def _attached(volume: PersistentVolume) -> DriverVolume | None:
     spec = volume.spec
     if spec.csi is not None:
         return (spec.csi.driver, spec.csi.volume_handle) if spec.csi.volume_handle else None
@@ -93,8 +93,8 @@ def _limits(node: CSINode) -> dict[str, int]:
 class OnNode:
     """Volumes of one driver on a node. holders: volume -> uids of its pods; stray: attached for nobody."""
 
-    holders: dict[HeldVolume, set[str]] = field(default_factory=dict)
-    stray: set[HeldVolume] = field(default_factory=set)
+    holders: dict[DriverVolume, set[str]] = field(default_factory=dict)
+    stray: set[DriverVolume] = field(default_factory=set)
 
 
 class AttachLimits:
@@ -104,23 +104,23 @@ class AttachLimits:
         self,
         storage: Storage,
         waiting: Mapping[str, Sequence[Pod]],
-        standing: Iterable[tuple[Pod, str]],
+        assigned: Iterable[tuple[Pod, str]],
         most: int,
     ) -> None:
-        """waiting: pods by their gangs; standing: pods that have a node, with it. most: how many resources
+        """waiting: pods by their gangs; assigned: pods that have a node, with it. most: how many resources
         there may be, see _sets.
         """
         self._limits = {name: _limits(node) for name, node in storage.nodes.items()}
         limited = {driver for limits in self._limits.values() for driver in limits}
         pods = [pod for each in waiting.values() for pod in each]
-        self._held = {pod.metadata.uid: _of(limited, held_by(pod, storage)) for pod in pods}
-        wanted = {driver for held in self._held.values() for driver, _ in held}
+        self._volumes_of = {pod.metadata.uid: _of(limited, driver_volumes(pod, storage)) for pod in pods}
+        wanted = {driver for volumes in self._volumes_of.values() for driver, _ in volumes}
         self._there: dict[str, dict[str, OnNode]] = {}
-        users = Counter(volume for held in self._held.values() for volume in held)
+        users = Counter(volume for volumes in self._volumes_of.values() for volume in volumes)
         self._waited_for = frozenset(users)
         self._common = {volume for volume, count in users.items() if count > 1}
         if wanted:
-            self._stand(storage, wanted, standing)
+            self._count_assigned(storage, wanted, assigned)
         self._set_of = self._sets(pods, most)
         self._of_gang: dict[str, frozenset[LimitedSet]] = {}
         self._first: dict[str, str] = {}
@@ -135,9 +135,11 @@ class AttachLimits:
         self._untouched: dict[tuple[int | None, ...], Mapping[str, int]] = {}
         """By the limits for these drivers, what a node has on which nothing is attached."""
 
-    def _stand(self, storage: Storage, wanted: set[str], standing: Iterable[tuple[Pod, str]]) -> None:
-        for pod, node in standing:
-            for volume in _of(wanted, held_by(pod, storage)) if pod.spec.volumes else ():
+    def _count_assigned(
+        self, storage: Storage, wanted: set[str], assigned: Iterable[tuple[Pod, str]]
+    ) -> None:
+        for pod, node in assigned:
+            for volume in _of(wanted, driver_volumes(pod, storage)) if pod.spec.volumes else ():
                 on_node = self._there.setdefault(node, {}).setdefault(volume[0], OnNode())
                 on_node.holders.setdefault(volume, set()).add(pod.metadata.uid)
                 if volume in self._waited_for:
@@ -157,14 +159,14 @@ class AttachLimits:
         share of them; what exceeds it counts as if no other pod used the same volumes.
         """
         found: dict[str, tuple[LimitedSet, ...]] = {}
-        namespaces = {pod.metadata.namespace for pod in waiting if self._held[pod.metadata.uid]}
+        namespaces = {pod.metadata.namespace for pod in waiting if self._volumes_of[pod.metadata.uid]}
         share = max(1, most // max(1, len(namespaces)))
         known: dict[str, set[LimitedSet]] = {}
         for pod in waiting:
             mine = known.setdefault(pod.metadata.namespace, set())
             sets = []
-            for driver in sorted({driver for driver, _ in self._held[pod.metadata.uid]}):
-                common = _of({driver}, self._held[pod.metadata.uid]) & self._common
+            for driver in sorted({driver for driver, _ in self._volumes_of[pod.metadata.uid]}):
+                common = _of({driver}, self._volumes_of[pod.metadata.uid]) & self._common
                 if common and (driver, common) not in mine and len(mine) >= share:
                     common = frozenset()
                 mine |= {(driver, common)} if common else set()
@@ -175,12 +177,12 @@ class AttachLimits:
     def takes(self, pod: Pod) -> tuple[dict[str, int], dict[str, int]]:
         """What a waiting pod asks for of the resources, and what else it takes of them once it has a node."""
         uid = pod.metadata.uid
-        held, own = self._held.get(uid, frozenset()), self._set_of.get(uid, ())
+        volumes, own = self._volumes_of.get(uid, frozenset()), self._set_of.get(uid, ())
         gang = self._of_gang.get(self._first.get(uid, ""), frozenset())
-        asked = {self.names[each]: UNIT * len(_of({each[0]}, held) - each[1]) or 1 for each in own}
+        asked = {self.names[each]: UNIT * len(_of({each[0]}, volumes) - each[1]) or 1 for each in own}
         beside: dict[str, int] = {}
         for each in self.sets:
-            count = len(_of({each[0]}, held) - each[1])
+            count = len(_of({each[0]}, volumes) - each[1])
             if count and each not in own:
                 (asked if each in gang else beside)[self.names[each]] = UNIT * count
         return asked, beside
@@ -204,10 +206,10 @@ class AttachLimits:
         limits, there = self._limits.get(node, {}), self._there.get(node)
         if there is not None:
             return self._has(limits, there)
-        told = tuple(map(limits.get, self._drivers))
-        if told not in self._untouched:
-            self._untouched[told] = self._has(limits, {})
-        return self._untouched[told]
+        node_limits = tuple(map(limits.get, self._drivers))
+        if node_limits not in self._untouched:
+            self._untouched[node_limits] = self._has(limits, {})
+        return self._untouched[node_limits]
 
     def _has(self, limits: Mapping[str, int], there: Mapping[str, OnNode]) -> Mapping[str, int]:
         return {
@@ -222,7 +224,7 @@ _NOTHING: Final = OnNode()
 
 
 def _left(
-    limit: int | None, there: OnNode, common: frozenset[HeldVolume], waited_for: frozenset[HeldVolume]
+    limit: int | None, there: OnNode, common: frozenset[DriverVolume], waited_for: frozenset[DriverVolume]
 ) -> int:
     if limit is None:
         return UNLIMITED
@@ -234,8 +236,8 @@ def _left(
     return left if missing or not common else max(left, UNIT * alone + UNIT - 1)
 
 
-def _of(drivers: set[str], held: frozenset[HeldVolume]) -> frozenset[HeldVolume]:
-    return frozenset(each for each in held if each[0] in drivers)
+def _of(drivers: set[str], volumes: frozenset[DriverVolume]) -> frozenset[DriverVolume]:
+    return frozenset(each for each in volumes if each[0] in drivers)
 
 
 def _name(each: LimitedSet) -> str:

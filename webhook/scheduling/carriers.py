@@ -48,20 +48,20 @@ class Carriers:
 
 
 def carriers_of(
-    standing: Iterable[tuple[objects.Pod, str]],
+    assigned: Iterable[tuple[objects.Pod, str]],
     labels: Mapping[str, Mapping[str, str]],
     namespaces: NamespaceLabels | None,
     waiting: Iterable[objects.Pod],
 ) -> dict[str, Carriers]:
     """By the label that it is over, what pods carry which have a node.
 
-    standing: these pods with their nodes; labels: of the nodes; waiting: see coarser.stand_ins, by which the
+    assigned: these pods with their nodes; labels: of the nodes; waiting: see coarser.stand_ins, by which the
     work of comparing pods with terms is bounded.
     """
     terms: dict[str, dict[str, AntiAffinityTerm]] = {}
     values: dict[str, dict[str, set[str]]] = {}
     authors: dict[str, dict[str, set[str]]] = {}
-    for pod, node in standing:
+    for pod, node in assigned:
         if pod.spec.affinity is None or pod.spec.affinity.pod_anti_affinity is None:
             continue
         for key in apart_keys(pod):
@@ -75,8 +75,8 @@ def carriers_of(
         coarser = stand_ins(by_name, authors[key], lambda: waiting)
         carriers = found[key] = Carriers()
         for name, term in by_name.items():
-            kept = coarser.get(name, term)
-            carriers.terms[kept.name] = kept
-            carriers.values.setdefault(kept.name, set()).update(values[key][name])
+            shared = coarser.get(name, term)
+            carriers.terms[shared.name] = shared
+            carriers.values.setdefault(shared.name, set()).update(values[key][name])
         carriers.settle()
     return found

@@ -14,7 +14,7 @@ from webhook.kube.objects import Pod
 from webhook.placement.eligibility import Requirement
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, Place, Sign, places_of, term_of
 
-MOST_ALIKE: Final = 32
+MOST_EQUIVALENT: Final = 32
 """Terms of one namespace that are found by the same label."""
 
 MOST_TERMS: Final = 20_000
@@ -39,31 +39,31 @@ def stand_ins(
         name: _coarser(term, None) for name, term in terms.items() if flooding and flooding >= carriers[name]
     }
     some = {name: term for name, term in terms.items() if name not in flood} if flood else terms
-    found = flood | _alike(some, carriers, pods)
+    found = flood | _crowded_terms(some, carriers, pods)
     return {name: coarser for name, coarser in found.items() if coarser.name != name}
 
 
-def _alike(
+def _crowded_terms(
     terms: Mapping[str, AntiAffinityTerm],
     carriers: Mapping[str, Set[str]],
     pods: Callable[[], Iterable[Pod]],
 ) -> dict[str, AntiAffinityTerm]:
     index = Index(terms.values())
-    kept_at = {name: list(places_of(term, index.found_by[name])) for name, term in terms.items()}
+    places_of_term = {name: list(places_of(term, index.found_by[name])) for name, term in terms.items()}
     crowds: dict[str, Counter[tuple[Place, Sign]]] = {}
-    for name, places in kept_at.items():
+    for name, places in places_of_term.items():
         for carrier in carriers[name]:
             crowds.setdefault(carrier, Counter()).update(places)
     crowded = {
-        carrier: alike
+        carrier: crowded
         for carrier, crowd in crowds.items()
-        if (alike := {place: size for place, size in crowd.items() if size > 1})
-        and sum(alike.values()) > MOST_ALIKE
+        if (crowded := {place: size for place, size in crowd.items() if size > 1})
+        and sum(crowded.values()) > MOST_EQUIVALENT
     }
     if not crowded:
         return {}
     hits = Counter(hit for pod in pods() for hit in index.hits(pod.metadata.namespace, pod.metadata.labels))
-    limits = {carrier: _limit(alike, hits) for carrier, alike in crowded.items()}
+    limits = {carrier: _limit(crowded, hits) for carrier, crowded in crowded.items()}
 
     def is_lost(place: tuple[Place, Sign], carrier: str) -> bool:
         return carrier in limits and crowds[carrier][place] > limits[carrier]
@@ -71,15 +71,15 @@ def _alike(
     return {
         name: _coarser(term, index.found_by[name])
         for name, term in terms.items()
-        if all(any(is_lost(place, carrier) for place in kept_at[name]) for carrier in carriers[name])
+        if all(any(is_lost(place, carrier) for place in places_of_term[name]) for carrier in carriers[name])
     }
 
 
-def _limit(alike: Mapping[tuple[Place, Sign], int], hits: Mapping[tuple[Place, Sign], int]) -> int:
+def _limit(crowded: Mapping[tuple[Place, Sign], int], hits: Mapping[tuple[Place, Sign], int]) -> int:
     """How many terms may be alike so that the comparisons stay within their bound."""
-    limit = MOST_ALIKE
+    limit = MOST_EQUIVALENT
     while limit > 1:
-        if sum(hits[place] * size for place, size in alike.items() if size <= limit) <= MOST_COMPARISONS:
+        if sum(hits[place] * size for place, size in crowded.items() if size <= limit) <= MOST_COMPARISONS:
             break
         limit //= 2
     return limit

@@ -167,13 +167,13 @@ NONE: Final = Conflicts()
 
 def between(
     waiting: Iterable[objects.Pod],
-    standing: Iterable[Carried],
+    assigned: Iterable[Carried],
     most: int | None = None,
     read: Callable[[objects.Pod], tuple[AntiAffinityTerm, ...]] | None = None,
     there: Callable[[], Iterable[objects.Pod]] = tuple,
     namespaces: NamespaceLabels | None = None,
 ) -> Conflicts:
-    """What keeps waiting pods off nodes. standing: namespace and terms of each pod that has a node; read: see
+    """What keeps waiting pods off nodes. assigned: namespace and terms of each pod that has a node; read: see
     terms_of, as namespaces; there: all pods but those that wait, by which work is reckoned.
 
     most: how many resources there may be, since anybody may write as many terms as he likes and every node
@@ -183,7 +183,7 @@ def between(
     """
     read = read or (lambda pod: terms_of(pod, namespaces=namespaces))
     own = [(pod, read(pod)) for pod in waiting]
-    terms, carriers = _by_name([*((pod.metadata.namespace, each) for pod, each in own), *standing])
+    terms, carriers = _by_name([*((pod.metadata.namespace, each) for pod, each in own), *assigned])
     coarser = stand_ins(terms, carriers, lambda: (*(pod for pod, _ in own), *there()))
     _put_coarser(coarser, terms, carriers)
     meetings = _meetings(own, terms, coarser)

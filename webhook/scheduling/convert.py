@@ -65,21 +65,21 @@ def _pod_class_of(pod: objects.Pod) -> PodClass:
     rules = node_rules(pod.spec)
     try:
         requests = vector(requests_of(pod.spec))
-        wishes = _wishes(pod.spec)
+        card_requests = _wishes(pod.spec)
     except QuantityError as error:
         return PodClass((), rules, problem=str(error))
     problem = _fault(pod)
     if problem:
         return PodClass((), rules, problem=problem)
     preferred = _preferred(pod.spec)
-    if not any(wish.count for wish in wishes):
+    if not any(wish.count for wish in card_requests):
         return PodClass(requests, rules, preferred=preferred)
     annotations = pod.metadata.annotations
     allowed = annotations.get(keys.GAS_ALLOW_ANNOTATION)
     return PodClass(
         requests=requests,
         rules=rules,
-        cards=wishes,
+        cards=card_requests,
         same_card=_same_card(pod),
         allowed_cards=None if allowed is None else _names(allowed),
         denied_cards=_names(annotations.get(keys.GAS_DENY_ANNOTATION, "")),
@@ -94,8 +94,8 @@ def _preferred(spec: objects.PodSpec) -> Preferences:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is None:
         return _NO_PREFERENCES
-    wishes = affinity.preferred_during_scheduling_ignored_during_execution[:MOST_PREFERRED]
-    return Preferences(tuple((each.weight, node_term(each.preference)) for each in wishes))
+    preferences = affinity.preferred_during_scheduling_ignored_during_execution[:MOST_PREFERRED]
+    return Preferences(tuple((each.weight, node_term(each.preference)) for each in preferences))
 
 
 def requests_of(spec: objects.PodSpec, status: objects.PodStatus = _NO_STATUS) -> dict[str, int]:
@@ -115,7 +115,7 @@ def requests_of(spec: objects.PodSpec, status: objects.PodStatus = _NO_STATUS) -
 def _amounts(container: Container, has: Has | None = None) -> ContainerAmounts:
     resources = container.resources
     requests, limits = parse_all(resources.requests), parse_all(resources.limits)
-    return ContainerAmounts(requests, limits, _goes_on(container), has)
+    return ContainerAmounts(requests, limits, _is_sidecar(container), has)
 
 
 def _containers_have(status: objects.PodStatus) -> dict[str, Has]:
@@ -144,7 +144,7 @@ def _fault(pod: objects.Pod) -> str:
     spec = pod.spec
     asking = [_asking(each, ContainerKind.CONTAINER) for each in spec.containers]
     for each in spec.init_containers:
-        asking.append(_asking(each, ContainerKind.SIDECAR if _goes_on(each) else ContainerKind.INIT))
+        asking.append(_asking(each, ContainerKind.SIDECAR if _is_sidecar(each) else ContainerKind.INIT))
     found = gpu_wishes.faults(asking, pod.metadata.annotations)
     return next((fault.text for fault in found if fault.refused), "")
 
@@ -155,7 +155,7 @@ def _asking(container: Container, kind: ContainerKind) -> gpu_wishes.Asking:
     return gpu_wishes.Asking(container.name, amounts, kind)
 
 
-def _goes_on(container: Container) -> bool:
+def _is_sidecar(container: Container) -> bool:
     """Whether an init container is a sidecar."""
     return container.restart_policy == "Always"
 
@@ -171,19 +171,19 @@ def _intel(container: Container) -> dict[str, int]:
 
 def _wishes(spec: objects.PodSpec) -> tuple[CardWish, ...]:
     """What each container asks of cards, with what the pod's sidecars take of its cards beside it."""
-    wishes = [_wish(container) for container in spec.containers]
-    for sidecar in filter(_goes_on, spec.init_containers):
+    card_requests = [_wish(container) for container in spec.containers]
+    for sidecar in filter(_is_sidecar, spec.init_containers):
         amounts = _intel(sidecar)
         plugin = _plugin(amounts)
         host = next((n for n, each in enumerate(spec.containers) if _plugin(_intel(each)) == plugin), None)
         if plugin is None or host is None:
             continue
         # Lent fewer cards than there are, it may be on any of them here: that promises nothing too much.
-        count, per_card = amounts[plugin], dict(wishes[host].per_card)
+        count, per_card = amounts[plugin], dict(card_requests[host].per_card)
         for resource, amount in amounts.items():
             per_card[resource] = per_card.get(resource, 0) + amount // count
-        wishes[host] = replace(wishes[host], per_card=vector(per_card))
-    return tuple(wishes)
+        card_requests[host] = replace(card_requests[host], per_card=vector(per_card))
+    return tuple(card_requests)
 
 
 def _wish(container: Container) -> CardWish:
@@ -261,7 +261,7 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     cards: dict[str, dict[str, int]] = {}
     for amounts, slot in slots:
         _book(amounts, slot, cards)
-    for sidecar in filter(_goes_on, pod.spec.init_containers):
+    for sidecar in filter(_is_sidecar, pod.spec.init_containers):
         lent = _intel(sidecar)
         plugin = _plugin(lent)
         if plugin:
@@ -306,7 +306,7 @@ def _unplanned(spec: objects.PodSpec) -> tuple[CardWish, ...]:
 
     Last comes what an init container asks for beyond all others: the kubelet keeps that for the pod, untold.
     """
-    going_on = [_wish(each) for each in (*spec.containers, *filter(_goes_on, spec.init_containers))]
+    going_on = [_wish(each) for each in (*spec.containers, *filter(_is_sidecar, spec.init_containers))]
     found = [replace(wish, tiles=0) for wish in going_on if wish.count]
     largest = max(map(_wish, spec.init_containers), key=lambda wish: wish.count, default=CardWish())
     beyond = largest.count - sum(wish.count for wish in found)
@@ -325,6 +325,6 @@ def _book(amounts: Mapping[str, int], slot: Sequence[int | None], cards: dict[st
     """Divide a container's amounts by the cards of its slot, rounded down, and add them to each."""
     for card in slot:
         if card is not None:
-            booked = cards.setdefault(f"card{card}", {})
+            amounts_of_card = cards.setdefault(f"card{card}", {})
             for resource, amount in amounts.items():
-                booked[resource] = booked.get(resource, 0) + amount // len(slot)
+                amounts_of_card[resource] = amounts_of_card.get(resource, 0) + amount // len(slot)

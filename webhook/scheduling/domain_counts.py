@@ -7,22 +7,22 @@ from typing import Final
 
 from webhook.kube import objects
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
+from webhook.scheduling.assigned_pods import AssignedPod, AssignedPods
 from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.podrules import SpreadRule
-from webhook.scheduling.standing_pods import Standing, StandingPods
 
 
 class DomainCounts:
     """Counted when first asked for: a value, of which others are made with more pods."""
 
-    def __init__(self, standing: StandingPods, domains: LabelDomains) -> None:
-        self._standing = standing
+    def __init__(self, assigned: AssignedPods, domains: LabelDomains) -> None:
+        self._assigned = assigned
         self._domains = domains
         self._known: dict[object, tuple[Counter[str], int]] = {}
 
-    def with_standing(self, standing: StandingPods) -> "DomainCounts":
+    def with_pods(self, assigned: AssignedPods) -> "DomainCounts":
         """The same of these pods, which are those of this one and some that come after them."""
-        made = DomainCounts(standing, self._domains)
+        made = DomainCounts(assigned, self._domains)
         made._known = dict(self._known)
         return made
 
@@ -42,7 +42,7 @@ class DomainCounts:
             f"spread {rule.namespace} {rule.requirements}", frozenset((rule.namespace,)), rule.requirements
         )
 
-        def counts(each: Standing) -> bool:
+        def counts(each: AssignedPod) -> bool:
             return each[1] in nodes and not each[0].metadata.deletion_timestamp
 
         return self._count((rule.key, term.name, id(nodes)), rule.key, term, counts)
@@ -56,9 +56,9 @@ class DomainCounts:
         return self.everywhere(replace(rule, key=""))
 
     def _count(
-        self, known: object, key: str, term: AntiAffinityTerm, counts: Callable[[Standing], bool]
+        self, known: object, key: str, term: AntiAffinityTerm, counts: Callable[[AssignedPod], bool]
     ) -> Mapping[str, int]:
-        found, known = self._standing.found(term), (known, self._standing.order)
+        found, known = self._assigned.found(term), (known, self._assigned.order)
         counter, done = self._known.get(known, (Counter(), 0))
         if done < len(found):
             counter = counter.copy()

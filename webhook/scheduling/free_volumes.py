@@ -64,10 +64,10 @@ class FreeVolumes:
         storage: Storage,
         nodes: Mapping[str, Node],
         waiting: Mapping[str, Sequence[Pod]],
-        standing: Iterable[Pod],
+        assigned: Iterable[Pod],
         most: int,
     ) -> None:
-        """waiting: pods by gang; standing: those that have a node; most: how many resources there may be."""
+        """waiting: pods by gang; assigned: those that have a node; most: how many resources there may be."""
         self._storage = storage
         self._nodes = nodes
         self._labelled: dict[str, dict[str, list[str]]] = {}
@@ -79,7 +79,7 @@ class FreeVolumes:
         self._find(waiting, most)
         if self._shared:
             self._raise_demands(
-                [shape for pod in standing if pod.spec.volumes and (shape := self._shape(pod))]
+                [shape for pod in assigned if pod.spec.volumes and (shape := self._shape(pod))]
             )
         self.shapes = tuple(dict.fromkeys(self._shared.values()))
         self.names = {each: _name(each) for each in self.shapes}

@@ -95,10 +95,10 @@ def _of_resource(node: NodeInfo, model: str, name: str) -> NodeGpus:
 
 def _replicas(node: NodeInfo, name: str) -> int:
     """Where whole GPUs are handed out beside shared ones, the label is about the shared ones."""
-    whole = name.removesuffix(_SHARED)
-    if name == whole and node.allocatable.get(name + _SHARED, 0):
+    resource = name.removesuffix(_SHARED)
+    if name == resource and node.allocatable.get(name + _SHARED, 0):
         return 1
-    return _number(node.labels.get(whole + _REPLICAS), 1)
+    return _number(node.labels.get(resource + _REPLICAS), 1)
 
 
 def _number(text: str | None, otherwise: int) -> int:

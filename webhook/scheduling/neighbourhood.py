@@ -13,19 +13,19 @@ from webhook.kube import objects
 from webhook.placement.eligibility import Rules, Taint, reason_against
 from webhook.placement.model import PodClass, PodCounts, Preferences
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels, terms_of
+from webhook.scheduling.assigned_pods import AssignedPod, AssignedPods
 from webhook.scheduling.carriers import Carriers, carriers_of
 from webhook.scheduling.convert import node_rules
 from webhook.scheduling.domain_counts import DomainCounts
 from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.podrules import NONE, Near, PodRules, SpreadRule, apart_keys, rules_of
-from webhook.scheduling.standing_pods import Standing, StandingPods
 
-KeptOff = tuple[tuple[str, frozenset[str]], ...]
+ExcludedNodes = tuple[tuple[str, frozenset[str]], ...]
 """Nodes by the rule that keeps a pod off them."""
 
 
 @dataclass(eq=False, slots=True)
-class AlikePods:
+class EquivalentPods:
     """Pods of one namespace and template, with the same labels as far as these decide.
 
     pod: one of them. label_keys: the labels that were compared. kept_off: see Neighbourhood.pod_class, None
@@ -35,7 +35,7 @@ class AlikePods:
     pod: objects.Pod
     rules: PodRules
     label_keys: frozenset[str]
-    kept_off: KeptOff | None = None
+    kept_off: ExcludedNodes | None = None
     classes: dict[int, tuple[PodClass, PodClass]] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ class _Template:
     keyed: tuple[str, ...]
     """Labels whose values are part of the rules."""
     label_keys: tuple[str, ...] | None = None
-    alike: dict[tuple[str | None, ...], AlikePods] = field(default_factory=dict)
+    equivalents: dict[tuple[str | None, ...], EquivalentPods] = field(default_factory=dict)
 
 
 class Neighbourhood:
@@ -56,7 +56,7 @@ class Neighbourhood:
     def __init__(
         self,
         nodes: Mapping[str, objects.Node],
-        standing: Iterable[Standing],
+        assigned: Iterable[AssignedPod],
         namespaces: NamespaceLabels | None = None,
         waiting: Iterable[objects.Pod] = (),
         domains: LabelDomains | None = None,
@@ -68,36 +68,36 @@ class Neighbourhood:
         self.domains = domains or LabelDomains(nodes)
         self._nodes = nodes
         self._namespaces = namespaces
-        self._standing = StandingPods(each for each in standing if each[1] in nodes)
-        self.counts = DomainCounts(self._standing, self.domains)
+        self._assigned = AssignedPods(each for each in assigned if each[1] in nodes)
+        self.counts = DomainCounts(self._assigned, self.domains)
         self._waiting = list(waiting)
         self._templates: dict[object, _Template] = {}
-        self._alike: dict[int, tuple[objects.Pod, AlikePods]] = {}
+        self._equivalents: dict[int, tuple[objects.Pod, EquivalentPods]] = {}
         self._rules: dict[object, PodRules] = {}
-        self._parts_kept: list[objects.Pod] = []
+        self._pinned_parts: list[objects.Pod] = []
         self._crowds: dict[int, tuple[tuple[PodCounts, ...], tuple[PodCounts, ...]]] = {}
         self._eligible: dict[object, frozenset[str]] = {}
 
     def without(self, uids: frozenset[str]) -> "Neighbourhood":
         """The same without these pods."""
-        left = [each for each in self._standing.all if each[0].metadata.uid not in uids]
+        left = [each for each in self._assigned.all if each[0].metadata.uid not in uids]
         return Neighbourhood(self._nodes, left, self._namespaces, self._waiting, self.domains)
 
-    def with_added(self, placed: Iterable[Standing]) -> "Neighbourhood":
+    def with_added(self, placed: Iterable[AssignedPod]) -> "Neighbourhood":
         """The same with pods that have been given their nodes."""
         placed = [each for each in placed if each[1] in self._nodes]
         if not placed:
             return self
         made = copy(self)
-        made._standing = self._standing.with_added(placed)
-        made.counts = self.counts.with_standing(made._standing)
-        made._crowds, made._alike = {}, {}
+        made._assigned = self._assigned.with_added(placed)
+        made.counts = self.counts.with_pods(made._assigned)
+        made._crowds, made._equivalents = {}, {}
         made._templates = {key: _Template(each.pod, each.keyed) for key, each in self._templates.items()}
         if "_carriers" in self.__dict__:
             made._carriers = self._carriers_with(placed)
         return made
 
-    def _carriers_with(self, placed: Iterable[Standing]) -> dict[str, Carriers]:
+    def _carriers_with(self, placed: Iterable[AssignedPod]) -> dict[str, Carriers]:
         found: dict[str, dict[AntiAffinityTerm, set[str]]] = {}
         for pod, node in placed:
             for key in apart_keys(pod):
@@ -113,9 +113,9 @@ class Neighbourhood:
 
     # --- what is read of one pod ------------------------------------------------------------------
 
-    def alike(self, pod: objects.Pod) -> AlikePods:
+    def equivalents(self, pod: objects.Pod) -> EquivalentPods:
         """The pods that a pod is like, as long as nobody is added; the same object for all of them."""
-        known = self._alike.get(id(pod))
+        known = self._equivalents.get(id(pod))
         if known is not None:
             return known[1]
         spec, metadata = pod.spec, pod.metadata
@@ -134,13 +134,13 @@ class Neighbourhood:
         if template.label_keys is None:
             rules = self._rules_of(pod, template)
             keys = rules.label_keys.union(template.keyed, self._carried_keys)
-            template.label_keys, template.alike = tuple(sorted(keys)), {}
+            template.label_keys, template.equivalents = tuple(sorted(keys)), {}
         values = tuple([labels.get(key) for key in template.label_keys])
-        found = template.alike.get(values)
+        found = template.equivalents.get(values)
         if found is None:
-            found = AlikePods(pod, self._rules_of(pod, template), frozenset(template.label_keys))
-            template.alike[values] = found
-        self._alike[id(pod)] = pod, found
+            found = EquivalentPods(pod, self._rules_of(pod, template), frozenset(template.label_keys))
+            template.equivalents[values] = found
+        self._equivalents[id(pod)] = pod, found
         return found
 
     def _rules_of(self, pod: objects.Pod, template: _Template) -> PodRules:
@@ -155,33 +155,33 @@ class Neighbourhood:
 
     def rules_of(self, pod: objects.Pod) -> PodRules:
         """The pod's rules; the same object for pods that were made alike."""
-        return self.alike(pod).rules
+        return self.equivalents(pod).rules
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
         """The pod's class without the nodes where no pod of its gang could help it in."""
-        alike = self.alike(pod)
-        known = alike.classes.get(id(pod_class))
+        equivalents = self.equivalents(pod)
+        known = equivalents.classes.get(id(pod_class))
         if known is None:
-            known = alike.classes[id(pod_class)] = pod_class, self._class_of(alike, pod_class)
+            known = equivalents.classes[id(pod_class)] = pod_class, self._class_of(equivalents, pod_class)
         return known[1]
 
-    def _class_of(self, alike: AlikePods, pod_class: PodClass) -> PodClass:
-        rules = alike.rules
+    def _class_of(self, equivalents: EquivalentPods, pod_class: PodClass) -> PodClass:
+        rules = equivalents.rules
         if not pod_class.problem and (rules.soft_spread or rules.liked):
             pod_class = replace(pod_class, preferred=self._preferred(rules, pod_class.preferred))
         if pod_class.problem or (not rules and not self._carriers):
             return pod_class
         if rules.fault:
             return PodClass((), pod_class.rules, problem=rules.fault)
-        if alike.kept_off is None:
-            found = {name: frozenset(nodes) for name, nodes in self._closed_to(alike).items() if nodes}
-            alike.kept_off = tuple(sorted(found.items()))
-        if not alike.kept_off:
+        if equivalents.kept_off is None:
+            found = {name: frozenset(nodes) for name, nodes in self._closed_to(equivalents).items() if nodes}
+            equivalents.kept_off = tuple(sorted(found.items()))
+        if not equivalents.kept_off:
             return pod_class
-        return replace(pod_class, rules=replace(pod_class.rules, kept_off=alike.kept_off))
+        return replace(pod_class, rules=replace(pod_class.rules, kept_off=equivalents.kept_off))
 
-    def _preferred(self, rules: PodRules, wishes: Preferences) -> Preferences:
-        """The same wishes with those about pods that stand."""
+    def _preferred(self, rules: PodRules, preferences: Preferences) -> Preferences:
+        """The same preferences with those about pods that have a node."""
         known = self._crowds.get(id(rules))  # rules are kept, see rules_of
         if known is None:
             spread = tuple(
@@ -193,12 +193,12 @@ class Neighbourhood:
                 for weight, near in rules.liked
             )
             known = self._crowds[id(rules)] = spread, near
-        return replace(wishes, spread=known[0], near=known[1])
+        return replace(preferences, spread=known[0], near=known[1])
 
-    def _closed_to(self, alike: AlikePods) -> dict[str, set[str]]:
+    def _closed_to(self, equivalents: EquivalentPods) -> dict[str, set[str]]:
         """Nodes that such pods may not use whatever becomes of their gang, by the rule."""
         found: dict[str, set[str]] = {}
-        pod, rules, domains = alike.pod, alike.rules, self.domains
+        pod, rules, domains = equivalents.pod, equivalents.rules, self.domains
         for key, carriers in self._carriers.items():
             values = carriers.closed_to(pod.metadata.namespace, pod.metadata.labels)
             found.setdefault(f"pod anti-affinity over {key}", set()).update(domains.nodes_with(key, values))
@@ -234,7 +234,7 @@ class Neighbourhood:
             found = self.domains.with_labels(over)
             if wanted.has_wishes or rule.honours_taints:
                 found = frozenset(name for name in found if self._counts_for(wanted, rule, name))
-            self._parts_kept.append(pod)  # see alike
+            self._pinned_parts.append(pod)  # see equivalents
             self._eligible[key] = found
         return self._eligible[key]
 
@@ -252,7 +252,7 @@ class Neighbourhood:
     @cached_property
     def _carriers(self) -> dict[str, Carriers]:
         """Anti-affinity that pods carry which have a node, by the label that it is over."""
-        return carriers_of(self._standing.all, self.domains.labels, self._namespaces, self._waiting)
+        return carriers_of(self._assigned.all, self.domains.labels, self._namespaces, self._waiting)
 
     @property
     def _carried_keys(self) -> frozenset[str]:

@@ -38,10 +38,10 @@ def node_of(node: objects.Node) -> NodeInfo:
     problem = ""
     cards: tuple[Card, ...] = ()
     allocatable: dict[str, int] = {}
-    told = node.metadata.annotations
+    notes = node.metadata.annotations
     try:
         allocatable = in_units(parse_all(node.status.allocatable))
-        cards = _cards(node.metadata.labels, told, allocatable)
+        cards = _cards(node.metadata.labels, notes, allocatable)
     except (ContractError, QuantityError) as error:
         problem = f"unreadable node ({error})"
     if is_leaving(node):
@@ -57,7 +57,7 @@ def node_of(node: objects.Node) -> NodeInfo:
         allocatable=allocatable,
         cards=cards,
         problem=problem,
-        unplanned=_unplanned(told),
+        unplanned=_unplanned(notes),
     )
 
 
@@ -70,15 +70,15 @@ def left_out(node: objects.Node) -> list[str]:
     """Sentences on labels that say more about the cards and cannot be read: the node is used without."""
     found = []
     for decode, meaning in _OPTIONAL.items():
-        is_told = meaning.startswith("what its allocator tells")
+        is_from_allocator = meaning.startswith("what its allocator tells")
         try:
-            decode(node.metadata.annotations if is_told else node.metadata.labels)
+            decode(node.metadata.annotations if is_from_allocator else node.metadata.labels)
         except ContractError as error:
             found.append(f"node {node.metadata.name} is used without {meaning}: {error}")
     return found
 
 
-def _cards(labels: Labels, told: Mapping[str, str], allocatable: Mapping[str, int]) -> tuple[Card, ...]:
+def _cards(labels: Labels, notes: Mapping[str, str], allocatable: Mapping[str, int]) -> tuple[Card, ...]:
     numbers = decode_cards(labels)
     if not numbers:
         return ()
@@ -87,7 +87,7 @@ def _cards(labels: Labels, told: Mapping[str, str], allocatable: Mapping[str, in
         for resource, amount in allocatable.items()
         if resource.startswith(keys.INTEL_PREFIX) and resource not in keys.MONITORING_RESOURCES
     }
-    offers: Offers = _if_readable(decode_offers, told, None)
+    offers: Offers = _if_readable(decode_offers, notes, None)
     capacities = {number: _capacity(number, equal, offers, allocatable) for number in numbers}
     numa_map: Mapping[int, tuple[int, ...]] = _if_readable(decode_numa_map, labels, {})
     numa = {card: node for node, members in numa_map.items() for card in members}
@@ -120,13 +120,13 @@ def _capacity(
     own = offers.get(number)
     if own is None or not own.shares:
         return others
-    alike = sum(1 for each in offers.values() if each.resource == own.resource and each.shares)
-    return others | {own.resource: min(own.shares, allocatable.get(own.resource, 0) // alike)}
+    offered = sum(1 for each in offers.values() if each.resource == own.resource and each.shares)
+    return others | {own.resource: min(own.shares, allocatable.get(own.resource, 0) // offered)}
 
 
-def _unplanned(told: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    found: Mapping[str, tuple[int, ...]] = _if_readable(decode_unplanned, told, {})
-    return {uid: tuple(f"card{number}" for number in held) for uid, held in found.items()}
+def _unplanned(notes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    found: Mapping[str, tuple[int, ...]] = _if_readable(decode_unplanned, notes, {})
+    return {uid: tuple(f"card{number}" for number in cards) for uid, cards in found.items()}
 
 
 def _is_out_of_use(number: int, offers: Offers) -> bool:
@@ -143,8 +143,8 @@ def _if_readable(decode: Callable[[Labels], T], labels: Labels, otherwise: T) ->
 def _links(labels: Labels, numbers: Sequence[int]) -> dict[int, list[tuple[int, str, int]]]:
     """Card number -> (own tile, other card's name, its tile); links count devices, not card numbers."""
     links: dict[int, list[tuple[int, str, int]]] = {}
-    told: tuple[XeLink, ...] = _if_readable(decode_xe_links, labels, ())
-    for link in told:
+    readable: tuple[XeLink, ...] = _if_readable(decode_xe_links, labels, ())
+    for link in readable:
         if link.device < len(numbers) and link.other_device < len(numbers):
             other = f"card{numbers[link.other_device]}"
             links.setdefault(numbers[link.device], []).append((link.tile, other, link.other_tile))

@@ -154,8 +154,8 @@ def _liked(pod: objects.Pod, namespaces: NamespaceLabels | None) -> Iterator[tup
     if affinity is None:
         return
     for sign, terms in ((1, affinity.pod_affinity), (-1, affinity.pod_anti_affinity)):
-        wishes = terms.preferred_during_scheduling_ignored_during_execution if terms is not None else []
-        for each in wishes[:MOST_RULES]:
+        preferred = terms.preferred_during_scheduling_ignored_during_execution if terms is not None else []
+        for each in preferred[:MOST_RULES]:
             with contextlib.suppress(_UnheededError):
                 for near in _near(pod, [each.pod_affinity_term], namespaces):
                     yield sign * each.weight, near

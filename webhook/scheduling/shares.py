@@ -15,20 +15,20 @@ def lumps(wanted: Mapping[str, Names], most: int, lump: str) -> dict[str, str]:
     if len({name for names in wanted.values() for name in names}) <= most:
         return {}
     order = sorted(wanted, key=lambda namespace: (len(wanted[namespace]), namespace))
-    room = most if len(order) <= most else most - 1
-    kept: set[str] = set()
+    left = most if len(order) <= most else most - 1
+    exact: set[str] = set()
     found: dict[str, str] = {}
     for position, namespace in enumerate(order):
-        names = [name for name in dict.fromkeys(wanted[namespace]) if name not in kept]
-        share = room // (len(order) - position)
+        names = [name for name in dict.fromkeys(wanted[namespace]) if name not in exact]
+        share = left // (len(order) - position)
         if len(names) > share:
             own = lump_of(lump, namespace) if share else lump
             found.update((name, own) for name in names[max(0, share - 1) :] if name not in found)
             names = names[: max(0, share - 1)]
-            room -= share - len(names)
-        kept.update(names)
-        room -= len(names)
-    return {name: own for name, own in found.items() if name not in kept}
+            left -= share - len(names)
+        exact.update(names)
+        left -= len(names)
+    return {name: own for name, own in found.items() if name not in exact}
 
 
 def lump_of(lump: str, namespace: str) -> str:

@@ -59,7 +59,7 @@ class Storage:
     capacities: Sequence[CSIStorageCapacity] = ()
     attachments: Sequence[VolumeAttachment] = ()
     _free: dict[str, list[PersistentVolume]] = field(default_factory=dict, init=False, compare=False)
-    _kept: dict[tuple[str, str], list[PersistentVolume]] = field(
+    _reserved: dict[tuple[str, str], list[PersistentVolume]] = field(
         default_factory=dict, init=False, compare=False
     )
     """Volumes by the claim for which they are kept: namespace and name."""
@@ -147,13 +147,13 @@ class Storage:
 
     def _where_found(self, claim: PersistentVolumeClaim) -> Alternatives:
         """Where a volume for a claim is free, or may be made; () if nowhere."""
-        kept, key = self._kept_for(claim), _asked_by(claim)
-        if not kept and key in self._places:
+        volumes, key = self._reserved_for(claim), _asked_by(claim)
+        if not volumes and key in self._places:
             return self._places[key]
         terms = [term for each in self.matching(claim) for term in reachable(each)]
         terms.extend(self.where_made(claim))
         found = _ANYWHERE if _ANYWHERE[0] in terms else _merged(terms)
-        if not kept:
+        if not volumes:
             self._places[key] = found
         return found
 
@@ -168,12 +168,12 @@ class Storage:
             return False
         if name not in self._has_free:
             self._has_free[name] = any(map(_is_free, self._of_class(name)))
-        return self._has_free[name] and not self._kept_for(claim)
+        return self._has_free[name] and not self._reserved_for(claim)
 
     def matching(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """The volumes that may be bound to a claim; one that is kept for it excludes all others."""
-        if kept := [each for each in self._kept_for(claim) if _is_enough(each, claim)]:
-            return kept
+        if volumes := [each for each in self._reserved_for(claim) if _is_enough(each, claim)]:
+            return volumes
         key = _asked_by(claim)
         if key not in self._fitting:
             self._fitting[key] = [
@@ -188,29 +188,29 @@ class Storage:
         found = self.classes.get(class_name(claim))
         if found is None or found.provisioner in ("", NOTHING_MADE):
             return ()
-        allowed, room = _allowed(found), self._room(claim, found)
-        if room is None:
+        allowed, terms = _allowed(found), self._driver_capacity(claim, found)
+        if terms is None:
             return allowed
         if allowed == _ANYWHERE:
-            return room
+            return terms
         return tuple(
-            Term((*one.expressions, *other.expressions)) for one, other in itertools.product(allowed, room)
+            Term((*one.expressions, *other.expressions)) for one, other in itertools.product(allowed, terms)
         )
 
-    def _room(self, claim: PersistentVolumeClaim, found: StorageClass) -> Alternatives | None:
+    def _driver_capacity(self, claim: PersistentVolumeClaim, found: StorageClass) -> Alternatives | None:
         """Where a driver that publishes its room has enough of it for a claim; None for any other driver."""
         driver = self.drivers.get(found.provisioner)
         wanted = claim.spec.resources.requests.get("storage")
         if driver is None or not driver.spec.storage_capacity or wanted is None:
             return None
-        found_room = [
+        terms = [
             Term(requirements_of(each.node_topology)) if _asks(each.node_topology) else _ANYWHERE[0]
             for each in self.capacities
             if each.storage_class_name == found.metadata.name
             and each.node_topology is not None
-            and _has_room(each, wanted)
+            and _fits(each, wanted)
         ]
-        return _ANYWHERE if _ANYWHERE[0] in found_room else _merged(found_room)
+        return _ANYWHERE if _ANYWHERE[0] in terms else _merged(terms)
 
     def _of_class(self, name: str) -> list[PersistentVolume]:
         if not self._free:
@@ -218,15 +218,17 @@ class Storage:
                 if not volume.metadata.deletion_timestamp:
                     self._free.setdefault(volume.spec.storage_class_name, []).append(volume)
                     if (of := volume.spec.claim_ref) is not None:
-                        self._kept.setdefault((of.namespace, of.name), []).append(volume)
+                        self._reserved.setdefault((of.namespace, of.name), []).append(volume)
         return self._free.get(name, [])
 
-    def _kept_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+    def _reserved_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """The volumes of its class that are kept for a claim."""
         name = class_name(claim)
         self._of_class(name)
-        kept = self._kept.get((claim.metadata.namespace, claim.metadata.name), ())
-        return [each for each in kept if each.spec.storage_class_name == name and _is_kept_for(each, claim)]
+        volumes = self._reserved.get((claim.metadata.namespace, claim.metadata.name), ())
+        return [
+            each for each in volumes if each.spec.storage_class_name == name and _is_reserved_for(each, claim)
+        ]
 
 
 _NOBODY: Final = objects.OwnerReference()
@@ -306,8 +308,8 @@ def _is_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     except QuantityError:
         return False
     mode, attributes = claim.spec.volume_mode, claim.spec.volume_attributes_class_name
-    is_alike = volume.spec.volume_mode == mode and volume.spec.volume_attributes_class_name == attributes
-    return large_enough and is_alike
+    is_of_mode = volume.spec.volume_mode == mode and volume.spec.volume_attributes_class_name == attributes
+    return large_enough and is_of_mode
 
 
 def _asks(selector: LabelSelector | None) -> bool:
@@ -315,7 +317,7 @@ def _asks(selector: LabelSelector | None) -> bool:
     return selector is not None and bool(selector.match_labels or selector.match_expressions)
 
 
-def _has_room(capacity: CSIStorageCapacity, wanted: str | int | float) -> bool:
+def _fits(capacity: CSIStorageCapacity, wanted: str | int | float) -> bool:
     """Whether it has room for a volume as large as is asked for, in whole bytes as kube-scheduler counts."""
     most = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     try:
@@ -324,12 +326,12 @@ def _has_room(capacity: CSIStorageCapacity, wanted: str | int | float) -> bool:
         return False
 
 
-def _is_kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    kept = volume.spec.claim_ref
+def _is_reserved_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    reference = volume.spec.claim_ref
     return (
-        kept is not None
-        and (kept.namespace, kept.name) == (claim.metadata.namespace, claim.metadata.name)
-        and kept.uid in ("", claim.metadata.uid)
+        reference is not None
+        and (reference.namespace, reference.name) == (claim.metadata.namespace, claim.metadata.name)
+        and reference.uid in ("", claim.metadata.uid)
     )
 
 

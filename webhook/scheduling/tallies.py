@@ -51,7 +51,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class SpreadOfKind:
+class SpreadOfClass:
     """A spread rule of a kind. counts_itself: 1 if its own pods are counted, else 0."""
 
     rule: SpreadRule
@@ -67,7 +67,7 @@ class SpreadOfKind:
 
 
 @dataclass(frozen=True)
-class RuledKind:
+class RuledClass:
     """Pods that are alike to all these rules."""
 
     pod: objects.Pod
@@ -75,7 +75,7 @@ class RuledKind:
     apart: tuple[tuple[Tally, str], ...]
     near: tuple[Tally, ...]
     begins: bool
-    spread: tuple[SpreadOfKind, ...]
+    spread: tuple[SpreadOfClass, ...]
 
     @property
     def names(self) -> set[str]:
@@ -103,7 +103,7 @@ class RuleGate:
     """A kind of pods before nodes that are alike to its rules: how many may go there now, and why no more."""
 
     def __init__(
-        self, kind: RuledKind, number: int, node: str, domains: LabelDomains, inert: frozenset[Tally]
+        self, kind: RuledClass, number: int, node: str, domains: LabelDomains, inert: frozenset[Tally]
     ) -> None:
         """number: of the kind, as tallies know it. node: any of them. inert: counts that refuse nobody."""
         self.refused: RuleRefusal | None = None
@@ -128,7 +128,7 @@ class RuleGate:
                 self._wanted.append((tally, value, refusal))
 
     def _add_spread(
-        self, each: SpreadOfKind, node: str, domains: LabelDomains, inert: frozenset[Tally]
+        self, each: SpreadOfClass, node: str, domains: LabelDomains, inert: frozenset[Tally]
     ) -> None:
         rule, own = each.rule, each.counts_itself
         value = domains.value(node, rule.key)

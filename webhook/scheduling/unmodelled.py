@@ -42,7 +42,7 @@ def claim_notes(pods: Iterable[objects.Pod]) -> list[str]:
     return [f"which nodes have devices for the claims ({', '.join(names)}) is not known here, and left out"]
 
 
-def broken_over(pod: objects.Pod, said: str) -> frozenset[str]:
+def broken_over(pod: objects.Pod, message: str) -> frozenset[str]:
     """The label keys over whose domain a rule of the pod was broken, by what kube-scheduler said of its node.
 
     All nodes with the same value there break it as well, until something else changes. For volumes that is
@@ -50,13 +50,13 @@ def broken_over(pod: objects.Pod, said: str) -> frozenset[str]:
     """
     affinity = pod.spec.affinity or Affinity()
     found: set[str] = set()
-    if "topology spread" in said:
+    if "topology spread" in message:
         found.update(each.topology_key for each in pod.spec.topology_spread_constraints)
-    if "pod affinity rules" in said:
+    if "pod affinity rules" in message:
         found.update(term.topology_key for term in required(affinity.pod_affinity))
-    if "anti-affinity rules" in said:
+    if "anti-affinity rules" in message:
         found.update(term.topology_key for term in required(affinity.pod_anti_affinity))
-    if pod.spec.volumes and ("volume" in said or "PersistentVolume" in said):
+    if pod.spec.volumes and ("volume" in message or "PersistentVolume" in message):
         found.add(keys.ZONE_LABEL)
     return frozenset(found - {keys.HOSTNAME_LABEL, ""})
 

@@ -90,13 +90,13 @@ def volume_counts(
     storage: Storage,
     nodes: Mapping[str, Node],
     waiting: Mapping[str, Sequence[Pod]],
-    standing: Sequence[tuple[Pod, str]],
+    assigned: Sequence[tuple[Pod, str]],
     most: int,
     completed: Completed,
 ) -> VolumeCounts | None:
     """What waiting pods need, None where no volume is counted.
 
-    waiting: pods by their gangs; standing: pods that have a node, with it; most: how many resources of either
+    waiting: pods by their gangs; assigned: pods that have a node, with it; most: how many resources of either
     sort there may be, as every node has its amount of each.
     """
     claimed = {
@@ -107,7 +107,7 @@ def volume_counts(
     if not claimed:
         completed.clear()
         return None
-    there = [(pod, node) for pod, node in standing if pod.spec.volumes]
+    there = [(pod, node) for pod, node in assigned if pod.spec.volumes]
     limits = AttachLimits(storage, claimed, there, most)
     free = FreeVolumes(storage, nodes, claimed, (pod for pod, _ in there), most)
     by_one = {
@@ -126,10 +126,10 @@ def volume_counts(
 
 
 def _by_one_pod(
-    storage: Storage, waiting: Mapping[str, Sequence[Pod]], standing: Sequence[Pod]
+    storage: Storage, waiting: Mapping[str, Sequence[Pod]], assigned: Sequence[Pod]
 ) -> dict[str, str]:
     """By uid, why a pod waits whose claim one pod alone may use: another of its gang wants it, or has it."""
-    there = {name: pod for pod in standing for name in _claims_by_one(storage, pod)}
+    there = {name: pod for pod in assigned for name in _claims_by_one(storage, pod)}
     found: dict[str, str] = {}
     for pods in waiting.values():
         users = dict(there)

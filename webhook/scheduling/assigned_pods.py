@@ -11,28 +11,28 @@ from typing import Final
 from webhook.kube import objects
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 
-Standing = tuple[objects.Pod, str]
+AssignedPod = tuple[objects.Pod, str]
 """A pod and its node."""
 
 _SINGLE_KEYS: Final = 4
 """Labels of a namespace's pods that are indexed one by one; beyond these all are."""
 
-_Index = tuple[dict[tuple[str, str], list[Standing]], int]
+_Index = tuple[dict[tuple[str, str], list[AssignedPod]], int]
 """Pods by key and value, and how many of the namespace's pods it has."""
 
 
 class _IndexedPods:
     """Pods with their nodes, to which others are added."""
 
-    def __init__(self, standing: Iterable[Standing]) -> None:
-        self.all = list(standing)
+    def __init__(self, assigned: Iterable[AssignedPod]) -> None:
+        self.all = list(assigned)
         self._indexed = 0
-        self._by_namespace: dict[str, list[Standing]] = {}
+        self._by_namespace: dict[str, list[AssignedPod]] = {}
         self._by_label: dict[str, _Index] = {}
         self._by_key: dict[str, dict[str, _Index]] = {}
-        self._found: dict[str, tuple[list[Standing], int]] = {}
+        self._found: dict[str, tuple[list[AssignedPod], int]] = {}
 
-    def found(self, term: AntiAffinityTerm) -> list[Standing]:
+    def found(self, term: AntiAffinityTerm) -> list[AssignedPod]:
         """The pods that a term finds; those that were added come last."""
         found, done = self._found.get(term.name, ([], 0))
         if done < len(self.all) or not done:
@@ -43,13 +43,13 @@ class _IndexedPods:
             self._found[term.name] = found, len(self.all)
         return found
 
-    def _candidates(self, term: AntiAffinityTerm) -> list[Standing]:
+    def _candidates(self, term: AntiAffinityTerm) -> list[AssignedPod]:
         for each in self.all[self._indexed :]:
             self._by_namespace.setdefault(each[0].metadata.namespace, []).append(each)
         self._indexed = len(self.all)
         namespaces = self._by_namespace if term.namespaces is None else term.namespaces
         named = [each for each in term.requirements if each.operator == "In"]
-        found: list[Standing] = []
+        found: list[AssignedPod] = []
         for namespace in namespaces:
             best = self._by_namespace.get(namespace, [])
             for wanted in named if best else ():
@@ -59,7 +59,7 @@ class _IndexedPods:
             found += best
         return found
 
-    def _labelled(self, namespace: str, key: str) -> Mapping[tuple[str, str], list[Standing]]:
+    def _labelled(self, namespace: str, key: str) -> Mapping[tuple[str, str], list[AssignedPod]]:
         """The pods of a namespace by a label of theirs, or by all."""
         pods = self._by_namespace[namespace]
         single = self._by_key.setdefault(namespace, {})
@@ -79,23 +79,23 @@ class _IndexedPods:
         return labels
 
 
-class StandingPods:
+class AssignedPods:
     """Pods with their nodes: a value, of which others are made with more pods.
 
     Values that were made of one another share an index, which knows the pods of the last one. An earlier one
     that is asked again indexes its own pods.
     """
 
-    def __init__(self, standing: Iterable[Standing]) -> None:
-        self._indexed = _IndexedPods(standing)
+    def __init__(self, assigned: Iterable[AssignedPod]) -> None:
+        self._indexed = _IndexedPods(assigned)
         self._count = len(self._indexed.all)
 
     @property
-    def all(self) -> list[Standing]:
+    def all(self) -> list[AssignedPod]:
         """The pods, in the order in which they were added."""
         return self._own().all
 
-    def with_added(self, added: Iterable[Standing]) -> "StandingPods":
+    def with_added(self, added: Iterable[AssignedPod]) -> "AssignedPods":
         """These and some more, which come last."""
         made = copy(self)
         indexed = self._own()
@@ -103,7 +103,7 @@ class StandingPods:
         made._count = len(indexed.all)
         return made
 
-    def found(self, term: AntiAffinityTerm) -> list[Standing]:
+    def found(self, term: AntiAffinityTerm) -> list[AssignedPod]:
         """The pods that a term finds; those that were added come last. It is valid until others are made."""
         return self._own().found(term)
 
