@@ -27,7 +27,7 @@ class FreestDomain(Shown, frozen=True):
 
 
 class ModelRoom(Shown, frozen=True):
-    """The GPUs of one model ("" where no label tells it) on nodes that take pods.
+    """The GPUs of one model ("" where no label tells it) on nodes that take pods; a MIG profile is a model.
 
     free: used by nobody and reserved for nobody; whole: those of them on wholly free nodes; freest: by level,
     coarsest first, the domain that has most of `whole`, none where there are no whole nodes.
@@ -71,13 +71,14 @@ def room_by_model(tiles: Iterable[NodeTile]) -> list[ModelRoom]:
     for tile in tiles:
         if tile.state == EXCLUDED:
             continue
-        total = sums.setdefault(tile.model, _ModelSum())
-        total.gpus += tile.gpus
-        if not tile.held_for:
-            total.free += tile.gpus - tile.used - tile.waiting
-        if tile.state == FREE:
-            total.whole += tile.gpus
-            total.by_domain[tile.domain] += tile.gpus
+        for model, (gpus, used) in tile.gpus_by_model.items():
+            total = sums.setdefault(model, _ModelSum())
+            total.gpus += gpus
+            if not tile.held_for:
+                total.free += gpus - used
+            if tile.state == FREE:
+                total.whole += gpus
+                total.by_domain[tile.domain] += gpus
     rows = [
         ModelRoom(model, total.gpus, total.free, total.whole, _freest(total.by_domain))
         for model, total in sums.items()

@@ -39,9 +39,7 @@ def sample(at: float, picture: Picture, gangs: Sequence[GangRow]) -> Sample:
     gpus: dict[str, int] = {}
     used: dict[str, int] = {}
     for tile in picture.nodes.values():
-        for model, (there, taken) in (
-            tile.by_model or {tile.model: [tile.gpus, tile.used + tile.waiting]}
-        ).items():
+        for model, (there, taken) in tile.gpus_by_model.items():
             gpus[model] = gpus.get(model, 0) + there
             used[model] = used.get(model, 0) + taken
     ages = sorted(_age(at, row) for row in gangs for _ in range(row.waiting))

@@ -6,7 +6,7 @@ cards are shown one by one inside their node.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -90,6 +90,11 @@ class NodeTile(Shown, frozen=True):
     avoided: str = ""
     by_model: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """Where a node has several models, as MIG instances beside whole GPUs: how many, and how many in use."""
+
+    @property
+    def gpus_by_model(self) -> Mapping[str, Sequence[int]]:
+        """For each of its models how many GPUs, and how many of them are in use or waited for."""
+        return self.by_model or {self.model: (self.gpus, self.used + self.waiting)}
 
 
 class DomainTile(Shown, frozen=True):
