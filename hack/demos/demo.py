@@ -295,6 +295,7 @@ def main() -> int:
         status = 1
     finally:
         if arguments.keep:
+            demo.installation.leave_to_cluster()
             print(f"export KUBECONFIG={cluster.kubeconfig}   # and later: hack/cluster down --name demo")
         else:
             demo.stop()

@@ -81,9 +81,7 @@ def _install(cluster: Cluster) -> None:
     installation = Installation(cluster)
     installation.apply()
     installation.start()
-    for name, program in installation.programs.items():
-        if program.process is not None:
-            cluster.adopt(f"topogate-{name}", program.process)
+    installation.leave_to_cluster()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -107,6 +107,12 @@ class Installation:
         with ThreadPoolExecutor(_PARALLEL_LABELERS) as pool:
             list(pool.map(run, pods.values()))
 
+    def leave_to_cluster(self) -> None:
+        """Count the programs that run as the cluster's: status tells of them, down stops them."""
+        for name, program in self.programs.items():
+            if program.process is not None:
+                self.cluster.adopt(f"topogate-{name}", program.process)
+
     def stop(self) -> None:
         """Stop the programs."""
         for program in self.programs.values():

@@ -100,6 +100,11 @@ def test_it_can_leave_its_cluster_up(shown: Shown) -> None:
     assert job.stdout == f"job.batch/{workload.GANG}\n"
 
 
+@pytest.mark.parametrize("name", ["webhook", "sweeper", "tasks"])
+def test_a_kept_cluster_knows_its_topogate_so_that_down_ends_it(shown: Shown, name: str) -> None:
+    assert shown.cluster.alive.get(f"topogate-{name}") is True
+
+
 def test_it_leaves_nothing_in_the_home_folder_outside_of_its_caches(shown: Shown) -> None:
     assert list(shown.home.rglob("*")) == []
 
