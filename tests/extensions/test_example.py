@@ -87,6 +87,7 @@ class Case:
     def order(self) -> list[str]:
         """One pass: the names of the gangs in order."""
         view = self.placing.view()
+        view, self.memories = self.hooks.begin(view, self.memories)
         ordered, self.memories = self.hooks.order(self.gangs(), view, {}, {}, self.memories)
         self.memories = self.hooks.after_pass(view, self.memories)
         return [gang.key.name for gang in ordered]

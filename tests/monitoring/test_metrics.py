@@ -59,7 +59,7 @@ def sweepers_metrics() -> Metrics:
     """Those of a sweeper all of whose extensions are on."""
     metrics = Metrics()
     for extension in all_extensions():
-        metrics.add_gauges(extension.all_gauges)
+        metrics.declare(extension.all_gauges, extension.counters)
     return metrics
 
 

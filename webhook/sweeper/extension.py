@@ -11,13 +11,16 @@ on, and imports it only then.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, Generic
 
+from webhook.kube.decoding import T
+from webhook.kube.objects import Metadata, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
-from webhook.sweeper.decide.orders import Cause, NewPlan
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.reservations import Reservation
-from webhook.sweeper.metrics import GaugeSpec
+from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -37,6 +40,117 @@ class RecordSpec:
     name: str
     seconds: float = 60.0
     written: GaugeSpec | None = None
+
+
+class Verb(StrEnum):
+    """What is done with an API object, as RBAC calls it."""
+
+    CREATE = "create"
+    PATCH = "patch"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class WatchedCollection(Generic[T]):
+    """API objects that the sweeper watches for an extension while that is on.
+
+    path: of all of them in the cluster, "/apis/GROUP/VERSION/RESOURCE". kind: of each. struct: what is read
+    of each. label_selector: which ones, all without one. verbs: what the extension orders to do with them;
+    beside these the sweeper needs the rights to list and to watch.
+    """
+
+    path: str
+    kind: str
+    struct: type[T]
+    label_selector: str = ""
+    verbs: frozenset[Verb] = frozenset()
+
+    def of(self, view: View) -> Mapping[str, T] | None:
+        """The objects by "namespace/name", also those just written; None until all have been read."""
+        return view.objects.get(self)
+
+    @property
+    def api_version(self) -> str:
+        """As in a manifest."""
+        return self.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+
+    def path_in(self, namespace: str, name: str = "") -> str:
+        """The address of those of a namespace ("" where there are none), or of one of them."""
+        base, _, resource = self.path.rpartition("/")
+        return "/".join(
+            filter(None, (f"{base}/namespaces/{namespace}" if namespace else base, resource, name))
+        )
+
+
+@dataclass(frozen=True)
+class ObjectWrite:
+    """An order to create, patch or delete one API object of a collection of the extension.
+
+    A hook orders it in each pass until the view shows that it is done. The sweeper writes only while it
+    leads, a bounded number in a pass, and pauses longer and longer after each failure.
+
+    body: of CREATE the whole object without apiVersion and kind, of PATCH a merge patch. uid: of PATCH and
+    DELETE, only the object with this uid is meant. reason: why, for the log. group: writes of one group are
+    made in their order, and those after one that fails are left out.
+    """
+
+    verb: Verb
+    collection: WatchedCollection[Any]
+    namespace: str
+    name: str
+    reason: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    uid: str = ""
+    group: str = ""
+
+    @classmethod
+    def create(
+        cls, collection: WatchedCollection[Any], body: Mapping[str, Any], reason: str, group: str = ""
+    ) -> "ObjectWrite":
+        """Create this object. If one of its name is there with the same labels, that is the one meant."""
+        metadata = body["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        return cls(Verb.CREATE, collection, namespace, name, reason, body, group=group)
+
+    @classmethod
+    def patch(
+        cls, collection: WatchedCollection[Any], of: Metadata, body: Mapping[str, Any], reason: str
+    ) -> "ObjectWrite":
+        """Merge this into the object."""
+        return cls(Verb.PATCH, collection, of.namespace, of.name, reason, body, of.uid)
+
+    @classmethod
+    def delete(cls, collection: WatchedCollection[Any], of: Metadata, reason: str) -> "ObjectWrite":
+        """Delete the object. If it is gone, or another has its name by now, it is done."""
+        return cls(Verb.DELETE, collection, of.namespace, of.name, reason, uid=of.uid)
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What has become of a write. error: why the API server has not made it, "" if it has not been asked.
+
+    retry_seconds: it is not tried again before.
+    """
+
+    write: ObjectWrite
+    is_done: bool = False
+    error: str = ""
+    retry_seconds: float = 0.0
+
+    @property
+    def due_seconds(self) -> float:
+        """After which another pass is due for it."""
+        return NO_HURRY if self.is_done else self.retry_seconds or 1.0
+
+
+@dataclass(frozen=True)
+class PodEvent:
+    """An Event on a pod and its controller. reason: a word in PascalCase. note: a sentence."""
+
+    pod: Pod
+    reason: str
+    note: str
+    is_warning: bool = False
 
 
 # --- hooks --------------------------------------------------------------------------------------------
@@ -78,21 +192,31 @@ class Ordered:
 class PassEnd:
     """What has become of a pass.
 
-    placed: the plans that were written. may_write: whether the record may be written now.
+    placed: the plans that were written. may_write: whether the record may be written now. written: what has
+    become of the writes that this hook ordered in the pass before.
     """
 
     view: View
     policy: Policy | None
     placed: Sequence[NewPlan]
     may_write: bool
+    written: Sequence[WriteResult] = ()
 
 
 @dataclass(frozen=True)
 class EndOrders:
-    """What is to be done after a pass. record: keys to write into the extension's record, None for none."""
+    """What is to be done after a pass.
+
+    record: keys to write into the extension's record, None for none. writes: of API objects. events: on
+    pods. counts: what is added to the extension's counters. due_seconds: after which another pass is due.
+    """
 
     record: Mapping[str, str] | None = None
     gauges: Gauges = field(default_factory=dict)
+    writes: Sequence[ObjectWrite] = ()
+    events: Sequence[PodEvent] = ()
+    counts: Gauges = field(default_factory=dict)
+    due_seconds: float = NO_HURRY
 
 
 @dataclass(frozen=True)
@@ -117,15 +241,18 @@ class ExplainInput:
 class Extension:
     """One optional feature.
 
-    memory: the empty one, which the first hook is given. gauges: that its hooks set. Hooks, each None where
-    the feature does not need it: order_gangs puts the gangs into the order in which they are placed;
-    after_pass takes in what has become of the pass. explain: further lines of `topogate explain`.
+    memory: the empty one, which the first hook is given. collections: API objects that it reads and writes.
+    gauges, counters: that its hooks set and add to. Hooks, each None where the feature does not need it:
+    order_gangs puts the gangs into the order in which they are placed; after_pass takes in what has become of
+    the pass. explain: further lines of `topogate explain`.
     """
 
     name: str
     memory: Any = None
     record: RecordSpec | None = None
+    collections: tuple[WatchedCollection[Any], ...] = ()
     gauges: tuple[GaugeSpec, ...] = ()
+    counters: tuple[CounterSpec, ...] = ()
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
     after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None
     explain: Callable[[ExplainInput], Iterable[str]] | None = None

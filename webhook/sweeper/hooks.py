@@ -8,12 +8,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Cause, Done, NewPlan
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
 from webhook.sweeper.decide.reservations import Reservation
-from webhook.sweeper.extension import Extension, Gauges, OrderInput, PassEnd
+from webhook.sweeper.extension import EndOrders, Extension, Gauges, OrderInput, PassEnd, WriteResult
+from webhook.sweeper.extension_objects import ExtensionObjects
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.records import RecordStore
@@ -25,10 +27,16 @@ logger = logging.getLogger(__name__)
 
 
 class _Running:
-    """An extension that is on. unheeded: its record as it was read, until a hook has taken that in."""
+    """An extension that is on.
+
+    unheeded: its record as it was read, until a hook has taken that in. written: by hook, what has become of
+    the writes that it ordered in the pass before.
+    """
 
     def __init__(self, extension: Extension, surroundings: Pass) -> None:
         self.extension = extension
+        self.objects = ExtensionObjects(surroundings, extension)
+        self.written: dict[str, Sequence[WriteResult]] = {}
         spec = extension.record
         self.record = RecordStore(surroundings, spec) if spec is not None else None
         self.unheeded: Mapping[str, str] | None = None
@@ -46,7 +54,11 @@ class _Running:
 
 
 class ExtensionHooks:
-    """The extensions of one leader. sentences: of the last pass, by Placement, on the order of gangs."""
+    """The extensions of one leader.
+
+    sentences: of the last pass, by Placement, on the order of gangs. due_seconds: after which another pass is
+    due, by what hooks have said in this one.
+    """
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
         """now: seconds since 1970."""
@@ -55,6 +67,24 @@ class ExtensionHooks:
         self._running: dict[int, _Running] = {}
         self._placed: list[NewPlan] = []
         self.sentences: Mapping[str, str] = {}
+        self.due_seconds = NO_HURRY
+
+    def close(self) -> None:
+        """End the watches."""
+        for running in self._running.values():
+            running.objects.stop()
+
+    def begin(self, view: View, memories: Memories) -> tuple[View, Memories]:
+        """Begin a pass: bring what runs up to date with settings and policy; who is switched off forgets.
+
+        The view is returned with what extensions watch.
+        """
+        self.due_seconds = NO_HURRY
+        memories = self._switch(memories)
+        objects = {}
+        for running in self._running.values():
+            objects.update(running.objects.current())
+        return replace(view, objects=objects) if objects else view, memories
 
     def order(
         self,
@@ -65,7 +95,6 @@ class ExtensionHooks:
         memories: Memories,
     ) -> tuple[list[PodGang], Memories]:
         """The gangs in the order in which they are placed; see OrderInput."""
-        memories = self._switch(memories)
         self.sentences = {}
         ordered: Sequence[PodGang] = gangs
         for running in self._running.values():
@@ -100,16 +129,27 @@ class ExtensionHooks:
                 continue
             with _guarded(name):
                 record = running.record
-                given = PassEnd(view, self._pass.policy(), placed, running.may_write)
+                written = running.written.pop("after_pass", ())
+                given = PassEnd(view, self._pass.policy(), placed, running.may_write, written)
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}
-                self._show(orders.gauges)
+                running.written["after_pass"] = self._carry_out(orders, running)
                 if record is not None and orders.record is not None and record.write(orders.record):
                     self._tell_written(running.extension)
         return memories
 
+    def _carry_out(self, orders: EndOrders, running: _Running) -> Sequence[WriteResult]:
+        """Do what a hook orders, but for its record; returns what has become of its writes."""
+        self._show(orders.gauges)
+        for name, counts in orders.counts.items():
+            self._pass.metrics.count(name, counts)
+        for event in orders.events:
+            self._pass.announcer.say(event.pod, event.reason, event.note, warning=event.is_warning)
+        results, due = running.objects.write(orders.writes)
+        self.due_seconds = min(self.due_seconds, orders.due_seconds, due)
+        return results
+
     def _switch(self, memories: Memories) -> Memories:
-        """Bring what runs up to date with settings and policy; who is switched off forgets."""
         policy = self._pass.policy()
         for number, switch in enumerate(self._pass.extensions):
             with _guarded(f"number {number}"):  # its name is known once it is imported
@@ -122,12 +162,15 @@ class ExtensionHooks:
         return memories
 
     def _begin(self, number: int, extension: Extension) -> None:
-        self._pass.metrics.add_gauges(extension.all_gauges)
-        self._running[number] = _Running(extension, self._pass)
+        self._pass.metrics.declare(extension.all_gauges, extension.counters)
+        self._running[number] = running = _Running(extension, self._pass)
+        running.objects.start()
         logger.info("extension_on name=%s", extension.name)
 
     def _end(self, number: int) -> Extension:
-        gone = self._running.pop(number).extension
+        running = self._running.pop(number)
+        running.objects.stop()
+        gone = running.extension
         self._show({each.name: {} for each in gone.gauges if each.labels})
         logger.info("extension_off name=%s", gone.name)
         return gone

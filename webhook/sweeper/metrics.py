@@ -41,12 +41,20 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
 @dataclass(frozen=True)
-class GaugeSpec:
-    """A gauge that an extension sets."""
+class MetricSpec:
+    """A metric of an extension. name: of a counter without its end "_total"."""
 
     name: str
     meaning: str
     labels: tuple[str, ...] = ()
+
+
+class GaugeSpec(MetricSpec):
+    """A gauge that an extension sets."""
+
+
+class CounterSpec(MetricSpec):
+    """A counter that an extension adds to."""
 
 
 class KnownGauge(Collector):
@@ -127,6 +135,7 @@ class Metrics:
         )
         self._dropped = 0
         self._extended: dict[str, Gauge] = {}
+        self._counters: dict[str, Counter] = {}
         register_build_info(self.registry)
         self._add_gangs()
         self._add_gpus()
@@ -250,12 +259,21 @@ class Metrics:
         )
         registry.register(self.unplaced)
 
-    def add_gauges(self, specs: Iterable[GaugeSpec]) -> None:
-        """Declare the gauges of an extension, unless they are there already."""
-        for each in specs:
-            if each.name not in self._extended:
-                gauge = Gauge(each.name, each.meaning, each.labels, registry=self.registry)
-                self._extended[each.name] = gauge
+    def declare(self, gauges: Iterable[GaugeSpec], counters: Iterable[CounterSpec] = ()) -> None:
+        """Declare the metrics of an extension, unless they are there already."""
+        for gauge in gauges:
+            if gauge.name not in self._extended:
+                made = Gauge(gauge.name, gauge.meaning, gauge.labels, registry=self.registry)
+                self._extended[gauge.name] = made
+        for each in counters:
+            if each.name not in self._counters:
+                counter = Counter(each.name, each.meaning, each.labels, registry=self.registry)
+                self._counters[each.name] = counter
+
+    def count(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
+        """Add to an extension's counter, by label values in the order of its labels."""
+        for labels, value in values.items():
+            (self._counters[name].labels(*labels) if labels else self._counters[name]).inc(value)
 
     def show(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
         """Show just these values of an extension's gauge; () are the label values of one without labels."""

@@ -107,6 +107,7 @@ class Sweeper:
         """End the threads."""
         self._applier.close()
         self._asker.close()
+        self._hooks.close()
 
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
@@ -126,6 +127,7 @@ class Sweeper:
         due = min(due, self._ask_for_nodes(cluster.view, gangs))
         is_reported = self._report(decided, cluster, gangs)
         is_whole = is_reported and not decided.failed
+        due = min(due, self._hooks.due_seconds)
         return min(due, self._pass.settings.interval_seconds if is_whole else SOON_SECONDS)
 
     # --- observe --------------------------------------------------------------------------------
@@ -134,6 +136,9 @@ class Sweeper:
         usage_version = self._pass.cache.usage_version
         with self._timed("observe"):
             view = self._snapshotter.view(self._now())
+            with self._guarded("extensions"):
+                view, memories = self._hooks.begin(view, self._memory.extensions)
+                self._memory = replace(self._memory, extensions=memories)
             memory = self._memory = self._memory.seen(view)
             view = standing(view, memory.backoff, memory.sent)
         snapshot = None

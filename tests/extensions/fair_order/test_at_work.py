@@ -88,6 +88,7 @@ class Leader:
         """gpu_seconds: what account "a" has used by then, None where that is known."""
         seconds = self.clock()
         view = View([], [], {}, {}, now=Moment(seconds, datetime.fromtimestamp(1e9 + seconds, UTC)))
+        view, self.memories = self.hooks.begin(view, self.memories)
         _, memories = self.hooks.order([], view, {}, {}, self.memories)
         if gpu_seconds is not None:
             memory = memories["fair_order"]

@@ -81,6 +81,7 @@ class Case:
         """One pass: the names of the gangs in turn. stages: which nodes plans keep for later stages."""
         view = self.view()
         gangs = gather(view.gated, view.others, lambda _: OwnerSays())
+        view, self.memories = self.hooks.begin(view, self.memories)
         ordered, self.memories = self.hooks.order(gangs, view, self.causes, stages or {}, self.memories)
         self.found_no_room = {gang.key: Cause.NO_ROOM for gang in gangs}
         return [gang.key.name for gang in ordered]

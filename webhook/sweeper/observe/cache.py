@@ -22,6 +22,7 @@ from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.devices import DeviceClass
 from webhook.kube.informer import Informer, OnEvent
 from webhook.kube.placements import Placement
+from webhook.kube.write_through import WriteThroughInformer
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
@@ -57,7 +58,9 @@ class ClusterCache:
         self.pods = Informer(api, PODS, objects.Pod, on_event=self._pod_event, field_selector=UNFINISHED)
         self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
         self.owners = Owners(api, self.changed.set)
-        self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
+        self.placements = WriteThroughInformer(
+            api, placements.ALL, Placement, on_event=lambda *_: self.changed.set()
+        )
         # Nobody waits for these: without the right to read them only a reason or a place is missing.
         self.volumes = Volumes(api, self.changed.set)
         self.namespaces = Informer(
@@ -71,11 +74,8 @@ class ClusterCache:
         self.failed = Informer(api, PODS, objects.Pod, on_event=self._failed_event, field_selector=FAILED)
         self._failed: deque[objects.Pod] = deque(maxlen=MOST_FAILED)
         self._follows_failed = False
-        self._lock = threading.Lock()
         self._journals: list[Journal] = []
         self._pod_observers: list[OnEvent[objects.Pod]] = []
-        self._written: dict[str, Placement] = {}
-        self._seen_placements = 0
         self._changes = Changes(gate_prefix)
         self.devices = Devices(api, self.changed.set, self._changes.saw_devices)
 
@@ -223,40 +223,15 @@ class ClusterCache:
 
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""
-        with self._lock:
-            self._written[placement.key] = placement
+        self.placements.written(placement)
 
     def forgotten(self, placement: Placement) -> None:
         """The Placement was removed by us; the watch will show it."""
-        with self._lock:
-            self._written.pop(placement.key, None)
+        self.placements.forgotten(placement.key)
 
     def current_placements(self) -> Mapping[str, Placement]:
         """Placements by "namespace/name": what the watch shows, or what we wrote since."""
-        with self._lock:
-            seen = _number(self.placements.seen_version)
-            if seen < self._seen_placements:  # etcd was restored: what was written since the backup is gone
-                self._written.clear()
-            self._seen_placements = seen
-            there = self.placements.items()
-            # What was removed between two watches, or changed before we had noted it, is told by nobody.
-            self._written = {
-                key: mine
-                for key, mine in self._written.items()
-                if _version(mine) > (_version(there[key]) if key in there else seen)
-            }
-            return {**there, **self._written} if self._written else there
-
-    def _placement_event(self, before: Placement | None, after: Placement | None) -> None:
-        placement = after or before
-        if placement is None:
-            return
-        with self._lock:
-            mine = self._written.get(placement.key)
-            # Versions of one object are ordered numbers (KEP-5504); ours is dropped once it has been seen.
-            if mine is not None and (after is None or _version(after) >= _version(mine)):
-                del self._written[placement.key]
-        self.changed.set()
+        return self.placements.current()
 
     def _pod_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
         for journal in self._journals:
@@ -294,11 +269,3 @@ def owner_says(
         devices=lambda: owners.devices(*named),
         failed=lambda: owners.failed(*named),
     )
-
-
-def _version(placement: Placement) -> int:
-    return _number(placement.metadata.resource_version)
-
-
-def _number(version: str) -> int:
-    return int(version or 0)

@@ -1,10 +1,10 @@
 """What a pass sees of the cluster. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from labeler.contract import keys
 from labeler.contract.offers import identifies_pods
@@ -69,6 +69,8 @@ class View:
     them nodes take, likewise. namespaces: their labels, None where these are not known. pods: gated and
     others, sorted, where somebody keeps them so. naming: by pod, the plans that name it.
     usable_among: on how many nodes a plan may be carried out. now: when it was.
+    objects: what extensions watch: by WatchedCollection, its objects by "namespace/name". A collection that
+    has not been read completely is not there.
     """
 
     gated: Sequence[Pod]
@@ -92,6 +94,7 @@ class View:
     usable_among: Callable[[Mapping[str, Node]], int] = lambda nodes: count_usable(nodes)
     written: Sequence[PlannedPod] = ()
     now: Moment = START
+    objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def index(self) -> Pods:

@@ -1,0 +1,148 @@
+"""The API objects of one extension: watches those that it reads, and makes the writes that it orders.
+
+Writes are guarded: only the leader writes, a bounded number in a pass, and what has failed is not tried again
+before a pause, which grows. Nothing is queued here: a hook orders a write again for as long as it wants it.
+"""
+
+import json
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Final
+
+from webhook.kube.client import MERGE_PATCH, ApiError
+from webhook.kube.write_through import WriteThroughInformer
+from webhook.sweeper.apply.put_off import PutOff
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import NO_HURRY
+from webhook.sweeper.extension import Extension, ObjectWrite, Verb, WatchedCollection, WriteResult
+
+MOST_WRITES: Final = 200
+"""Of one hook in one pass: releases must not wait for long."""
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""Until a write that has failed is tried again."""
+
+logger = logging.getLogger(__name__)
+
+
+class ExtensionObjects:
+    """What is remembered are pauses, and writes that the watches are yet to show; losing them costs a try."""
+
+    def __init__(self, surroundings: Pass, extension: Extension) -> None:
+        self._pass = surroundings
+        self._extension = extension
+        self._copies: dict[WatchedCollection[Any], WriteThroughInformer[Any]] = {
+            each: WriteThroughInformer(
+                surroundings.api,
+                each.path,
+                each.struct,
+                on_event=lambda *_: surroundings.cache.changed.set(),
+                label_selector=each.label_selector,
+            )
+            for each in extension.collections
+        }
+        self._pauses = PutOff(LONGEST_PAUSE_SECONDS, surroundings.clock)
+        self._errors: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Begin to watch."""
+        for each in self._copies.values():
+            each.start()
+
+    def stop(self) -> None:
+        """End the watches."""
+        for each in self._copies.values():
+            each.stop()
+
+    def current(self) -> dict[Hashable, Mapping[str, Any]]:
+        """The collections that have been read completely, see View.objects."""
+        return {key: copy.current() for key, copy in self._copies.items() if copy.synced}
+
+    def write(self, writes: Sequence[ObjectWrite]) -> tuple[list[WriteResult], float]:
+        """Make these writes; returns what has become of each, and the seconds after which a pass is due."""
+        results: list[WriteResult] = []
+        left, deadline = MOST_WRITES, self._pass.clock() + self._pass.settings.pass_seconds
+        stuck: set[str] = set()
+        for each in writes:
+            result = self._before(each)
+            is_left_out = each.group in stuck or not left or self._pass.clock() >= deadline
+            if not result.retry_seconds and not is_left_out and self._pass.may_act():
+                left -= 1
+                result = self._write(each)
+            if each.group and not result.is_done:
+                stuck.add(each.group)
+            results.append(result)
+        self._forget_old()
+        return results, min((each.due_seconds for each in results), default=NO_HURRY)
+
+    def _forget_old(self) -> None:
+        self._pauses.forget_old()
+        self._errors = {name: each for name, each in self._errors.items() if self._pauses.seconds_left(name)}
+
+    def _before(self, write: ObjectWrite) -> WriteResult:
+        """What is known of a write, with its pause. Raises ValueError of a verb that is not declared."""
+        if write.verb not in write.collection.verbs:
+            raise ValueError(f"{write.verb} {write.collection.kind} is none of the verbs that it declares")
+        name = _name(write)
+        return WriteResult(write, False, self._errors.get(name, ""), self._pauses.seconds_left(name))
+
+    def _write(self, write: ObjectWrite) -> WriteResult:
+        what = f"verb={write.verb} kind={write.collection.kind} object={_where(write)}"
+        told = f"extension={self._extension.name} {what}"
+        self._pass.beat()
+        try:
+            self._send(write)
+        except ApiError as error:
+            self._pass.metrics.errors.labels(str(error.status)).inc()
+            seconds = self._pauses.again(_name(write))
+            self._errors[_name(write)] = str(error)
+            logger.warning("write_failed %s reason=%r error=%r", told, write.reason, str(error))
+            return WriteResult(write, False, str(error), seconds)
+        self._pauses.over(_name(write))
+        logger.info("write_done %s reason=%r", told, write.reason)
+        return WriteResult(write, True)
+
+    def _send(self, write: ObjectWrite) -> None:
+        """Make one write, and remember it until the watch shows it. Raises ApiError."""
+        copy = self._copies[write.collection]
+        path = write.collection.path_in(write.namespace, write.name)
+        match write.verb:
+            case Verb.CREATE:
+                copy.answered(self._create(write))
+            case Verb.PATCH:
+                body = {**write.body, "metadata": {**write.body.get("metadata", {}), "uid": write.uid}}
+                copy.answered(self._pass.api.request("PATCH", path, body=body, content_type=MERGE_PATCH))
+            case Verb.DELETE:
+                options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": write.uid}}
+                try:
+                    self._pass.api.request("DELETE", path, body=options)
+                except ApiError as error:
+                    if error.status not in (404, 409):  # gone, or another by now
+                        raise
+                copy.removed(_where(write))
+
+    def _create(self, write: ObjectWrite) -> bytes:
+        """The object that was made, now or by an earlier try. Raises ApiError."""
+        kind = {"apiVersion": write.collection.api_version, "kind": write.collection.kind}
+        try:
+            path = write.collection.path_in(write.namespace)
+            return self._pass.api.request("POST", path, body={**kind, **write.body})
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            answer = self._pass.api.request("GET", write.collection.path_in(write.namespace, write.name))
+            there = json.loads(answer)["metadata"]
+            if there.get("labels", {}) != write.body["metadata"].get("labels", {}):
+                raise
+            if there.get("deletionTimestamp"):
+                raise
+            return answer
+
+
+def _name(write: ObjectWrite) -> str:
+    """Of what pauses after a failure."""
+    return f"{write.verb} {write.collection.path_in(write.namespace, write.name)}"
+
+
+def _where(write: ObjectWrite) -> str:
+    """ "namespace/name", or "name" where there are no namespaces."""
+    return f"{write.namespace}/{write.name}" if write.namespace else write.name
