@@ -278,7 +278,7 @@ ALONE: Final = [
     Shape(
         "in a scheduling group of kube-scheduler",
         pod(annotations=tier("high"), schedulingGroup={"podGroupName": "g"}),
-        gated=False,
+        tier="gpu-high-priority",
     ),
 ]
 

@@ -214,6 +214,8 @@ def test_a_companion_is_not_held_back_where_it_might_be_refused_for_that() -> No
     assert decide(read, "open", POLICY, CLASSES, classes_known=False).operations
 
 
+LEAVING: Final = replace(POLICY, adopts_native_gangs=False)
+
 REASONS: Final = {
     "no-gpu": {"spec": {"containers": []}},
     "opted-out": gpu_pod(annotations={keys.INJECT_ANNOTATION: "false"}),
@@ -239,7 +241,10 @@ def test_why_a_pod_is_left_alone_is_a_word_for_metrics(reason: str) -> None:
     [
         (
             gpu_pod(),
-            ("schedulingGroup: left to kube-scheduler's own gangs, neither gated nor placed by topogate",),
+            (
+                "schedulingGroup: left to kube-scheduler's own gangs (policy nativeGangs: leave), "
+                "neither gated nor placed by topogate",
+            ),
         ),
         ({"metadata": {}, "spec": {"containers": []}}, ()),
     ],
@@ -249,7 +254,22 @@ def test_who_asks_for_kube_schedulers_own_gangs_is_told_who_places_them(
     pod: dict[str, Any], warnings: tuple[str, ...]
 ) -> None:
     grouped = {**pod, "spec": {**pod["spec"], "schedulingGroup": {"podGroupName": "g"}}}
-    assert decided(grouped).warnings == warnings
+    assert decided(grouped, policy=LEAVING).warnings == warnings
+
+
+def test_a_pod_of_a_pod_group_is_held_as_any_other_unless_the_policy_leaves_it() -> None:
+    grouped = {**gpu_pod(), "spec": {**gpu_pod()["spec"], "schedulingGroup": {"podGroupName": "g"}}}
+    assert decided(grouped) == decided(gpu_pod())
+    assert [each.path for each in decided(grouped).operations] == ["/spec/schedulingGates"]
+    left = decided(grouped, policy=LEAVING)
+    assert (left.outcome, left.reason, left.operations) == ("left-alone", "scheduling-group", ())
+
+
+def test_a_group_that_is_no_pod_group_is_left_to_kube_scheduler() -> None:
+    """Of a kind that a later Kubernetes may have."""
+    grouped = {**gpu_pod(), "spec": {**gpu_pod()["spec"], "schedulingGroup": {"otherName": "g"}}}
+    (warning,) = decided(grouped).warnings
+    assert "as it names no PodGroup, neither gated nor placed by topogate" in warning
 
 
 def test_who_names_a_scheduler_that_the_policy_does_not_is_told_who_places_the_pod() -> None:

@@ -198,6 +198,10 @@ WRONG: dict[str, tuple[str, str]] = {
     "a long version": (f"apiVersion: {'v' * 5000}\n", f"not '{'v' * 80}...'"),
     "deep nesting": ("[" * 20_000, "document: is nested too deeply"),
     "a key that no terminal can print": ('"\\ud800\\n": 1\n', "\\ud800\\x0a: unknown key"),
+    "a way with native gangs that there is not": (
+        HEAD + "nativeGangs: ignore\n",
+        "nativeGangs: no choice 'ignore'; known are adopt, leave",
+    ),
     "a level twice": (HEAD + "topologyLevels: [a, a]\n", "topologyLevels[1]: 'a' is there twice"),
 }
 

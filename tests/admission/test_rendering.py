@@ -184,7 +184,7 @@ def drawn(choices: random.Random) -> dict[str, Any]:
         spec["nodeName"] = "n"
     if some(0.15):
         spec["schedulerName"] = choices.choice(("default-scheduler", "other"))
-    if some(0.05):
+    if some(0.1):
         spec["schedulingGroup"] = {"podGroupName": "g"}
     metadata: dict[str, Any] = {"generateName": "drawn-"}
     if some(0.5):
@@ -257,12 +257,17 @@ def ruled(module_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[R
     text = shapes.POLICY
     if request.param == "patterns":
         text = re.sub("gpuResources: .*", PATTERNS.replace("{", "{{"), text)
-        text = re.sub(r"resources: \[.*\]", "", text)
+        text = re.sub(r"resources: \[.*\]", "", text) + "nativeGangs: leave\n"
     made = Ruled(module_cluster, text)
     apply(module_cluster, made.objects, "MutatingAdmissionPolicy")
     space = made.spaces["open"]
     module_cluster.wait_for(
         "the gate in-process", lambda: gates(dry(made.api, space, gpu_pod())) == [keys.GATE], 30
+    )
+    grouped, wanted = gpu_pod(), [keys.GATE] * made.policy.adopts_native_gangs
+    grouped["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    module_cluster.wait_for(
+        "this policy, not the one before", lambda: gates(dry(made.api, space, grouped)) == wanted, 30
     )
     yield made
     for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy", "priorityclass"):

@@ -1,5 +1,6 @@
 """GPU pods that admission missed: counted by namespace, and told once in each."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ OWNER = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", 
         pod(annotations={keys.MIRROR_POD_ANNOTATION: "hash"}),
         pod(ownerReferences=[OWNER]),
         pod(spec={"schedulerName": "another"}),
-        pod(spec={"schedulingGroup": {"podGroupName": "g"}}),
+        pod(spec={"schedulingGroup": {"otherName": "g"}}),
     ],
     ids=[
         "gated", "namespace-not-in", "namespace-unknown", "namespace-excluded", "kube-system", "no-gpu",
@@ -84,6 +85,13 @@ def test_what_admission_leaves_alone_is_not_counted(other: Pod) -> None:
     ungated = UngatedPods()
     ungated.on_pod(None, other)
     assert counts(ungated) == {}
+
+
+def test_pods_of_a_pod_group_are_counted_unless_the_policy_leaves_them() -> None:
+    ungated = UngatedPods()
+    ungated.on_pod(None, pod(spec={"schedulingGroup": {"podGroupName": "g"}}))
+    assert counts(ungated) == {"in": 1}
+    assert ungated.by_namespace(replace(POLICY, adopts_native_gangs=False), LABELS) == {}
 
 
 def test_a_pod_whose_gate_was_taken_by_us_is_not_counted() -> None:

@@ -14,7 +14,7 @@ import msgspec
 from labeler.contract import keys
 from webhook.admission import companions, kueue, managers, patch, wishes
 from webhook.admission.classes import Classes, above_maximum
-from webhook.admission.review import NewPod
+from webhook.admission.review import NewPod, SchedulingGroup
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
@@ -120,9 +120,8 @@ _LEFT_ALONE: Final = "neither gated nor placed by topogate"
 def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
     """Why another one places this pod, as a word and as what is said of it; None if it is ours to place."""
     spec = pod.spec
-    if spec.scheduling_group is not None:
-        # One gated member would hold all of the group.
-        return "scheduling-group", f"schedulingGroup: left to kube-scheduler's own gangs, {_LEFT_ALONE}"
+    if spec.scheduling_group is not None and (why := _why_not_adopted(spec.scheduling_group, policy)):
+        return "scheduling-group", f"schedulingGroup: left to kube-scheduler's own gangs{why}, {_LEFT_ALONE}"
     if spec.scheduler_name and spec.scheduler_name not in policy.scheduler_names:
         # Nobody would bind it where it is released to.
         name = quote(spec.scheduler_name)
@@ -130,6 +129,13 @@ def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
     if kueue.chooses_nodes(pod) and not _has_gate(pod, policy):
         return "kueue-topology", f"gate {marks.KUEUE_TOPOLOGY_GATE}: Kueue chooses the nodes, {_LEFT_ALONE}"
     return None
+
+
+def _why_not_adopted(group: SchedulingGroup, policy: Policy) -> str:
+    """Why the pods of a group of kube-scheduler's own are not ours to place, "" if they are."""
+    if not policy.adopts_native_gangs:
+        return " (policy nativeGangs: leave)"
+    return "" if group.pod_group_name else ", as it names no PodGroup"
 
 
 def _has_own_marks(pod: NewPod, policy: Policy) -> bool:

@@ -66,7 +66,9 @@ class ClaimName(Struct, frozen=True):
 
 
 class SchedulingGroup(Struct, frozen=True):
-    """Only whether there is one matters."""
+    """The group by which kube-scheduler binds the pod."""
+
+    pod_group_name: str | None = None
 
 
 class NewField(Struct, frozen=True):

@@ -67,7 +67,9 @@ _OPTIONAL: Final = (
     "resourceClaims",
     "keepManagedFields",
     "fairOrder",
+    "nativeGangs",
 )
+_NATIVE_GANGS: Final = ("adopt", "leave")
 
 
 def _policy(document: Any, reader: DocumentReader) -> Policy:
@@ -118,6 +120,7 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         resource_claims=claims,
         device_classes=classes,
         keep_managed_fields=keeps is True,
+        adopts_native_gangs=_native_gangs(root, reader) == "adopt",
         fair_order=read_fair_order(
             root.get("fairOrder", ABSENT),
             reader,
@@ -126,6 +129,12 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
             [item.name for item in models],
         ),
     )
+
+
+def _native_gangs(root: dict[str, Any], reader: DocumentReader) -> str:
+    """nativeGangs: who places pods of Kubernetes' own PodGroups."""
+    given = root.get("nativeGangs", _NATIVE_GANGS[0])
+    return reader.one_of(given, "nativeGangs", list(_NATIVE_GANGS), "choice")
 
 
 def _finder(models: tuple[GpuModel, ...]) -> Callable[[str], str | None]:

@@ -51,7 +51,6 @@ def webhook_configuration(policy: Policy) -> Object:
         },
         "rules": [{**_PODS, "operations": ["CREATE"], "scope": "Namespaced"}],
         "namespaceSelector": _namespaces(policy),
-        # Authors of pods in a scheduling group are told who places them.
         "matchConditions": [*_NOT_OURS_AT_ALL, _condition("may-be-ours", _may_be_ours(policy))],
     }
     return {
@@ -108,7 +107,7 @@ def gate_required(policy: Policy) -> Object:
     return {
         "failurePolicy": "Fail",
         "matchConstraints": _constraints(policy),
-        "matchConditions": [*_NOT_LEFT_ALONE, _served(policy), _NOT_PLACED_BY_KUEUE],
+        "matchConditions": [*_not_left_alone(policy), _served(policy), _NOT_PLACED_BY_KUEUE],
         "validations": [
             {
                 "expression": f"!({_asks(policy)}) || {_gated(policy)}",
@@ -128,7 +127,7 @@ def gate(policy: Policy) -> Object:
         "reinvocationPolicy": "IfNeeded",
         "matchConstraints": _constraints(policy),
         "matchConditions": [
-            *_NOT_LEFT_ALONE,
+            *_not_left_alone(policy),
             _served(policy),
             _condition("not-gated", f"!({_gated(policy)})"),
             _condition("asks-for-gpu-or-wishes", f"{_asks(policy)} || {_wishes()}"),
@@ -170,10 +169,6 @@ _NOT_OURS_AT_ALL: Final = (
         ".exists(o, o.kind == 'DaemonSet' && o.?controller.orValue(false))",
     ),
 )
-_NOT_LEFT_ALONE: Final = (
-    *_NOT_OURS_AT_ALL,
-    _condition("not-of-a-scheduling-group", "!has(object.spec.schedulingGroup)"),
-)
 _NOT_PLACED_BY_KUEUE: Final = _condition(
     "not-placed-by-kueue",
     f"!object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{marks.KUEUE_TOPOLOGY_GATE}') || "
@@ -182,6 +177,13 @@ _NOT_PLACED_BY_KUEUE: Final = _condition(
 """See webhook.admission.kueue. The last one everywhere: overlays name the others by their number."""
 _PODS: Final = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 _CONTAINERS: Final = "(dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([])))"
+
+
+def _not_left_alone(policy: Policy) -> list[Object]:
+    """A group that is no PodGroup is of a kind that nobody knows yet: it is always left to kube-scheduler."""
+    adopted = " || object.spec.schedulingGroup.?podGroupName.orValue('') != ''"
+    expression = f"!has(object.spec.schedulingGroup){adopted if policy.adopts_native_gangs else ''}"
+    return [*_NOT_OURS_AT_ALL, _condition("not-of-a-scheduling-group", expression)]
 
 
 def _served(policy: Policy) -> Object:

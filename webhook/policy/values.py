@@ -105,6 +105,8 @@ class Policy:
     device_classes: the DeviceClasses, names or shell patterns, one of which its claims must name for that.
     fair_order: who comes first among gangs of one priority, None where that is the oldest.
     keep_managed_fields: whether pods that are held keep their managedFields; see admission.managers.
+    adopts_native_gangs: whether pods of Kubernetes' own PodGroups (spec.schedulingGroup) are held and placed
+    as others are (nativeGangs: adopt), or left to kube-scheduler (leave).
     """
 
     gate: str = keys.GATE
@@ -120,6 +122,7 @@ class Policy:
     fair_order: FairOrder | None = None
     device_classes: tuple[str, ...] = EVERY_CLASS
     keep_managed_fields: bool = False
+    adopts_native_gangs: bool = True
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:

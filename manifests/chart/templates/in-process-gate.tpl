@@ -16,7 +16,7 @@ spec:
       name: not-a-mirror-pod
     - expression: '!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.?controller.orValue(false))'
       name: not-of-a-daemonset
-    - expression: '!has(object.spec.schedulingGroup)'
+    - expression: '!has(object.spec.schedulingGroup) || object.spec.schedulingGroup.?podGroupName.orValue('''') != '''''
       name: not-of-a-scheduling-group
     - expression: object.spec.?schedulerName.orValue('') in ['', 'default-scheduler']
       name: not-of-another-scheduler

@@ -15,6 +15,7 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.orders import Warn
 from webhook.sweeper.decide.steering import is_opted_out, resources_of
 from webhook.sweeper.observe.view import PROTECTED
+from webhook.workloads.native_gangs import group_name
 
 LASTS_SECONDS: Final = 3600.0
 """For so long a pod counts, at most: what admission missed longer ago is over."""
@@ -87,6 +88,11 @@ def _is_left_to_others(pod: Pod, policy: Policy) -> bool:
     return (
         keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations
         or (owner is not None and owner.kind == "DaemonSet")
-        or pod.spec.scheduling_group is not None
+        or (pod.spec.scheduling_group is not None and not _is_adopted(pod, policy))
         or (bool(pod.spec.scheduler_name) and pod.spec.scheduler_name not in policy.scheduler_names)
     )
+
+
+def _is_adopted(pod: Pod, policy: Policy) -> bool:
+    """Whether admission holds the pods of its PodGroup as it holds others."""
+    return policy.adopts_native_gangs and bool(group_name(pod.spec))
