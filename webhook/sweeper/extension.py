@@ -189,6 +189,22 @@ class Ordered:
 
 
 @dataclass(frozen=True)
+class NoFitInput:
+    """Who waits once all gangs have been asked about.
+
+    gangs: all of which a pod waits, in the order in which they were asked about. causes: why those wait that
+    found no place. written: what has become of the writes that this hook ordered in the pass before.
+    """
+
+    gangs: Sequence[PodGang]
+    view: View
+    settings: Settings
+    policy: Policy | None
+    causes: Mapping[GangKey, Cause]
+    written: Sequence[WriteResult] = ()
+
+
+@dataclass(frozen=True)
 class PassEnd:
     """What has become of a pass.
 
@@ -205,7 +221,7 @@ class PassEnd:
 
 @dataclass(frozen=True)
 class EndOrders:
-    """What is to be done after a pass.
+    """What is to be done after a hook.
 
     record: keys to write into the extension's record, None for none. writes: of API objects. events: on
     pods. counts: what is added to the extension's counters. due_seconds: after which another pass is due.
@@ -217,6 +233,13 @@ class EndOrders:
     events: Sequence[PodEvent] = ()
     counts: Gauges = field(default_factory=dict)
     due_seconds: float = NO_HURRY
+
+
+@dataclass(frozen=True)
+class NoFitOrders(EndOrders):
+    """What is to be done for gangs that wait. notes: what these are told beside the reason, in a sentence."""
+
+    notes: Mapping[GangKey, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -243,8 +266,9 @@ class Extension:
 
     memory: the empty one, which the first hook is given. collections: API objects that it reads and writes.
     gauges, counters: that its hooks set and add to. Hooks, each None where the feature does not need it:
-    order_gangs puts the gangs into the order in which they are placed; after_pass takes in what has become of
-    the pass. explain: further lines of `topogate explain`.
+    order_gangs puts the gangs into the order in which they are placed; after_no_fit does something for those
+    that found no place, before they are told; after_pass takes in what has become of the pass. explain:
+    further lines of `topogate explain`.
     """
 
     name: str
@@ -254,6 +278,7 @@ class Extension:
     gauges: tuple[GaugeSpec, ...] = ()
     counters: tuple[CounterSpec, ...] = ()
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
+    after_no_fit: Callable[[NoFitInput, Any], tuple[NoFitOrders, Any]] | None = None
     after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None
     explain: Callable[[ExplainInput], Iterable[str]] | None = None
 

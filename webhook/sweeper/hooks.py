@@ -14,11 +14,20 @@ from typing import Any
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
 from webhook.sweeper.decide.reservations import Reservation
-from webhook.sweeper.extension import EndOrders, Extension, Gauges, OrderInput, PassEnd, WriteResult
+from webhook.sweeper.extension import (
+    EndOrders,
+    Extension,
+    Gauges,
+    NoFitInput,
+    OrderInput,
+    PassEnd,
+    WriteResult,
+)
 from webhook.sweeper.extension_objects import ExtensionObjects
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.records import RecordStore
+from webhook.text import joined
 
 Memories = Mapping[str, Any]
 """Name of an extension -> what it remembers."""
@@ -120,6 +129,25 @@ class ExtensionHooks:
         if self._running:
             self._placed += done.placed
 
+    def after_no_fit(
+        self, gangs: Sequence[PodGang], view: View, causes: Mapping[GangKey, Cause], memories: Memories
+    ) -> tuple[Mapping[GangKey, str], Memories]:
+        """What gangs that found no place are told beside the reason; see NoFitInput."""
+        notes: dict[GangKey, str] = {}
+        for running in self._running.values():
+            hook, name = running.extension.after_no_fit, running.extension.name
+            if hook is None:
+                continue
+            with _guarded(name):
+                settings, policy = self._pass.settings, self._pass.policy()
+                written = running.written.pop("after_no_fit", ())
+                given = NoFitInput(gangs, view, settings, policy, causes, written)
+                orders, memory = hook(given, memories.get(name, running.extension.memory))
+                memories = {**memories, name: memory}
+                running.written["after_no_fit"] = self._carry_out(orders, running)
+                notes |= {key: joined(notes.get(key, ""), each) for key, each in orders.notes.items()}
+        return notes, memories
+
     def after_pass(self, view: View, memories: Memories) -> Memories:
         """Have each extension take in what became of the pass, and do what it orders."""
         placed, self._placed = tuple(self._placed), []
@@ -128,18 +156,15 @@ class ExtensionHooks:
             if hook is None:
                 continue
             with _guarded(name):
-                record = running.record
                 written = running.written.pop("after_pass", ())
                 given = PassEnd(view, self._pass.policy(), placed, running.may_write, written)
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}
                 running.written["after_pass"] = self._carry_out(orders, running)
-                if record is not None and orders.record is not None and record.write(orders.record):
-                    self._tell_written(running.extension)
         return memories
 
     def _carry_out(self, orders: EndOrders, running: _Running) -> Sequence[WriteResult]:
-        """Do what a hook orders, but for its record; returns what has become of its writes."""
+        """Do what a hook orders; returns what has become of its writes."""
         self._show(orders.gauges)
         for name, counts in orders.counts.items():
             self._pass.metrics.count(name, counts)
@@ -147,6 +172,8 @@ class ExtensionHooks:
             self._pass.announcer.say(event.pod, event.reason, event.note, warning=event.is_warning)
         results, due = running.objects.write(orders.writes)
         self.due_seconds = min(self.due_seconds, orders.due_seconds, due)
+        if orders.record is not None and running.record is not None and running.record.write(orders.record):
+            self._tell_written(running.extension)
         return results
 
     def _switch(self, memories: Memories) -> Memories:

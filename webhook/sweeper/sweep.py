@@ -239,8 +239,11 @@ class Sweeper:
     def _ask_for_nodes(self, view: View, gangs: Sequence[PodGang]) -> float:
         """Ask an autoscaler for nodes for gangs that found no room; returns when that is due again."""
         with self._guarded("scale"):
-            due = self._asker.step(view, gangs, causes_of(self._reporter.told))
-            self._reporter.notes = self._asker.notes
+            causes = causes_of(self._reporter.told)
+            due = self._asker.step(view, gangs, causes)
+            notes, memories = self._hooks.after_no_fit(gangs, view, causes, self._memory.extensions)
+            self._memory = replace(self._memory, extensions=memories)
+            self._reporter.notes = {**self._asker.notes, **notes}
             return due
         return SOON_SECONDS
 
