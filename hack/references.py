@@ -3,14 +3,18 @@
 A table stands in its page between two comments, `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
+import argparse
+import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 from labeler import config
+from webhook.cli.main import COMMANDS, module_of
 from webhook.policy.fields import rows
+from webhook.policy.reference import FIELDS
 from webhook.sweeper.settings import FILE
 
 _MARKED: Final = r"(<!-- generated: {} -->\n).*?(<!-- end -->)"
@@ -35,9 +39,70 @@ def labeler_keys() -> str:
     )
 
 
+def command_options() -> str:
+    """Each command of topogate with its own arguments and options."""
+    return "\n".join(
+        f"## {name}\n\n{parser.description or ''}\n\n{_options(parser)}" for name, parser in _commands()
+    )
+
+
+def _commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    root = argparse.ArgumentParser(prog="topogate")
+    parsers = root.add_subparsers()
+    for module in dict.fromkeys(map(module_of, COMMANDS)):
+        importlib.import_module(module).add_parser(parsers)
+    for name, meaning in COMMANDS.items():
+        parser = parsers.choices[name]
+        nested = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+        for group in nested:
+            helps = {each.dest: each.help for each in group._choices_actions}
+            for verb, below in group.choices.items():
+                below.description = _sentence(helps[verb] or "")
+                yield f"{name} {verb}", below
+        if not nested:
+            parser.description = _sentence(meaning)
+            yield name, parser
+
+
+def _options(parser: argparse.ArgumentParser) -> str:
+    """A table of what a command takes, without what docs/users/commands.md says of many commands."""
+    lines = []
+    for each in parser._actions:
+        if each.help == argparse.SUPPRESS or set(each.option_strings) & _COMMON:
+            continue
+        value = "" if each.nargs == 0 else each.metavar or each.dest.upper()
+        if each.choices and not each.metavar:
+            value = "|".join(map(str, each.choices))
+        given = f"{', '.join(each.option_strings)} {value}".strip()
+        lines.append((f"`{given}`", (each.help or "") % {"default": each.default}))
+    return _table(("Argument", "Meaning"), lines) if lines else "It takes no arguments of its own.\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+_COMMON: Final = frozenset(
+    {"--help", "--namespace", "--kubeconfig", "--context", "--selector", "--watch"}
+) | {
+    "--all-namespaces",
+    "--output",
+}
+
+
+def policy_fields() -> str:
+    """All fields of the admission policy."""
+    return _table(
+        ("Field", "Takes", "Default", "Meaning"),
+        [(f"`{each.name}`", each.what, _default(each.default), each.meaning) for each in FIELDS],
+    )
+
+
 TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
     ("docs/operators/settings.md", "sweeper settings"): sweeper_settings,
     ("docs/operators/settings.md", "labeler keys"): labeler_keys,
+    ("docs/operators/policy.md", "policy fields"): policy_fields,
+    ("docs/users/options.md", "command options"): command_options,
 }
 """By page and name of the table."""
 
@@ -57,7 +122,7 @@ def main(root: Path) -> None:
         path.write_text(renewed(page, name, path.read_text()))
 
 
-def _table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
     made = [head, ("---",) * len(head), *lines]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in made)
 

@@ -25,7 +25,7 @@ from tests.admission.shapes import owned
 from tests.support import create_namespace, delete
 from webhook.kube.client import JSON_PATCH, STRATEGIC_MERGE_PATCH, ApiError
 from webhook.kube.objects import Pod
-from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES
+from webhook.policy.reference import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.sweeper.apply.patches import release_patch
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"

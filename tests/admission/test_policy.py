@@ -14,8 +14,9 @@ from tests.admission.harness import MANIFESTS, shipped_policy
 from webhook.cli import policy as command
 from webhook.policy.document import PolicyError
 from webhook.policy.file import parse_policy
+from webhook.policy.reference import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.policy.store import PolicyStore
-from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name
+from webhook.policy.values import Policy, normal_model_name
 
 HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
 TIERS = (

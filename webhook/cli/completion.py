@@ -52,7 +52,7 @@ complete -c topogate -f -n '__fish_seen_subcommand_from {named}' \\
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser("completion", help="completion of a shell", description=__doc__)
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for each in _still_gating(api):
         complain(f"topogate drain: {each} is there: pods created from now on are held again; delete it first")
     for name in drain.making_gated():
-        complain(f"topogate drain: Job {name} has the gate in its template: what it makes anew is held again")
+        complain(f"topogate drain: Job {name} has the gate in its template: its new pods will wait again")
     return drain.go_through() if arguments.yes else drain.rehearse()
 
 

@@ -20,7 +20,7 @@ COMMANDS: Final = {
     "exec": "run a command inside a worker of a task",
     "attach": "watch and type into what a worker runs",
     "stop": "stop a task, for good or for a while",
-    "restart": "start a task anew, or again after a stop",
+    "restart": "restart a task, or resume one that was stopped",
     "top": "GPUs by model: free, used, waited for",
     "gangs": "gangs that wait and run, and why they wait",
     "map": "the network tree with what is used, waited for and free",
@@ -59,11 +59,11 @@ def _main(words: list[str]) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="topogate")
     chosen = next((word for word in words if not word.startswith("-")), "")
     for name, text in COMMANDS.items():
-        if chosen not in COMMANDS or _module(name) != _module(chosen):
+        if chosen not in COMMANDS or module_of(name) != module_of(chosen):
             subparsers.add_parser(name, help=text, add_help=False)
     if chosen and chosen not in COMMANDS:
         parser.error(_unknown(chosen))
-    module = importlib.import_module(_module(chosen)) if chosen in COMMANDS else None
+    module = importlib.import_module(module_of(chosen)) if chosen in COMMANDS else None
     if module is not None:
         module.add_parser(subparsers)
     options = _parsed(parser, words) if chosen in _WITH_COMMAND else parser.parse_args(words)
@@ -111,7 +111,8 @@ def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Names
     return options
 
 
-def _module(command: str) -> str:
+def module_of(command: str) -> str:
+    """The module that has a command."""
     return f"webhook.cli.{_MODULES.get(command, command)}"
 
 

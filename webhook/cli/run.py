@@ -58,7 +58,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="LEVEL",
         help="all workers in one such domain if it has room; or block,subblock",
     )
-    add("--retries", type=int, metavar="NUMBER", help="failures that are borne (6)")
+    add(
+        "--retries",
+        type=int,
+        metavar="NUMBER",
+        help="failed workers that are replaced before the task fails (6)",
+    )
     add("--time", type=int, metavar="SECONDS", help="end it as failed after so long, waiting included")
     add("--keep", type=int, metavar="SECONDS", help="delete it so long after its end; default: never")
     add("-f", "--follow", action="store_true", help="show its logs until it ends; its success is the status")

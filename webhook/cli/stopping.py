@@ -1,4 +1,4 @@
-"""`topogate stop` and `topogate restart`: a task or a job ends, pauses, goes on or begins anew."""
+"""`topogate stop` and `topogate restart`: a task or a job ends, pauses, resumes or restarts."""
 
 import argparse
 import time
@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
     stop.add_argument(
         "--suspend", action="store_true", help="keep it, to go on from its beginning with restart"
     )
-    restart = subparsers.add_parser("restart", help="start a task anew", description=__doc__)
+    restart = subparsers.add_parser("restart", help="restart a task", description=__doc__)
     for parser in (stop, restart):
         parser.add_argument("names", nargs="*", metavar="NAME", help="NAME, task/NAME or job/NAME")
         session.add_connection(parser)
@@ -68,7 +68,7 @@ def _restart(api: "Api", work: Work) -> str:
         return "goes on"
     if work.kind == TASK:
         _change(api, work, {"attempt": int(work.spec.get("attempt") or 0) + 1})
-        return "starts anew"
+        return "restarts"
     if work.has_ended:
         raise session.SessionError(f"Job {work.name} has ended, and a Job starts only once: create it again")
     _change(api, work, {"suspend": True})
@@ -78,7 +78,7 @@ def _restart(api: "Api", work: Work) -> str:
     except BaseException:
         complain(f"Job {work.name} is suspended now; `topogate restart job/{work.name}` lets it go on.")
         raise
-    return "starts anew"
+    return "restarts"
 
 
 def _wait_for_the_end(api: "Api", work: Work) -> None:

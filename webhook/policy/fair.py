@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any, Final
 
 from webhook.policy.document import ABSENT, DocumentReader, shown
+from webhook.policy.reference import known_fields
 
 HOUR: Final = 3600.0
 LONGEST_SECONDS: Final = 365 * 24 * HOUR
@@ -73,8 +74,7 @@ def read_fair_order(
     if value is ABSENT:
         return None
     path = "fairOrder"
-    known = ("halfLife", "maximumWait", "accountLabel", "weights", "modelCosts")
-    fields = reader.mapping(value, path, known)
+    fields = reader.mapping(value, path, known_fields(f"{path}."))
     usual = FairOrder()
     half_life, wait = usual.half_life_seconds, usual.maximum_wait_seconds
     label = fields.get("accountLabel", "")

@@ -23,11 +23,16 @@ from webhook.policy.fields import (
     RESOURCE_WORDS,
     SHORT_NAME,
 )
-from webhook.policy.values import (
-    ANY_NAMESPACE,
+from webhook.policy.reference import (
     DEFAULT_EXCLUDED_NAMESPACES,
     DEFAULT_GPU_RESOURCES,
     DEFAULT_SCHEDULER_NAMES,
+    EACH,
+    EACH_NAMESPACE,
+    known_fields,
+)
+from webhook.policy.values import (
+    ANY_NAMESPACE,
     EVERY_CLASS,
     LONGEST_MODEL_NAME,
     GpuModel,
@@ -60,15 +65,6 @@ def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
     return policy
 
 
-_OPTIONAL: Final = (
-    "excludedNamespaces",
-    "topologyLevels",
-    "schedulerNames",
-    "resourceClaims",
-    "keepManagedFields",
-    "fairOrder",
-    "nativeGangs",
-)
 _NATIVE_GANGS: Final = ("adopt", "leave")
 
 
@@ -76,8 +72,7 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
     if document is None or document == {}:
         reader.fault("", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
         document = {}
-    fields = ("apiVersion", "kind", "gate", "gatePrefix", "gpuResources", "gpuModels", "tiers", "namespaces")
-    root = reader.mapping(document, "", (*fields, *_OPTIONAL))
+    root = reader.mapping(document, "", known_fields())
     if root:
         for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
             if root.get(key) != wanted:
@@ -173,7 +168,7 @@ def _gate(root: dict[str, Any], reader: DocumentReader) -> tuple[str, str]:
 def _tiers(value: Any, reader: DocumentReader) -> tuple[Tier, ...]:
     tiers: list[Tier] = []
     for path, item in reader.items(value, "tiers"):
-        fields = reader.mapping(item, path, ("name", "priorityClassName"))
+        fields = reader.mapping(item, path, known_fields("tiers" + EACH))
         name = reader.text(fields.get("name", ABSENT), f"{path}.name", SHORT_NAME, "tier name")
         class_path = f"{path}.priorityClassName"
         class_name = reader.text(fields.get("priorityClassName", ABSENT), class_path, DNS_NAME, "object name")
@@ -191,7 +186,7 @@ def _models(value: Any, reader: DocumentReader) -> tuple[GpuModel, ...]:
     models: list[GpuModel] = []
     taken: dict[str, str] = {}
     for path, item in reader.items(value, "gpuModels"):
-        fields = reader.mapping(item, path, ("name", "aliases", "labels", "resources"))
+        fields = reader.mapping(item, path, known_fields("gpuModels" + EACH))
         name = reader.text(fields.get("name", ABSENT), f"{path}.name")
         aliases = reader.texts(fields.get("aliases", ABSENT), f"{path}.aliases")
         named = [(f"{path}.name", name)] if name else []
@@ -238,7 +233,7 @@ def _namespaces(
         path = f"namespaces.{namespace}"
         if namespace != ANY_NAMESPACE and not NAMESPACE_NAME.fullmatch(namespace):
             reader.fault(path, f'{shown(namespace)} is no namespace name; "*" stands for all others')
-        fields = reader.mapping(item, path, ("defaultTier", "maximumTier", "defaultGpuModel"))
+        fields = reader.mapping(item, path, known_fields(EACH_NAMESPACE))
         default = reader.one_of(fields.get("defaultTier", ABSENT), f"{path}.defaultTier", tier_names, "tier")
         maximum = reader.one_of(fields.get("maximumTier", ABSENT), f"{path}.maximumTier", tier_names, "tier")
         if default and maximum and tier_names.index(default) > tier_names.index(maximum):

@@ -13,26 +13,14 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.policy.fair import FairOrder
+from webhook.policy.reference import (
+    DEFAULT_EXCLUDED_NAMESPACES,
+    DEFAULT_GPU_RESOURCES,
+    DEFAULT_SCHEDULER_NAMES,
+)
 from webhook.text import quote, sentence_list
 
 ANY_NAMESPACE: Final = "*"
-DEFAULT_GPU_RESOURCES: Final = (
-    "nvidia.com/gpu",
-    "nvidia.com/gpu.shared",
-    "amd.com/gpu",
-    keys.I915,
-    keys.XE,
-    "nvidia.com/mig-*",
-)
-"""With renameByDefault NVIDIA's plugin appends `.shared` to what it hands out time-sliced."""
-DEFAULT_EXCLUDED_NAMESPACES: Final = (
-    "kube-system",
-    "kube-public",
-    "kube-node-lease",
-    "topogate-system",
-    "topogate-labeler",
-)
-DEFAULT_SCHEDULER_NAMES: Final = ("default-scheduler",)
 EVERY_CLASS: Final = ("*",)
 LONGEST_MODEL_NAME: Final = 100
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"

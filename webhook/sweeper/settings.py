@@ -33,7 +33,7 @@ from webhook.policy.fields import (
     text,
     texts,
 )
-from webhook.policy.values import DEFAULT_GPU_RESOURCES
+from webhook.policy.reference import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
 from webhook.sweeper.modes import mode_named
 from webhook.sweeper.node_rules import BadNodes, SpareNodes
