@@ -1,9 +1,10 @@
-"""The domains of node labels, and that they are kept for as long as no node's labels change."""
+"""The domains of node labels, and of which nodes they are."""
 
 import msgspec
+import pytest
 
 from webhook.kube.objects import Node
-from webhook.scheduling.label_domains import KeptDomains, LabelDomains
+from webhook.scheduling.label_domains import LabelDomains
 
 
 def node(name: str, **labels: str) -> Node:
@@ -23,17 +24,10 @@ def test_nodes_without_a_label_are_in_none_of_its_domains() -> None:
     assert domains.value("d", "zone") is None
 
 
-def test_domains_are_kept_for_nodes_that_are_told_again_with_the_same_labels() -> None:
-    kept = KeptDomains()
-    first = kept.of(nodes(a="x", b="y"))
-    assert kept.of(nodes(a="x", b="y")) is first
+def test_domains_are_those_of_nodes_that_are_told_again_with_the_same_labels() -> None:
+    assert LabelDomains(nodes(a="x", b="y")).are_of(nodes(a="x", b="y"))
 
 
-def test_domains_are_made_anew_once_a_node_is_relabelled_gone_or_new() -> None:
-    kept = KeptDomains()
-    first = kept.of(nodes(a="x", b="y"))
-    relabelled = kept.of(nodes(a="x", b="x"))
-    assert relabelled is not first
-    assert relabelled.by_value("zone") == {"x": ["a", "b"]}
-    assert kept.of(nodes(a="x")).by_value("zone") == {"x": ["a"]}
-    assert kept.of(nodes(a="x", c="z")).by_value("zone") == {"x": ["a"], "z": ["c"]}
+@pytest.mark.parametrize("after", [{"a": "x", "b": "x"}, {"a": "x"}, {"a": "x", "c": "z"}])
+def test_domains_are_others_once_a_node_is_relabelled_gone_or_new(after: dict[str, str]) -> None:
+    assert not LabelDomains(nodes(a="x", b="y")).are_of(nodes(**after))

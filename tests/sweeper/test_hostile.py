@@ -26,7 +26,7 @@ from tests.support import create_namespace, register_nodes
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode
 from webhook.kube.client import Api
-from webhook.sweeper.observe.gathered import OWN_ERROR
+from webhook.sweeper.observe.gangs import OWN_ERROR
 from webhook.sweeper.settings import Settings
 
 SEED: Final = 4711

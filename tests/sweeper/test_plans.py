@@ -25,31 +25,31 @@ def told(placement: Placement, state: str) -> Placement:
 def test_a_plan_of_which_only_the_status_changes_says_nothing_new() -> None:
     plans = Plans()
     one, two = plan("one", "n1"), plan("two", "n2")
-    plans.saw({"ns/one": one, "ns/two": two})
-    before = plans.naming, plans.cards, plans.turns
-    plans.saw({"ns/one": told(one, "Bound"), "ns/two": two})
-    after = plans.naming, plans.cards, plans.turns
-    assert all(new is old for new, old in zip(after, before, strict=True))
+    plans.update({"ns/one": one, "ns/two": two})
+    before = plans.named, plans.cards
+    plans.update({"ns/one": told(one, "Bound"), "ns/two": two})
+    assert (plans.named, plans.cards) == before
+    assert plans.cards is before[1]
     assert [each.node for each in plans.entries_of({"uid-one": "ns"})] == ["n1"]
 
 
 def test_a_plan_that_gives_other_cards_counts_for_its_node_alone() -> None:
     plans = Plans()
     one, two = plan("one", "n1"), plan("two", "n2")
-    plans.saw({"ns/one": told(one, "Bound"), "ns/two": two})
-    before = plans.turns
-    plans.saw({"ns/one": plan("one", "n1", 2, cards="card1"), "ns/two": told(two, "Bound")})
-    assert plans.cards["ns", "uid-one", "n1"] == {keys.GAS_CARDS_ANNOTATION: "card1"}
-    assert plans.turns["n1"] != before["n1"]
-    assert plans.turns["n2"] == before["n2"]
+    plans.update({"ns/one": told(one, "Bound"), "ns/two": two})
+    before = plans.cards
+    plans.update({"ns/one": plan("one", "n1", 2, cards="card1"), "ns/two": told(two, "Bound")})
+    assert plans.cards["n1"]["ns", "uid-one"] == {keys.GAS_CARDS_ANNOTATION: "card1"}
+    assert before["n1"]["ns", "uid-one"] == {keys.GAS_CARDS_ANNOTATION: "card0"}, "what was handed out stays"
+    assert plans.cards["n2"] is before["n2"]
 
 
 def test_a_plan_that_is_gone_says_nothing_any_more_whatever_became_of_its_status() -> None:
     plans = Plans()
     one = plan("one", "n1")
-    plans.saw({"ns/one": one})
-    plans.saw({"ns/one": told(one, "Bound")})
-    plans.saw({})
+    plans.update({"ns/one": one})
+    plans.update({"ns/one": told(one, "Bound")})
+    plans.update({})
     assert not plans.named
     assert not plans.cards
     assert not list(plans.entries_of({"uid-one": "ns"}))
@@ -57,6 +57,6 @@ def test_a_plan_that_is_gone_says_nothing_any_more_whatever_became_of_its_status
 
 def test_another_plan_of_the_same_name_is_read() -> None:
     plans = Plans()
-    plans.saw({"ns/one": plan("one", "n1")})
-    plans.saw({"ns/one": plan("one", "n2")})
+    plans.update({"ns/one": plan("one", "n1")})
+    plans.update({"ns/one": plan("one", "n2")})
     assert [each.node for each in plans.entries_of({"uid-one": "ns"})] == ["n2"]

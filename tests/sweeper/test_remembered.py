@@ -14,7 +14,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement.snapshot import NodeState
 from webhook.sweeper.observe import pods
-from webhook.sweeper.observe.journal import Journal
+from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings

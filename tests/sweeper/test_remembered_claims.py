@@ -24,9 +24,8 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.reservations import STARVATION, Reservation
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
-from webhook.sweeper.observe.gathered import Gathered
-from webhook.sweeper.observe.journal import Journal
+from webhook.sweeper.observe.gangs import GangCache, GangKey, OwnerSays, gather
+from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
@@ -215,7 +214,7 @@ def said(dice: random.Random) -> OwnerSays:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_gangs_that_are_remembered_are_those_gathered_anew(seed: int) -> None:
-    story, journal, gathered = ClaimedStory(seed), Journal(), Gathered()
+    story, journal, cache = ClaimedStory(seed), Journal(), GangCache()
     remembers = Snapshotter(story.cluster, Settings(), journal)
     says: dict[GangKey, OwnerSays] = {}
     for _ in range(80):
@@ -227,8 +226,8 @@ def test_gangs_that_are_remembered_are_those_gathered_anew(seed: int) -> None:
             elif story.dice.random() < 0.2:
                 now = said(story.dice)
                 says[key] = replace(says[key], hindered=now.hindered, devices=now.devices)
-        made = gather(view.gated, view.mates, says.__getitem__, view.gang_of, gathered.gang_of)
-        gathered.end_round()
+        made = gather(view.gated, view.mates, says.__getitem__, view.gang_of, cache.gang_of)
+        cache.end_round()
         assert made == gather(view.gated, view.mates, says.__getitem__, view.gang_of)
 
 

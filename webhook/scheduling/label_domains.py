@@ -76,18 +76,3 @@ class LabelDomains:
                     known &= {name for names in by_value.values() for name in names}
             self._with_labels[keys] = known
         return known
-
-
-class KeptDomains:
-    """The domains of the nodes that were asked about last, for as long as these keep their labels."""
-
-    def __init__(self) -> None:
-        self._last: tuple[Nodes, LabelDomains] | None = None
-
-    def of(self, nodes: Nodes) -> LabelDomains:
-        """The domains of these nodes."""
-        if self._last is None or (self._last[0] is not nodes and not self._last[1].are_of(nodes)):
-            self._last = nodes, LabelDomains(nodes)
-        else:
-            self._last = nodes, self._last[1]
-        return self._last[1]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.identity_cache import IdentityCache
 from webhook.kube import placements
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
@@ -25,7 +26,6 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settled import Settled
 from webhook.sweeper.statuses import StatusWriter
 from webhook.sweeper.told import REASON_BYTES, ToldOf, causes_of, reason_of, told_after
 from webhook.text import joined, printable
@@ -51,7 +51,11 @@ class Reporter:
         self._waiters: Mapping[GangKey, str] = {}
         self._delays = Delays(surroundings)
         self._warnings = ManifestWarnings(surroundings)
-        self._settled = Settled()
+        self._bound = IdentityCache[str, Placement]()
+        """Plans of gangs of which nothing more is to be said: in a large cluster nearly all."""
+        self._unchanged = IdentityCache[None, dict[str, Placement]]()
+        self._still_bound: dict[str, Placement] = {}
+        """Those of them that were found since any pod or label has changed."""
         self._writer = StatusWriter(surroundings)
         self.notes: Mapping[GangKey, str] = {}
         """What else is told of gangs that wait, after the reason."""
@@ -113,7 +117,7 @@ class Reporter:
         self._tell_of_waiters(waiters or {})
         current = self._cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
-        self._settled.begin_round(view)
+        self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
         self._delays.look(view, gangs)
         strangers = self._bound_beside_plans(view, current)
         states: list[str] = []
@@ -131,7 +135,7 @@ class Reporter:
         living = {gang.key for gang in gangs}
         self.told = {key: told for key, told in self.told.items() if key in living}
         self._warnings.keep_only(living)
-        self._settled.keep_only(current)
+        self._bound.end_round(len(current))
         self._metrics.count_gangs(states)
         self._metrics.count_causes(causes_of(self.told).values(), Cause)
         return is_whole and not self._writer.missed
@@ -142,7 +146,7 @@ class Reporter:
         placement: Placement | None,
         view: View,
         evicted: Set[PodId],
-        strangers: Mapping[tuple[str, str, str], int],
+        strangers: Mapping[GangKey, int],
     ) -> list[str]:
         """Write what differs of one gang; returns its state, if it counts.
 
@@ -150,7 +154,7 @@ class Reporter:
         """
         if placement is None:
             return [self._report_gang(gang, None)] if gang is not None else []
-        if gang is None and placement.key not in self._held and self._settled.has(placement):
+        if gang is None and placement.key not in self._held and self._is_known_as_bound(placement, view):
             return [placements.BOUND]
         namespace, planned = placement.metadata.namespace, placement.spec.pods
         if namespace in self._settings.ignored_namespaces:
@@ -171,8 +175,31 @@ class Reporter:
         status = msgspec.structs.replace(status, **self._holding(placement.key))
         self._writer.write(placement, status)
         if gang is None:
-            self._settled.saw(placement, status)
+            self._note_bound(placement, status, members, view)
         return [status.state]
+
+    def _is_known_as_bound(self, placement: Placement, view: View) -> bool:
+        """Whether the plan is the very same as when it said all of its gang, of which nothing has changed."""
+        if self._still_bound.get(placement.key) is placement:
+            return True
+        if self._bound.find(placement.key, *_status_inputs(placement, view)) is None:
+            return False
+        self._still_bound[placement.key] = placement
+        return True
+
+    def _note_bound(
+        self, placement: Placement, status: PlacementStatus, members: Sequence[Pod], view: View
+    ) -> None:
+        """Take in the status of a gang none of whose pods waits.
+
+        Once all are bound and the plan says so, it depends on nothing but these pods and the labels of nodes;
+        while nodes are held for it, on the time as well.
+        """
+        is_written = status == placement.status and not status.held
+        if is_written and status.state == placements.BOUND and status.complete:
+            gangs = {view.gang_of(pod) for pod in members}
+            if gangs == {_gang_of(placement)}:  # else nothing here tells of changes of all of them
+                self._bound.keep(placement.key, placement, *_status_inputs(placement, view))
 
     def _tell_of_waiters(self, waiters: Mapping[GangKey, tuple[Pod, str]]) -> None:
         """One Event for as long as a gang waits so; for whom at last is in its status."""
@@ -181,16 +208,12 @@ class Reporter:
                 self._announcer.say(pod, "WaitingForRelease", said, warning=True)
         self._waiters = {key: said for key, (_, said) in waiters.items()}
 
-    def _bound_beside_plans(
-        self, view: View, current: Mapping[str, Placement]
-    ) -> Counter[tuple[str, str, str]]:
+    def _bound_beside_plans(self, view: View, current: Mapping[str, Placement]) -> Counter[GangKey]:
         """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
-        found: Counter[tuple[str, str, str]] = Counter()
-        for name in {_gang_of(each) for each in current.values() if not each.is_complete}:
-            namespace, called, id_ = name
-            kind, _, gang = called.partition("/")
-            for pod in view.index.mates.get(GangKey(namespace, kind, gang, id_), ()):
-                found[name] += bool(pod.spec.node_name) and not view.is_ours(pod)
+        found: Counter[GangKey] = Counter()
+        for gang in {_gang_of(each) for each in current.values() if not each.is_complete}:
+            for pod in view.index.mates.get(gang, ()):
+                found[gang] += bool(pod.spec.node_name) and not view.is_ours(pod)
         return found
 
     def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
@@ -285,5 +308,17 @@ def _lacking(placement: Placement, count: int) -> str:
     return f"{count} of {spec.size} pods are there, and go on without the others" if goes_on else ""
 
 
-def _gang_of(placement: Placement) -> tuple[str, str, str]:
-    return placement.metadata.namespace, placement.spec.gang, placement.spec.gang_id
+def _gang_of(placement: Placement) -> GangKey:
+    kind, _, name = placement.spec.gang.partition("/")
+    return GangKey(placement.metadata.namespace, kind, name, placement.spec.gang_id)
+
+
+def _none(*_: object) -> dict[str, Placement]:
+    return {}
+
+
+def _status_inputs(placement: Placement, view: View) -> tuple[object, ...]:
+    """What the status of a gang none of whose pods waits is made of: each the very same until it changes."""
+    gang = _gang_of(placement)
+    pods = view.by_uid.get(gang.id) if gang.kind == "Pod" else view.index.mates.get(gang)
+    return placement, view.domains_of(view.nodes), pods

@@ -53,8 +53,7 @@ from webhook.sweeper.failing import Failing
 from webhook.sweeper.figures import Figures
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.memory import Memory
-from webhook.sweeper.observe.gangs import GangKey, PodGang, gather
-from webhook.sweeper.observe.gathered import Gathered
+from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.report import Reporter
@@ -91,7 +90,7 @@ class Sweeper:
         settings, clock = surroundings.settings, surroundings.clock
         self._pass = surroundings
         self._snapshotter = Snapshotter(surroundings.cache, settings, surroundings.cache.pod_journal())
-        self._gathered = Gathered()
+        self._gang_cache = GangCache()
         self._ungated = UngatedPods(clock)
         surroundings.cache.observe_pods(self._ungated.on_pod)
         self._memory = Memory()
@@ -152,9 +151,9 @@ class Sweeper:
         return _Cluster(view, snapshot, usage_version)
 
     def _gather(self, view: View) -> list[PodGang]:
-        ask = self._gathered.asking(self._pass.cache.asker())
-        gangs = gather(view.gated, view.mates, ask, view.gang_of, self._gathered.gang_of)
-        self._gathered.end_round()
+        ask = self._gang_cache.asking(self._pass.cache.asker())
+        gangs = gather(view.gated, view.mates, ask, view.gang_of, self._gang_cache.gang_of)
+        self._gang_cache.end_round()
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         with self._guarded("let_go"):
@@ -213,6 +212,8 @@ class Sweeper:
         unwritten: set[GangKey] = set()
         for name in APPLIED:
             orders = decided.orders.get(name, Orders())
+            if orders == Orders():
+                continue
             plans = tuple(each for each in orders.plans if each.gang.key not in refused)
             done = self._carry_out(replace(orders, plans=plans), view)
             if done.failed or done.evicted or len(plans) < len(orders.plans):

@@ -14,7 +14,7 @@ from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Assignment, Member, NodeInfo, NoFit, Options, Snapshot, place
 from webhook.scheduling.acceptance import Acceptance
-from webhook.scheduling.label_domains import KeptDomains
+from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.decide.pod_rules import ask_by_rules
 
@@ -81,7 +81,7 @@ def _ruled(nodes: int, slots: int, pods: int, repeats: int) -> Iterator[Row]:
     }
     there = [(_pod(f"r{n}", "other", {}), made[n % nodes].name) for n in range(nodes // 2)]
     alike = instances.gang(pods, slots)
-    kept = KeptDomains()  # as by the sweeper, for as long as no node's labels change
+    domains = LabelDomains(objects)  # as by the sweeper, for as long as no node's labels change
 
     members = {
         name: {each.name: _pod(each.name, "g", spec) for each in alike.members}
@@ -93,7 +93,7 @@ def _ruled(nodes: int, slots: int, pods: int, repeats: int) -> Iterator[Row]:
             asked = tuple(Member(each.name, each.rank, each.pod_class) for each in alike.members)
             return place(replace(alike, members=asked), snapshot)
         own = members[name]
-        near = Neighbourhood(objects, there, {}, own.values(), kept.of(objects))
+        near = Neighbourhood(objects, there, {}, own.values(), domains)
         asked = tuple(
             Member(each.name, each.rank, near.pod_class(own[each.name], each.pod_class))
             for each in alike.members

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from webhook.extensions.fair_order.use import Rates
+from webhook.identity_cache import IdentityCache
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling import convert
 from webhook.scheduling.gpus import Counting
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.decide.reservations import Reservation
-from webhook.sweeper.observe.converted import Converted
 from webhook.sweeper.observe.view import View, is_usable
 
 MOST_MODELS: Final = 32
@@ -36,29 +36,28 @@ class GpuCounts:
     def __init__(self, policy: Policy, counting: Counting) -> None:
         self.policy = policy
         self._counting = counting
-        self._gpus: Converted[Pod, int] = Converted(lambda pod, _: self._count(pod))
-        self._models: Converted[Node, str] = Converted(lambda node, _: self._model(node.metadata.labels))
-        self._sizes: Converted[Node, int] = Converted(
-            lambda node, _: counting.gpus(node_of(node).allocatable)
-        )
+        self._gpus = IdentityCache[str, int]()
+        self._models = IdentityCache[str, str]()
+        self._sizes = IdentityCache[str, int]()
 
     def end_round(self) -> None:
         """Forget what was not asked for since the last round."""
-        for each in (self._gpus, self._models, self._sizes):
-            each.end_round()
+        self._gpus.end_round()
+        self._models.end_round()
+        self._sizes.end_round()
 
     def gpus(self, pod: Pod) -> int:
         """A pod's GPUs. Of claims on devices, where those make a GPU pod, each counts as one."""
-        return self._gpus.get(pod)
+        return self._gpus.get(pod.metadata.uid, self._count, pod)
 
     def capacity(self, view: View) -> int:
         """The GPUs of all nodes that take pods."""
-        return sum(map(self._sizes.get, filter(is_usable, view.nodes.values())))
+        return sum(map(self._size, filter(is_usable, view.nodes.values())))
 
     def model_on(self, view: View, node: str) -> str:
         """The model of a node's GPUs, "" if it is not known."""
         there = view.nodes.get(node)
-        return self._models.get(there) if there is not None else ""
+        return self._models.get(node, self._model_of, there) if there is not None else ""
 
     def model_wanted(self, pod: Pod) -> str:
         """The model that a pod's nodeSelector names, "" if it does not."""
@@ -69,7 +68,7 @@ class GpuCounts:
         """Each pod that has GPUs: bound, released, or planned."""
         accounts: dict[str, str] = {}
         for pod, node in view.standing():
-            gpus = self._gpus.get(pod)
+            gpus = self.gpus(pod)
             if gpus:
                 namespace = pod.metadata.namespace
                 name = accounts.get(namespace)
@@ -87,11 +86,20 @@ class GpuCounts:
         taken: dict[str, int] = {}
         for pod, node in view.standing():
             if node in nodes:
-                taken[node] = taken.get(node, 0) + self._gpus.get(pod)
+                taken[node] = taken.get(node, 0) + self.gpus(pod)
         for node, key in nodes.items():
-            gpus = self._sizes.get(view.nodes[node]) - taken.get(node, 0)
+            gpus = self._size(view.nodes[node]) - taken.get(node, 0)
             if gpus > 0:
                 yield account(key.partition("/")[0]), self.model_on(view, node), gpus
+
+    def _size(self, node: Node) -> int:
+        return self._sizes.get(node.metadata.name, self._count_on, node)
+
+    def _count_on(self, node: Node) -> int:
+        return self._counting.gpus(node_of(node).allocatable)
+
+    def _model_of(self, node: Node) -> str:
+        return self._model(node.metadata.labels)
 
     def _model(self, labels: Mapping[str, str]) -> str:
         return self.policy.model_of_node(labels) or self._counting.model(labels)

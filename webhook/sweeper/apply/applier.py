@@ -34,8 +34,7 @@ from webhook.sweeper.decide.orders import (
     ReadBack,
     Verdict,
 )
-from webhook.sweeper.observe.gangs import GangKey, key_of
-from webhook.sweeper.observe.gathered import OWN_ERROR
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 

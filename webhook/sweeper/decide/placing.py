@@ -60,8 +60,7 @@ from webhook.sweeper.decide.steps import (
     skip_unchanged,
 )
 from webhook.sweeper.decide.unlabelled import unlabelled
-from webhook.sweeper.observe.gangs import GangKey, PodGang, by_age
-from webhook.sweeper.observe.gathered import OWN_ERROR
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, by_age
 from webhook.sweeper.observe.view import View
 
 CHECKS: Final[tuple[Step, ...]] = (

@@ -292,8 +292,7 @@ class ReleaseQueue:
 
 def _has_cards(pod: Pod, node: str, view: View) -> bool:
     """Whether it was given cards there: by what it says or, as a webhook may take that off, by its plan."""
-    of_cards = (pod.metadata.namespace, pod.metadata.uid, node)
-    return keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations or bool(view.cards.get(of_cards))
+    return keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations or bool(view.cards_of(pod, node))
 
 
 def sentences(

@@ -21,8 +21,7 @@ from webhook.policy.values import NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_wishes import whole
 from webhook.sweeper.decide.orders import Cause, Orders, Steer, Verdict, Warn
-from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.gathered import OWN_ERROR
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import quote, sentence_list
 

@@ -30,9 +30,9 @@ from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.complaints import NONE, Complaints
 from webhook.sweeper.observe.devices import Devices
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
-from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.volumes import Volumes
 
 PODS: Final = "/api/v1/pods"

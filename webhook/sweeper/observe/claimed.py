@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from webhook.devices.counted import DeviceCounts
 from webhook.devices.supply import Supply
+from webhook.identity_cache import IdentityCache
 from webhook.kube.objects import Node
 from webhook.placement import NodeInfo, Usage
 from webhook.scheduling.gpus import DEVICES
@@ -18,7 +19,7 @@ class Claimed:
         """classes: names or shell patterns of the DeviceClasses of GPUs."""
         self._classes = classes
         self._counts: DeviceCounts | None = None
-        self._nodes: dict[str, tuple[NodeInfo, NodeInfo]] = {}
+        self._nodes = IdentityCache[tuple[str, int], NodeInfo]()
 
     def counted(
         self,
@@ -42,17 +43,17 @@ class Claimed:
             lambda pod, name, use: _with_gpus(use, counts.of_pod(pod.metadata.uid, objects[name])),
         )
         made = [self._node(each, counts.of_node(objects[each.name])) for each in nodes]
-        self._nodes = {name: known for name, known in self._nodes.items() if name in objects}
+        self._nodes.end_round()
         return made, found
 
     def _node(self, node: NodeInfo, gpus: int) -> NodeInfo:
         if not gpus:
             return node
-        known = self._nodes.get(node.name)
-        if known is None or known[0] is not node or known[1].allocatable[DEVICES] != gpus:
-            known = node, replace(node, allocatable={**node.allocatable, DEVICES: gpus})
-            self._nodes[node.name] = known
-        return known[1]
+        made = self._nodes.find((node.name, gpus), node)
+        if made is not None:
+            return made
+        made = replace(node, allocatable={**node.allocatable, DEVICES: gpus})
+        return self._nodes.keep((node.name, gpus), made, node)
 
 
 def _with_gpus(use: Usage, gpus: int) -> Usage:

@@ -1,11 +1,13 @@
-"""The gangs: their pods, in which order these stand, how many they will be, and what they wish. Pure."""
+"""The gangs: their pods, in which order these stand, how many they will be, and what they wish."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
+from webhook.identity_cache import IdentityCache
 from webhook.kube.annotated import NEVER_SHORTENED, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
@@ -25,11 +27,15 @@ _SPREAD_PARTS: Final = (
     f"{keys.SPREAD_TOPOLOGY_ANNOTATION} does not go together with unlike levels of its pods"
 )
 
+OWN_ERROR: Final = "an error of topogate's own; see the sweeper's log"
+
 _PROBLEMS: Final = 5
 """Problems of one gang that are told."""
 
 _MOST_LATER: Final = 20_000
 """Pods yet to be made that are planned in a pass, of all gangs together."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -232,6 +238,64 @@ def gang_of(
         companions=beside,
         alone=len(beside) == len(pods) and not later and owner.devices() is False,
     )
+
+
+class GangCache:
+    """Makes gangs as gang_of does; one of which nothing has changed is the very same.
+
+    What is wrong with one gang, by a defect of ours, stops no other: it waits, and is told so.
+    """
+
+    def __init__(self) -> None:
+        self._gangs = IdentityCache[tuple[GangKey, object], PodGang]()
+        self._unread: set[GangKey] = set()
+
+    def asking(self, ask_owner: Callable[[GangKey], OwnerSays]) -> Callable[[GangKey], OwnerSays]:
+        """Asks the same; a gang about which that fails is not placed in this round."""
+
+        def ask(key: GangKey) -> OwnerSays:
+            try:
+                return ask_owner(key)
+            except Exception:
+                logger.exception("owner_failed gang=%s", key)
+                self._unread.add(key)
+                return OwnerSays()
+
+        return ask
+
+    def gang_of(
+        self, key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerSays
+    ) -> PodGang:
+        """The gang of these pods; see there."""
+        try:
+            if key not in self._unread:
+                return self._gang_of(key, gated, released, owner)
+        except Exception:
+            logger.exception("gang_failed gang=%s", key)
+        return PodGang(key, tuple(gated), tuple(released), fault=OWN_ERROR)
+
+    def _gang_of(
+        self, key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerSays
+    ) -> PodGang:
+        if owner.shape:
+            return gang_of(key, gated, released, owner)
+        said = key, (owner.size, owner.staged, owner.minimum, owner.is_cut)
+        if (known := self._gangs.find(said, *gated, None, *released)) is not None:
+            return known
+        gang = gang_of(key, gated, released, owner)
+        return gang if _asks_again(gang) else self._gangs.keep(said, gang, *gated, None, *released)
+
+    def end_round(self) -> None:
+        """Forget what was not asked for since the last round."""
+        self._gangs.end_round()
+        self._unread = set()
+
+
+def _asks_again(gang: PodGang) -> bool:
+    """Whether more is asked about it than its pods and the owner's figures: complaints, or templates."""
+    enough = gang.size if gang.minimum is None else gang.minimum
+    lacks = enough is not None and len(gang.pods) < enough
+    return lacks or len(gang.companions) == len(gang.pods)
 
 
 def _hindrance(pods: list[Pod], owner: OwnerSays) -> str:

@@ -7,6 +7,7 @@ from msgspec import structs
 
 from webhook.devices.levels import attribute_keys
 from webhook.devices.supply import Supply
+from webhook.identity_cache import IdentityCache
 from webhook.kube.objects import Node
 from webhook.placement.topology import Topology
 
@@ -19,7 +20,7 @@ class NodeLevels:
     def __init__(self, topology: Topology) -> None:
         """topology: nodes are completed only if some of its levels stand for attributes."""
         self._attributes = attribute_keys(topology)
-        self._known: dict[str, tuple[Node, Mapping[str, str], Node]] = {}
+        self._completed = IdentityCache[object, Node]()
         self._told: Mapping[str, str] = {}
 
     @property
@@ -31,19 +32,24 @@ class NodeLevels:
         """The nodes with what their devices say; a sentence in the log on each whose devices disagree."""
         if not self._attributes or supply is None:
             return nodes
-        before, self._known = self._known, {}
+        completed: dict[str, Node] = {}
         told: dict[str, str] = {}
         for name, node in nodes.items():
             added, problems = supply.labels(name, node.metadata.labels, self._attributes)
             if problems:
                 told[name] = "; ".join(problems)
-            known = before.get(name)
-            if known is None or known[0] is not node or known[1] != added:
-                metadata = structs.replace(node.metadata, labels={**node.metadata.labels, **added})
-                known = node, added, structs.replace(node, metadata=metadata)
-            self._known[name] = known
+            key = name, tuple(added.items())
+            completed[name] = self._completed.find(key, node) or self._completed.keep(
+                key, _with_labels(node, added), node
+            )
+        self._completed.end_round()
         for name, reason in told.items():
             if self._told.get(name) != reason:
                 logger.warning("level_not_known node=%s reason=%r", name, reason)
         self._told = told
-        return {name: made for name, (_, _, made) in self._known.items()}
+        return completed
+
+
+def _with_labels(node: Node, added: Mapping[str, str]) -> Node:
+    metadata = structs.replace(node.metadata, labels={**node.metadata.labels, **added})
+    return structs.replace(node, metadata=metadata)

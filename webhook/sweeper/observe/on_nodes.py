@@ -3,10 +3,10 @@
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
-from webhook.kube.objects import Pod
+from webhook.identity_cache import IdentityMap
+from webhook.kube.objects import Node, Pod
 from webhook.placement import Usage
-from webhook.sweeper.observe.converted import Texts
-from webhook.sweeper.observe.plans import OfCards
+from webhook.sweeper.observe.plans import CardsByPod, Texts
 
 Usages = Mapping[str, tuple[Usage, ...]]
 """What pods take, by node."""
@@ -17,52 +17,36 @@ Placed = tuple[Pod, Texts | None]
 
 @dataclass(frozen=True)
 class PodsOnNodes:
-    """The pods that have a node, by it.
+    """The pods that have a node, by it: the very same tuples for as long as nothing changes on a node.
 
     bound: others, as they stand there. coming: those that are sent or planned there. cards: what plans say of
-    the cards of bound ones; turns: by node another number after each change of that.
+    the cards of bound ones.
     """
 
     bound: Mapping[str, tuple[Pod, ...]]
     coming: Mapping[str, tuple[Placed, ...]]
-    cards: Mapping[OfCards, Texts]
-    turns: Mapping[str, int]
+    cards: Mapping[str, CardsByPod]
 
     def on(self, node: str) -> list[Placed]:
         """All pods of a node. The cards of a pod that we placed are those of its plan."""
-        found: list[Placed] = []
-        for pod in self.bound.get(node, ()):
-            found.append((pod, self.cards.get((pod.metadata.namespace, pod.metadata.uid, node))))
-        return [*found, *self.coming.get(node, ())]
-
-    def differing_from(self, before: "PodsOnNodes") -> set[str]:
-        """The nodes on which other pods stand than before, or with other cards."""
-        names = set[str]()
-        # What has not changed is the very same object: as a whole in most passes, else by node.
-        if self.bound is not before.bound:
-            names.update(name for name, pods in self.bound.items() if before.bound.get(name) is not pods)
-            names.update(before.bound.keys() - self.bound.keys())
-        if self.turns is not before.turns:
-            names.update(name for name, turn in self.turns.items() if before.turns.get(name) != turn)
-            names.update(before.turns.keys() - self.turns.keys())
-        for name in self.coming.keys() | before.coming.keys():
-            if self.coming.get(name) != before.coming.get(name):
-                names.add(name)
-        return names
+        cards = self.cards.get(node, {})
+        bound = self.bound.get(node, ())
+        there = ((pod, cards.get((pod.metadata.namespace, pod.metadata.uid))) for pod in bound)
+        return [*there, *self.coming.get(node, ())]
 
 
-class OnNodes:
+class UsagesOnNodes:
     """Remembers what each node's pods take for as long as all of them are the very same."""
 
     def __init__(self) -> None:
-        self._standing = PodsOnNodes({}, {}, {}, {})
-        self._usages: Usages = {}
-        self._filled: set[str] = set()
         self._by: object = None
+        self._usages = IdentityMap[str, tuple[Usage, ...]]()
+        self._filled = set[str]()
 
-    def usages(
+    def of(
         self,
         standing: PodsOnNodes,
+        nodes: Mapping[str, Node],
         by: object,
         usage_of: Callable[[Pod, Texts | None], Usage | None],
         fill: Callable[[str], Usage],
@@ -70,27 +54,22 @@ class OnNodes:
         """By node, what its pods take; what was handed out before stays as it was.
 
         by: the identity of all else on which usage_of depends. A pod for which that is None takes what `fill`
-        says of its node, which is asked each time: it depends on the node.
+        says of its node.
         """
         if by is not self._by:
-            self._by, self._standing, self._usages = by, PodsOnNodes({}, {}, {}, {}), {}
-        names = standing.differing_from(self._standing) | self._filled
-        self._standing = standing
-        if not names:
-            return self._usages
-        found, self._filled = dict(self._usages), set()
-        for name in names:
+            self._by, self._usages = by, IdentityMap()
+
+        def usages_on(name: str) -> tuple[Usage, ...] | None:
             usages = [usage_of(pod, annotations) for pod, annotations in standing.on(name)]
             readable = tuple(each for each in usages if each is not None)
-            if len(readable) < len(usages):
-                self._filled.add(name)
-                readable = (*readable, fill(name))
-            if readable:
-                found[name] = readable
-            else:
-                found.pop(name, None)
-        self._usages = found
-        return found
+            if len(readable) == len(usages):
+                self._filled.discard(name)
+                return readable or None
+            self._filled.add(name)
+            return (*readable, fill(name))
+
+        filled = {name: nodes[name] for name in self._filled if name in nodes}
+        return self._usages.of(usages_on, standing.bound, standing.coming, standing.cards, filled)
 
 
 def amended(

@@ -5,6 +5,7 @@ sorted once, when it comes or changes; the pods of the next moment are made of t
 since, and are the very same object where nothing has.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -20,10 +21,6 @@ K = TypeVar("K")
 
 ENDING_SECONDS: Final = 600.0
 """For so long a pod may wait for its victims to end; how long they take is what their authors like."""
-
-_STEPS: Final = 16
-_LARGE: Final = 20_000
-"""Of so many steps, each of at most so many pods, it is known what has changed."""
 
 _CONTROLLERS: Final = frozenset(
     {("apps/v1", "ReplicaSet"), ("v1", "ReplicationController"), ("apps/v1", "StatefulSet")}
@@ -112,8 +109,7 @@ class Pods:
 
     by_uid: all. of: by sort and uid. bound: others by the node to which they are bound. mates: others by
     their gang, but for pods that are gangs of their own; siblings: those by what made them, see maker_of.
-    number: of the moment; steps: what changed at the last ones; line: of moments that were made of one
-    another.
+    What is there of one sort, node or gang is the very same for as long as nothing of it changes.
     """
 
     sorter: Sorter
@@ -122,9 +118,6 @@ class Pods:
     bound: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     mates: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
     siblings: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
-    number: int = 0
-    steps: tuple[Set[str], ...] = ()
-    line: object = field(default_factory=object)
 
     @classmethod
     def sorted(cls, sorter: Sorter, pods: Iterable[Pod]) -> "Pods":
@@ -150,17 +143,7 @@ class Pods:
             _regrouped(self.bound, gone_others, others, lambda pod: pod.spec.node_name or None),
             _regrouped(self.mates, gone_others, others, self._gang_with_others),
             _regrouped(self.siblings, gone_others, others, self._maker_of_one),
-            self.number + 1,
-            (*self.steps, frozenset(changes))[-_STEPS:] if len(changes) <= _LARGE else (),
-            self.line,
         )
-
-    def changed_since(self, before: "Pods") -> Set[str] | None:
-        """uids of pods that are not as they were at an earlier moment, None where that is not known."""
-        count = self.number - before.number
-        if before.line is not self.line or not 0 <= count <= len(self.steps):
-            return None
-        return frozenset().union(*self.steps[len(self.steps) - count :])
 
     def _resorted(self, gone: Mapping[str, Pod], come: Mapping[str, Pod]) -> Mapping[Sort, Mapping[str, Pod]]:
         out: dict[Sort, list[str]] = {each: [] for each in Sort}
@@ -190,6 +173,35 @@ class Pods:
     def _maker_of_one(self, pod: Pod) -> GangKey | None:
         gang = self.sorter.gang_of(pod)
         return maker_of(pod, gang) if gang.kind == "Pod" and pod.metadata.controller is not None else None
+
+
+class Journal:
+    """Pods that have come, changed or gone, by uid, until they are taken. Safe for use by many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changes: dict[str, Pod | None] = {}
+
+    def begin(self, pods: Mapping[str, Pod]) -> None:
+        """Take in those that are there already; what has been noted since counts more."""
+        with self._lock:
+            for pod in pods.values():
+                self._changes.setdefault(pod.metadata.uid, pod)
+
+    def note(self, before: Pod | None, after: Pod | None) -> None:
+        """Take in a change; before: None of a new pod, after: None of one that is gone."""
+        with self._lock:
+            # Deleted and made again under its name, while nobody looked.
+            if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+                self._changes[before.metadata.uid] = None
+            if after is not None:
+                self._changes[after.metadata.uid] = after
+
+    def take(self) -> Mapping[str, Pod | None]:
+        """What each pod has become since the last time, None of one that is gone."""
+        with self._lock:
+            changes, self._changes = self._changes, {}
+        return changes
 
 
 def name_of(pod: Pod) -> str:

@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, Protocol
 
 from webhook.devices.counted import gpu_classes
 from webhook.devices.extended import backing, resources_of
 from webhook.devices.needs import Needs, needs
 from webhook.devices.supply import Supply
+from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
@@ -18,20 +20,18 @@ from webhook.placement import Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
-from webhook.scheduling.label_domains import KeptDomains
+from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
 from webhook.sweeper.observe.claimed import Claimed
-from webhook.sweeper.observe.converted import Converted, Texts
-from webhook.sweeper.observe.journal import Journal
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.node_levels import NodeLevels
-from webhook.sweeper.observe.on_nodes import OnNodes, Placed, PodsOnNodes, Usages, amended
+from webhook.sweeper.observe.on_nodes import Placed, PodsOnNodes, Usages, UsagesOnNodes, amended
 from webhook.sweeper.observe.pins import is_gated, occupied_node
-from webhook.sweeper.observe.plans import Plans, is_newer
-from webhook.sweeper.observe.pods import Pods, Sort, Sorter
-from webhook.sweeper.observe.view import PROTECTED, START, KeptUsableCount, Moment, View, is_usable
+from webhook.sweeper.observe.plans import Plans, Texts, is_newer
+from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
+from webhook.sweeper.observe.view import PROTECTED, START, Moment, View, count_usable, is_usable
 from webhook.sweeper.settings import Settings
 
 AMOUNTS: Final = 320_000
@@ -85,23 +85,22 @@ class Snapshotter:
         self._objects = objects
         self._journal = journal
         self._settings = settings
-        self._nodes: Converted[Node, PlacementNode] = Converted(lambda node, _: self._read(node))
-        self._usages: Converted[Pod, Usage] = Converted(
-            lambda pod, annotations: convert.usage_of(pod, annotations=annotations)
-        )
-        self._terms: Converted[Pod, tuple[AntiAffinityTerm, ...]] = Converted(
-            lambda pod, _: antiaffinity.terms_of(pod, namespaces=self._namespaces)
-        )
+        self._nodes = IdentityCache[str, PlacementNode]()
+        self._ruled_nodes = IdentityCache[str, PlacementNode]()
+        self._usages = IdentityCache[str, Usage]()
+        self._ruled_usages = IdentityCache[str, Usage]()
+        self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
-        self._on_nodes = OnNodes()
-        self._gangs: Converted[Pod, GangKey] = Converted(lambda pod, _: key_of(pod, settings.owner_rules))
-        self._pods = Pods(Sorter(self._waits, self._gangs.get, PROTECTED | settings.ignored_namespaces))
+        self._coming = IdentityCache[str, tuple[Placed, ...]]()
+        self._usages_on_nodes = UsagesOnNodes()
+        self._gangs = IdentityCache[str, GangKey]()
+        self._pods = Pods(Sorter(self._waits, self._gang_of, PROTECTED | settings.ignored_namespaces))
         self._changes: dict[str, Pod | None] = {}
         self._plans = Plans()
         self._levels = NodeLevels(settings.topology)
         self._claimed = Claimed(settings.gpu_device_classes)
-        self._domains = KeptDomains()
-        self._usable = KeptUsableCount()
+        self._domains = IdentityCache[None, LabelDomains]()
+        self._usable = IdentityCache[None, int]()
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
         self._capacity = conflicts.NONE.capacity
@@ -123,7 +122,7 @@ class Snapshotter:
         nodes = self._levels.of(self._objects.node_items(), supply)
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
-        self._plans.saw(placements)
+        self._plans.update(placements)
         planned: dict[str, PlannedPod] = {}
         written = tuple(self._plans.entries_of(waiting))
         for each in written:
@@ -135,15 +134,13 @@ class Snapshotter:
         named, cards = self._plans.named, self._plans.cards
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
-            self._terms.forget()
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
         self._gangs.end_round(len(gated) + len(others))
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         view = View(
-            gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gangs.get,
+            gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gang_of,
             pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes, supply), pods,
-            self._plans.naming, domains_of=self._domains.of, usable_among=self._usable.of,
-            written=written, now=now,
+            domains_of=self._domains_of, usable_among=self._usable_among, written=written, now=now,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 
@@ -156,6 +153,23 @@ class Snapshotter:
         most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
         by_name = {str(gang): pods for gang, pods in waiting.items()}
         return volume_counts(storage, view.nodes, by_name, list(view.standing()), most, self._completed)
+
+    def _gang_of(self, pod: Pod) -> GangKey:
+        return self._gangs.get(pod.metadata.uid, self._key_of, pod)
+
+    def _key_of(self, pod: Pod) -> GangKey:
+        return key_of(pod, self._settings.owner_rules)
+
+    def _usable_among(self, nodes: Mapping[str, Node]) -> int:
+        return self._usable.get(None, count_usable, nodes)
+
+    def _domains_of(self, nodes: Mapping[str, Node]) -> LabelDomains:
+        """The very same for as long as no node gets other labels."""
+        found, before = self._domains.find(None, nodes), self._domains.latest(None)
+        if found is not None:
+            return found
+        same = before if before is not None and before.are_of(nodes) else LabelDomains(nodes)
+        return self._domains.keep(None, same, nodes)
 
     def _waits(self, pod: Pod) -> bool:
         """Whether a pod waits for us: gated, in a namespace that is served, and not deleted."""
@@ -184,14 +198,14 @@ class Snapshotter:
         if supply is None:
             return None
         most = max(FEWEST_RULES, AMOUNTS // max(1, len(nodes)))
-        return needs(gated, others, nodes, supply, most, self._gangs.get)
+        return needs(gated, others, nodes, supply, most, self._gang_of)
 
     def _conflicts_of(self, pods: Pods, node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
         gated, others = pods.of[Sort.GATED].values(), pods.of[Sort.OTHER].values()
         prefix = self._settings.gate_prefix
         standing = [
-            (pod.metadata.namespace, self._terms.get(pod))
+            (pod.metadata.namespace, self._terms_of(pod))
             for pod in pods.of[Sort.REPELLING].values()
             if occupied_node(pod, prefix) is not None
         ]
@@ -203,7 +217,9 @@ class Snapshotter:
         return self._conflicts
 
     def _terms_of(self, pod: Pod) -> tuple[AntiAffinityTerm, ...]:
-        return self._terms.get(pod) if pod.spec.affinity is not None else ()
+        if pod.spec.affinity is None:
+            return ()
+        return self._terms.get(pod.metadata.uid, _terms_of, pod, self._namespaces)
 
     def snapshot(self, view: View) -> Snapshot:
         """Nodes, and what bound, pinned and planned pods take on them.
@@ -215,20 +231,27 @@ class Snapshotter:
         rules = view.conflicts
         if rules.capacity != self._capacity:
             self._capacity = rules.capacity
-        self._nodes.complete_by(self._capacity, rules.node if rules else None)
-        self._usages.complete_by(rules, rules.usage if rules else None)
-        standing = PodsOnNodes(view.index.bound, _coming(view), view.cards, self._plans.turns)
-        usages = self._on_nodes.usages(standing, rules, self._usage, lambda name: self._fill(view, name))
+        standing = PodsOnNodes(view.index.bound, self._coming_to(view), view.cards)
+        usages = self._usages_on_nodes.of(
+            standing,
+            view.nodes,
+            rules,
+            lambda pod, annotations: self._usage(pod, annotations, rules),
+            lambda name: self._fill(view, name),
+        )
         self._snapshot = self._renewed(view, usages) or self._made(view, standing, usages)
         is_plain = view.needs is None and view.volumes is None
         self._seen = _MadeOf(view.nodes, usages, self._capacity) if is_plain else None
-        self._nodes.end_round(len(view.nodes))
-        self._usages.end_round(len(view.gated) + len(view.others))
+        for of_nodes in (self._nodes, self._ruled_nodes):
+            of_nodes.end_round(len(view.nodes))
+        for of_pods in (self._usages, self._ruled_usages):
+            of_pods.end_round(len(view.gated) + len(view.others))
         return self._snapshot
 
     def _made(self, view: View, standing: PodsOnNodes, usages: Usages) -> Snapshot:
         """A snapshot for which each node is looked at."""
-        nodes = [made for node in view.nodes.values() if (made := self._node(node)) is not None]
+        read = (self._node(node, view.conflicts) for node in view.nodes.values())
+        nodes = [node for node in read if node is not None]
         if view.needs is not None:
             nodes = [view.needs.node(each) for each in nodes]
             claimed = amended(standing, usages, view.nodes, view.needs.concerns, _claims_of(view.needs))
@@ -253,23 +276,36 @@ class Snapshotter:
         is_of_the_same = seen.nodes is view.nodes or seen.nodes.keys() == view.nodes.keys()
         if not is_of_the_same or len(last.nodes) != len(view.nodes):
             return None  # some have come or gone, or cannot be read
-        nodes, changed = {}, dict[str, tuple[Usage, ...]]()
-        if seen.nodes is not view.nodes:
-            for name, node in view.nodes.items():
-                if seen.nodes[name] is not node:
-                    if (made := self._node(node)) is None:
-                        return None
-                    nodes[name] = made
-        if seen.usages is not usages:
-            changed = {name: used for name, used in usages.items() if seen.usages.get(name) is not used}
-            changed |= dict.fromkeys(seen.usages.keys() - usages.keys(), ())
-        there = view.nodes.keys()
-        return last.renewed(nodes, {name: used for name, used in changed.items() if name in there})
+        nodes = {}
+        for name in changed_keys(seen.nodes, view.nodes):
+            if (made := self._node(view.nodes[name], view.conflicts)) is None:
+                return None
+            nodes[name] = made
+        changed = changed_keys(seen.usages, usages) & view.nodes.keys()
+        return last.renewed(nodes, {name: usages.get(name, ()) for name in changed})
 
-    def _usage(self, pod: Pod, annotations: Texts | None) -> Usage | None:
+    def _coming_to(self, view: View) -> dict[str, tuple[Placed, ...]]:
+        """By node, the pods that are sent there, or planned for it."""
+        found: dict[str, list[Placed]] = {}
+        for pod, name in view.coming():
+            if name in view.nodes:
+                planned = view.planned.get(pod.metadata.uid)
+                cards = view.cards_of(pod, name) if planned is None else planned.annotations
+                found.setdefault(name, []).append((pod, cards))
+        same = {
+            name: self._coming.find(name, *chain.from_iterable(pods))
+            or self._coming.keep(name, tuple(pods), *chain.from_iterable(pods))
+            for name, pods in found.items()
+        }
+        self._coming.end_round()
+        return same
+
+    def _usage(self, pod: Pod, annotations: Texts | None, rules: Conflicts) -> Usage | None:
         """What a pod takes, None where it cannot be understood. annotations: read instead of its own."""
+        uid = pod.metadata.uid
         try:
-            return self._usages.get(pod, annotations)
+            usage = self._usages.get(uid, _usage_of, pod, annotations)
+            return self._ruled_usages.get(uid, Conflicts.usage, rules, pod, usage) if rules else usage
         except ValueError as error:
             logger.warning(
                 "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)
@@ -278,7 +314,7 @@ class Snapshotter:
 
     def _fill(self, view: View, name: str) -> Usage:
         """All of a node, for a pod that cannot be understood: nobody is overbooked."""
-        made = self._node(view.nodes[name]) if name in view.nodes else None
+        made = self._node(view.nodes[name], view.conflicts) if name in view.nodes else None
         return Usage(dict(made.allocatable) if made is not None else {})
 
     def _read(self, node: Node) -> PlacementNode:
@@ -290,9 +326,14 @@ class Snapshotter:
                 logger.warning("label_left_out node=%s reason=%r", name, sentence)
         return node_of(node)
 
-    def _node(self, node: Node) -> PlacementNode | None:
+    def _node(self, node: Node, rules: Conflicts) -> PlacementNode | None:
+        uid = node.metadata.uid
         try:
-            return self._nodes.get(node)
+            made = self._nodes.get(uid, self._read, node)
+            if not rules:
+                return made
+            ruled = self._ruled_nodes.find(uid, made, self._capacity)
+            return ruled or self._ruled_nodes.keep(uid, rules.node(node, made), made, self._capacity)
         except ValueError as error:
             logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
             return None
@@ -302,13 +343,9 @@ def _claims_of(needs: Needs) -> Callable[[Pod, str, Usage], Usage]:
     return lambda pod, _, usage: needs.usage(pod, usage)
 
 
-def _coming(view: View) -> dict[str, tuple[Placed, ...]]:
-    """By node, the pods that are sent there, or planned for it."""
-    found: dict[str, list[Placed]] = {}
-    for pod, name in view.coming():
-        if name in view.nodes:
-            planned = view.planned.get(pod.metadata.uid)
-            of_cards = pod.metadata.namespace, pod.metadata.uid, name
-            cards = view.cards.get(of_cards) if planned is None else planned.annotations
-            found.setdefault(name, []).append((pod, cards))
-    return {name: tuple(pods) for name, pods in found.items()}
+def _terms_of(pod: Pod, namespaces: NamespaceLabels | None) -> tuple[AntiAffinityTerm, ...]:
+    return antiaffinity.terms_of(pod, namespaces=namespaces)
+
+
+def _usage_of(pod: Pod, annotations: Texts | None) -> Usage:
+    return convert.usage_of(pod, annotations=annotations)

@@ -22,10 +22,9 @@ from webhook.scheduling.nodes import is_leaving
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
-from webhook.sweeper.observe.converted import Texts
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node
-from webhook.sweeper.observe.plans import OfCards, PodId
+from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter, name_of
 
 
@@ -62,13 +61,13 @@ class View:
     conflicts: what keeps gated pods off nodes because of the pods there. gated: pods that wait for us.
     others: all other unfinished pods. planned: uid -> entry of a plan that still holds, for pods still gated.
     written: all entries of plans for those, also of plans that do not hold. named: the pods that plans name,
-    released or not. cards: what plans say of the cards of each pod that they name: (namespace, uid, node) ->
-    annotations. gate_prefix: of the gates that hold a pod for us. gang_of: the gang that a pod belongs to.
+    released or not. cards: by node, what plans say of the cards of pods that they send there. gate_prefix: of
+    the gates that hold a pod for us. gang_of: the gang that a pod belongs to.
     protected: namespaces whose pods stand in nobody's way to be preempted. storage: claims and volumes,
     needs: claims on devices, None where they are not known or no waiting pod has any; volumes: how many of
     them nodes take, likewise. namespaces: their labels, None where these are not known. pods: gated and
-    others, sorted, where somebody keeps them so. naming: by pod, the plans that name it.
-    usable_among: on how many nodes a plan may be carried out. now: when it was.
+    others, sorted, where somebody keeps them so. usable_among: on how many nodes a plan may be carried out.
+    now: when it was.
     objects: what extensions watch: by WatchedCollection, its objects by "namespace/name". A collection that
     has not been read completely is not there.
     """
@@ -80,7 +79,7 @@ class View:
     planned: Mapping[str, PlannedPod] = field(default_factory=dict)
     conflicts: Conflicts = conflicts.NONE
     named: Set[PodId] = frozenset()
-    cards: Mapping[OfCards, Texts] = field(default_factory=dict)
+    cards: Mapping[str, CardsByPod] = field(default_factory=dict)
     gate_prefix: str = keys.GATE_PREFIX
     gang_of: Callable[[Pod], GangKey] = key_of
     protected: Set[str] = PROTECTED
@@ -88,7 +87,6 @@ class View:
     namespaces: NamespaceLabels | None = None
     needs: Needs | None = None
     pods: Pods | None = None
-    naming: Mapping[PodId, tuple[str, ...]] = field(default_factory=dict)
     volumes: VolumeCounts | None = None
     domains_of: Callable[[Mapping[str, Node]], LabelDomains] = LabelDomains
     usable_among: Callable[[Mapping[str, Node]], int] = lambda nodes: count_usable(nodes)
@@ -120,6 +118,10 @@ class View:
     def maker_of(self, pod: Pod) -> GangKey:
         """Who stands for a pod and its successors, see maker_of."""
         return maker_of(pod, self.gang_of(pod))
+
+    def cards_of(self, pod: Pod, node: str) -> Texts | None:
+        """What a plan says of the cards of a pod on a node, None where none sends it there."""
+        return self.cards.get(node, {}).get(identity(pod))
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether it went through us: a plan of its own namespace names it."""
@@ -304,16 +306,3 @@ def is_usable(node: Node) -> bool:
 def count_usable(nodes: Mapping[str, Node]) -> int:
     """On how many of these nodes a plan may be carried out."""
     return sum(map(is_usable, nodes.values()))
-
-
-class KeptUsableCount:
-    """The count of the nodes that were asked about last, for as long as they are the very same mapping."""
-
-    def __init__(self) -> None:
-        self._last: tuple[Mapping[str, Node], int] | None = None
-
-    def of(self, nodes: Mapping[str, Node]) -> int:
-        """How many of these nodes are usable."""
-        if self._last is None or self._last[0] is not nodes:
-            self._last = nodes, count_usable(nodes)
-        return self._last[1]

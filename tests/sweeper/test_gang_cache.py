@@ -12,8 +12,7 @@ from webhook.kube.objects import Pod
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gang_of
-from webhook.sweeper.observe.gathered import OWN_ERROR, Gathered
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangCache, GangKey, OwnerSays, PodGang, gang_of
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -34,12 +33,12 @@ def given(change: dict[str, Any]) -> tuple[GangKey, list[Pod], list[Pod], OwnerS
     return KEY, change.get("gated", PODS), change.get("released", []), change.get("owner", OWNER)
 
 
-def passes(gathered: Gathered, *asked: dict[str, Any]) -> list[PodGang]:
+def passes(cache: GangCache, *asked: dict[str, Any]) -> list[PodGang]:
     """The gang in passes one after the other."""
     found = []
     for each in asked:
-        found.append(gathered.gang_of(*given(each)))
-        gathered.end_round()
+        found.append(cache.gang_of(*given(each)))
+        cache.end_round()
     return found
 
 
@@ -48,21 +47,21 @@ def broken(*_: object) -> PodGang:
 
 
 def test_what_is_wrong_with_one_gang_stops_no_other_and_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    gathered = Gathered()
+    cache = GangCache()
 
     def of_bad(key: GangKey) -> OwnerSays:
         if key.name == "bad":
             raise KeyError("not foreseen")
         return OWNER
 
-    asking = gathered.asking(of_bad)
+    asking = cache.asking(of_bad)
     bad, good = GangKey("ns", "Job", "bad", "bad"), KEY
-    first = {key: gathered.gang_of(key, PODS, [], asking(key)) for key in (bad, good)}
+    first = {key: cache.gang_of(key, PODS, [], asking(key)) for key in (bad, good)}
     assert (first[bad].fault, first[good].fault) == (OWN_ERROR, "")
-    gathered.end_round()
-    assert not gathered.gang_of(bad, PODS, [], OWNER).fault, "it is asked about again"
-    monkeypatch.setattr("webhook.sweeper.observe.gathered.gang_of", broken)
-    assert gathered.gang_of(GangKey("ns", "Job", "c", "c"), PODS, [], OWNER).fault == OWN_ERROR
+    cache.end_round()
+    assert not cache.gang_of(bad, PODS, [], OWNER).fault, "it is asked about again"
+    monkeypatch.setattr("webhook.sweeper.observe.gangs.gang_of", broken)
+    assert cache.gang_of(GangKey("ns", "Job", "c", "c"), PODS, [], OWNER).fault == OWN_ERROR
 
 
 def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None:
@@ -79,7 +78,7 @@ def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None
 
 
 def test_a_gang_of_which_nothing_has_changed_is_the_very_same() -> None:
-    first, second, third = passes(Gathered(), {}, {"gated": list(PODS)}, {})
+    first, second, third = passes(GangCache(), {}, {"gated": list(PODS)}, {})
     assert first is second is third
     assert first == gang_of(KEY, PODS, [], OWNER)
 
@@ -98,14 +97,14 @@ def test_a_gang_of_which_nothing_has_changed_is_the_very_same() -> None:
     ids=["a pod gone", "a pod released", "another wish", "size", "minimum", "staged", "cut"],
 )
 def test_a_gang_is_made_again_when_something_of_it_changes(change: dict[str, Any]) -> None:
-    _, second = passes(Gathered(), {}, change)
+    _, second = passes(GangCache(), {}, change)
     assert second == gang_of(*given(change))
 
 
 def test_of_a_gang_that_lacks_pods_it_is_asked_each_time_why() -> None:
     said = iter([("", ""), ("2026-01-01T00:00:00Z", "quota")])
     owner = OwnerSays(size=3, hindered=lambda: next(said))
-    first, second = passes(Gathered(), {"owner": owner}, {"owner": owner})
+    first, second = passes(GangCache(), {"owner": owner}, {"owner": owner})
     assert (first.hindrance, second.hindrance) == ("", "quota")
 
 
@@ -113,12 +112,12 @@ def test_of_pods_without_devices_it_is_asked_each_time_whether_others_have_some(
     answers = iter([None, False])
     plain = decode(pod_json("a", metadata={"labels": dict.fromkeys(marks.COMPANION_LABELS, "x")}))
     asked = {"gated": [plain], "owner": OwnerSays(size=1, devices=lambda: next(answers))}
-    assert [each.alone for each in passes(Gathered(), asked, asked)] == [False, True]
+    assert [each.alone for each in passes(GangCache(), asked, asked)] == [False, True]
 
 
 def test_a_gang_that_was_not_asked_for_in_a_round_is_forgotten() -> None:
-    gathered = Gathered()
-    (first,) = passes(gathered, {})
-    gathered.end_round()
-    (later,) = passes(gathered, {})
+    cache = GangCache()
+    (first,) = passes(cache, {})
+    cache.end_round()
+    (later,) = passes(cache, {})
     assert later is not first
