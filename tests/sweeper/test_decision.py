@@ -17,6 +17,7 @@ from tests.sweeper.test_guarded import Empty
 from tests.sweeper.test_preempting import Scene
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec
+from webhook.kube.planned import PlannedPod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision
 from webhook.sweeper.apply.applier import Applier
@@ -141,12 +142,20 @@ def test_where_gangs_are_not_known_what_was_promised_is_done_all_the_same() -> N
     assert tried == ["repair", "victims", "finish"]
 
 
+def with_release(decided: Decided) -> Decided:
+    """In which a pod of an earlier plan is released as well."""
+    pod = gpu_pod("earlier")
+    releases = ((pod, PlannedPod("earlier", pod.metadata.uid, "n0")),)
+    return replace(decided, orders={**decided.orders, "finish": Orders(releases=releases)})
+
+
 def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = observation_of(Nodes(2, gpu_pod("a"), gpu_pod("b")))
     decided = decided_on(seen, Memory())
     assert places(decided.orders["place"]).keys() == {"a", "b"}
+    decided = with_release(decided)
     (refused,) = (each.key for each in seen.gangs if each.key.name == "a")
     written: list[str] = []
 
@@ -199,6 +208,7 @@ def test_what_is_reserved_for_a_starving_gang_stays_reserved_until_its_plan_is_w
     memory = Memory(placing=PlacingMemory(ledger=ledger.reserve(gang, ("n0", "n1"))))
     decided = decided_on(seen, memory)
     assert places(decided.orders["place"]).keys() == {"a"}
+    decided = with_release(decided)
     monkeypatch.setattr(Applier, "apply", lambda _, orders, __: becomes(gang, orders))
     sweeper = Sweeper(Pass(Empty(), ClusterCache(Empty()), SETTINGS))
     try:
