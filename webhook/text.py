@@ -41,6 +41,11 @@ def sentence_list(items: Sequence[str], conjunction: str = "and") -> str:
     return f"{', '.join(shown[:-1])} {conjunction} {shown[-1]}"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """ "1 pod", "3 pods". many: the plural of `one`, if that is not with an s."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def joined(*parts: str) -> str:
     """One sentence of the parts that are not empty; a full stop stays at its end alone."""
     said = [part for part in parts if part]

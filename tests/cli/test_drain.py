@@ -98,7 +98,7 @@ def test_it_deletes_every_pod(guarded: Cluster, namespace: str, capsys: pytest.C
     make(guarded.api(), namespace, "a", keys.GATE)
     make(guarded.api(), namespace, "not-ours", OTHER)
     assert drain(guarded, "--delete", "--yes") == 0
-    assert "1 pods deleted, 0 still wait." in capsys.readouterr().out
+    assert "1 pod deleted, 0 still wait." in capsys.readouterr().out
     assert gated(guarded.api(), namespace) == {"not-ours": [OTHER]}
 
 

@@ -78,7 +78,7 @@ def test_a_gang_that_lacks_pods_is_said_to_wait_for_them() -> None:
 def test_a_gang_that_does_not_fit_is_told_which_pods_stand_in_the_way() -> None:
     text = said(cluster([*job_pods(4), busy_pod("node-b0-s0-h00")], parallelism=4))
     assert "room for 3 of 4" in text
-    assert "it fits when 1 other pods end: ns/busy-node-b0-s0-h00" in text
+    assert "it fits when 1 other pod ends: ns/busy-node-b0-s0-h00" in text
     assert "not have a lower priority" in text
 
 
@@ -90,7 +90,7 @@ def test_pods_that_hold_a_port_which_the_pod_needs_are_named_with_what_would_hel
     ]
     text = said(cluster([*there, decode(pod_json("p", containers=[container]))]), "p")
     assert "Of 4 nodes, excluded: host port 80/TCP in use: 4." in text
-    assert "it fits when 1 other pods end: ns/web-node-b0-s0-h00" in text
+    assert "it fits when 1 other pod ends: ns/web-node-b0-s0-h00" in text
 
 
 def test_a_pod_that_names_its_node_as_a_copy_of_a_placed_one_does_is_told_of_the_field() -> None:
@@ -309,4 +309,4 @@ def test_a_gang_that_waits_for_its_victims_is_told_who_goes_for_it() -> None:
     plans = {key_of(pod).placement_key: msgspec.convert(body, Placement)}
     text = said(dataclasses.replace(of, placements=plans))
     assert f"It is planned on {node}, and waits until these have gone for it" in text
-    assert f"ns/Pod/busy-{node} (1 pods)" in text
+    assert f"ns/Pod/busy-{node} (1 pod)" in text

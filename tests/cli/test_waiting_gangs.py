@@ -11,19 +11,22 @@ from webhook.inquiry import waiting_gangs
 from webhook.inquiry.findings import State
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
+from webhook.sweeper.observe.gangs import key_of
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
 class Cluster:
-    """The boundary to the API server: one Placement that waits, created at a time of day."""
+    """The boundary to the API server: one Placement that waits, created at a time of day, of so many pods."""
 
-    def __init__(self, created: str) -> None:
-        self.created = created
+    def __init__(self, created: str, size: int = 0) -> None:
+        self.created, self.size = created, size
 
     def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
-        metadata = {"namespace": "ns", "creationTimestamp": f"2026-01-01T{self.created}:00Z"}
-        waits = {"metadata": metadata, "spec": {"gang": "Job/my-job"}, "status": {"state": "Waiting"}}
+        name = key_of(waiting_job(1)[0]).placement_name
+        metadata = {"namespace": "ns", "name": name, "creationTimestamp": f"2026-01-01T{self.created}:00Z"}
+        spec = {"gang": "Job/my-job", "size": self.size}
+        waits = {"metadata": metadata, "spec": spec, "status": {"state": "Waiting"}}
         return {"items": [waits]}
 
 
@@ -37,7 +40,7 @@ def found(
 
 
 def test_gangs_that_wait_for_a_moment_are_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert found(monkeypatch, 2) == [(State.WELL, "1 gangs wait, none for long")]
+    assert found(monkeypatch, 2) == [(State.WELL, "1 gang waits, none for long")]
 
 
 def test_a_gang_that_waits_for_a_quarter_of_an_hour_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +57,23 @@ def test_a_gang_that_waits_for_a_quarter_of_an_hour_is_named(monkeypatch: pytest
             {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"},
             "no block has room for 5 pods even without any other",
         ),
+        (
+            4,
+            {keys.SLICE_TOPOLOGY_ANNOTATION: "subblock", keys.SLICE_SIZE_ANNOTATION: "3"},
+            "4 pods do not divide into slices of 3",
+        ),
+        (
+            2,
+            {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"},
+            "no level 'rack'; known: block, subblock, host, node",
+        ),
+        (
+            2,
+            {keys.SLICE_TOPOLOGY_ANNOTATION: "subblock"},
+            "topogate.io/slice-topology needs topogate.io/slice-size: how many pods",
+        ),
     ],
-    ids=["more than the cluster", "more than a block"],
+    ids=["more than the cluster", "more than a block", "slices that do not divide", "level", "no size"],
 )
 def test_a_gang_that_can_never_be_placed_as_written_is_named(
     pods: int, annotations: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch
@@ -63,3 +81,11 @@ def test_a_gang_that_can_never_be_placed_as_written_is_named(
     ((state, sentence),) = found(monkeypatch, pods, **annotations)
     assert state is State.ODD
     assert sentence.endswith(f"can never be placed as it is written: {why}")
+
+
+def test_slices_are_not_judged_while_pods_of_the_gang_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sliced = {keys.SLICE_TOPOLOGY_ANNOTATION: "subblock", keys.SLICE_SIZE_ANNOTATION: "3"}
+    reading = cluster_of(waiting_job(4, annotations=sliced))
+    monkeypatch.setattr(ClusterReading, "read_usage", lambda api: reading)
+    (finding,) = waiting_gangs.examine(cast(Api, Cluster("11:59", size=6)), NOW)
+    assert finding.state is State.WELL

@@ -154,7 +154,7 @@ def test_after_its_namespace_was_deleted_first_the_docs_release_what_waits_and_r
     assert "MutatingWebhookConfiguration topogate is there" in capsys.readouterr().err
     cluster.kubectl("delete", "mutatingwebhookconfiguration", "topogate")
     assert main(["drain", "--kubeconfig", str(cluster.kubeconfig), "--release", "--yes"]) == 0
-    assert "1 pods released, 0 still wait." in capsys.readouterr().out
+    assert "1 pod released, 0 still wait." in capsys.readouterr().out
     cluster.kubectl("delete", "-k", str(made.folder), "--ignore-not-found", "--timeout=120s")
     left = [each for each in all_objects(cluster) if "topogate" in each]
     assert left == []

@@ -158,7 +158,7 @@ def test_what_is_kept_for_a_gang_of_another_namespace_is_told_without_its_name()
     assert reserved_sentence(reserved, "n") == (
         "nodes are held for gangs that have waited longer: "
         + ", ".join(["1 for a gang of another namespace until 00:00 UTC"] * 3)
-        + " and 1 more gangs"
+        + " and 1 more gang"
     )
 
 

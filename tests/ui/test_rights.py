@@ -80,7 +80,7 @@ def test_the_explanation_of_a_gang_does_not_name_victims_of_others() -> None:
     page = page_of(scene_of(cluster_of(pods)), Granted(MINE), size=8)
     gang = json.loads(page.get("/api/picture").data)["gangs"][0]["id"]
     text = page.get(f"/api/gang?id={gang}").text
-    assert "it fits when 1 other pods end" in text
+    assert "it fits when 1 other pod ends" in text
     assert "their" not in text.replace("their own", "")
 
 

@@ -18,6 +18,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply.patches import ungate_patch
 from webhook.sweeper.observe.pins import is_gated
+from webhook.text import counted
 from webhook.workloads.builtin import Job, job_size
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
@@ -105,7 +106,7 @@ class _Drain:
             ]
             still = f"; it stays held by {', '.join(others)}" if others and self._releases else ""
             say(f"{_name(pod)}: would be {self._word}{still}")
-        say(f"{count} pods would be {self._word}. Nothing was done; add --yes to do it.")
+        say(f"{counted(count, 'pod')} would be {self._word}. Nothing was done; add --yes to do it.")
         return 0
 
     def go_through(self) -> int:
@@ -122,7 +123,7 @@ class _Drain:
             if "" not in problems:
                 break
         left = sum(1 for _ in self._gated())
-        say(f"{done} pods {self._word}, {left} still wait.")
+        say(f"{counted(done, 'pod')} {self._word}, {left} still wait.")
         return 1 if left else 0
 
     @property

@@ -8,7 +8,7 @@ import msgspec
 
 from webhook.cli import picture, session
 from webhook.cli.terminal import columns, fitted, is_coloured
-from webhook.text import printable
+from webhook.text import counted, printable
 
 if TYPE_CHECKING:
     from webhook.ui.picture import DomainTile
@@ -70,7 +70,7 @@ def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) 
         name = f"{'  ' * domain.level}{printable(domain.name)}"
         free = domain.gpus - domain.used - domain.waiting
         held = f", {domain.reserved} of them held" if domain.reserved else ""
-        excluded = f", {domain.nodes[-1]} nodes excluded" if domain.nodes[-1] else ""
+        excluded = f", {counted(domain.nodes[-1], 'node')} excluded" if domain.nodes[-1] else ""
         counts = (
             f"{domain.used:>6} used {domain.waiting:>5} waited for {free:>6} free{held} "
             f"of {domain.gpus} GPUs, {domain.whole} on whole nodes{excluded}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.cli import session, works
 from webhook.cli.terminal import complain, say
 from webhook.cli.works import TASK, Work
+from webhook.text import counted
 
 if TYPE_CHECKING:
     from webhook.kube.client import Api
@@ -251,7 +252,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
         for placed in found.placed[:20]:
             say(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
         if len(found.placed) > 20:
-            say(f"  ... and {len(found.placed) - 20} more workers")
+            say(f"  ... and {counted(len(found.placed) - 20, 'more worker')}")
     say(_who_waits(cluster))
     return 1 if isinstance(found, NoFit) else 0
 

@@ -36,7 +36,7 @@ from webhook.policy.values import Policy
 from webhook.sweeper.decide.elastic import so_far
 from webhook.sweeper.modes import add_mode, mode_named
 from webhook.sweeper.observe.gangs import GangKey
-from webhook.text import joined
+from webhook.text import counted, joined
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -194,8 +194,8 @@ def _print_replicas(placed: Sequence[PlacedGang]) -> None:
     rows = sorted((row for each in placed for row in each.answer.placed), key=lambda p: natural(p.member))
     if rows:
         nodes = len({row.node for row in rows})
-        where = "1 node" if nodes == 1 else f"{nodes} nodes"
-        say(f"Replicas of {name}, each by itself: {len(rows)} pods on {where}")
+        where = counted(nodes, "node")
+        say(f"Replicas of {name}, each by itself: {counted(len(rows), 'pod')} on {where}")
         _print_rows(rows)
     without = [each.answer for each in placed if isinstance(each.answer.found, NoFit)]
     if without:

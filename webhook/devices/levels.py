@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from labeler.contract import keys
 from webhook.devices.pools import UPDATED, NodePool
 from webhook.placement.topology import Topology
+from webhook.text import counted
 
 Labels = Mapping[str, str]
 
@@ -43,6 +44,6 @@ def labels_by_attributes(
             labels[key] = next(iter(found))
         elif found:
             said = " and ".join(f'"{value}" ({device})' for value, device in sorted(found.items())[:2])
-            more = f" and {len(found) - 2} others" if len(found) > 2 else ""
+            more = f" and {counted(len(found) - 2, 'other')}" if len(found) > 2 else ""
             problems.append(f"devices of node {node} have unlike values of {domain}/{name}: {said}{more}")
     return labels, problems

@@ -16,6 +16,7 @@ from webhook.sweeper.apply import failure_log
 from webhook.sweeper.apply.failure_log import AvoidedNode
 from webhook.sweeper.decide.shunned import why_bad
 from webhook.sweeper.observe.node_failures import seconds_of
+from webhook.text import counted
 
 FORGIVE: Final = (
     f'kubectl annotate node NODE --overwrite {keys.FORGIVE_FAILURES_ANNOTATION}="$(date -u +%FT%TZ)"'
@@ -133,7 +134,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     names = sorted({each.node for each in bad if each.by == failure_log.EVERYBODY})
     partly = sorted({each.node for each in bad} - set(names))
     if names:
-        nodes = "1 node is" if len(names) == 1 else f"{len(names)} nodes are"
+        nodes = counted(len(names), "node is", "nodes are")
         yield found(
             State.ODD,
             f"{nodes} avoided since pods of several gangs failed there: {some(names)}",

@@ -25,7 +25,7 @@ from webhook.sweeper.observe.pins import is_gated, occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.text import joined
+from webhook.text import counted, joined
 
 _NAMED: Final = 3
 """Pods in a wrong place, and gangs that hold nodes, that are named."""
@@ -86,7 +86,7 @@ def explain_gated(
     whole = f"{pod.metadata.namespace}/{pod.metadata.name}"
     yield f"Pod {whole} waits for topogate, in the gang {gang.key.kind}/{gang.key.name}."
     yield (
-        f"Gang: {len(gang.pods)} pods are there, {expected}; "
+        f"Gang: {counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}; "
         f"{len(gang.gated)} wait, {len(gang.released)} are released."
     )
     yield from (f"Note: {problem}." for problem in gang.problems)
@@ -125,7 +125,7 @@ def explain_gated(
         yield "It waits until its controller can make the others."
     elif gang.size is not None and len(gang.pods) < gang.size:
         yield (
-            f"It waits for {gang.size - len(gang.pods)} more pods of its gang; after "
+            f"It waits for {counted(gang.size - len(gang.pods), 'more pod')} of its gang; after "
             f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
         )
     if not gang.later and all(each.metadata.uid in gang.companions for each in gang.gated):
@@ -148,7 +148,7 @@ def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
         + (f" until {each.status.held_until}" if each.status.held_until else "")
         for name, each in others[:_NAMED]
     ]
-    more = f" and {len(others) - _NAMED} more gangs" if len(others) > _NAMED else ""
+    more = f" and {counted(len(others) - _NAMED, 'more gang')}" if len(others) > _NAMED else ""
     return ", ".join(found) + more
 
 
@@ -162,8 +162,8 @@ def _victims(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
         for uid in group.pods
         if (victim := view.by_uid.get(uid)) is not None and victim.spec.node_name
     )
-    shown = [f"{named(str(key))} ({count} pods)" for key, count in sorted(there.items())]
-    more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
+    shown = [f"{named(str(key))} ({counted(count, 'pod')})" for key, count in sorted(there.items())]
+    more = f" and {counted(len(shown) - _NAMED, 'more gang')}" if len(shown) > _NAMED else ""
     return ", ".join(shown[:_NAMED]) + more
 
 
@@ -251,8 +251,8 @@ def _no_place(
 def _spread(asked: Gang, wish: Spread) -> str:
     """The wish to be spread, and beside how many."""
     how = "evenly over the domains" if wish.most is None else f"at most {wish.most} in each domain"
-    there = len(asked.anchors) + len(wish.peers)
-    return f"Spread: {how} of level {wish.level}, counting {there} pods that have a node already."
+    there = counted(len(asked.anchors) + len(wish.peers), "pod that has", "pods that have")
+    return f"Spread: {how} of level {wish.level}, counting {there} a node already."
 
 
 def _what_would_help(
@@ -283,7 +283,8 @@ def _what_would_help(
         )
         return
     shown = ", ".join(map(named, found.names[:5])) + (" ..." if len(found.names) > 5 else "")
-    yield f"What would help: it fits when {len(found.names)} other pods end: {shown}."
+    ended = counted(len(found.names), "other pod ends", "other pods end")
+    yield f"What would help: it fits when {ended}: {shown}."
     lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
     if victims.find(asked, snapshot, options, lambda use: use.priority < lowest) is None:
         yield f"Those pods do not have a lower priority than its own ({lowest}), so they are not preempted."

@@ -1,9 +1,9 @@
 """Gangs that wait for long, and those that no waiting helps: more than the nodes that they may use have."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.inquiry.findings import Finding, State, found, some
@@ -11,13 +11,17 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.kube import placements
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
-from webhook.placement import Gang, Member, PodClass, Snapshot
+from webhook.placement import Gang, Member, Options, PodClass, Snapshot
+from webhook.placement.question import Impossible
+from webhook.placement.question import ask as check_question
 from webhook.sweeper.decide.impossible_requests import impossible
+from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.fewest_domains import FewestDomains
-from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+from webhook.text import counted
 
 LONG_SECONDS: Final = 600
 
@@ -26,7 +30,8 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """Waiting is no fault of the installation; but nobody may have looked."""
     there = api.json("GET", placements.ALL, timeout_seconds=60)["items"]
     waits = [each for each in there if (each.get("status") or {}).get("state") == "Waiting"]
-    never = list(never_placed(api)) if waits else []
+    sizes = {_key(each): int(each["spec"].get("size", 0)) for each in waits}
+    never = list(never_placed(api, sizes)) if waits else []
     for name, why in never:
         yield found(
             State.ODD,
@@ -40,27 +45,53 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
         if datetime.fromisoformat(each["metadata"]["creationTimestamp"]) < before
     ]
     if old:
-        gangs = "1 gang waits" if len(old) == 1 else f"{len(old)} gangs wait"
+        gangs = counted(len(old), "gang waits", "gangs wait")
         sentence = f"{gangs} for over {LONG_SECONDS // 60} minutes: {some(old)}"
         yield found(State.ODD, sentence, "topogate gangs -A says why.")
     elif not never:
-        yield found(State.WELL, f"{len(waits)} gangs wait, none for long")
+        yield found(State.WELL, f"{counted(len(waits), 'gang waits', 'gangs wait')}, none for long")
 
 
-def never_placed(api: Api) -> Iterator[tuple[str, str]]:
-    """Name and reason of each gang for which even empty nodes are too few. Raises ApiError."""
+def _key(placement: Mapping[str, Any]) -> str:
+    """As GangKey.placement_key has it."""
+    metadata = placement["metadata"]
+    return f"{metadata['namespace']}/{metadata.get('name', '')}"
+
+
+def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Name and reason of each gang that contradicts itself, or for which even empty nodes are too few.
+
+    sizes: by the key of the Placement how many pods a gang that waits has in all. Raises ApiError.
+    """
     settings = Settings()
     cluster = ClusterReading.read_usage(api)
     snapshotter = Snapshotter(cluster, settings)
     view = snapshotter.view()
     snapshot = snapshotter.snapshot(view)
-    by_gang: dict[GangKey, list[Pod]] = {}
-    for pod in view.gated:
-        by_gang.setdefault(view.gang_of(pod), []).append(pod)
+    gangs = gather(view.gated, view.others, cluster.size_of, view.gang_of)
     fewest = FewestDomains()
-    for key, pods in sorted(by_gang.items(), key=lambda item: str(item[0])):
-        if why := _why_never(pods, view, snapshot, settings, fewest):
-            yield str(key), why
+    for gang in sorted(gangs, key=lambda each: str(each.key)):
+        if not gang.gated:
+            continue
+        is_whole = len(gang.pods) >= sizes.get(gang.key.placement_key, 0)
+        why = _contradiction(gang, view, snapshot) if is_whole else gang.fault
+        if why := why or _why_never(list(gang.gated), view, snapshot, settings, fewest):
+            yield str(gang.key), why
+
+
+def _contradiction(gang: PodGang, view: View, snapshot: Snapshot) -> str:
+    """What a gang whose pods are all there cannot mean: an unknown level, slices that do not divide."""
+    try:
+        asked = question(
+            gang, gang.gated, view.placed_on(gang.pods), class_of=view.class_of, is_ours=view.is_ours
+        )
+        for each in asked.parts or (asked.gang,):
+            check_question(each, snapshot, Options())
+    except ValueError as error:
+        return str(error).removeprefix(f"gang {gang.key}: ")
+    except Impossible:
+        pass  # _why_never has better words
+    return ""
 
 
 def _why_never(
@@ -82,8 +113,8 @@ def _too_large(
     domains, names = fewest.of(classes, snapshot), snapshot.topology.level_names
     count = sum(classes.values())
     if not domains:
-        return f"the nodes that it may use have no room for {count} pods even without any other"
+        return f"the nodes that it may use have no room for {counted(count, 'pod')} even without any other"
     number = names.index(level) if level in names else None
     if number is not None and domains[number] > 1:
-        return f"no {level} has room for {count} pods even without any other"
+        return f"no {level} has room for {counted(count, 'pod')} even without any other"
     return ""

@@ -21,7 +21,7 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.topology_wishes import preferred_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.text import joined
+from webhook.text import counted, joined
 
 Change = Callable[[Gang], Gang]
 """What is to be different about the question, and about that of each part."""
@@ -47,7 +47,7 @@ class WholeAnswer:
         free = (
             f", {len(self.beside.free)} without GPUs where kube-scheduler likes" if self.beside.free else ""
         )
-        return f"{len(self.found.placed)} pods on {self.found.spread}{also}{free}{doubt}"
+        return f"{counted(len(self.found.placed), 'pod')} on {self.found.spread}{also}{free}{doubt}"
 
     @property
     def placed(self) -> tuple[Placed, ...]:

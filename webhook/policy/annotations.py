@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from labeler.contract import keys
-from webhook.text import quote, sentence_list
+from webhook.text import counted, quote, sentence_list
 
 _KNOWN: Final = frozenset({*keys.WISH_ANNOTATIONS, keys.INJECT_ANNOTATION})
 """Annotations under our own name that pods may have."""
@@ -58,11 +58,12 @@ def slice_faults(annotations: Mapping[str, str], made: int) -> Iterator[str]:
     """Slices that do not divide the pods of a gang that are all of one template."""
     size = annotations.get(keys.SLICE_SIZE_ANNOTATION, "").partition(",")[0]
     if keys.GANG_SIZE_ANNOTATION not in annotations and _POSITIVE.fullmatch(size) and made % int(size):
-        yield f"{keys.SLICE_SIZE_ANNOTATION} {size}: {made} pods do not divide into slices of {size}"
+        pods = counted(made, "pod does", "pods do")
+        yield f"{keys.SLICE_SIZE_ANNOTATION} {size}: {pods} not divide into slices of {size}"
 
 
 def _pods(made: int) -> str:
-    return "1 pod is made" if made == 1 else f"{made} pods are made"
+    return counted(made, "pod is made", "pods are made")
 
 
 def misplaced(labels: Mapping[str, str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from labeler.contract import keys, quantities
-from webhook.text import quote
+from webhook.text import counted, quote
 
 _EITHER: Final = f"{keys.I915} or {keys.XE}"
 _BOTH: Final = f"{keys.I915} and {keys.XE}; no node offers both, ask for one"
@@ -152,12 +152,13 @@ def _fractions(container: Asking) -> Iterator[Fault]:  # branches: a list of rul
                 )
         elif name == keys.TILES and 0 < amount < count:
             yield Fault(
-                f"{container}: {amount} tiles for {count} GPUs; ask for at least one tile a GPU",
+                f"{container}: {counted(amount, 'tile')} for {counted(count, 'GPU')}; "
+                "ask for at least one tile a GPU",
                 refused=container.kind is not ContainerKind.INIT,
             )
         elif count and amount % count:
             yield Fault(
-                f"{container}: {name} {amount} does not divide by {count} GPUs",
+                f"{container}: {name} {amount} does not divide by {counted(count, 'GPU')}",
                 refused=container.kind is not ContainerKind.INIT,
             )
 

@@ -14,6 +14,7 @@ from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.verdicts import NodeVerdict
 from webhook.sweeper.metrics import replace
 from webhook.sweeper.observe.view import View
+from webhook.text import counted
 
 MOST_MODELS: Final = 32
 FORGIVE: Final = 'kubectl annotate node {node} --overwrite topogate.io/forgive-failures="$(date -u +%FT%TZ)"'
@@ -56,7 +57,8 @@ class Failing:
         metrics, announcer = self._pass.metrics, self._pass.announcer
         bad = verdicts.for_all
         for name in sorted(bad.keys() - before.keys()):
-            why = f"{bad[name].gangs} gangs failed there and ran elsewhere, last by {bad[name].cause}"
+            gangs = counted(bad[name].gangs, "gang")
+            why = f"{gangs} failed there and ran elsewhere, last by {bad[name].cause}"
             logger.warning("node_avoided node=%s gangs=%d cause=%r", name, bad[name].gangs, bad[name].cause)
             note = f"topogate avoids this node: pods of {why}. Once it is mended: {FORGIVE.format(node=name)}"
             announcer.say_of_node(view.nodes[name], "NodeAvoided", note, warning=True)

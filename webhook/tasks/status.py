@@ -103,7 +103,8 @@ def live(
     is_placed = len(placed) + done >= task.spec.workers
     phase, reason = _phase(task, job, pods, done, blockers)
     if is_placed:
-        message = f"All {task.spec.workers} workers have a node."
+        all_ = task.spec.workers
+        message = "The worker has a node." if all_ == 1 else f"All {all_} workers have a node."
     else:
         message = f"{len(placed) + done} of {task.spec.workers} workers have a node."
     condition = TaskCondition(

@@ -11,6 +11,7 @@ from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.settings import Settings
+from webhook.text import counted
 from webhook.ui.events import EventLine
 from webhook.ui.gangs import GangRow
 from webhook.ui.live import Scene
@@ -79,7 +80,9 @@ def find(row: GangRow, scene: Scene, size_of: Callable[[GangKey], OwnerSays]) ->
 
 def _standing(row: GangRow) -> str:
     where = f", on {row.spread}" if row.spread else ""
-    return f"All {row.pods} pods of {row.kind}/{row.name} are released{where}; {row.bound} are bound."
+    whose = f"of {row.kind}/{row.name}"
+    pods = counted(row.pods, f"pod {whose} is", f"pods {whose} are")
+    return f"{pods} released{where}; {row.bound} bound."
 
 
 def _nearest(now: CurrentAnswer, snapshot: Snapshot) -> str:

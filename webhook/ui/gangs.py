@@ -11,6 +11,7 @@ from webhook.placement.snapshot import key_of
 from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
+from webhook.text import counted
 from webhook.ui.picture import NodeTile, Shown
 
 HELD: str = "Held"
@@ -159,11 +160,7 @@ def _compared(names: Sequence[str], domains: Sequence[int], fewest: Sequence[int
         return "more than its nodes have"
     fewest = fewest or domains
     words = [
-        _counted(count, name) + (f" (best {best})" if domains and best < count else "")
+        counted(count, name) + (f" (best {best})" if domains and best < count else "")
         for name, count, best in zip(names, domains or fewest, fewest, strict=True)
     ]
     return ("" if domains else "at best ") + ", ".join(words)
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"

@@ -24,6 +24,7 @@ from webhook.placement import (
 )
 from webhook.placement.names import natural
 from webhook.sweeper.observe.membership import Claim
+from webhook.text import counted
 from webhook.workloads import marks
 from webhook.workloads.additions import is_extended
 
@@ -326,11 +327,10 @@ class _Laying:
         wanted = sum(len(group.gang.members) for group in self._groups)
         sentence = f"Gang {self._groups[0].gang.name} needs "
         if new:
-            sentence += (
-                f"{new} {'more ' if begun else ''}domains of {over} to itself: there is room for {count}"
-            )
+            domains = counted(new, "more domain" if begun else "domain")
+            sentence += f"{domains} of {over} to itself: there is room for {count}"
         else:
-            sentence += f"room for {wanted} pods beside the others in domains of {over} to itself"
+            sentence += f"room for {counted(wanted, 'pod')} beside the others in domains of {over} to itself"
         near = self._nearest.nearest if self._nearest is not None else None
         if self._nearest is not None and near is not None:
             where = f"{near.level} {'/'.join(near.domain)}"

@@ -14,6 +14,7 @@ from webhook.placement.eligibility import is_synthetic, reason_against
 from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpu_counts import node_gpus
 from webhook.scheduling.gpus import Counting
+from webhook.text import counted
 
 _NAMED: Final = 4
 """Models, or values of a label, that a sentence names."""
@@ -51,7 +52,7 @@ def main_cause(gang: Gang, snapshot: Snapshot) -> str:
             alone.update(causes if len(causes) == 1 else ())
         if all_of:
             cause, count = max(all_of.items(), key=lambda item: (item[1], alone[item[0]], item[0]))
-            return f"{cause} excludes {_nodes(count)}, {alone[cause]} of them by itself alone"
+            return f"{cause} excludes {counted(count, 'node')}, {alone[cause]} of them by itself alone"
     return ""
 
 
@@ -86,7 +87,7 @@ def _there(values: Counter[str]) -> str:
         return "no node says one"
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
-    return "there are: " + ", ".join(f"{name} on {_nodes(n)}" for name, n in ordered[:_NAMED]) + more
+    return "there are: " + ", ".join(f"{name} on {counted(n, 'node')}" for name, n in ordered[:_NAMED]) + more
 
 
 def _causes(pod_class: PodClass, state: NodeState) -> Iterator[str]:
@@ -110,7 +111,3 @@ def _causes(pod_class: PodClass, state: NodeState) -> Iterator[str]:
 
 def _reason(rules: Rules, node: NodeInfo) -> str:
     return reason_against(rules, node.name, node.labels, node.taints, node.unschedulable, node.ready)
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"

@@ -17,6 +17,7 @@ from webhook.placement import Snapshot
 from webhook.sweeper.decide.reservations import LATER_STAGE, Reservation, ReservationLedger, share_of
 from webhook.sweeper.observe.gangs import PodGang, urgency
 from webhook.sweeper.observe.view import View, identity
+from webhook.text import counted
 
 
 @dataclass(frozen=True)
@@ -143,11 +144,12 @@ def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLe
 
     More nodes than can be reserved at all are reserved as far as may be, once nobody else has reserved any.
     """
-    counted, others = nodes - ledger.beyond_share, ledger.beside(gang)
-    if not ledger.most or len(counted | others) <= ledger.most or not others:
+    kept, others = nodes - ledger.beyond_share, ledger.beside(gang)
+    if not ledger.most or len(kept | others) <= ledger.most or not others:
         return ""
     return (
-        f"{len(counted)} nodes are to be kept for the {len(gang.later)} pods that are made once its first "
+        f"{counted(len(kept), 'node is', 'nodes are')} to be kept for the "
+        f"{counted(len(gang.later), 'pod that is', 'pods that are')} made once its first "
         f"ones run, and others hold {len(others)} of the {ledger.most} that may be held at once "
         "(reserve_share)"
     )

@@ -13,6 +13,7 @@ from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.shunned import told_of
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.text import counted
 
 Pair = tuple[Pod, PlannedPod]
 """A pod to release, and its entry in the plan."""
@@ -71,7 +72,9 @@ class NewPlan:
         """What people are told of it."""
         said = "; ".join(filter(None, (self._told_of_workers(), *self._told_of_companions())))
         if self.kept:
-            said += f"; {len(self.kept)} nodes are kept for the {len(self.gang.later)} pods that come later"
+            kept = counted(len(self.kept), "node is", "nodes are")
+            later = counted(len(self.gang.later), "pod that comes", "pods that come")
+            said += f"; {kept} kept for the {later} later"
         if self.avoided:
             said += f"; {told_of(self.avoided)}"
         return said

@@ -23,6 +23,7 @@ from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import ENDING_SECONDS, name_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+from webhook.text import counted
 
 AGAIN_SECONDS: Final = 5.0
 """How soon it is looked at again whether a budget lets a gang go."""
@@ -303,13 +304,13 @@ def _why_it_goes(group: StandingVictims, placement: Placement, waiting: Sequence
     if not group.whole:
         return f"evicted for {whom} of priority {below}; its gang {name} goes on without it"
     count = sum(bool(pod.spec.node_name) for pod in group.pods)
-    return f"evicted with its gang {name}, {count} pods on nodes, for {whom} of priority {below}"
+    return f"evicted with its gang {name}, {counted(count, 'pod')} on nodes, for {whom} of priority {below}"
 
 
 def _waits(groups: Sequence[StandingVictims], namespace: str, kept: str) -> str:
     """What the gang that waits is told; gangs of other namespaces are not named."""
-    shown = [f"{_name(group, namespace)} ({len(group.pods)} pods)" for group in groups[:_NAMED]]
-    more = f" and {len(groups) - _NAMED} more gangs" if len(groups) > _NAMED else ""
+    shown = [f"{_name(group, namespace)} ({counted(len(group.pods), 'pod')})" for group in groups[:_NAMED]]
+    more = f" and {counted(len(groups) - _NAMED, 'more gang')}" if len(groups) > _NAMED else ""
     said = f"pods of lower priority are evicted for it: {', '.join(shown)}{more}"
     return f"{said}; not yet: {kept}" if kept else said
 

@@ -15,6 +15,7 @@ from webhook.sweeper.decide import slices
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import Claim, exclusive_over
 from webhook.sweeper.observe.parts import GangPart
+from webhook.text import counted
 from webhook.workloads.roles import role_of
 
 ClassOf = Callable[[Pod], PodClass]
@@ -232,7 +233,7 @@ def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
     """What is told of a gang that has room, but none that was found to keep its rules."""
     names = {reason for kind in rules.kinds for reason in kind.names}
     sentence = (
-        f"Gang {gang.name} needs room for {len(gang.members)} pods: there is room, but no way was found to "
-        f"keep their rules on other pods as well ({', '.join(sorted(names))})."
+        f"Gang {gang.name} needs room for {counted(len(gang.members), 'pod')}: there is room, but no way was "
+        f"found to keep their rules on other pods as well ({', '.join(sorted(names))})."
     )
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)

@@ -20,6 +20,7 @@ from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import START, Moment, View
 from webhook.sweeper.settings import Settings
+from webhook.text import counted
 
 DEFAULT_GRACE_SECONDS: Final = 30
 """Of a pod that does not say: what the API server fills in."""
@@ -409,7 +410,7 @@ def reserved_sentence(reservations: Iterable[Reservation], namespace: str) -> st
             f"{len(each.nodes)} for {name} until {each.ends:%H:%M} UTC"
             for name, each in _by_name(some, namespace)
         ]
-        more = f" and {len(shown) - _NAMED} more gangs" if len(shown) > _NAMED else ""
+        more = f" and {counted(len(shown) - _NAMED, 'more gang')}" if len(shown) > _NAMED else ""
         sentences.append(f"{sentence}: {', '.join(shown[:_NAMED])}{more}")
     return "; ".join(sentences)
 

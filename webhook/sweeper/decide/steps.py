@@ -35,7 +35,7 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View
-from webhook.text import joined
+from webhook.text import counted, joined
 
 _SOON_SECONDS: Final = 1.0
 _COUNTED_ANEW: Final = (
@@ -88,7 +88,11 @@ def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     if seconds <= 0:
         return attempt
     expected = "its size is not known" if gang.size is None else f"{gang.size} are expected"
-    return GangWaits(Cause.INCOMPLETE, f"{len(gang.pods)} pods are there, {expected}", due_seconds=seconds)
+    return GangWaits(
+        Cause.INCOMPLETE,
+        f"{counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}",
+        due_seconds=seconds,
+    )
 
 
 # --- allowed nodes ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from webhook.sweeper.observe.membership import maker_of
 from webhook.sweeper.observe.parts import GangPart, parts_of
 from webhook.sweeper.observe.sizes import common_value, minimum_of, size_of
 from webhook.sweeper.observe.topology_wishes import spread_of
-from webhook.text import printable
+from webhook.text import counted, printable
 from webhook.workloads.ranks import ranks_by_uid
 from webhook.workloads.shape import MOST_PODS, Shape, asks_for_devices, awaited, pod_count
 
@@ -314,10 +314,10 @@ def _why_lacking(there: str, hindrance: str, failed: int) -> list[str]:
     """
     told = [f"{there}, as its controller cannot make the others: {hindrance}"] if hindrance else []
     if failed:
-        have = "pod has" if failed == 1 else "pods have"
+        have = counted(failed, "pod has", "pods have")
         first = "" if hindrance else f"{there}; "
         told.append(
-            f"{first}{failed} {have} failed: the Job controller makes others only "
+            f"{first}{have} failed: the Job controller makes others only "
             "10 seconds to 10 minutes after the last one, the longer the more have failed"
         )
     return told
@@ -357,4 +357,4 @@ def _few(problems: list[str]) -> tuple[str, ...]:
     """The first ones, each of bounded length: what they quote, and how many there are, authors choose."""
     few = [shortened(printable(problem)) for problem in problems[:_PROBLEMS]]
     left = len(problems) - len(few)
-    return (*few, f"and {left} more problems") if left else tuple(few)
+    return (*few, f"and {counted(left, 'more problem')}") if left else tuple(few)

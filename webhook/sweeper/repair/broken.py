@@ -17,6 +17,7 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pods import Sort, name_of
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
+from webhook.text import counted
 from webhook.workloads.marks import GOES_ON, REVISION_LABEL
 from webhook.workloads.shape import asks_for_devices
 
@@ -70,8 +71,8 @@ def evict_broken(
         else:
             name = f"{gang.key.kind}/{gang.key.name}"
             reason = (
-                f"evicted with what is left of its gang {name}, {len(left)} pods: others were preempted, and "
-                "there is no room for them beside these"
+                f"evicted with what is left of its gang {name}, {counted(len(left), 'pod')}: others were "
+                "preempted, and there is no room for them beside these"
             )
             evictions += [Eviction(pod, "broken", reason, may_run=True, for_others=True) for pod in left]
     return Orders(evictions=tuple(evictions), warnings=tuple(warnings), due_seconds=due), known

@@ -26,7 +26,7 @@ from webhook.kube.times import since_1970
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.scaleup.wants import MOST_KINDS, Want
 from webhook.sweeper.scaling import ScaleUp
-from webhook.text import printable
+from webhook.text import counted, printable
 
 LONGEST_PAUSE_SECONDS: Final = 3600.0
 SILENT_SECONDS: Final = 120.0
@@ -230,15 +230,14 @@ def _bound(want: Want, count: int, pods: int, choices: ScaleUp) -> str:
         found = f"its pods are of {len(want.kinds)} kinds, and a request has {MOST_KINDS} at most"
         return f"no nodes are asked for: {found}"
     if want.pods > choices.pods:
-        found = f"it has {want.pods} pods, and a namespace may ask for {choices.pods} in all"
+        found = f"it has {counted(want.pods, 'pod')}, and a namespace may ask for {choices.pods} in all"
         return f"no nodes are asked for: {found}"
     if count >= choices.requests:
-        found = f"its namespace has {count} requests for nodes, as many as it may"
+        found = f"its namespace has {counted(count, 'request')} for nodes, as many as it may"
         return f"no nodes are asked for yet: {found}"
     if pods + want.pods > choices.pods:
-        found = (
-            f"its namespace asks for nodes for {pods} pods already, of the {choices.pods} for which it may"
-        )
+        asked = counted(pods, "pod")
+        found = f"its namespace asks for nodes for {asked} already, of the {choices.pods} for which it may"
         return f"no nodes are asked for yet: {found}"
     return ""
 
