@@ -305,7 +305,7 @@ class Snapshotter:
         uid = pod.metadata.uid
         try:
             usage = self._usages.get(uid, _usage_of, pod, annotations)
-            return self._ruled_usages.get(uid, Conflicts.usage, rules, pod, usage) if rules else usage
+            return self._ruled_usages.get(uid, _ruled_usage_of, rules, pod, usage) if rules else usage
         except ValueError as error:
             logger.warning(
                 "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)
@@ -345,6 +345,11 @@ def _claims_of(needs: Needs) -> Callable[[Pod, str, Usage], Usage]:
 
 def _terms_of(pod: Pod, namespaces: NamespaceLabels | None) -> tuple[AntiAffinityTerm, ...]:
     return antiaffinity.terms_of(pod, namespaces=namespaces)
+
+
+def _ruled_usage_of(rules: Conflicts, pod: Pod, usage: Usage) -> Usage:
+    """Of these rules' own kind: the page leaves out those of pods that its viewer may not list."""
+    return rules.usage(pod, usage)
 
 
 def _usage_of(pod: Pod, annotations: Texts | None) -> Usage:
