@@ -28,7 +28,7 @@ from webhook.kube import placements
 from webhook.kube.placements import PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.lasting import lasting, seldom_collected
+from webhook.sweeper.garbage_collection import lasting, seldom_collected
 from webhook.sweeper.observe.cache import NODES, ClusterCache
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.settings import Settings

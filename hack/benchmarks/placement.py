@@ -19,7 +19,7 @@ import msgspec
 
 from hack.benchmarks.placing import alike, bound, carded, mixed, ruled, small, unlike
 from hack.benchmarks.placing.row import HEADER, Row, timed
-from webhook.sweeper.lasting import seldom_collected
+from webhook.sweeper.garbage_collection import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "identical": alike.sizes,

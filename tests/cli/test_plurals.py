@@ -32,7 +32,7 @@ def test_no_message_puts_the_length_of_a_list_before_a_plural_as_it_is() -> None
         ("webhook/kube/placements.py", "pods"),  # too many for one object
         ("webhook/devices/pod_claims.py", "pods"),  # the most there may be
         ("webhook/tasks/status.py", "nodes"),  # a single one is named
-        ("webhook/sweeper/observe/parts.py", "pods"),
+        ("webhook/sweeper/observe/gang_requests.py", "pods"),
     }
     found = {
         (str(file.relative_to(ROOT)), match)

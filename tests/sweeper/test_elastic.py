@@ -19,12 +19,12 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, NoFit
 from webhook.placement.model import Objective
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.elastic import fewer, has_enough, needed
+from webhook.sweeper.decide.completion import fewer, has_enough, needed
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.rollback import half_released
+from webhook.sweeper.repair.repair import half_released
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 

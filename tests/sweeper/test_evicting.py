@@ -9,7 +9,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import Api, ApiError
 from webhook.sweeper.apply.applier import Applier
-from webhook.sweeper.apply.put_off import FIRST_SECONDS, PutOff
+from webhook.sweeper.apply.retry import FIRST_SECONDS, PutOff
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Warn
 from webhook.sweeper.metrics import Metrics

@@ -26,7 +26,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.plan import plan_spec
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
-from webhook.sweeper.decide.standing import standing, unfinished
+from webhook.sweeper.decide.valid_plans import standing, unfinished
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.builtin import Job

@@ -16,7 +16,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.standing import standing, unfinished
+from webhook.sweeper.decide.valid_plans import standing, unfinished
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.settings import Settings
 

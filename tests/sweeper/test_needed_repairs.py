@@ -9,9 +9,9 @@ import pytest
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
+from webhook.sweeper.apply.evictions import Deletion, evict
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
-from webhook.sweeper.repair.evict import Deletion, evict
 from webhook.sweeper.repair.needed import UNTRIED, NeededRepair, Troubles, needed_repairs
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 

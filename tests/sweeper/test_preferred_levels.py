@@ -11,7 +11,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import gather_all
 from webhook.kube.objects import Pod
 from webhook.placement import Mode, Options, PlacementError
-from webhook.sweeper.observe.topology_wishes import preferred_of
+from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.settings import Settings
 
 

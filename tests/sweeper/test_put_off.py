@@ -15,7 +15,7 @@ from webhook.kube.client import ApiError
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
-from webhook.sweeper.apply.put_off import FIRST_SECONDS
+from webhook.sweeper.apply.retry import FIRST_SECONDS
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Steer
 from webhook.sweeper.observe.gangs import key_of

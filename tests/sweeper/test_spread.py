@@ -13,7 +13,7 @@ from tests.sweeper.pods import gather_all
 from webhook.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Spread
-from webhook.sweeper.observe.topology_wishes import spread_of
+from webhook.sweeper.observe.gang_requests import spread_of
 from webhook.sweeper.settings import Settings
 
 WISH = keys.SPREAD_TOPOLOGY_ANNOTATION

@@ -13,12 +13,12 @@ from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, check
 from webhook.placement.model import Placed
 from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.companions import Beside, beside
-from webhook.sweeper.decide.elastic import fewer, needed
+from webhook.sweeper.decide.completion import fewer, needed
 from webhook.sweeper.decide.exclusive import Ask, asks, closed_to_companions
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.topology_wishes import preferred_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.text import counted, joined

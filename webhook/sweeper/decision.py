@@ -26,17 +26,17 @@ from webhook.sweeper.decide.preempting import Preempting, look_for_victims, wait
 from webhook.sweeper.decide.preemption import Keeps, nobody_kept, preempting
 from webhook.sweeper.decide.release_queue import ReleaseQueue
 from webhook.sweeper.decide.reservations import ReservationLedger, Source
-from webhook.sweeper.decide.standing import unfinished
 from webhook.sweeper.decide.steering import steer
 from webhook.sweeper.decide.ungated import warn_of_ungated
+from webhook.sweeper.decide.valid_plans import unfinished
 from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View, identity
+from webhook.sweeper.reasons import causes_of, told_after
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets, after_deletion
 from webhook.sweeper.repair.broken import evict_broken
 from webhook.sweeper.repair.repair import Repaired, repair_released, roll_back
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.told import causes_of, told_after
 
 Excluded = Callable[[PodGang], frozenset[str]]
 """Where a gang cannot go, as a pod of it was refused there or nodes are bad."""

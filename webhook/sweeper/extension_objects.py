@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from webhook.kube.client import MERGE_PATCH, ApiError
 from webhook.kube.write_through import WriteThroughInformer
-from webhook.sweeper.apply.put_off import PutOff
+from webhook.sweeper.apply.retry import PutOff
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.extension import Extension, ObjectWrite, Verb, WatchedCollection, WriteResult

@@ -15,9 +15,8 @@ from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.lease import Elector
 from webhook.policy.store import OptionalPolicy, watch_files
-from webhook.sweeper.modes import add_mode
 from webhook.sweeper.process import run
-from webhook.sweeper.settings import FLAGS, Settings, SettingsError, load, with_flags
+from webhook.sweeper.settings import FLAGS, Settings, SettingsError, add_mode, load, with_flags
 
 LEASE: Final = "topogate-sweeper"
 NAMESPACE: Final = "topogate-system"

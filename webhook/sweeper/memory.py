@@ -15,9 +15,9 @@ from webhook.sweeper.decide.preempting import VictimsSince
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.reasons import ToldOf
 from webhook.sweeper.repair.broken import BrokenSince
 from webhook.sweeper.repair.repair import RepairMemory
-from webhook.sweeper.told import ToldOf
 
 
 @dataclass(frozen=True)

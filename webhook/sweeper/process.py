@@ -14,7 +14,7 @@ from webhook.kube.lease import Elector
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
 from webhook.probes import serve
-from webhook.sweeper import lasting
+from webhook.sweeper import garbage_collection
 from webhook.sweeper.context import Pass
 from webhook.sweeper.extension import Switch
 from webhook.sweeper.metrics import Metrics
@@ -114,7 +114,7 @@ class _Process:
                 self._lead()
             self.stopping.wait(0.05)
 
-    @lasting.seldom_collected()
+    @garbage_collection.seldom_collected()
     def _lead(self) -> None:
         """Sweep for as long as this process leads.
 
@@ -131,7 +131,7 @@ class _Process:
             )
         )  # fmt: skip
         try:
-            with lasting.lasting():
+            with garbage_collection.lasting():
                 is_synced = self._synced(cache)
                 if is_synced:  # the first pass makes what all others go by
                     self._sweep(sweeper, cache)
@@ -141,7 +141,7 @@ class _Process:
             self.live.cache = None
             sweeper.close()
             cache.stop()
-            lasting.no_longer()
+            garbage_collection.no_longer()
 
     def _synced(self, cache: ClusterCache) -> bool:
         """Wait until everything has been read once; returns False if leadership ended before."""

@@ -21,13 +21,13 @@ from webhook.sweeper.decide.orders import Cause, Done, Orders, Verdict
 from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.delays import Delays
 from webhook.sweeper.manifest_warnings import ManifestWarnings
-from webhook.sweeper.observe.companions import companions
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.membership import companions
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.reasons import REASON_BYTES, ToldOf, causes_of, reason_of, told_after
 from webhook.sweeper.statuses import StatusWriter
-from webhook.sweeper.told import REASON_BYTES, ToldOf, causes_of, reason_of, told_after
 from webhook.text import joined, printable
 
 _SETTLING: Final = "Settling"

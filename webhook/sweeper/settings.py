@@ -1,8 +1,9 @@
 """What an operator can set of the sweeper: by file, by flags, flags last."""
 
+import argparse
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,12 +36,35 @@ from webhook.policy.fields import (
 )
 from webhook.policy.reference import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
-from webhook.sweeper.modes import mode_named
 from webhook.sweeper.node_rules import BadNodes, SpareNodes
 from webhook.sweeper.scaling import ScaleUp
 from webhook.workloads import marks
 from webhook.workloads.owners import NAME as OWNER_NAME
 from webhook.workloads.owners import OwnerRules
+
+REMOVED: Final = {"least-free": Mode.KEEP_WHOLE, "balanced": Mode.BEST_FIT}
+"""Removed modes, which are accepted for one release, and what is used instead of each."""
+
+
+def mode_named(name: object, warn: Callable[[str], None]) -> Mode:
+    """The mode of a name; warn: gets a sentence where the name is of a removed one. Raises ValueError."""
+    if isinstance(name, str) and name in REMOVED:
+        instead = REMOVED[name]
+        warn(f"mode {name!r} was removed, and {instead} is used; the next release refuses it: set {instead}")
+        return instead
+    try:
+        return Mode(str(name))
+    except ValueError:
+        raise ValueError(f"{name!r} is none of {', '.join(Mode)}") from None
+
+
+def add_mode(parser: argparse.ArgumentParser) -> None:
+    """Add the flag --mode; mode_named reads its value."""
+    parser.add_argument(
+        "--mode", choices=[*map(str, Mode), *REMOVED], metavar="MODE",
+        help=f"how gangs are laid out: {', '.join(Mode)} ({Mode.BEST_FIT})",
+    )  # fmt: skip
+
 
 logger = logging.getLogger("webhook.sweeper")
 

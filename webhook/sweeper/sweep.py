@@ -45,9 +45,9 @@ from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
-from webhook.sweeper.decide.standing import standing, without_overbooked
 from webhook.sweeper.decide.steering import let_go
 from webhook.sweeper.decide.ungated import UngatedPods
+from webhook.sweeper.decide.valid_plans import standing, without_overbooked
 from webhook.sweeper.decision import APPLIED, Decided, Observation, decide
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.figures import Figures
@@ -56,10 +56,10 @@ from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.reasons import causes_of
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.scaleup.asker import Asker
 from webhook.sweeper.scaleup.new_nodes import SCALE_UP, Booking, NewNodes
-from webhook.sweeper.told import causes_of
 
 SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked

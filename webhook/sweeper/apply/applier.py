@@ -16,8 +16,8 @@ from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.placement import check
 from webhook.sweeper.apply.evictions import Evictor
-from webhook.sweeper.apply.put_off import FIRST_SECONDS, PutOff
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
+from webhook.sweeper.apply.retry import FIRST_SECONDS, PutOff
 from webhook.sweeper.apply.steering import Steerer
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan

@@ -18,7 +18,7 @@ from webhook.kube.paths import pod_path
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.podrules import goes_in_turn
 from webhook.sweeper.apply import patches
-from webhook.sweeper.apply.put_off import answered
+from webhook.sweeper.apply.retry import answered
 from webhook.sweeper.observe.pins import is_gated, pinned_node
 
 PARALLEL: Final = 8

@@ -11,7 +11,7 @@ from typing import Final
 from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply import patches
-from webhook.sweeper.apply.put_off import PutOff, answered
+from webhook.sweeper.apply.retry import PutOff, answered
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import ApiRefusal, Delay, Done, Hindered, Steer
 from webhook.sweeper.observe.gangs import key_of

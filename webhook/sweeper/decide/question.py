@@ -12,9 +12,9 @@ from webhook.scheduling import convert
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.decide import slices
+from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import Claim, exclusive_over
-from webhook.sweeper.observe.parts import GangPart
 from webhook.text import counted
 from webhook.workloads.roles import role_of
 

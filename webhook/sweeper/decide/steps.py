@@ -21,9 +21,8 @@ from webhook.sweeper.decide.attempt import (
     shape_of,
 )
 from webhook.sweeper.decide.companions import nobody, wait_for_nobody
-from webhook.sweeper.decide.completion import seconds_to_complete
+from webhook.sweeper.decide.completion import fewer, has_enough, needed, seconds_to_complete, so_far
 from webhook.sweeper.decide.drafts import new_plan
-from webhook.sweeper.decide.elastic import fewer, has_enough, needed, so_far
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.later_stages import later_sentence, why_not_reserved

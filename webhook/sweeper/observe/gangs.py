@@ -12,13 +12,17 @@ from webhook.kube.annotated import NEVER_SHORTENED, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice, Spread
-from webhook.sweeper.observe.companions import companions
+from webhook.sweeper.observe.gang_requests import (
+    GangPart,
+    common_value,
+    minimum_of,
+    parts_of,
+    size_of,
+    spread_of,
+)
 from webhook.sweeper.observe.membership import GangKey as GangKey
+from webhook.sweeper.observe.membership import companions, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
-from webhook.sweeper.observe.membership import maker_of
-from webhook.sweeper.observe.parts import GangPart, parts_of
-from webhook.sweeper.observe.sizes import common_value, minimum_of, size_of
-from webhook.sweeper.observe.topology_wishes import spread_of
 from webhook.text import counted, printable
 from webhook.workloads.ranks import ranks_by_uid
 from webhook.workloads.shape import MOST_PODS, Shape, asks_for_devices, awaited, pod_count

@@ -24,10 +24,9 @@ from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
-from webhook.sweeper.observe.claimed import Claimed
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.node_levels import NodeLevels
-from webhook.sweeper.observe.on_nodes import Placed, PodsOnNodes, Usages, UsagesOnNodes, amended
+from webhook.sweeper.observe.node_usage import Claimed, Placed, PodsOnNodes, Usages, UsagesOnNodes, amended
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, Texts, is_newer
 from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter

@@ -14,7 +14,7 @@ import msgspec
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.decide.elastic import has_enough, needed
+from webhook.sweeper.decide.completion import has_enough, needed
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.workloads.shape import asks_for_devices

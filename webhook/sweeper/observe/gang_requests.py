@@ -1,0 +1,219 @@
+"""What gangs ask for by annotations: their size, levels, slices and spread, alike or in parts. Pure.
+
+A size that cannot be read is passed over, since a controller may tell it as well. A request for closeness or
+distance that cannot be read is not: the gang waits, as with a level that does not exist. A request on some
+pods holds for all of the gang. Only where pods ask for different things each of them stands for itself,
+together with those that ask the same.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, starmap
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube.objects import Pod
+from webhook.placement import PlacementError, Slice, Spread
+from webhook.sweeper.observe.membership import Claim, GangKey, claims_of
+from webhook.workloads import marks
+from webhook.workloads.ranks import COUNT
+
+_QUOTED: Final = 40
+"""Characters of an author's text that a sentence repeats."""
+
+_VALUES: Final = 5
+"""Values that contradict each other that a sentence names."""
+
+
+def size_of(key: GangKey, pods: Sequence[Pod], told: int | None, problems: list[str]) -> int | None:
+    """How many pods are expected, None if nobody says. told: by the gang's controller.
+
+    problems: gains sentences on what is not believed.
+    """
+    for annotation in marks.GANG_SIZE_KEYS:
+        value = common_value(pods, annotation, problems)
+        if value is None:
+            continue
+        if COUNT.fullmatch(value) and int(value) > 0:
+            return int(value)
+        problems.append(f"{annotation}: {value[:_QUOTED]!r} is no positive integer, so it is not believed")
+    if key.kind == "Pod":
+        return 1
+    return told
+
+
+def minimum_of(pods: Sequence[Pod], size: int | None, told: int | None, problems: list[str]) -> int | None:
+    """How many pods are enough, None where all are needed; as size_of.
+
+    No more than the size: a minimum above it would never be reached.
+    """
+    value = common_value(pods, keys.GANG_MIN_SIZE_ANNOTATION, problems)
+    least = told
+    if value is not None and COUNT.fullmatch(value) and int(value) > 0:
+        least = int(value)
+    elif value is not None:
+        said = f"{value[:_QUOTED]!r} is no positive integer, so it is not believed"
+        problems.append(f"{keys.GANG_MIN_SIZE_ANNOTATION}: {said}")
+    return least if least is None or size is None else min(least, size)
+
+
+def common_value(pods: Sequence[Pod], annotation: str, problems: list[str]) -> str | None:
+    """What the pods say by an annotation, the first value of several as text goes; None for nothing."""
+    values = sorted(
+        {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
+    )
+    if len(values) > 1:
+        said = ", ".join(value[:_QUOTED] for value in values[:_VALUES])
+        more = f" and {len(values) - _VALUES} more" if len(values) > _VALUES else ""
+        problems.append(f"the pods say {annotation}: {said}{more}; the first one counts")
+    return values[0] if values else None
+
+
+_SPREAD: Final = re.compile(r"([^\s:]+)(?::([1-9][0-9]{0,8}))?", re.ASCII)
+
+
+def spread_of(value: str | None) -> Spread | None:
+    """The spread that the annotation's value asks for: a level, or a level, ":" and the most pods a domain.
+
+    None where there is no wish. Raises PlacementError for a value that is none.
+    """
+    if value is None:
+        return None
+    read = _SPREAD.fullmatch(value)
+    if read is None:
+        raise PlacementError(
+            f"{keys.SPREAD_TOPOLOGY_ANNOTATION}: {value[:_QUOTED]!r} is neither a level, as block, nor "
+            "a level and the most pods in a domain of it, as block:2"
+        )
+    return Spread(read[1], int(read[2]) if read[2] else None)
+
+
+def preferred_of(value: str | None) -> tuple[str, ...]:
+    """The preferred levels that the annotation's value names, with commas between, () where it is not there.
+
+    Raises PlacementError for a level that is named twice, and where one is missing.
+    """
+    if value is None:
+        return ()
+    names = tuple(value.split(","))
+    if not all(names):
+        raise PlacementError(
+            f"{keys.PREFERRED_TOPOLOGY_ANNOTATION}: {value[:_QUOTED]!r} names no level; write a level, as "
+            "subblock, or several, coarsest first, as block,subblock"
+        )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PlacementError(f"{keys.PREFERRED_TOPOLOGY_ANNOTATION} names {twice[:_QUOTED]!r} twice")
+    return names
+
+
+def slices_of(levels: str | None, sizes: str | None) -> tuple[Slice, ...]:
+    """The slices that the values of the two annotations ask for, () where neither is there.
+
+    Of slices in slices both name several, coarsest first, with commas between: "block,host" and "16,4".
+    Raises PlacementError for one without the other, for a size that is none, and where they do not match.
+    """
+    if levels is None and sizes is None:
+        return ()
+    if levels is None:
+        raise PlacementError(
+            f"{keys.SLICE_SIZE_ANNOTATION} needs {keys.SLICE_TOPOLOGY_ANNOTATION}: the level"
+        )
+    if sizes is None:
+        raise PlacementError(
+            f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: how many pods"
+        )
+    found = []
+    for size in sizes.split(","):
+        if not COUNT.fullmatch(size) or not int(size):
+            raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:_QUOTED]!r} is no positive integer")
+        found.append(int(size))
+    names = levels.split(",")
+    if len(names) != len(found):
+        raise PlacementError(
+            f"{keys.SLICE_TOPOLOGY_ANNOTATION} names {len(names)} levels and {keys.SLICE_SIZE_ANNOTATION} "
+            f"{len(found)} sizes; write one size for each level, coarsest first, as block,host and 16,4"
+        )
+    for (above, larger), (below, smaller) in pairwise(zip(names, found, strict=True)):
+        if larger % smaller or larger == smaller:
+            raise PlacementError(
+                f"{keys.SLICE_SIZE_ANNOTATION}: slices of {larger} in a {above[:_QUOTED]} do not divide into "
+                f"slices of {smaller} in a {below[:_QUOTED]}"
+            )
+    return tuple(starmap(Slice, zip(names, found, strict=True)))
+
+
+MOST_PARTS: Final = 4
+"""Ways in which the pods of one gang may wish: each is a question of its own."""
+
+_WISHES: Final = (
+    keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    keys.SLICE_TOPOLOGY_ANNOTATION,
+    keys.SLICE_SIZE_ANNOTATION,
+)
+
+
+@dataclass(frozen=True)
+class GangPart:
+    """Pods by uid, and what they wish. claim: the domain that they alone want to have.
+
+    closed: nodes where they may not be, as others have domains of their own there.
+    """
+
+    uids: frozenset[str]
+    required_level: str | None = None
+    preferred_levels: tuple[str, ...] = ()
+    slices: tuple[Slice, ...] = ()
+    claim: Claim | None = None
+    closed: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """What a sentence calls it."""
+        wishes = [f"require one {self.required_level}"] if self.required_level else []
+        wishes += [f"prefer one {level}" for level in self.preferred_levels]
+        wishes += [f"stand in slices of {each.size} a {each.level}" for each in self.slices]
+        if self.claim is not None:
+            wishes.append(f"want a domain of {self.claim.over} of their own as {self.claim.group}")
+        return f"the {len(self.uids)} pods that {' and '.join(wishes) or 'name no level'}"
+
+
+def parts_of(pods: Sequence[Pod]) -> tuple[GangPart, ...]:
+    """The parts of a gang, one where all pods wish the same; what a part of all wants alone, all want.
+
+    Raises PlacementError for wishes that cannot be read, and for too many.
+    """
+    said = {
+        key: {value for pod in pods if (value := pod.metadata.annotations.get(key)) is not None}
+        for key in _WISHES
+    }
+    common = {key: next(iter(values), None) for key, values in said.items() if len(values) <= 1}
+    claims = {pod.metadata.uid: next(filter(_is_of_a_group, claims_of(pod)), None) for pod in pods}
+    if len(set(claims.values())) == 1:
+        claims = dict.fromkeys(claims)  # what all want together is the gang's
+    if len(common) == len(_WISHES) and not any(claims.values()):
+        return (_part(frozenset(claims), common),)
+    uids: dict[tuple[tuple[str | None, ...], Claim | None], set[str]] = {}
+    for pod in pods:
+        own = tuple(common[key] if key in common else pod.metadata.annotations.get(key) for key in _WISHES)
+        uids.setdefault((own, claims[pod.metadata.uid]), set()).add(pod.metadata.uid)
+    ways = {own for own, _ in uids}
+    if len(ways) > MOST_PARTS:
+        raise PlacementError(f"its pods name levels or slices in {len(ways)} ways; at most {MOST_PARTS}")
+    if len({claim for _, claim in uids if claim is not None}) < sum(claim is not None for _, claim in uids):
+        raise PlacementError("the pods of one domain of their own name unlike levels or slices")
+    found = (
+        _part(frozenset(of), dict(zip(_WISHES, own, strict=True)), claim) for (own, claim), of in uids.items()
+    )
+    return tuple(sorted(found, key=lambda part: (-len(part.uids), part.name)))
+
+
+def _is_of_a_group(claim: Claim) -> bool:
+    return bool(claim.group)
+
+
+def _part(uids: frozenset[str], wishes: Mapping[str, str | None], claim: Claim | None = None) -> GangPart:
+    required, preferred, level, size = (wishes[key] for key in _WISHES)
+    return GangPart(uids, required, preferred_of(preferred), slices_of(level, size), claim)
