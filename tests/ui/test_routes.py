@@ -214,6 +214,37 @@ def test_what_if_holds_each_part_of_a_manifest_to_its_own_level(page: FlaskClien
     assert len({places[f"t-b-0-{index}"][:7] for index in range(3)}) == 1
 
 
+def test_what_if_keeps_each_slice_of_a_manifest_together(page: FlaskClient) -> None:
+    annotations = {"topogate.io/slice-topology": "subblock", "topogate.io/slice-size": "2"}
+    pod = {"metadata": {"annotations": annotations}, "spec": {"containers": [gpu_container(8)]}}
+    spec = {"completions": 6, "parallelism": 6, "completionMode": "Indexed", "template": pod}
+    manifest = json.dumps({"kind": "Job", "metadata": {"name": "t"}, "spec": spec})
+    body: Any = page.post("/api/what-if", json={"manifest": manifest}).json
+    assert body["fits"], body["sentence"]
+    places = [body["places"][f"t-{index}"][:10] for index in range(6)]
+    assert all(places[index] == places[index + 1] for index in (0, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("groups", "fits", "said"),
+    [
+        (2, True, "It fits, 2 groups, each by itself: 3 pods on 1 block"),
+        (3, False, "1 of 3 groups have no place. Gang served-2 needs room for 3 pods"),
+    ],
+)
+def test_what_if_places_each_group_of_a_leader_worker_set_by_itself(
+    page: FlaskClient, groups: int, fits: bool, said: str
+) -> None:
+    template = {"spec": {"containers": [gpu_container(8)]}}
+    spec = {"replicas": groups, "leaderWorkerTemplate": {"size": 3, "workerTemplate": template}}
+    manifest = json.dumps({"kind": "LeaderWorkerSet", "metadata": {"name": "served"}, "spec": spec})
+    body: Any = page.post("/api/what-if", json={"manifest": manifest}).json
+    assert body["fits"] is fits
+    assert said in body["sentence"]
+    nodes = body["places"].values()
+    assert len(set(nodes)) == len(nodes) == 6
+
+
 def test_what_if_heeds_rules_on_other_pods(page: FlaskClient) -> None:
     spread = {"maxSkew": 1, "topologyKey": keys.PRERELEASE_TOPOLOGY[0], "whenUnsatisfiable": "DoNotSchedule"}
     pod = {

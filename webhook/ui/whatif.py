@@ -8,22 +8,24 @@ import msgspec
 from webhook.devices.supply import Supply
 from webhook.inquiry import documents, simulation
 from webhook.inquiry.manifest import InputError
-from webhook.inquiry.whole import ask_whole, resized, with_levels
+from webhook.inquiry.whole import WholeAnswer, ask_whole, resized, with_levels
 from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
-from webhook.placement import Gang, Member, NoFit, Options, PlacementError, Snapshot, Usage
+from webhook.kube.planned import PlannedPod
+from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, Usage
 from webhook.scheduling import unmodelled
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.gpus import Counting
 from webhook.scheduling.podrules import has_rules
 from webhook.scheduling.storage import Storage
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import is_of_a_set
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+from webhook.text import counted
 from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
 from webhook.ui.redact import EVERYTHING, Rights
@@ -36,6 +38,9 @@ MOST_VALUES = LARGEST_TEXT
 """Of one manifest: more than a text of that length can hold without aliases."""
 
 MOST_PODS = 20_000
+
+_GROUPS = 3
+"""Groups of a LeaderWorkerSet whose places are told in words; the map shows all."""
 
 
 class WhatIf(Shown, frozen=True):
@@ -135,11 +140,6 @@ def of_manifest(
     name, pods = read.name, read.pods
     if not pods:
         raise InputError("the manifest describes no pods")
-    groups = {pod.metadata.labels.get(marks.LEADER_WORKER_SET_GROUP_LABEL) for _, _, pod in pods}
-    if len(groups) > 1:
-        raise InputError(
-            f"the manifest makes {len(groups)} groups, which are gangs of their own; give it with replicas: 1"
-        )
     waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, (_, _, pod) in enumerate(pods))
     snapshotter = Snapshotter(_With(scene.view, waiting, rights), settings)
     view = snapshotter.view()
@@ -153,13 +153,30 @@ def of_manifest(
     if rights.namespaces is not None and (view.conflicts or has_some):
         notes.append(LEFT_OUT)
     try:
-        named = [(own, rank, pod) for (own, rank, _), pod in zip(pods, waiting, strict=True)]
-        gang = simulation.gang_of(name, named)
+        gangs = _gangs(name, [(own, rank, pod) for (own, rank, _), pod in zip(pods, waiting, strict=True)])
     except PlacementError as error:
         raise InputError(str(error)) from None
     snapshot = snapshotter.snapshot(view)
     seen = listed(view, rights, waiting)
-    return answer(gang, seen, snapshot, settings.options, change, counting, notes, gang.key.name)
+    if len(gangs) == 1:
+        (gang,) = gangs
+        return answer(gang, seen, snapshot, settings.options, change, counting, notes, gang.key.name)
+    return _each(gangs, seen, snapshot, settings.options, change, counting, notes)
+
+
+def _gangs(name: str, pods: Sequence[simulation.Waiting]) -> list[PodGang]:
+    """All of a manifest as one gang, but groups of a LeaderWorkerSet apart. Raises PlacementError."""
+    groups: dict[str | None, list[simulation.Waiting]] = {}
+    for each in pods:
+        label = each[2].metadata.labels.get(marks.LEADER_WORKER_SET_GROUP_LABEL)
+        groups.setdefault(label, []).append(each)
+    if len(groups) == 1:
+        return [simulation.gang_of(name, list(pods))]
+    namespace, found = pods[0][2].metadata.namespace, []
+    for number, some in enumerate(groups.values()):
+        own = f"{name}-{number}"
+        found.append(simulation.gang_of(name, some, GangKey(namespace, "LeaderWorkerSet", own, own)))
+    return found
 
 
 def listed(view: View, rights: Rights, own: Sequence[Pod] = ()) -> View:
@@ -183,6 +200,37 @@ def _gated(pod: Pod, number: int, prefix: str) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
+def _each(
+    gangs: Sequence[PodGang],
+    view: View,
+    snapshot: Snapshot,
+    options: Options,
+    change: WhatIfChange,
+    counting: Counting,
+    notes: Iterable[str],
+) -> WhatIf:
+    """Gangs that do not wait for one another, placed one after the other. Raises InputError."""
+    placed: list[WhatIf] = []
+    waits: list[WhatIf] = []
+    for gang in gangs:
+        asked = _ask(gang, view, snapshot, options, change, counting, gang.key.name)
+        found = _told(asked, ())
+        (placed if found.fits else waits).append(found)
+        if isinstance(asked.found, Assignment):
+            for question, step in ((asked.asked, asked.found), *asked.beside.steps):
+                snapshot = snapshot.assume(step, question.gang)
+                plans = {each.member: PlannedPod("", each.member, each.node) for each in step.placed}
+                view = view.with_plans({**view.planned, **plans})
+    places = {member: node for each in placed for member, node in each.places.items()}
+    if waits:
+        told = f"{len(waits)} of {len(gangs)} groups have no place. {waits[0].sentence}"
+        return WhatIf(False, told, places, notes=list(notes))
+    shown = [each.sentence.removeprefix("It fits: ").removesuffix(".") for each in placed]
+    more = f"; and {counted(len(shown) - _GROUPS, 'more group')}" if len(shown) > _GROUPS else ""
+    told = f"It fits, {len(shown)} groups, each by itself: {'; '.join(shown[:_GROUPS])}{more}."
+    return WhatIf(True, told, places, notes=list(notes))
+
+
 def answer(
     gang: PodGang,
     view: View,
@@ -197,12 +245,24 @@ def answer(
 
     Raises InputError for a change that has no meaning.
     """
+    return _told(_ask(gang, view, snapshot, options, change, counting, name), notes)
+
+
+def _ask(
+    gang: PodGang,
+    view: View,
+    snapshot: Snapshot,
+    options: Options,
+    change: WhatIfChange,
+    counting: Counting,
+    name: str,
+) -> WholeAnswer:
     if change.size is not None:
         if not 1 <= change.size <= MOST_PODS:
             raise InputError(f"a size is between 1 and {MOST_PODS}, not {change.size}")
         gang = resized(gang, change.size)
     try:
-        found = ask_whole(
+        return ask_whole(
             with_levels(gang, change.level),
             view,
             snapshot,
@@ -212,6 +272,9 @@ def answer(
         )
     except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
         raise InputError(str(error)) from None
+
+
+def _told(found: WholeAnswer, notes: Iterable[str]) -> WhatIf:
     if isinstance(found.found, NoFit):
         return WhatIf(False, found.told, notes=list(notes))
     places = {each.member: each.node for each in found.placed}
