@@ -202,7 +202,8 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_t
     api.request("POST", "/api/v1/nodes", body=GRID[0].manifest(GRID[0].topology_labels))
 
     def is_told() -> bool:
-        return "new nodes are held for gangs that have asked for them: 1 for " in reason_of(empty, namespace)
+        said = "new nodes are reserved for gangs that have asked for them: 1 for "
+        return said in reason_of(empty, namespace)
 
     until(empty, one_pass, "the small one to be told", is_told)
     pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]

@@ -123,7 +123,7 @@ def test_who_is_kept_out_is_told_by_whom_and_until_when() -> None:
     pods = [*waiting_gang("big", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
     (said,) = [each.reason for each in case.one().verdicts if each.gang.key.name == "s"]
-    assert "held for gangs that have waited longer: 8 for ns/Gang/big until " in said
+    assert "reserved for gangs that have waited longer: 8 for ns/Gang/big until " in said
 
 
 def of(namespace: str, name: str, **more: Any) -> Any:
@@ -146,7 +146,8 @@ def test_a_gang_that_is_kept_out_is_told_so_in_one_sentence_that_names_the_cause
     case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("t")), Settings(reserve_share=1.0))
     (told_small,) = [each.reason for each in case.one().verdicts if each.gang.key.name == "t"]
     assert ".;" not in told_small
-    assert "Of 8 nodes, excluded: held for others or avoided: 8; nodes are held for gangs" in told_small
+    excluded = "Of 8 nodes, excluded: reserved for others or avoided: 8"
+    assert f"{excluded}; nodes are reserved for gangs" in told_small
 
 
 def test_what_is_kept_for_a_gang_of_another_namespace_is_told_without_its_name() -> None:
@@ -156,7 +157,7 @@ def test_what_is_kept_for_a_gang_of_another_namespace_is_told_without_its_name()
         for name in "abcd"
     ]
     assert reserved_sentence(reserved, "n") == (
-        "nodes are held for gangs that have waited longer: "
+        "nodes are reserved for gangs that have waited longer: "
         + ", ".join(["1 for a gang of another namespace until 00:00 UTC"] * 3)
         + " and 1 more gang"
     )
@@ -321,7 +322,7 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
 @pytest.mark.parametrize(
     ("wish", "cause"),
     [
-        ({}, Cause.HELD),
+        ({}, Cause.RESERVED),
         ({"nodeSelector": {"pool": "another"}}, Cause.NO_ROOM),
     ],
     ids=["would run there", "may not run there"],

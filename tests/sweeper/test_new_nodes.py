@@ -88,7 +88,7 @@ def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
         assert places(orders) == {}
         assert len(scene.held()) == count
     told = verdict(orders, "p")
-    assert "new nodes are held for gangs that have asked for them: 2 for ns/Gang/g until" in told.reason
+    assert "new nodes are reserved for gangs that have asked for them: 2 for ns/Gang/g until" in told.reason
     assert told.cause is Cause.NO_ROOM, "it may ask for nodes of its own"
     assert places(scene.come(3)) == {"g-0": "n0", "g-1": "n1", "g-2": "n2"}
 
@@ -101,7 +101,7 @@ def test_no_new_node_is_held_for_a_gang_that_is_not_to_go_there() -> None:
     assert scene.held() == []
 
 
-@pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.HELD), (True, Cause.NO_ROOM)])
+@pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.RESERVED), (True, Cause.NO_ROOM)])
 def test_who_would_not_go_where_others_hold_nodes_may_ask_for_new_ones(avoids: bool, cause: Cause) -> None:
     younger = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
     scene = Scene(*gang("g", 3), younger, books=False)
@@ -123,9 +123,8 @@ def test_each_group_of_one_set_has_the_new_nodes_that_were_made_for_it() -> None
     orders = scene.come(5)
     assert len(scene.held()) == 5
     assert places(orders) == {}
-    assert "new nodes are held for gangs that have asked for them: 5 for ns/LeaderWorkerSet/serve until" in (
-        verdict(orders, "p").reason
-    )
+    said = "new nodes are reserved for gangs that have asked for them: 5 for ns/LeaderWorkerSet/serve until"
+    assert said in verdict(orders, "p").reason
 
 
 def test_without_a_request_the_older_one_takes_the_first_node() -> None:

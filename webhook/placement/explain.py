@@ -116,7 +116,7 @@ def _once(
 def _cause(question: Question, state: NodeState, rooms: _Rooms, budget: Budget) -> str:
     """Why no pod of the gang goes to the node, of the class that is hardest to serve; "" when one does."""
     if state.name in question.excluded:
-        return "held for others or avoided"
+        return "reserved for others or avoided"
     if state.path is None and question.labelled_only:
         return "no topology labels"
     if not is_in(question.inside, state, question.levels):

@@ -51,7 +51,7 @@ DUE: Final = GaugeSpec(
     ("account",),
 )
 
-_NO_ROOM: Final = frozenset({Cause.NO_ROOM, Cause.HELD, Cause.UNDECIDED})
+_NO_ROOM: Final = frozenset({Cause.NO_ROOM, Cause.RESERVED, Cause.UNDECIDED})
 
 logger = logging.getLogger(__name__)
 

@@ -149,7 +149,7 @@ class Cause(StrEnum):
     OTHER_SCHEDULER = "other-scheduler"
     WISH = "wish"
     NO_ROOM = "no-room"
-    HELD = "held-for-others"
+    RESERVED = "reserved-for-others"
     UNDECIDED = "undecided"
     CHANGED = "changed"
     REFUSED = "refused"

@@ -45,7 +45,7 @@ class ReservationKind:
     of_new_nodes: bool = False
 
 
-_LONGER: Final = "nodes are held for gangs that have waited longer"
+_LONGER: Final = "nodes are reserved for gangs that have waited longer"
 STARVATION: Final = ReservationKind("waiting", _LONGER)
 """A gang has waited long and does not fit, so that smaller ones do not starve it."""
 LATER_STAGE: Final = ReservationKind("stages", _LONGER)

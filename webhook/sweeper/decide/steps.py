@@ -270,7 +270,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         is_held = fits_on_reserved(
             nodes.reserved.others, attempt.asked, now.snapshot, budget, nodes.elsewhere
         )
-        cause = Cause.HELD if is_held else Cause.NO_ROOM
+        cause = Cause.RESERVED if is_held else Cause.NO_ROOM
     known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, sentence, cause, room=answer.room)
     told = joined(sentence, attempt.told(answer.room, now.settings))
     return GangWaits(
@@ -312,8 +312,8 @@ def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt 
     if not told:
         return attempt
     has_waited = not now.none_begins and now.ledger.has_waited_long(gang)
-    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, told, Cause.HELD, lasts=False)
-    return GangWaits(Cause.HELD, told, known, none_begins=_OTHERS_FIRST if has_waited else "")
+    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, told, Cause.RESERVED, lasts=False)
+    return GangWaits(Cause.RESERVED, told, known, none_begins=_OTHERS_FIRST if has_waited else "")
 
 
 def may_go_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:

@@ -33,7 +33,7 @@ BEHIND: Final = "no nodes are asked for yet: other gangs of its namespace come f
 
 _ASKING: Final = frozenset({Cause.NO_ROOM, Cause.UNDECIDED})
 """Causes for which more nodes may help."""
-_PASSING: Final = frozenset({Cause.HELD, Cause.CHANGED, Cause.INCOMPLETE, Cause.REFUSED, Cause.DEFECT})
+_PASSING: Final = frozenset({Cause.RESERVED, Cause.CHANGED, Cause.INCOMPLETE, Cause.REFUSED, Cause.DEFECT})
 """Causes that may be over in the next pass, so that what was asked for is not withdrawn."""
 
 _COMING: Final = frozenset({Progress.ASKED, Progress.PROVIDED})

@@ -31,7 +31,7 @@ AT_ONCE: Final = 64
 """So many nodes are looked at together."""
 
 SCALE_UP: Final = ReservationKind(
-    "booked", "new nodes are held for gangs that have asked for them", of_new_nodes=True
+    "booked", "new nodes are reserved for gangs that have asked for them", of_new_nodes=True
 )
 
 logger = logging.getLogger(__name__)
