@@ -210,20 +210,24 @@ def _each(
     notes: Iterable[str],
 ) -> WhatIf:
     """Gangs that do not wait for one another, placed one after the other. Raises InputError."""
-    placed: list[WhatIf] = []
-    waits: list[WhatIf] = []
+    found: list[WhatIf] = []
     for gang in gangs:
         asked = _ask(gang, view, snapshot, options, change, counting, gang.key.name)
-        found = _told(asked, ())
-        (placed if found.fits else waits).append(found)
+        found.append(_told(asked, ()))
         if isinstance(asked.found, Assignment):
             for question, step in ((asked.asked, asked.found), *asked.beside.steps):
                 snapshot = snapshot.assume(step, question.gang)
                 plans = {each.member: PlannedPod("", each.member, each.node) for each in step.placed}
                 view = view.with_plans({**view.planned, **plans})
+    return _of_groups(found, notes)
+
+
+def _of_groups(found: Sequence[WhatIf], notes: Iterable[str]) -> WhatIf:
+    """The answers of all groups as one: it fits if all do."""
+    placed, waits = [each for each in found if each.fits], [each for each in found if not each.fits]
     places = {member: node for each in placed for member, node in each.places.items()}
     if waits:
-        told = f"{len(waits)} of {len(gangs)} groups have no place. {waits[0].sentence}"
+        told = f"{len(waits)} of {len(found)} groups have no place. {waits[0].sentence}"
         return WhatIf(False, told, places, notes=list(notes))
     shown = [each.sentence.removeprefix("It fits: ").removesuffix(".") for each in placed]
     more = f"; and {counted(len(shown) - _GROUPS, 'more group')}" if len(shown) > _GROUPS else ""
