@@ -267,5 +267,44 @@ def test_a_terminal_has_colours_unless_the_environment_says_otherwise(
         assert terminal.is_coloured() is wanted
 
 
+# --- the next command ----------------------------------------------------------------------------------
+
+WITHOUT_NEXT: Final = {"logs", "exec", "attach", "drain", "ui", "policy", "certs", "completion"}
+"""Commands that show what another program prints, serve, or are run by operators and programs."""
+
+
+def done(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
+    """A command that has done what it was to do."""
+    monkeypatch.setattr(f"{main.module_of(command)}.run", lambda options: 0)
+    assert main.main([*words_of(command, "http://127.0.0.1:1", folder), *more]) == 0
+
+
+@pytest.mark.parametrize("command", main.NEXT)
+def test_on_a_terminal_a_command_ends_with_a_hint_for_the_next_one(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with on_a_terminal(monkeypatch):
+        done(command, tmp_path, monkeypatch)
+    hint = capsys.readouterr().err
+    assert hint == main.NEXT[command] + "\n"
+    named = re.findall(r"topogate ([a-z]+)", hint.replace("Is topogate well", ""))
+    assert named
+    assert set(named) <= COMMANDS.keys() - {command}
+
+
+@pytest.mark.parametrize("command", main.NEXT)
+def test_a_pipe_and_a_program_get_no_hint(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done(command, tmp_path, monkeypatch)
+    with on_a_terminal(monkeypatch):
+        done(command, tmp_path, monkeypatch, "-o", "name" if command in ("stop", "restart") else "json")
+    assert capsys.readouterr().err == ""
+
+
+def test_every_command_has_a_hint_or_a_reason_to_have_none() -> None:
+    assert COMMANDS.keys() - main.NEXT.keys() == WITHOUT_NEXT
+
+
 def test_a_pipe_has_no_colours() -> None:
     assert not terminal.is_coloured()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from webhook.cli import session, works
-from webhook.cli.terminal import complain, is_terminal, say
+from webhook.cli.terminal import say
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
@@ -63,8 +63,6 @@ def _show(lines: Iterator[str], arguments: argparse.Namespace) -> None:
         return
     for line in lines:
         say(line)
-    if is_terminal():
-        complain("Try another size or level: topogate simulate FILE. Is topogate well? topogate doctor")
 
 
 def _of_pod(api: Api, namespace: str, name: str, settings: Settings) -> Iterator[str]:

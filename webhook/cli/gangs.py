@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.cli import picture, session
-from webhook.cli.terminal import complain, is_terminal, say, table
+from webhook.cli.terminal import complain, say, table
 from webhook.text import printable
 
 if TYPE_CHECKING:
@@ -64,8 +64,6 @@ def _print(rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: in
         print("No gang waits or runs.")
     if elsewhere:
         complain(f"{elsewhere} more in other namespaces: topogate gangs -A")
-    if any(row.reason for row in rows) and is_terminal():
-        complain("What would help one that waits: topogate explain NAME -n NAMESPACE")
 
 
 def _cells(row: "GangRow") -> tuple[str, ...]:

@@ -35,6 +35,21 @@ COMMANDS: Final = {
     "certs": "issue and rotate the certificates of the webhook",
     "completion": "print the completion of bash, zsh or fish",
 }
+NEXT: Final[dict[str, str]] = {
+    "run": "Its state: topogate ps. Its output: topogate logs -f NAME. Why it waits: topogate explain NAME",
+    "ps": "Why one waits: topogate explain NAME. Its output: topogate logs NAME",
+    "stop": "What is left: topogate ps",
+    "restart": "Its state: topogate ps. Its output: topogate logs -f NAME",
+    "top": "Where they are free: topogate map. Who waits for them: topogate gangs -A",
+    "gangs": "What would help one that waits: topogate explain NAME -n NAMESPACE",
+    "map": "Where a gang of yours would go: topogate simulate --map FILE",
+    "nodes": "Nodes that are out of use for other causes: topogate doctor",
+    "explain": "Try another size or level: topogate simulate FILE. Is topogate well? topogate doctor",
+    "doctor": "Who waits, and why: topogate gangs -A",
+    "lint": "Where it would go: topogate simulate FILE",
+    "simulate": "To create it: kubectl apply -f FILE. What is free where: topogate map",
+}
+"""What to type next, for a person at a terminal, after a command that has done what it was to do."""
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as a shell has for what SIGINT has ended."""
 _WITH_COMMAND: Final = ("run", "exec")
@@ -72,6 +87,8 @@ def _main(words: list[str]) -> int:
         status = int(module.run(options))
         if sys.stdout is not None:  # as where a shell has closed it
             sys.stdout.flush()
+        if status == 0:
+            _say_next(options)
         return status
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, and nobody is left to tell
@@ -80,6 +97,16 @@ def _main(words: list[str]) -> int:
         print(f"topogate {options.command}: {error.strerror or error}: {_where(error)}", file=sys.stderr)
         _drop_output()
         return 1
+
+
+def _say_next(options: argparse.Namespace) -> None:
+    """The hint for the next command, unless the output is for a program or nothing was done."""
+    from webhook.cli.terminal import complain, is_terminal
+
+    is_for_people = getattr(options, "output", None) in (None, "wide")
+    has_said = getattr(options, "dry_run", False) or getattr(options, "follow", False)
+    if options.command in NEXT and is_terminal() and is_for_people and not has_said:
+        complain(NEXT[options.command])
 
 
 def _unknown(command: str) -> str:
