@@ -11,7 +11,7 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Done, Hindered
+from webhook.sweeper.decide.orders import Delay, Done, Hindered
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
@@ -49,18 +49,7 @@ class Delays:
         for delay in done.delays:
             alike[delay.gang, delay.hindered].append(delay.pod)
         for delay in done.delays:
-            key, uid = (delay.gang, delay.hindered), delay.pod.metadata.uid
-            if key not in self._told:
-                note = delay.note + _so_with(alike[key][1:])
-                self._announcer.say(delay.pod, delay.hindered, printable(note), warning=True)
-            if self._of.get(uid, key) != key:
-                self._over(uid)
-            self._of[uid] = key
-            told = self._told.setdefault(key, {}).setdefault(uid, _Told(delay.kind, delay.note))
-            if told.kind != delay.kind:
-                # Of one kind the first is told: its sentence may have ports, versions and times in it.
-                told.kind, told.note = delay.kind, delay.note
-            told.at = self._clock()
+            self._note(delay, alike[delay.gang, delay.hindered][1:])
         for planned in done.released:
             self._over(planned.uid)
         for pod in (*done.labelled, *(order.pod for order in done.evicted)):
@@ -71,6 +60,21 @@ class Delays:
         for order in done.denied:
             if order.pod.metadata.uid not in stay:
                 self._over(order.pod.metadata.uid)
+
+    def _note(self, delay: Delay, others: Sequence[Pod]) -> None:
+        """others: further pods of the gang of which the same is to be told."""
+        key, uid = (delay.gang, delay.hindered), delay.pod.metadata.uid
+        if key not in self._told:
+            note = delay.note + _so_with(others)
+            self._announcer.say(delay.pod, delay.hindered, printable(note), warning=True)
+        if self._of.get(uid, key) != key:
+            self._over(uid)
+        self._of[uid] = key
+        told = self._told.setdefault(key, {}).setdefault(uid, _Told(delay.kind, delay.note))
+        if told.kind != delay.kind:
+            # Of one kind the first is told: its sentence may have ports, versions and times in it.
+            told.kind, told.note = delay.kind, delay.note
+        told.at = self._clock()
 
     def _over(self, uid: str) -> None:
         if (key := self._of.pop(uid, None)) is None:

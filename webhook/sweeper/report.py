@@ -6,6 +6,7 @@ What is told twice is told once: a status is written when it differs, an Event w
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from webhook.identity_cache import IdentityCache
 from webhook.kube import placements
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement, PlacementStatus
+from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import Cause, Done, Orders, Verdict
@@ -34,6 +35,39 @@ _SETTLING: Final = "Settling"
 """The state of a gang that is not complete, for metrics."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _GangProgress:
+    """How many pods of a gang there are, or will be (count), how many of its plan are released and bound.
+
+    others: that have had their turn without the plan, or are gone. least: how many are enough, 0 for all.
+    """
+
+    plan: PlacementSpec
+    count: int
+    released: int
+    bound: int
+    others: int
+    least: int
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether it runs, though not with all its pods."""
+        return 0 < self.least <= self.bound + self.others
+
+    @property
+    def state(self) -> str:
+        """As its status names it."""
+        if self.bound == self.count or self.has_enough:
+            return placements.BOUND
+        return placements.RELEASED if self.released == self.count else placements.RELEASING
+
+    def is_complete(self, members: int) -> bool:
+        """Whether it has run as a whole, or with enough. members: pods of its plan that are there."""
+        if self.has_enough and self.bound == members:
+            return True
+        return self.bound == self.count and self.bound + self.others >= self.plan.size
 
 
 class Reporter:
@@ -162,15 +196,12 @@ class Reporter:
         # A plan speaks for pods of its own namespace alone, whoever wrote it.
         found = (view.by_uid.get(each.uid) for each in planned)
         members = [pod for pod in found if pod is not None and pod.metadata.namespace == namespace]
+        if not members and gang is not None:
+            return [self._report_gang(gang, placement)]
         if not members:
-            if gang is not None:
-                return [self._report_gang(gang, placement)]
             self._writer.remove(placement)
             return []
-        # Finished, or deleted by somebody: those have had their turn.
-        missing = {each.uid for each in planned} - {pod.metadata.uid for pod in members}
-        gone = sum((namespace, uid) not in evicted for uid in missing)
-        others = gone + strangers.get(_gang_of(placement), 0)
+        others = _finished(placement, members, evicted) + strangers.get(_gang_of(placement), 0)
         status = self._progress(placement, members, gang, view, others)
         status = msgspec.structs.replace(status, **self._holding(placement.key))
         self._writer.write(placement, status)
@@ -248,32 +279,24 @@ class Reporter:
     ) -> PlacementStatus:
         """How far a gang is, but for what is held for it."""
         released = [pod for pod in members if not is_gated(pod, self._settings.gate_prefix)]
-        bound = sum(bool(pod.spec.node_name) for pod in released)
         there = max(len(members), len(gang.pods) if gang else 0)
-        # Between its stages a gang has fewer pods than its plan keeps nodes for.
-        count = max(there, placement.spec.size) if placement.spec.kept else there
-        least = (gang.minimum if gang else None) or placement.spec.minimum
-        has_enough = bool(least) and bound + others >= least
-        runs = has_enough and bound == len(members)
-        if bound == count or has_enough:
-            state = placements.BOUND
-        elif len(released) == count:
-            state = placements.RELEASED
-        else:
-            state = placements.RELEASING
-        nodes = {planned.uid: planned.node for planned in placement.spec.pods}
-        nodes |= {pod.metadata.uid: pod.spec.node_name for pod in members if pod.spec.node_name}
-        beside = companions(members, others_come=bool(placement.spec.kept))
-        where = [
-            node for pod in members if (node := nodes[pod.metadata.uid]) and pod.metadata.uid not in beside
-        ]
-        return PlacementStatus(
-            state,
-            count,
+        progress = _GangProgress(
+            placement.spec,
+            # Between its stages a gang has fewer pods than its plan keeps nodes for.
+            max(there, placement.spec.size) if placement.spec.kept else there,
             len(released),
-            bound,
+            sum(bool(pod.spec.node_name) for pod in released),
+            others,
+            (gang.minimum if gang else None) or placement.spec.minimum,
+        )
+        where = _nodes_of(placement, members)
+        return PlacementStatus(
+            progress.state,
+            progress.count,
+            progress.released,
+            progress.bound,
             plan.spread(where, view.labels_of(where), self._settings.topology),
-            placement.is_complete or runs or (bound == count and bound + others >= placement.spec.size),
+            placement.is_complete or progress.is_complete(len(members)),
             placement.spec.attempt,
             self._noted(gang.key) if gang else _lacking(placement, there),
         )
@@ -291,6 +314,21 @@ class Reporter:
         if held is None or not held.nodes:
             return {}
         return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
+
+
+def _finished(placement: Placement, members: Sequence[Pod], evicted: Set[PodId]) -> int:
+    """How many pods of a plan have finished, or were deleted by somebody else: those have had their turn."""
+    missing = {each.uid for each in placement.spec.pods} - {pod.metadata.uid for pod in members}
+    return sum((placement.metadata.namespace, uid) not in evicted for uid in missing)
+
+
+def _nodes_of(placement: Placement, members: Sequence[Pod]) -> list[str]:
+    """Where the pods of a plan are, or are to be, companions left out."""
+    nodes = {planned.uid: planned.node for planned in placement.spec.pods}
+    nodes |= {pod.metadata.uid: pod.spec.node_name for pod in members if pod.spec.node_name}
+    beside = companions(members, others_come=bool(placement.spec.kept))
+    there = (nodes[pod.metadata.uid] for pod in members if pod.metadata.uid not in beside)
+    return list(filter(None, there))
 
 
 def _lacking(placement: Placement, count: int) -> str:

@@ -216,9 +216,8 @@ class Sweeper:
                 continue
             plans = tuple(each for each in orders.plans if each.gang.key not in refused)
             done = self._carry_out(replace(orders, plans=plans), view)
-            if done.failed or done.evicted or len(plans) < len(orders.plans):
-                due = min(due, SOON_SECONDS)
-            due = min(due, done.again_seconds)
+            is_soon = done.failed or done.evicted or len(plans) < len(orders.plans)
+            due = min(due, done.again_seconds, SOON_SECONDS if is_soon else NO_HURRY)
             refused.update(each.gang for each in done.refused)
             unwritten |= {each.gang.key for each in orders.plans} - {each.gang.key for each in done.placed}
         self._memory = self._memory.unplaced(unwritten)

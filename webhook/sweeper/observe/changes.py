@@ -58,21 +58,25 @@ class Changes:
         pod = after or before
         if pod is None or (before is not None and after is not None and _same_to_us(before, after)):
             return False  # what a running pod's status says from minute to minute
-        there = occupied_node(after, self._gate_prefix) if after is not None else None
-        moved = there != (occupied_node(before, self._gate_prefix) if before is not None else None)
         with self._lock:
-            expected, _ = self._expected.get(pod.metadata.uid, (None, 0.0))
-            if (moved and (there is None or there != expected)) or _claims(before) != _claims(after):
+            if self._matters(pod.metadata.uid, before, after):
                 self.usage_version += 1
-            elif there is not None and before is not None and before.metadata.labels != pod.metadata.labels:
-                self.usage_version += 1  # others may want to be near it now, or not any more
-            elif there is not None and _amounts(before) != _amounts(after):
-                self.usage_version += 1  # it is resized
             if after is None or after.spec.node_name:
                 self._expected.pop(pod.metadata.uid, None)
             if before is not None and before.metadata.uid != pod.metadata.uid:
                 self._expected.pop(before.metadata.uid, None)  # deleted and made again while nobody looked
         return True
+
+    def _matters(self, uid: str, before: objects.Pod | None, after: objects.Pod | None) -> bool:
+        """Whether a pod takes something else than before, or stands elsewhere, and that was not expected."""
+        there, was = self._occupied(after), self._occupied(before)
+        expected, _ = self._expected.get(uid, (None, 0.0))
+        if there != was and (there is None or there != expected):
+            return True
+        return _claims(before) != _claims(after) or (there is not None and _differ(before, after))
+
+    def _occupied(self, pod: objects.Pod | None) -> str | None:
+        return occupied_node(pod, self._gate_prefix) if pod is not None else None
 
     def saw_devices(self) -> None:
         """Take in that more may be free of devices that claims ask for, or that more is known of them."""
@@ -96,6 +100,13 @@ class Changes:
 def _claims(pod: objects.Pod | None) -> tuple[objects.PodClaim, ...]:
     """The claims that were made for a pod."""
     return pod.status.resource_claim_statuses if pod is not None else ()
+
+
+def _differ(before: objects.Pod | None, after: objects.Pod | None) -> bool:
+    """Whether a pod that stays is resized, or others may want to be near it now, or not any more."""
+    if before is not None and after is not None and before.metadata.labels != after.metadata.labels:
+        return True
+    return _amounts(before) != _amounts(after)
 
 
 def _amounts(pod: objects.Pod | None) -> object:

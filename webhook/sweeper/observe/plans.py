@@ -1,7 +1,9 @@
 """What all plans say together, and of which pods: worked out anew for those plans alone that have changed."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 
 from labeler.contract import keys
 from webhook.identity_cache import IdentityMap, changed_keys
@@ -36,7 +38,7 @@ class Plans:
         self.cards: Mapping[str, CardsByPod] = {}
         self._read = IdentityMap[str, _Plan]()
         self._plans: Mapping[str, _Plan] = {}
-        self._naming: Mapping[PodId, int] = {}
+        self._naming = Counter[PodId]()
         self._on_nodes: dict[str, tuple[_Plan, ...]] = {}
 
     def update(self, placements: Mapping[str, Placement]) -> None:
@@ -55,30 +57,33 @@ class Plans:
             return before if placement is not None else None
         return _read(placement)
 
-    def _replace(self, gone: Iterable[_Plan], come: Iterable[_Plan]) -> None:
-        naming, cards, on_nodes = dict(self._naming), dict(self.cards), self._on_nodes
-        nodes = set[str]()
-        for plan in gone:
-            for each in plan.named:
-                if naming[each] == 1:
-                    del naming[each]
-                else:
-                    naming[each] -= 1
-            for node in plan.cards:
-                on_nodes[node] = tuple(each for each in on_nodes[node] if each is not plan)
-            nodes.update(plan.cards)
-        for plan in come:
-            for each in plan.named:
-                naming[each] = naming.get(each, 0) + 1
-            for node in plan.cards:
-                on_nodes[node] = (*on_nodes.get(node, ()), plan)
-            nodes.update(plan.cards)
-        for node in nodes:
-            if on_nodes[node]:
-                cards[node] = _cards_on(node, on_nodes[node])
+    def _replace(self, gone: Sequence[_Plan], come: Sequence[_Plan]) -> None:
+        naming = Counter(self._naming)
+        naming.subtract(_named_by(gone))
+        naming.update(_named_by(come))
+        for pod in _named_by(gone):
+            if not naming[pod]:
+                del naming[pod]
+        self._naming = naming
+        cards = dict(self.cards)
+        for node, plans in self._moved(gone, come).items():
+            if plans:
+                self._on_nodes[node], cards[node] = plans, _cards_on(node, plans)
             else:
-                del on_nodes[node], cards[node]
-        self._naming, self.cards = naming, cards
+                del self._on_nodes[node], cards[node]
+        self.cards = cards
+
+    def _moved(self, gone: Iterable[_Plan], come: Iterable[_Plan]) -> dict[str, tuple[_Plan, ...]]:
+        """The plans of each node of which any goes or comes."""
+        found: dict[str, tuple[_Plan, ...]] = {}
+        for plan in gone:
+            for node in plan.cards:
+                there = found.get(node, self._on_nodes[node])
+                found[node] = tuple(each for each in there if each is not plan)
+        for plan in come:
+            for node in plan.cards:
+                found[node] = (*found.get(node, self._on_nodes.get(node, ())), plan)
+        return found
 
     @property
     def named(self) -> Set[PodId]:
@@ -118,6 +123,10 @@ def _read(placement: Placement) -> _Plan:
         if known is None or is_newer(each.annotations, known.annotations):
             entries[each.uid] = each
     return _Plan(placement, frozenset((namespace, uid) for uid in entries), cards, entries)
+
+
+def _named_by(plans: Iterable[_Plan]) -> Iterator[PodId]:
+    return chain.from_iterable(plan.named for plan in plans)
 
 
 def _cards_on(node: str, plans: Iterable[_Plan]) -> CardsByPod:

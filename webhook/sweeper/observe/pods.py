@@ -80,26 +80,10 @@ class Sorter:
             found.append(Sort.SPREAD)
         if is_of_a_set(pod):
             found.append(Sort.OF_A_SET)
-        if is_gated:
-            return found
-        if not spec.node_name or pod.status.phase in ("", "Pending"):
-            found.append(Sort.UNDER_WAY)
-        if keys.GAS_TIMESTAMP_ANNOTATION in metadata.annotations:
-            found.append(Sort.STAMPED)
-        if is_troubled(pod):
-            found.append(Sort.TROUBLED)
-        if metadata.deletion_timestamp:
-            found.append(Sort.ENDING)
-        if spec.affinity is not None and spec.affinity.pod_anti_affinity is not None:
-            found.append(Sort.REPELLING)
-        if metadata.namespace in self.protected or _belongs_to_its_node(pod):
-            found.append(Sort.LASTING)
-        if not metadata.deletion_timestamp and _is_kept_running(pod):
-            found.append(Sort.ENDLESS)
-        if (spec.termination_grace_period_seconds or 0) > ENDING_SECONDS:
-            found.append(Sort.SLOW)
-        if (metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS:
-            found.append(Sort.LATE)
+        if not is_gated:
+            found += (sort for sort, is_one in _OTHERS.items() if is_one(pod))
+            if metadata.namespace in self.protected or _belongs_to_its_node(pod):
+                found.append(Sort.LASTING)
         return found
 
 
@@ -246,10 +230,33 @@ def _belongs_to_its_node(pod: Pod) -> bool:
     return is_node_s and keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations
 
 
+def _is_under_way(pod: Pod) -> bool:
+    return not pod.spec.node_name or pod.status.phase in ("", "Pending")
+
+
+def _is_repelling(pod: Pod) -> bool:
+    return pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None
+
+
 def _is_kept_running(pod: Pod) -> bool:
     """Whether a controller keeps it running: one of Kubernetes' own, since of others the kind says nothing.
 
     A pod whose owner of such a kind is not there is collected.
     """
     owner = pod.metadata.controller
+    if pod.metadata.deletion_timestamp:
+        return False
     return owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS
+
+
+_OTHERS: Final[Mapping[Sort, Callable[[Pod], object]]] = {
+    Sort.UNDER_WAY: _is_under_way,
+    Sort.STAMPED: lambda pod: keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations,
+    Sort.TROUBLED: is_troubled,
+    Sort.ENDING: lambda pod: pod.metadata.deletion_timestamp,
+    Sort.REPELLING: _is_repelling,
+    Sort.ENDLESS: _is_kept_running,
+    Sort.SLOW: lambda pod: (pod.spec.termination_grace_period_seconds or 0) > ENDING_SECONDS,
+    Sort.LATE: lambda pod: (pod.metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS,
+}
+"""What makes a pod that does not wait for us one of a sort, by itself."""

@@ -110,26 +110,15 @@ class Snapshotter:
     def view(self, now: Moment = START) -> View:
         """The cluster now. A plan for a node that cannot take pods any more does not hold."""
         prefix = self._settings.gate_prefix
-        if self._journal is not None:
-            self._changes |= self._journal.take()
-            pods = self._pods = self._pods.after(self._changes)
-            self._changes = {}  # only now: what a pass that failed has taken is not told again
-        else:
-            pods = Pods.sorted(self._pods.sorter, self._objects.pod_items())
+        pods = self._current_pods()
         gated, others = list(pods.of[Sort.GATED].values()), list(pods.of[Sort.OTHER].values())
         supply = self._supply(gated)
         nodes = self._levels.of(self._objects.node_items(), supply)
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         self._plans.update(placements)
-        planned: dict[str, PlannedPod] = {}
         written = tuple(self._plans.entries_of(waiting))
-        for each in written:
-            node = nodes.get(each.node)
-            if node is not None and is_usable(node):
-                before = planned.get(each.uid)
-                if before is None or is_newer(each.annotations, before.annotations):
-                    planned[each.uid] = each
+        planned = _planned(written, nodes)
         named, cards = self._plans.named, self._plans.cards
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
@@ -142,6 +131,14 @@ class Snapshotter:
             domains_of=self._domains_of, usable_among=self._usable_among, written=written, now=now,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
+
+    def _current_pods(self) -> Pods:
+        if self._journal is None:
+            return Pods.sorted(self._pods.sorter, self._objects.pod_items())
+        self._changes |= self._journal.take()
+        self._pods = self._pods.after(self._changes)
+        self._changes = {}  # only now: what a pass that failed has taken is not told again
+        return self._pods
 
     def _volumes(self, view: View, storage: Storage) -> VolumeCounts | None:
         """What the volumes of waiting pods make of nodes by their number, None where none is counted."""
@@ -336,6 +333,18 @@ class Snapshotter:
         except ValueError as error:
             logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
             return None
+
+
+def _planned(written: Iterable[PlannedPod], nodes: Mapping[str, Node]) -> dict[str, PlannedPod]:
+    """By uid, the newest of these entries whose node is there, and takes pods."""
+    found: dict[str, PlannedPod] = {}
+    for each in written:
+        node, before = nodes.get(each.node), found.get(each.uid)
+        if node is None or not is_usable(node):
+            continue
+        if before is None or is_newer(each.annotations, before.annotations):
+            found[each.uid] = each
+    return found
 
 
 def _claims_of(needs: Needs) -> Callable[[Pod, str, Usage], Usage]:
