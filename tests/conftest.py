@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hack.local import native_gangs
 from hack.local.build import kubernetes_version
 from hack.local.cluster import Cluster
 from labeler.contract import keys
@@ -22,6 +23,7 @@ from tests.support import clean, create_namespace, delete, delete_namespace, exi
 from tests.workers import FilesInTurn, as_many_as_fit, heaviest_first
 
 NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "namespace", "opted_in")
+NEEDS_NATIVE_GANGS = ("native_control_plane", "native_cluster", "native_jobs_cluster")
 NEEDS_NODE = ("real_control_plane", "real_cluster")
 THREAD_ENDS_SECONDS = 60.0
 
@@ -44,8 +46,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if fixtures.intersection(NEEDS_CLUSTER + NEEDS_NODE):
+        if fixtures.intersection(NEEDS_CLUSTER + NEEDS_NODE + NEEDS_NATIVE_GANGS):
             item.add_marker("cluster")
+        if fixtures.intersection(NEEDS_NATIVE_GANGS):
+            item.add_marker(pytest.mark.kubernetes(f"1.{native_gangs.FIRST_MINOR}"))
         if fixtures.intersection(NEEDS_NODE):
             item.add_marker("node")
         for needed in item.iter_markers("kubernetes"):
@@ -129,8 +133,27 @@ def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
     yield from _control_plane(tmp_path / "cluster")
 
 
-def _control_plane(folder: Path) -> Iterator[Cluster]:
-    cluster = Cluster.up(folder, tied=True)
+@pytest.fixture(scope="session")
+def native_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One whose kube-scheduler binds the pods of a PodGroup as one, for the whole run."""
+    yield from _control_plane(tmp_path_factory.mktemp("native") / "cluster", native_gangs="pods")
+
+
+@pytest.fixture
+def native_cluster(native_control_plane: Cluster) -> Cluster:
+    """The same without what other tests have left."""
+    clean(native_control_plane)
+    return native_control_plane
+
+
+@pytest.fixture(scope="module")
+def native_jobs_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One whose Job controller makes PodGroups as well (WorkloadWithJob), for a module."""
+    yield from _control_plane(tmp_path_factory.mktemp("native-jobs") / "cluster", native_gangs="jobs")
+
+
+def _control_plane(folder: Path, native_gangs: str = "") -> Iterator[Cluster]:
+    cluster = Cluster.up(folder, tied=True, native_gangs=native_gangs)
     try:
         if cluster.programs.missing:
             pytest.skip(f"{cluster.programs.origin} has no {', '.join(cluster.programs.missing)}")

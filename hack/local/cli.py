@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hack.images.debian import BaseError
 from hack.images.lock import BuildError
-from hack.local import node, nodes
+from hack.local import native_gangs, node, nodes
 from hack.local.build import NoControlPlaneError, clusters_folder, say
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, system_node
@@ -48,7 +48,7 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
             f"{arguments.name!r} is already up; stop it with hack/cluster down --name {arguments.name}"
         )
     started = time.monotonic()
-    cluster = Cluster.up(folder, real_node=arguments.real_nodes == 1)
+    cluster = Cluster.up(folder, real_node=arguments.real_nodes == 1, native_gangs=arguments.native_gangs)
     for name in cluster.programs.missing:
         say(f"{cluster.programs.origin} has no {name}: what needs it cannot run here.")
     try:
@@ -109,6 +109,14 @@ def _parser() -> argparse.ArgumentParser:
             )
             command.add_argument(
                 "--topogate", action="store_true", help="install topogate: GPU pods are gated and placed"
+            )
+            command.add_argument(
+                "--native-gangs",
+                nargs="?",
+                choices=native_gangs.MODES[1:],
+                const="pods",
+                default="",
+                help="Kubernetes' own gang scheduling (1.36 or newer); jobs: the Job controller uses it too",
             )
             command.add_argument(
                 "--intel", type=int, default=0, help="how many nodes carry two Intel cards instead"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.images import small
-from hack.local import controlplane, node, processes
+from hack.local import controlplane, native_gangs, node, processes
 from hack.local.access import READY_SECONDS, ClusterError, ClusterFolder, WaitedInVainError
 from hack.local.build import NODE_PROGRAMS, ROOT, Programs, programs
 from hack.local.controlplane import Ports
@@ -44,15 +44,20 @@ class Cluster(ClusterFolder):
     tied: bool = False
     real: RealNode | None = None
     """The real node, if there is one. All programs are in its namespaces then."""
+    native_gangs: str = ""
+    """One of native_gangs.MODES: whether Kubernetes' own gang scheduling is on."""
 
     # --- life -----------------------------------------------------------------------------------
 
     @classmethod
-    def up(cls, folder: Path, *, tied: bool = False, real_node: bool = False) -> "Cluster":
+    def up(
+        cls, folder: Path, *, tied: bool = False, real_node: bool = False, native_gangs: str = ""
+    ) -> "Cluster":
         """Start a new cluster in `folder`, in place of whatever an earlier run left there.
 
         tied: it ends with the thread that called this. real_node: it has a node with a kubelet and
-        containers (root is needed). Raises ClusterError, NoControlPlaneError.
+        containers (root is needed). native_gangs: one of native_gangs.MODES. Raises ClusterError,
+        NoControlPlaneError, ValueError for a release of Kubernetes without native gangs.
         """
         if real_node and (reason := node.lacking()):
             raise ClusterError(reason)
@@ -64,7 +69,7 @@ class Cluster(ClusterFolder):
             folder.mkdir(parents=True)
             (folder / "logs").mkdir()
             real = RealNode(folder.resolve()) if real_node else None
-            cluster = cls(folder, Ports.free(), found, tied=tied, real=real)
+            cluster = cls(folder, Ports.free(), found, tied=tied, real=real, native_gangs=native_gangs)
             controlplane.write_files(folder, cluster.ports, real)
             try:
                 cluster._start_all()
@@ -89,6 +94,7 @@ class Cluster(ClusterFolder):
             Programs(state["commands"], state["origin"]),
             {name: Started(**each) for name, each in state["running"].items()},
             real=RealNode(folder.resolve()) if state["real"] else None,
+            native_gangs=state.get("native_gangs", ""),
         )
 
     @classmethod
@@ -183,7 +189,7 @@ class Cluster(ClusterFolder):
             command = self.real.command(name, self.programs.commands)
         else:
             flags = controlplane.flags(name, self.folder, self.ports, self.real)
-            command = [*self.programs.commands[name], *flags]
+            command = [*self.programs.commands[name], *flags, *native_gangs.flags(name, self.native_gangs)]
         within = self.namespaces if self.real is not None else None
         self.running[name] = processes.start(
             command, self.log(name), tied=self.tied, within=within, mounts=of_node
@@ -275,6 +281,7 @@ class Cluster(ClusterFolder):
             "commands": self.programs.commands,
             "origin": self.programs.origin,
             "real": self.real is not None,
+            "native_gangs": self.native_gangs,
             "running": {name: asdict(process) for name, process in self.running.items()},
         }
         partial = self.folder / f"{_STATE}.partial"
