@@ -190,12 +190,9 @@ class Reporter:
             return [self._report_gang(gang, None)] if gang is not None else []
         if gang is None and placement.key not in self._held and self._is_known_as_bound(placement, view):
             return [placements.BOUND]
-        namespace, planned = placement.metadata.namespace, placement.spec.pods
-        if namespace in self._settings.ignored_namespaces:
+        if placement.metadata.namespace in self._settings.ignored_namespaces:
             return []
-        # A plan speaks for pods of its own namespace alone, whoever wrote it.
-        found = (view.by_uid.get(each.uid) for each in planned)
-        members = [pod for pod in found if pod is not None and pod.metadata.namespace == namespace]
+        members = _members(placement, view)
         if not members and gang is not None:
             return [self._report_gang(gang, placement)]
         if not members:
@@ -314,6 +311,13 @@ class Reporter:
         if held is None or not held.nodes:
             return {}
         return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
+
+
+def _members(placement: Placement, view: View) -> list[Pod]:
+    """The pods of a plan that are there: it speaks for those of its own namespace alone, whoever wrote it."""
+    found = (view.by_uid.get(each.uid) for each in placement.spec.pods)
+    namespace = placement.metadata.namespace
+    return [pod for pod in found if pod is not None and pod.metadata.namespace == namespace]
 
 
 def _finished(placement: Placement, members: Sequence[Pod], evicted: Set[PodId]) -> int:

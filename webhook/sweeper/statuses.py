@@ -80,11 +80,7 @@ class StatusWriter:
         in this pass: each try would wait as long. The next one begins behind that Placement, as it may be
         away for its namespace alone.
         """
-        if self._pass.clock() >= self._deadline:
-            self.missed = self.missed or name
-        if self.missed or self._is_away:
-            self.first = self.first or name
-        if self.missed or self._is_away or not self._pass.may_act():
+        if not self._has_time(name) or not self._pass.may_act():
             return False
         self._pass.beat()
         try:
@@ -102,6 +98,15 @@ class StatusWriter:
                 logger.exception("status_failed placement=%s error=%r", name, error)
         else:
             self._failed.pop(name, None)
+        return False
+
+    def _has_time(self, name: str) -> bool:
+        """Whether a pass has time left, and the API server is there; notes the first that has to wait."""
+        if self._pass.clock() >= self._deadline:
+            self.missed = self.missed or name
+        if not self.missed and not self._is_away:
+            return True
+        self.first = self.first or name
         return False
 
     def _is_news(self, name: str, kind: str) -> bool:

@@ -80,9 +80,6 @@ def plan_spec(
     present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
     earlier = before.spec if before else PlacementSpec()
     there = [planned for planned in earlier.pods if planned.uid in present]
-    # Whoever was to go for pods that have been released since is in nobody's way any more.
-    waiting = {pod.metadata.uid for pod in gang.gated}
-    victims_before = earlier.victims if any(each.uid in waiting for each in there) else []
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
@@ -90,7 +87,7 @@ def plan_spec(
         size=gang.size or 0 if gang.hindrance else size,
         proven=proven,
         preempts=preempts or bool(there and earlier.preempts),
-        victims=[*(old for old in victims_before if old not in victims), *victims],
+        victims=_victims(gang, earlier, there, victims),
         attempt=earlier.attempt + bool(earlier.pods and not there),
         pods=there + added,
         kept=list(kept),
@@ -99,6 +96,18 @@ def plan_spec(
         domains={**(earlier.domains if there else {}), **(domains or {})},
         avoided=dict(avoided or {}),
     )
+
+
+def _victims(
+    gang: PodGang, earlier: PlacementSpec, there: Iterable[PlannedPod], added: Sequence[VictimGroup]
+) -> list[VictimGroup]:
+    """Who is to go for a gang, with these. there: those of its earlier entries that still count.
+
+    Whoever was to go for pods that have been released since is in nobody's way any more.
+    """
+    waiting = {pod.metadata.uid for pod in gang.gated}
+    before = earlier.victims if any(each.uid in waiting for each in there) else []
+    return [*(old for old in before if old not in added), *added]
 
 
 def spread(nodes: Iterable[str], labels: Mapping[str, Mapping[str, str]], topology: Topology) -> str:

@@ -17,7 +17,7 @@ from labeler.contract import keys
 from webhook.devices import extended
 from webhook.devices.supply import Supply
 from webhook.kube.objects import Pod
-from webhook.policy.values import NamespaceRules, Policy
+from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_wishes import whole
 from webhook.sweeper.decide.orders import Cause, Orders, Steer, Verdict, Warn
@@ -94,14 +94,19 @@ def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None 
     if wish is None and not default:
         return {}
     model = policy.gpu_model(wish if wish is not None else default)
-    asked = [name for name in resources_of(pod) if policy.is_gpu_resource(name)]
     if model is None:
         known = sentence_list([each.name for each in policy.gpu_models])
         raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish or '')}; known: {known}")
+    return _labels_of_model(pod, policy, model, is_wished=wish is not None)
+
+
+def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_wished: bool) -> Mapping[str, str]:
+    """Those of a model that the pod's nodeSelector lacks. Raises UnmetError where it asks for the model."""
+    asked = [name for name in resources_of(pod) if policy.is_gpu_resource(name)]
     foreign = [name for name in asked if not model.serves(name)]
     there, labels = pod.spec.node_selector, model.labels_for(asked)
     against = [key for key, value in labels.items() if there.get(key, value) != value]
-    if wish is None and (foreign or against or not asked):
+    if not is_wished and (foreign or against or not asked):
         return {}
     if foreign:
         raise UnmetError(f"GPU model {model.name} does not offer {sentence_list(foreign)}")

@@ -33,6 +33,8 @@ _SPREAD_PARTS: Final = (
 
 OWN_ERROR: Final = "an error of topogate's own; see the sweeper's log"
 
+_CUT: Final = "its pods are planned as they come: too many are yet to be made to plan all of them"
+
 _PROBLEMS: Final = 5
 """Problems of one gang that are told."""
 
@@ -195,9 +197,7 @@ def gang_of(
     owner: OwnerSays,
 ) -> PodGang:
     """The gang of these pods, whatever else they say of what they belong to."""
-    problems: list[str] = []
-    if owner.is_cut or (owner.staged and (owner.size or 0) > MOST_PODS):
-        problems.append("its pods are planned as they come: too many are yet to be made to plan all of them")
+    problems = [_CUT] if owner.is_cut or (owner.staged and (owner.size or 0) > MOST_PODS) else []
     pods = [*gated, *released]
     missing = awaited(owner.shape, pods)
     later = tuple(pod for _, pod in missing.later)
@@ -207,9 +207,9 @@ def gang_of(
     ranks = ranks_by_uid(ranked, others, problems, missing.later)
     all_pods = [*pods, *later]
     parts, fault = _parts([pod for pod in all_pods if pod.metadata.uid not in beside], ranks, problems)
-    spread, spread_fault = _spread(all_pods, problems)
-    fault = fault or spread_fault or (_SPREAD_PARTS if spread and len(parts) > 1 else "")
-    fault = next(filter(None, map(_too_long, gated)), fault)
+    spread, spread_fault = _spread(all_pods, len(parts) > 1, problems)
+    fault = next(filter(None, map(_too_long, gated)), fault or spread_fault)
+    own = parts[0] if len(parts) == 1 else GangPart(frozenset())
 
     def order(pod: Pod) -> tuple[int, str, str]:
         return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
@@ -228,9 +228,9 @@ def gang_of(
         size=size,
         staged=owner.staged,
         ranks=ranks,
-        required_level=parts[0].required_level if len(parts) == 1 else None,
-        preferred_levels=parts[0].preferred_levels if len(parts) == 1 else (),
-        slices=parts[0].slices if len(parts) == 1 else (),
+        required_level=own.required_level,
+        preferred_levels=own.preferred_levels,
+        slices=own.slices,
         spread=spread,
         parts=parts if len(parts) > 1 else (),
         problems=_few(problems),
@@ -341,10 +341,11 @@ def _parts(
     return parts, ""
 
 
-def _spread(pods: list[Pod], problems: list[str]) -> tuple[Spread | None, str]:
+def _spread(pods: list[Pod], has_parts: bool, problems: list[str]) -> tuple[Spread | None, str]:
     """The wish to be spread, and what is wrong with it."""
     try:
-        return spread_of(common_value(pods, keys.SPREAD_TOPOLOGY_ANNOTATION, problems)), ""
+        spread = spread_of(common_value(pods, keys.SPREAD_TOPOLOGY_ANNOTATION, problems))
+        return spread, _SPREAD_PARTS if spread and has_parts else ""
     except PlacementError as error:
         return None, str(error)
 

@@ -236,8 +236,7 @@ class Snapshotter:
             lambda name: self._fill(view, name),
         )
         self._snapshot = self._renewed(view, usages) or self._made(view, standing, usages)
-        is_plain = view.needs is None and view.volumes is None
-        self._seen = _MadeOf(view.nodes, usages, self._capacity) if is_plain else None
+        self._seen = _MadeOf(view.nodes, usages, self._capacity) if _is_plain(view) else None
         for of_nodes in (self._nodes, self._ruled_nodes):
             of_nodes.end_round(len(view.nodes))
         for of_pods in (self._usages, self._ruled_usages):
@@ -265,9 +264,7 @@ class Snapshotter:
     def _renewed(self, view: View, usages: Usages) -> Snapshot | None:
         """The snapshot made last with what has changed since; None where more may have changed than that."""
         seen, last = self._seen, self._snapshot
-        if last is None or seen is None or seen.capacity is not self._capacity:
-            return None
-        if view.needs is not None or view.volumes is not None:
+        if last is None or seen is None or seen.capacity is not self._capacity or not _is_plain(view):
             return None
         is_of_the_same = seen.nodes is view.nodes or seen.nodes.keys() == view.nodes.keys()
         if not is_of_the_same or len(last.nodes) != len(view.nodes):
@@ -333,6 +330,11 @@ class Snapshotter:
         except ValueError as error:
             logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
             return None
+
+
+def _is_plain(view: View) -> bool:
+    """Whether nodes and usages depend on nothing but themselves and rules between pods."""
+    return view.needs is None and view.volumes is None
 
 
 def _planned(written: Iterable[PlannedPod], nodes: Mapping[str, Node]) -> dict[str, PlannedPod]:

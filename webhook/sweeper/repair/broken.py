@@ -7,7 +7,7 @@ end by themselves or that its controller is updating: a pod that is gone is no s
 Ray cluster goes on with the workers that it has left, while its operator makes the lost one again. Pure.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, Protocol
 
 from webhook.kube.objects import Pod
@@ -160,15 +160,18 @@ def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
     nodes = {name for name in names if (node := view.nodes.get(name)) is not None and is_usable(node)}
     if not nodes:
         return False
-    there = [pod for node in nodes for pod in view.index.bound.get(node, ())]
-    coming = [
-        pod
-        for pod in view.index.of[Sort.UNBOUND].values()
-        if pod.status.nominated_node_name in nodes or view.occupied(pod) in nodes
-    ]
     return any(
         (pod.spec.priority or 0) > own
         and name_of(pod) not in view.lasting
         and (asks_for_devices(pod.spec) or not wants_devices)
-        for pod in (*there, *coming)
+        for pod in _pods_on(nodes, view)
     )
+
+
+def _pods_on(nodes: Set[str], view: View) -> Iterator[Pod]:
+    """Pods that stand on these nodes, or are about to."""
+    for node in nodes:
+        yield from view.index.bound.get(node, ())
+    for pod in view.index.of[Sort.UNBOUND].values():
+        if pod.status.nominated_node_name in nodes or view.occupied(pod) in nodes:
+            yield pod
