@@ -71,11 +71,6 @@ def searched(elements: int, narrow: bool) -> int:
     return elements // (90 if narrow else 20)
 
 
-def summed(sums: int, narrow: bool) -> int:
-    """Of so many sums of which the least are kept, each of its own pair."""
-    return sums // (700 if narrow else 23)
-
-
 def followed(steps: int) -> int:
     """Of so many ways from one row to the next."""
     return steps // 15

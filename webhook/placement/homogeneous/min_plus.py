@@ -1,9 +1,6 @@
 """Min-plus products: the least cost of what items hold together, by the room that they have for workers.
 
-The least of rows of costs, shifted by amounts, each at its own cost, is a step of such a product. One vector
-operation takes some microseconds however short its rows are. So short rows are shifted by all amounts at
-once, in a table of the windows that they see; long ones, whose table would leave the processor's cache, one
-amount after the other.
+The least of rows of costs, shifted by amounts, each at its own cost, is a step of such a product.
 
 For the counts of domains and nodes see StateRows and lattice. Where a state costs nothing in domains and
 nodes (beside anchors), each way to it that costs nothing is as good in counts, and there are as many as
@@ -12,23 +9,13 @@ PaidItems.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from webhook.placement.budget import PART, SHIFTED, Budget, added, summed
+from webhook.placement.budget import PART, SHIFTED, Budget, added
 from webhook.placement.homogeneous.minority_pods import Stepwise
 from webhook.placement.homogeneous.offers import Array, Offer, State, choices, never
-
-FEW: Final = 6
-"""Shifts that are done one by one: to lay a table out takes as long."""
-
-SHORT: Final = 1 << 15
-"""Elements of all rows together up to which they are laid out."""
-
-LAID_OUT: Final = 1 << 20
-"""Elements of a whole table, at most."""
 
 ASKED: Final = 2
 """Values that are asked for in a step of the budget."""
@@ -37,65 +24,26 @@ SHIFT: Final = 3
 """As many elements of rows one by one as one of a row of many states takes, when it is shifted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shifts:
-    """How far rows are shifted, by as many rows down and elements along, and the cost of each shift."""
+def into_shifted(found: Array, rows: Array, amounts: Array, costs: Array) -> None:
+    """Lower `found` to the least of the rows, shifted along by each amount at its cost.
 
-    down: Array
-    along: Array
-    costs: Array
-
-    def __len__(self) -> int:
-        return len(self.along)
-
-
-def into_shifted(found: Array, rows: Array, shifts: Shifts, never: int) -> None:
-    """Lower `found` to the least of the rows, shifted by each amount at its cost.
-
-    found, rows: [row, amount held], of equal shape or rows shorter; not overlapping. shifts: below the shape
-    of `found`. never: more than any cost.
+    found, rows: [row, amount held], as many rows, those of `rows` no longer; not overlapping. amounts: below
+    the length of the rows of `found`.
     """
-    number, width = found.shape
-    if _at_once(number * width, len(shifts), not rows.dtype.hasobject):
-        np.minimum(found, _table(rows, width, shifts, never).min(axis=0), out=found)
-        return
+    width = found.shape[1]
     scratch = np.empty_like(rows)
-    ways = zip(shifts.down.tolist(), shifts.along.tolist(), shifts.costs.tolist(), strict=True)
-    for down, amount, cost in ways:
+    for amount, cost in zip(amounts.tolist(), costs.tolist(), strict=True):
         length = min(rows.shape[1], width - amount)
-        window, shifted = found[down:, amount : amount + length], scratch[: number - down, :length]
+        window, shifted = found[:, amount : amount + length], scratch[:, :length]
         # Into memory that is there: to make some each time takes longer than to add.
-        np.add(rows[: number - down, :length], cost, out=shifted)
+        np.add(rows[:, :length], cost, out=shifted)
         np.minimum(window, shifted, out=window)
 
 
 def _shift_steps(rows: int, width: int, shifts: int, narrow: bool) -> int:
     """The steps of the budget that `into_shifted` takes. narrow: whether costs fit a machine word."""
-    elements = rows * width
-    if _at_once(elements, shifts, narrow):
-        return PART + summed(elements * shifts, narrow)
-    return PART // 2 + SHIFTED * shifts + added((SHIFT if rows > 1 else 1) * elements * shifts, narrow)
-
-
-def _at_once(elements: int, shifts: int, narrow: bool) -> bool:
-    return narrow and shifts > FEW and elements <= SHORT and elements * shifts <= LAID_OUT
-
-
-def _table(rows: Array, width: int, shifts: Shifts, never: int) -> Array:
-    """[shift, row, amount held]: each row as it is shifted, with its cost."""
-    lowest, most = int(shifts.down.max()), int(shifts.along.max())
-    padded = np.full((lowest + len(rows), most + width), never, dtype=rows.dtype)
-    padded[lowest:, most : most + rows.shape[1]] = rows[:, :width]
-    down, along = padded.strides
-    shape, strides = (lowest + 1, most + 1, len(rows), width), (down, along, down, along)
-    windows: Array = np.ndarray(shape, rows.dtype, padded, 0, strides)  # as_strided takes ten times as long
-    table: Array = windows[lowest - shifts.down, most - shifts.along]
-    table += shifts.costs[:, None, None]
-    return table
-
-
-TOGETHER: Final = 1 << 16
-"""Elements up to which a row is shifted for all states of odd pods at once: half of them are for nothing."""
+    elements = (SHIFT if rows > 1 else 1) * rows * width * shifts
+    return PART // 2 + SHIFTED * shifts + added(elements, narrow)
 
 
 class StateRows:
@@ -113,18 +61,12 @@ class StateRows:
         dtype: Any = np.int64 if narrow else object
         first = np.full((number, wanted + 1), self.unreachable, dtype=dtype)
         first[0, 0] = 0
-        self.pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held.states}
+        pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held.states}
+        self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in pairs.items()}
         """For each state that an item may hold those before, and those after."""
-        self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in self.pairs.items()}
-        """The same, as slices where they follow each other."""
-        self.is_linear = all(
-            len(before) == number - each and (after - before == each).all()
-            for each, (before, after) in self.pairs.items()
-        )
-        """Whether a state's number is as many rows further as that of the state added."""
         self.origins = np.full((number, number), -1)
         """For each state that an item may hold: of each state after it the one before, -1 for none."""
-        for odd_state, (before, after) in self.pairs.items():
+        for odd_state, (before, after) in pairs.items():
             self.origins[odd_state, after] = before
         self.rows = [first]
         reach = 0
@@ -147,20 +89,14 @@ class StateRows:
     def _shift(self, merged: Array, row: Array, offer: Offer) -> None:
         odds, rooms, counts = offer.held.most
         rooms = np.minimum(rooms, row.shape[1] - 1)  # what is wanted stands for all beyond
-        if self.is_linear and len(odds) * row.size <= TOGETHER:
-            self._into(merged, row, Shifts(odds, rooms, counts))
-            return
         for odd in offer.held.states:
             before, after = self.parts[odd]
             found, mine = merged[after], (odds == odd).nonzero()[0]
-            self._into(found, row[before], Shifts(np.zeros_like(mine), rooms[mine], counts[mine]))
+            number, width = found.shape
+            self.budget.spend(PART + _shift_steps(number, width, len(mine), self.narrow))
+            into_shifted(found, row[before], rooms[mine], counts[mine])
             if not isinstance(after, slice):
                 merged[after] = found
-
-    def _into(self, found: Array, rows: Array, shifts: Shifts) -> None:
-        number, width = found.shape
-        self.budget.spend(PART + _shift_steps(number, width, len(shifts), self.narrow))
-        into_shifted(found, rows, shifts, self.unreachable)
 
 
 def _rows(numbers: Array) -> slice | Array:
