@@ -184,22 +184,9 @@ class Applier:
         put_off = []
         for release in self._releaser.release(pairs, self._consumed(pods.values()), self._put_off.turn):
             self._pass.metrics.releases.labels(release.outcome).inc()
-            pod = pods[release.planned.uid]
-            if release.outcome is not Outcome.FAILED:
-                self._put_off.over(release.planned.uid)
-            # Whatever the last attempt was answered, one before may arrive still.
-            unconfirmed = _of_cards(pod, release, 0.0) if release.unconfirmed_seconds else ()
-            match release.outcome:
-                case Outcome.RELEASED:  # but somebody's webhook may have undone it
-                    done.append(Done(released=(release.planned,), failed_releases=unconfirmed))
-                case Outcome.GONE:  # or so a proxy says of what it does not know
-                    done.append(Done(failed_releases=unconfirmed))
-                case Outcome.REFUSED:
-                    refused = _refused(pod, key_of(pod, self._pass.settings.owner_rules), release)
-                    done.append(replace(refused, failed_releases=_of_cards(pod, release, 0.0)))
-                case Outcome.FAILED:
-                    put_off.append(release)  # nothing that happens need tell of it, so a pass is due
-                    done.append(self._again(pod, release))
+            if release.outcome is Outcome.FAILED:
+                put_off.append(release)
+            done.append(self._after_release(pods[release.planned.uid], release))
         if put_off:
             first = put_off[0].planned
             logger.warning(
@@ -207,6 +194,19 @@ class Applier:
                 len(put_off), pods[first.uid].metadata.namespace, first.name, first.node, put_off[0].detail,
             )  # fmt: skip
         return Done.together(done)
+
+    def _after_release(self, pod: Pod, release: Release) -> Done:
+        if release.outcome is Outcome.FAILED:
+            return self._again(pod, release)  # nothing that happens need tell of it, so a pass is due
+        self._put_off.over(release.planned.uid)
+        if release.outcome is Outcome.REFUSED:
+            refused = _refused(pod, key_of(pod, self._pass.settings.owner_rules), release)
+            return replace(refused, failed_releases=_of_cards(pod, release, 0.0))
+        # Whatever the last attempt was answered, one before may arrive still.
+        unconfirmed = _of_cards(pod, release, 0.0) if release.unconfirmed_seconds else ()
+        # A webhook may have undone it; of one that is gone a proxy may say so that does not know it.
+        released = (release.planned,) if release.outcome is Outcome.RELEASED else ()
+        return Done(released=released, failed_releases=unconfirmed)
 
     def _read_back(self, reads: Sequence[ReadBack]) -> list[Done]:
         """What the pods say of unconfirmed releases, and of those that were answered as done and do not show.
