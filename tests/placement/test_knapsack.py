@@ -24,7 +24,7 @@ from webhook.placement import (
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import Cover, evaluate
-from webhook.placement.homogeneous import cover, offers
+from webhook.placement.homogeneous import cover
 from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import ask
 from webhook.placement.tree import build
@@ -87,7 +87,7 @@ def test_costs_that_need_more_than_a_machine_word_give_the_same_answer(
     question, _ = ask(asked, snapshot, Options())
     root = build(question, snapshot, Budget(10**9)).root
     expected = cover(question, root, question.counts[0], Budget(10**9))
-    monkeypatch.setattr(offers, "WORD", 4)
+    monkeypatch.setattr("webhook.placement.costs.WORD", 4)
     again = Snapshot.build([state.node for state in snapshot.nodes.values()], usage_of(snapshot))
     root = build(question, again, Budget(10**9)).root
     found = cover(question, root, question.counts[0], Budget(10**9))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.placement.small import seeds
-from webhook.placement.homogeneous.min_plus import into_shifted
-from webhook.placement.homogeneous.offers import Array
+from webhook.placement.homogeneous.min_plus import Array, into_shifted
 
 NEVER = 1 << 62
 

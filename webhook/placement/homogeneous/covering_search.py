@@ -34,11 +34,11 @@ from webhook.placement.bounds import (
     rooms_beside,
 )
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS, Costs
+from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS, Costs, PackedCost
 from webhook.placement.evaluate import Cover
 from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
+from webhook.placement.homogeneous.min_plus import never
 from webhook.placement.homogeneous.minority_pods import Odd, Stepwise
-from webhook.placement.homogeneous.offers import PackedCost, never
 from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions

@@ -12,20 +12,19 @@ from itertools import accumulate
 
 from webhook.placement.bounds import child_rooms
 from webhook.placement.budget import PART, Budget
-from webhook.placement.costs import SCORE_BITS, Costs
+from webhook.placement.costs import SCORE_BITS, Costs, PackedCost
 from webhook.placement.homogeneous.lattice import Lattice
-from webhook.placement.homogeneous.minority_pods import Stepwise
-from webhook.placement.homogeneous.offers import (
+from webhook.placement.homogeneous.min_plus import (
     Array,
     Choices,
     Offer,
-    PackedCost,
     State,
     choices,
     counts_of_equals,
     offered,
     shifted_back,
 )
+from webhook.placement.homogeneous.minority_pods import Stepwise
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Leaves, Vertex
@@ -131,7 +130,7 @@ class NodesItem:
     penalties: list[int] = field(default_factory=list)
 
     def offer(self) -> Offer:
-        """See offers.Offer."""
+        """See min_plus.Offer."""
         odd, wanted, counts = self.odd, self.wanted, self.terms.counts
         room = max(self.rooms)
         enough = (-(-wanted // room) if room > 0 else 0) + odd.most
@@ -141,12 +140,12 @@ class NodesItem:
         return Offer(self.held.offered, self)
 
     def firsts(self, states: Sequence[State]) -> list[int]:
-        """See offers.OfferSource."""
+        """See min_plus.OfferSource."""
         each = self.terms.first(self.level, self.cost)
         return [each * self.held.used[state] for state in states]
 
     def values(self, states: Sequence[State]) -> list[int | None]:
-        """See offers.OfferSource."""
+        """See min_plus.OfferSource."""
         self._order()
         each = self.terms.values.pack(self.cost)
         return [each * self.held.used[state] + self.penalties[self.held.used[state]] for state in states]
@@ -341,7 +340,7 @@ class DomainItem:
         return self.around.terms.inside(self.vertex, self.most)
 
     def offer(self) -> Offer:
-        """See offers.Offer."""
+        """See min_plus.Offer."""
         terms, inside = self.around.terms, self.inside
         terms.budget.spend(PART // 2 * len(self.around.odd.states))
         narrow, rows = terms.counts.fits, inside.counts[:, :: self.ratio]
@@ -372,12 +371,12 @@ class DomainItem:
         return found
 
     def firsts(self, states: Sequence[State]) -> list[int]:
-        """See offers.OfferSource."""
+        """See min_plus.OfferSource."""
         first = self.around.terms.first(self.around.vertex.bottom + 1, self.vertex.own)
         return [first if state != (0, 0) else 0 for state in states]
 
     def values(self, states: Sequence[State]) -> list[int | None]:
-        """See offers.OfferSource."""
+        """See min_plus.OfferSource."""
         own = self.around.terms.values.pack(self.vertex.own)
         inner = self._inner(states)
         asked = sorted({each for group in inner for each in group})

@@ -15,15 +15,15 @@ a single leader E is 2, without odd pods 1.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import numpy as np
 
 from webhook.placement.budget import PART, Budget, added, followed, searched
-from webhook.placement.homogeneous.min_plus import PaidItems, StateRows
+from webhook.placement.homogeneous.min_plus import Array, Choices, Offer, PaidItems, State, StateRows, never
 from webhook.placement.homogeneous.minority_pods import Stepwise
-from webhook.placement.homogeneous.offers import Array, Choices, Offer, State, StateSteps, never
 
 CHUNK = 1 << 17
 """Elements that are compared at once."""
@@ -33,6 +33,28 @@ TIGHT = 3
 
 SORTED = 8
 """Steps of items that are told apart in one step of the budget: they are sorted for it."""
+
+
+@dataclass(slots=True, eq=False)
+class StateSteps:
+    """Ways from states before an item to states after it, as flat numbers.
+
+    states: what the item holds on any of them; which: on each, as a number of these.
+    """
+
+    before: Array
+    after: Array
+    which: Array
+    states: list[State]
+
+    def only(self, keep: Array) -> "StateSteps":
+        """Those of them."""
+        return StateSteps(self.before[keep], self.after[keep], self.which[keep], self.states)
+
+    def each(self, known: Sequence[int], dtype: Any) -> Array:
+        """For each step what is known of the state that it takes; known: of the states."""
+        values: Array = np.array(known, dtype=dtype)[self.which]
+        return values
 
 
 _Found = tuple[Array, Array, Array, Array]

@@ -5,23 +5,127 @@ The least of rows of costs, shifted by amounts, each at its own cost, is a step 
 For the counts of domains and nodes see StateRows and lattice. Where a state costs nothing in domains and
 nodes (beside anchors), each way to it that costs nothing is as good in counts, and there are as many as
 products of what the items offer: too many to follow. So there values are added up in the same way, see
-PaidItems.
+PaidItems. What an item can hold is its offer.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from webhook.placement.budget import PART, SHIFTED, Budget, added
 from webhook.placement.homogeneous.minority_pods import Stepwise
-from webhook.placement.homogeneous.offers import Array, Offer, State, choices, never
 
 ASKED: Final = 2
 """Values that are asked for in a step of the budget."""
 
 SHIFT: Final = 3
 """As many elements of rows one by one as one of a row of many states takes, when it is shifted."""
+
+
+Array = NDArray[Any]
+State = tuple[int, int]
+"""A state of the odd pods, and room for workers."""
+
+
+class OfferSource(Protocol):
+    """What is behind an offer: it knows the values of what it can hold."""
+
+    def firsts(self, states: Sequence[State]) -> list[int]:
+        """Of each the part of its value that compares before all that depends on the inside."""
+
+    def values(self, states: Sequence[State]) -> list[int | None]:
+        """The least value of each; None for what cannot be held at just its count cost."""
+
+
+@dataclass(eq=False)
+class Choices:
+    """All that an item can hold: for each, a state of odd pods, room for workers, and the least count cost.
+
+    Ascending by state, then by room.
+    """
+
+    odds: Array
+    rooms: Array
+    counts: Array
+
+    def __len__(self) -> int:
+        return len(self.odds)
+
+    @cached_property
+    def states(self) -> list[int]:
+        """The states of odd pods, each once."""
+        return sorted(set(self.odds.tolist()))
+
+    @cached_property
+    def furthest(self) -> int:
+        """The most room, 0 for nothing."""
+        return int(self.rooms.max(initial=0))
+
+    @cached_property
+    def most(self) -> tuple[Array, Array, Array]:
+        """Of these the most room at each count cost, for each state of odd pods."""
+        odds, counts = self.odds, self.counts
+        last = ((counts[1:] != counts[:-1]) | (odds[1:] != odds[:-1])).nonzero()[0]
+        ends = np.append(last, len(counts) - 1)
+        return odds[ends], self.rooms[ends], counts[ends]
+
+
+def choices(odds: Sequence[int], rooms: Sequence[int], counts: Sequence[int], narrow: bool) -> Choices:
+    """These, in order; narrow: whether the costs fit a machine word."""
+    as_counts = np.array(counts, dtype=np.int64 if narrow else object)
+    return Choices(np.array(odds, dtype=np.int64), np.array(rooms, dtype=np.int64), as_counts)
+
+
+@dataclass(slots=True, eq=False)
+class Offer:
+    """What one item can hold, which items that are alike share, and who knows what it is worth."""
+
+    held: Choices
+    source: OfferSource
+
+
+def counts_of_equals(rooms: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
+    """The only row of Lattice.counts for nodes with rooms for so many pods that cost `each` alike.
+
+    The roomiest nodes are the fewest.
+    """
+    held = np.cumsum(-np.sort(-(np.array(rooms, dtype=np.int64) // unit)))
+    number = np.searchsorted(held, np.arange(wanted + 1), side="left") + 1
+    number[0] = 0
+    if not narrow:
+        number = number.astype(object)
+    return np.where(number > len(held), never(narrow), number * each)[None, :]
+
+
+def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
+    """What a domain holds from `first` units up, where rows [state of odd pods, units] are its least counts.
+
+    own: what using it costs besides.
+    """
+    found = rows < never(narrow)
+    found[:, :first] = False
+    found[0, 0] = False
+    odds, rooms = found.nonzero()
+    return Choices(odds, rooms, rows[odds, rooms] + own)
+
+
+def shifted_back(row: Array, losses: Sequence[int], ratio: int, narrow: bool) -> Array:
+    """[loss, units of `ratio`]: the row from each loss on; what lies beyond its end is never."""
+    if len(losses) == 1:
+        return row[losses[0] :: ratio][None, :]
+    ended = np.append(row, never(narrow))
+    at = np.array(losses)[:, None] + np.arange(0, len(row), ratio)
+    found: Array = ended[np.minimum(at, len(row))]
+    return found
+
+
+def never(narrow: bool) -> int:
+    """More than any cost, and twice that still fits a machine word where costs do."""
+    return 1 << 62 if narrow else 1 << 4096
 
 
 def into_shifted(found: Array, rows: Array, amounts: Array, costs: Array) -> None:

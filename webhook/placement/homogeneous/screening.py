@@ -14,8 +14,8 @@ import numpy as np
 
 from webhook.placement.bounds import anchored_children, census, least_held, rooms_at, rooms_beside, shape
 from webhook.placement.budget import PART, SHIFTED, Budget, added
+from webhook.placement.homogeneous.min_plus import Array
 from webhook.placement.homogeneous.minority_pods import Stepwise
-from webhook.placement.homogeneous.offers import Array
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex
 
