@@ -60,6 +60,7 @@ from webhook.sweeper.reasons import causes_of
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.scaleup.asker import Asker
 from webhook.sweeper.scaleup.new_nodes import SCALE_UP, Booking, NewNodes
+from webhook.text import joined
 
 SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked
@@ -123,7 +124,7 @@ class Sweeper:
         due = min(decided.due_seconds, self._apply(decided, cluster.view))
         if gangs is None:
             return SOON_SECONDS  # nobody knows who waits, so nobody is told or forgotten
-        due = min(due, self._ask_for_nodes(cluster.view, gangs))
+        due = min(due, self._after_no_fit(cluster.view, gangs))
         is_reported = self._report(decided, cluster, gangs)
         is_whole = is_reported and not decided.failed
         due = min(due, self._hooks.due_seconds)
@@ -236,16 +237,23 @@ class Sweeper:
             return done
         return Done(failed=True)
 
-    def _ask_for_nodes(self, view: View, gangs: Sequence[PodGang]) -> float:
-        """Ask an autoscaler for nodes for gangs that found no room; returns when that is due again."""
+    def _after_no_fit(self, view: View, gangs: Sequence[PodGang]) -> float:
+        """Have an autoscaler asked for nodes, and extensions act, for gangs that found no place.
+
+        Returns the seconds after which the autoscaler is to be asked again; hooks keep their own.
+        """
+        due, causes = SOON_SECONDS, causes_of(self._reporter.told)
+        notes: Mapping[GangKey, str] = {}
         with self._guarded("scale"):
-            causes = causes_of(self._reporter.told)
             due = self._asker.step(view, gangs, causes)
+        with self._guarded("extensions"):
             notes, memories = self._hooks.after_no_fit(gangs, view, causes, self._memory.extensions)
             self._memory = replace(self._memory, extensions=memories)
-            self._reporter.notes = {**self._asker.notes, **notes}
-            return due
-        return SOON_SECONDS
+        own = self._asker.notes
+        self._reporter.notes = {
+            key: joined(own.get(key, ""), notes.get(key, "")) for key in own.keys() | notes.keys()
+        }
+        return due
 
     # --- report ---------------------------------------------------------------------------------
 

@@ -1,0 +1,50 @@
+"""Extensions in the passes of a sweeper on a real API server."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.sweeper import mortal
+from tests.sweeper.at_work import create_job, template
+from tests.sweeper.mortal import MortalApi, living
+from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.extension import Extension, NoFitInput, NoFitOrders, Switch
+from webhook.sweeper.scaleup.asker import Asker
+from webhook.sweeper.settings import Settings
+
+
+def explains(given: NoFitInput, memory: Any) -> tuple[NoFitOrders, Any]:
+    waiting = [gang.key for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_ROOM]
+    return NoFitOrders(notes=dict.fromkeys(waiting, "more nodes come at noon")), memory
+
+
+SWITCHES: Sequence[Switch] = (Switch(lambda *_: True, lambda: Extension("noon", after_no_fit=explains)),)
+
+
+@pytest.mark.parametrize(
+    "is_asker_broken", [False, True], ids=["as it is", "while asking for nodes has a defect"]
+)
+def test_a_gang_without_a_place_is_told_the_note_of_an_extension_beside_the_reason(
+    definitions: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, is_asker_broken: bool
+) -> None:
+    def broken(*_: Any) -> float:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(mortal, "SWITCHES", SWITCHES)
+    if is_asker_broken:
+        monkeypatch.setattr(Asker, "step", broken)
+    create_job(definitions.api(), namespace, "train", 1, template(8))
+    api = MortalApi.connect(definitions.kubeconfig, user_agent="test-sweeper")
+    assert isinstance(api, MortalApi)
+    api.prepare(None)
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+
+    def is_told() -> bool:
+        one_pass()
+        reasons = [each.get("status", {}).get("reason", "") for each in api.json("GET", path)["items"]]
+        return any("1 pod" in each and each.endswith("; more nodes come at noon") for each in reasons)
+
+    with living(api, Settings(settle_seconds=0.2)) as one_pass:
+        definitions.wait_for("the note", is_told, 30)
