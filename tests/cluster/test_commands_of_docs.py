@@ -1,0 +1,117 @@
+"""The commands on the pages for users and operators, run as they stand there on a control plane."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from hack.local import nodes
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.install import Installation
+from labeler.contract import keys
+from tests.cluster.jobs import all_run, create_job
+from tests.installation import installed_on
+from tests.repository.pages import PAPERS
+from tests.support import create_namespace, delete_namespace, wait_for_pods
+
+SHAPE: Final = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
+FENCE: Final = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND: Final = re.compile(r"(?:\$ )?((?:sudo )?(?:kubectl|topogate|helm|hack/[a-z-]+|sed)\b.*)")
+EXAMPLE: Final = "manifests/examples/01-indexed-job.yaml"
+
+ELSEWHERE: Final = {
+    "hack/demo": "tests/cluster/test_demo.py",
+    "sudo hack/demo": "tests/node/test_demo.py",
+    "hack/test": "tests/repository/test_commands.py",
+    "hack/env": "whatever runs a test",
+    "hack/image": "tests/images",
+    "hack/cluster": "tests/cluster/test_hack_cluster.py",
+    "helm": "tests/releases/test_chart.py",
+    "sed -i": "tests/manifests/test_manifests.py",
+    "kubectl apply --server-side -k": "tests/cluster/test_from_kubectl_to_placed.py",
+    "kubectl exec -n topogate-labeler": "tests/labeler: the simulated nodes run no containers",
+    "topogate run --follow": "tests/node/test_demo.py: it needs containers",
+    "topogate logs": "tests/node/test_demo.py: it needs containers",
+    "topogate exec": "tests/node: it needs containers",
+    "topogate ui": "tests/ui: it serves until Ctrl-C",
+    "topogate policy render": "tests/admission/test_rendering.py: it writes into the checkout",
+}
+"""Beginnings of commands that are not run here, and what runs them."""
+
+TORN_DOWN: Final = "docs/operators/uninstall.md"
+"""Its commands remove what the others need, see tests/cluster/test_leaving.py."""
+
+
+def commands(page: Path) -> list[str]:
+    """The commands of a page that are run here, each as one line."""
+    text = "\n".join(FENCE.findall(page.read_text()))
+    lines = re.sub(r"(\\|\|)\n\s*", lambda found: "| " if found[1] == "|" else "", text).splitlines()
+    found = [match[1] for line in lines if (match := COMMAND.fullmatch(line))]
+    return [each for each in found if not each.startswith(tuple(ELSEWHERE))]
+
+
+PAGES: Final = [path for path in PAPERS if path.relative_to(ROOT) != Path(TORN_DOWN) and commands(path)]
+
+
+@pytest.fixture(scope="module")
+def installed(module_cluster: Cluster) -> Iterator[Installation]:
+    """topogate as its manifests say, on eight labelled nodes."""
+    with installed_on(module_cluster, SHAPE) as installation:
+        yield installation
+
+
+@pytest.fixture
+def team(installed: Installation) -> Iterator[str]:
+    """The namespace that the pages call team-a, with a gang of which one pod is asked about."""
+    name = create_namespace(installed.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    create_job(installed.api, name, "there", 1, {"nvidia.com/gpu": 1})
+    wait_for_pods(installed.cluster, name, all_run(1), "a pod to ask about")
+    yield name
+    delete_namespace(installed.cluster, name)
+
+
+def kubeconfig_of(cluster: Cluster, namespace: str, folder: Path) -> Path:
+    """The administrator's kubeconfig with the namespace of a team."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for each in config["contexts"]:
+        each["context"]["namespace"] = namespace
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_command_of_a_page_succeeds(
+    installed: Installation, team: str, tmp_path: Path, page: Path
+) -> None:
+    (pod,) = installed.api.json("GET", f"/api/v1/namespaces/{team}/pods")["items"]
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    places = {"NAMESPACE": team, "team-a": team, "namespace default": f"namespace {team}"}
+    places |= {"NAME": name, "NODE": node}
+    (tmp_path / "manifests").symlink_to(ROOT / "manifests")
+    (tmp_path / "train.yaml").symlink_to(ROOT / EXAMPLE)
+    environment = {
+        "PATH": f"{installed.cluster.write_tools()}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "KUBECONFIG": str(kubeconfig_of(installed.cluster, team, tmp_path)),
+    }
+    for command in commands(page):
+        words = re.sub(rf"\b({'|'.join(places)})\b", lambda found: places[found[1]], command)
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", words],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+
+
+def test_what_a_page_names_is_run_here_or_by_a_test_that_exists() -> None:
+    """A command that is added to a page is run here unless somebody says who runs it."""
+    tests = {text.partition(":")[0] for text in ELSEWHERE.values() if text.startswith("tests/")}
+    assert {each for each in (*tests, "tests/cluster/test_leaving.py") if not (ROOT / each).exists()} == set()
+    assert sum(len(commands(page)) for page in PAGES) > 20
