@@ -70,7 +70,7 @@ def failing(message: str) -> ApiError:
 def test_one_warning_for_a_gang_says_why_its_releases_stay_put_off_however_the_sentence_changes() -> None:
     events, reason = told_of(*(failing(f"failed calling webhook at port {port}") for port in range(4)))
     ((word, note),) = events
-    assert word == "ReleasePutOff"
+    assert word == "ReleaseDeferred"
     assert "the API server answered 500: failed calling webhook at port 1" in note
     assert reason
     assert note.startswith(reason)
@@ -104,7 +104,7 @@ def test_what_the_status_says_is_of_a_pod_for_which_it_still_holds(way: str) -> 
     nobody, clock = cast(Any, None), Clock()
     delays = Delays(Pass(nobody, nobody, Settings(), clock=clock))
     first, second = (
-        Delay(key_of(pod), pod, Hindered.RELEASE_PUT_OFF, "500", f"{pod.metadata.name} is not released")
+        Delay(key_of(pod), pod, Hindered.RELEASE_DEFERRED, "500", f"{pod.metadata.name} is not released")
         for pod in PODS[:2]
     )
     delays.hear(Done(delays=(first, second)))
@@ -143,7 +143,7 @@ def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
     gang, nobody = key_of(PODS[0]), cast(Any, None)
     kinds = [Counted(number >= len(PODS) // 2) for number in range(len(PODS))]
     delays = [
-        Delay(gang, pod, Hindered.RELEASE_PUT_OFF, kind, "") for pod, kind in zip(PODS, kinds, strict=True)
+        Delay(gang, pod, Hindered.RELEASE_DEFERRED, kind, "") for pod, kind in zip(PODS, kinds, strict=True)
     ]
     Delays(Pass(nobody, nobody, Settings())).hear(Done(delays=tuple(delays)))
     assert Counted.compared <= len(PODS)
@@ -204,7 +204,7 @@ def test_one_warning_for_a_gang_says_why_its_evictions_stay_put_off_whatever_the
     scene = Scene(for_others=for_others)
     said = scene.told(429, 500, 0, 504, 429, 503)
     ((word, note),) = scene.events
-    assert word == "EvictionPutOff"
+    assert word == "EvictionDeferred"
     assert "the API server answered 500: a webhook gave no answer in time" in note
     assert "the API server answered 503" in said
 

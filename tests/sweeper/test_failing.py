@@ -208,7 +208,7 @@ def test_an_event_on_the_node_says_once_that_it_is_avoided_and_once_that_it_is_u
     assert again.listener.said == []
     life.health.failures = ()
     life.step()
-    assert life.listener.said == [("n0", "NodeAvoided"), ("n0", "NodeUsedAgain")]
+    assert life.listener.said == [("n0", "NodeAvoided"), ("n0", "NodeRecovered")]
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:

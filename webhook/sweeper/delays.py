@@ -16,7 +16,7 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
 
-_OF_GATED: Final = frozenset(Hindered) - {Hindered.EVICTION_PUT_OFF, Hindered.EVICTION_REFUSED}
+_OF_GATED: Final = frozenset(Hindered) - {Hindered.EVICTION_DEFERRED, Hindered.EVICTION_REFUSED}
 _NAMED: Final = 3
 """Pods that a sentence names beside the first."""
 

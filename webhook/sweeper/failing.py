@@ -66,7 +66,7 @@ class Failing:
             logger.info("node_used_again node=%s", name)
             if name in view.nodes:
                 announcer.say_of_node(
-                    view.nodes[name], "NodeUsedAgain", "topogate no longer avoids this node", warning=False
+                    view.nodes[name], "NodeRecovered", "topogate no longer avoids this node", warning=False
                 )
         self._told = bad
         counts = Counter(each.model for each in bad.values())

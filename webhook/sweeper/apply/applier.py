@@ -243,7 +243,7 @@ class Applier:
             f"webhook undoes it; tried again, every {self._pass.settings.interval_seconds:g} s at least"
         )
         gang = key_of(pod, self._pass.settings.owner_rules)
-        delay = Delay(gang, pod, Hindered.RELEASE_PUT_OFF, _UNDONE, note)
+        delay = Delay(gang, pod, Hindered.RELEASE_DEFERRED, _UNDONE, note)
         failed = FailedRelease((pod, planned), seconds)
         return Done(again_seconds=seconds, failed_releases=(failed,), delays=(delay,))
 
@@ -265,7 +265,7 @@ class Applier:
             "kept: see whether a webhook or the API server itself is at fault"
         )
         gang = key_of(pod, self._pass.settings.owner_rules)
-        return Delay(gang, pod, Hindered.RELEASE_PUT_OFF, str(release.status), note)
+        return Delay(gang, pod, Hindered.RELEASE_DEFERRED, str(release.status), note)
 
     def _consumed(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
         """By uid, what to write on pods for which an autoscaler has provided nodes."""

@@ -208,7 +208,7 @@ class Evictor:
         seconds = self._put_off.again(uid)
         most = self._pass.settings.interval_seconds
         note = f"not yet {order.told}; tried again, every {most:g} s at least: {answered(error)}"
-        delay = Delay(gang, order.pod, Hindered.EVICTION_PUT_OFF, str(error.status), note)
+        delay = Delay(gang, order.pod, Hindered.EVICTION_DEFERRED, str(error.status), note)
         delays = (delay,) if self._put_off.stays(uid) else ()
         return Done(put_off=(order,), again_seconds=seconds, delays=delays)
 

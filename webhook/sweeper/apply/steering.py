@@ -66,7 +66,7 @@ class Steerer:
         again = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
         if error.is_for_now:
             note = f"not given the labels of its GPU model yet; {again}: {answered(error)}"
-            delay = Delay(gang, order.pod, Hindered.LABELS_PUT_OFF, str(error.status), note)
+            delay = Delay(gang, order.pod, Hindered.LABELS_DEFERRED, str(error.status), note)
             return Done(again_seconds=seconds, delays=(delay,) if stays else ())
         # It makes no pass due, but each pass would be refused.
         note = f"not given the labels of its GPU model; {again}: {error}"

@@ -209,11 +209,11 @@ class ApiRefusal:
 class Hindered(StrEnum):
     """What the API server did not do to a pod, as the reason of an Event."""
 
-    LABELS_PUT_OFF = "LabelsPutOff"
+    LABELS_DEFERRED = "LabelsDeferred"
     LABELS_REFUSED = "LabelsRefused"
-    RELEASE_PUT_OFF = "ReleasePutOff"
+    RELEASE_DEFERRED = "ReleaseDeferred"
     RELEASE_REFUSED = "ReleaseRefused"
-    EVICTION_PUT_OFF = "EvictionPutOff"
+    EVICTION_DEFERRED = "EvictionDeferred"
     EVICTION_REFUSED = "EvictionRefused"
 
 
