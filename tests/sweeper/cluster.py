@@ -27,6 +27,7 @@ from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.scaleup.new_nodes import Booking, NewNodes
 from webhook.sweeper.settings import Settings
+from webhook.workloads.native_gangs import NativePodGroup
 
 GPU = "nvidia.com/gpu"
 
@@ -48,6 +49,7 @@ class Nodes:
         self.pods = list(pods)
         self.placements: dict[str, Placement] = {}
         self.labels: Mapping[str, Mapping[str, str]] | None = None
+        self.groups: dict[str, NativePodGroup] | None = None
         status = {"allocatable": {GPU: str(gpus), "pods": "110"}}
         self.nodes = {
             f"n{number}": msgspec.convert(
@@ -82,6 +84,9 @@ class Nodes:
 
     def device_classes(self) -> dict[str, DeviceClass]:
         return {}
+
+    def pod_groups(self) -> dict[str, NativePodGroup] | None:
+        return self.groups
 
 
 class Placing:

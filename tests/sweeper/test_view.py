@@ -53,6 +53,9 @@ class Cluster:
     def device_classes(self) -> dict[str, DeviceClass]:
         return {}
 
+    def pod_groups(self) -> None:
+        return None
+
 
 def pod(name: str, app: str, away_from: str = "", node: str = "", port: int = 0) -> Pod:
     spec: dict[str, Any] = {}

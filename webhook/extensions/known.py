@@ -1,10 +1,12 @@
 """The extensions that there are, and what switches each on. An extension is imported where it is loaded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from webhook.policy.values import Policy
-from webhook.sweeper.extension import Extension, Switch
+from webhook.sweeper.extension import Extension, GangsInput, Switch
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 
@@ -18,7 +20,21 @@ def _fair_order() -> Extension:
     return FAIR_ORDER
 
 
-SWITCHES: Final = (Switch(_has_fair_order, _fair_order),)
+def _native_gangs() -> Extension:
+    from webhook.extensions.native_gangs.extension import NATIVE_GANGS
+
+    return NATIVE_GANGS
+
+
+SWITCHES: Final = (Switch(_has_fair_order, _fair_order), Switch(lambda *_: True, _native_gangs))
+
+
+def completed(gangs: Sequence[PodGang], view: View, settings: Settings) -> Sequence[PodGang]:
+    """The gangs with what extensions know of them, for questions that a person asks."""
+    for each in all_extensions():
+        if each.complete_gangs is not None:
+            gangs = each.complete_gangs(GangsInput(gangs, view, settings))
+    return gangs
 
 
 def all_extensions() -> Iterator[Extension]:

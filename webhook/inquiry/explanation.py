@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from labeler.contract import keys
-from webhook.extensions.known import all_extensions
+from webhook.extensions.known import all_extensions, completed
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Pod
@@ -47,7 +47,7 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
         return
     snapshotter = Snapshotter(cluster, settings)
     view = snapshotter.view()
-    gangs = gather(view.gated, view.others, cluster.size_of, view.gang_of)
+    gangs = completed(gather(view.gated, view.others, cluster.size_of, view.gang_of), view, settings)
     gang = next(each for each in gangs if each.key == view.gang_of(pod))
     snapshot, avoided = snapshotter.snapshot(view), cluster.avoided(namespace)
     yield from explain_gated(pod, gang, view, snapshot, settings, avoided=avoided)

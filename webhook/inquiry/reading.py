@@ -24,6 +24,7 @@ from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, o
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
+from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
 
 PAGE_SIZE: Final = 500
 OWNERS_SECONDS: Final = 10.0
@@ -44,21 +45,24 @@ class ClusterReading:
     read_supply: Callable[[], Supply | None] = lambda: None
     read_record: Callable[[str], Mapping[str, str] | None] = lambda _: None
     read_classes: Callable[[], Mapping[str, devices.DeviceClass]] = dict
+    read_pod_groups: Callable[[], Mapping[str, NativePodGroup] | None] = lambda: None
     read_avoided: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
         """List what is needed. Raises ApiError."""
+        owners = _owners(api)
         return cls(
             tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),
             {node.metadata.name: node for node in read_all(api, NODES, Node)},
             {_name(each): each for each in read_all(api, placements.ALL, Placement)},
-            _asker(api),
+            _asker(api, owners),
             functools.cache(lambda: _storage(api)),
             functools.cache(lambda: _namespaces(api)),
             functools.cache(lambda: _supply(api)),
             functools.cache(lambda name: _record(api, name)),
             functools.cache(lambda: _classes(api)),
+            lambda: owners.all_of(POD_GROUPS),
             lambda namespace: bad_nodes.avoided(api, time.time(), namespace),
         )
 
@@ -109,6 +113,10 @@ class ClusterReading:
     def device_classes(self) -> Mapping[str, devices.DeviceClass]:
         """DeviceClasses by name; none for whoever may not read them."""
         return self.read_classes()
+
+    def pod_groups(self) -> Mapping[str, NativePodGroup] | None:
+        """Kubernetes' own PodGroups by "namespace/name"; None where none are served, or they are not read."""
+        return self.read_pod_groups()
 
 
 def _classes(api: Api) -> Mapping[str, devices.DeviceClass]:
@@ -190,19 +198,24 @@ def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
         more["continue"] = page.metadata.continue_
 
 
-def _asker(api: Api) -> Callable[[GangKey], OwnerSays]:
-    """Ask the controllers that the cluster serves; what cannot be read in time leaves sizes unknown."""
+def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerSays]:
+    """Ask the controllers that the cluster serves."""
     complaints: list[Complaint] = []
     with contextlib.suppress(ApiError):  # whoever may not read Events gets the rest of the explanation
         complaints += read_all(api, EVENTS, Complaint, fieldSelector=FAILED_CREATE)
+    said = Complaints(complaints)
+    return functools.partial(owner_says, owners, complaints=lambda: said)
+
+
+def _owners(api: Api) -> Owners:
+    """The owners of gangs; what cannot be read in time leaves sizes unknown."""
     owners = Owners(api, lambda: None)
     owners.start()
     deadline = time.monotonic() + OWNERS_SECONDS
     while not owners.synced and time.monotonic() < deadline:
         time.sleep(0.02)
     owners.stop()  # what was read stays
-    said = Complaints(complaints)
-    return functools.partial(owner_says, owners, complaints=lambda: said)
+    return owners
 
 
 def _name(item: _WithMetadata) -> str:

@@ -157,6 +157,15 @@ class PodEvent:
 
 
 @dataclass(frozen=True)
+class GangsInput:
+    """The gangs that wait, by what their pods and owners say."""
+
+    gangs: Sequence[PodGang]
+    view: View
+    settings: Settings
+
+
+@dataclass(frozen=True)
 class OrderInput:
     """What the order of gangs may depend on.
 
@@ -209,7 +218,8 @@ class PassEnd:
     """What has become of a pass.
 
     placed: the plans that were written. may_write: whether the record may be written now. written: what has
-    become of the writes that this hook ordered in the pass before.
+    become of the writes that this hook ordered in the pass before. namespaces: their labels, None while they
+    are not known.
     """
 
     view: View
@@ -217,6 +227,7 @@ class PassEnd:
     placed: Sequence[NewPlan]
     may_write: bool
     written: Sequence[WriteResult] = ()
+    namespaces: NamespaceLabels | None = None
 
 
 @dataclass(frozen=True)
@@ -266,9 +277,10 @@ class Extension:
 
     memory: the empty one, which the first hook is given. collections: API objects that it reads and writes.
     gauges, counters: that its hooks set and add to. Hooks, each None where the feature does not need it:
-    order_gangs puts the gangs into the order in which they are placed; after_no_fit does something for those
-    that found no place, before they are told; after_pass takes in what has become of the pass. explain:
-    further lines of `topogate explain`.
+    complete_gangs adds to gangs what the feature knows of them, without memory; order_gangs puts the gangs
+    into the order in which they are placed; after_no_fit does something for those that found no place, before
+    they are told; after_pass takes in what has become of the pass. explain: further lines of `topogate
+    explain`.
     """
 
     name: str
@@ -277,6 +289,7 @@ class Extension:
     collections: tuple[WatchedCollection[Any], ...] = ()
     gauges: tuple[GaugeSpec, ...] = ()
     counters: tuple[CounterSpec, ...] = ()
+    complete_gangs: Callable[[GangsInput], Sequence[PodGang]] | None = None
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
     after_no_fit: Callable[[NoFitInput, Any], tuple[NoFitOrders, Any]] | None = None
     after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None

@@ -17,6 +17,7 @@ from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.extension import (
     EndOrders,
     Extension,
+    GangsInput,
     Gauges,
     NoFitInput,
     OrderInput,
@@ -95,6 +96,16 @@ class ExtensionHooks:
             objects.update(running.objects.current())
         return replace(view, objects=objects) if objects else view, memories
 
+    def complete(self, gangs: list[PodGang], view: View) -> list[PodGang]:
+        """The gangs with what extensions know of them; see GangsInput."""
+        completed: Sequence[PodGang] = gangs
+        for running in self._running.values():
+            hook = running.extension.complete_gangs
+            if hook is not None:
+                with _guarded(running.extension.name):
+                    completed = hook(GangsInput(completed, view, self._pass.settings))
+        return list(completed)
+
     def order(
         self,
         gangs: list[PodGang],
@@ -157,7 +168,8 @@ class ExtensionHooks:
                 continue
             with _guarded(name):
                 written = running.written.pop("after_pass", ())
-                given = PassEnd(view, self._pass.policy(), placed, running.may_write, written)
+                labels = self._pass.cache.namespace_labels()
+                given = PassEnd(view, self._pass.policy(), placed, running.may_write, written, labels)
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}
                 running.written["after_pass"] = self._carry_out(orders, running)

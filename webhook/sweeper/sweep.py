@@ -158,7 +158,7 @@ class Sweeper:
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
         with self._guarded("let_go"):
-            gangs = let_go(gangs, view, self._pass.policy())
+            gangs = self._hooks.complete(let_go(gangs, view, self._pass.policy()), view)
         with self._guarded("order"):
             stages = self._memory.placing.ledger.by_gang(LATER_STAGE)
             gangs, memories = self._hooks.order(

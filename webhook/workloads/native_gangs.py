@@ -13,6 +13,7 @@ from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
 
 GROUP: Final = "scheduling.k8s.io"
+POD_GROUPS: Final = f"podgroups.{GROUP}"
 VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
 """Of PodGroups; a cluster serves at most those of its release, and none while the feature is off."""
 

@@ -70,12 +70,15 @@ def _warning(namespace: str, pods: Sequence[Pod]) -> Warn:
     )
 
 
-def _is_for_us(pod: Pod, policy: Policy, labels: NamespaceLabels) -> bool:
-    metadata = pod.metadata
-    namespace = metadata.namespace
+def is_served(namespace: str, policy: Policy, labels: NamespaceLabels) -> bool:
+    """Whether admission holds pods of a namespace. labels: of namespaces, by name."""
     if namespace in PROTECTED or namespace in policy.excluded_namespaces:
         return False
-    if labels.get(namespace, {}).get(keys.INJECTION_LABEL) != keys.INJECTION_ENABLED:
+    return labels.get(namespace, {}).get(keys.INJECTION_LABEL) == keys.INJECTION_ENABLED
+
+
+def _is_for_us(pod: Pod, policy: Policy, labels: NamespaceLabels) -> bool:
+    if not is_served(pod.metadata.namespace, policy, labels):
         return False
     if is_opted_out(pod) or _is_left_to_others(pod, policy):
         return False

@@ -6,7 +6,7 @@ What is not served, not allowed or not readable only leaves sizes unknown; it ne
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -176,6 +176,11 @@ class Owners:
     def _job(self, namespace: str, name: str, uid: str) -> Job | None:
         found = [owner for _, owner in self._find("Job", namespace, name, uid) if isinstance(owner, Job)]
         return found[0] if found else None
+
+    def all_of(self, name: str) -> Mapping[str, Any] | None:
+        """The owners of a kind ("jobs.batch") by "namespace/name"; None if not served or not read."""
+        found = next((each.informer for each in self._all() if each.workload.name == name), None)
+        return found.items() if found is not None and found.synced else None
 
     # --- what is there --------------------------------------------------------------------------
 

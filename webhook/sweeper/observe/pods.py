@@ -16,6 +16,7 @@ from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import GangKey, is_of_a_set, maker_of
 from webhook.sweeper.observe.node_failures import is_troubled
 from webhook.sweeper.observe.pins import pinned_node
+from webhook.workloads.native_gangs import group_name
 
 K = TypeVar("K")
 
@@ -39,6 +40,8 @@ class Sort(Enum):
     """It wishes to be spread."""
     OF_A_SET = auto()
     """It is one of those among which some want domains of their own, see is_of_a_set."""
+    OF_A_POD_GROUP = auto()
+    """kube-scheduler binds it with others, see native_gangs."""
     OTHER = auto()
     """It does not wait for us."""
     UNDER_WAY = auto()
@@ -80,6 +83,8 @@ class Sorter:
             found.append(Sort.SPREAD)
         if is_of_a_set(pod):
             found.append(Sort.OF_A_SET)
+        if group_name(spec):
+            found.append(Sort.OF_A_POD_GROUP)
         if not is_gated:
             found += (sort for sort, is_one in _OTHERS.items() if is_one(pod))
             if metadata.namespace in self.protected or _belongs_to_its_node(pod):

@@ -1,0 +1,169 @@
+"""Gangs of Kubernetes' own PodGroups: what these say is heeded, and what is left alone is told."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, gpu_pod
+from webhook.extensions.native_gangs.adopt import complete_gangs
+from webhook.extensions.native_gangs.left import LEFT, LeftMemory, after_pass
+from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
+from webhook.sweeper.extension import GangsInput, PassEnd
+from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.settings import Settings
+from webhook.workloads.native_gangs import NativePodGroup
+
+BLOCK, RACK, HOST = keys.TOPOLOGY_FAMILIES[0]
+REQUIRED = keys.REQUIRED_TOPOLOGY_ANNOTATION
+IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
+
+
+def group(minimum: int | None = 2, key: str = "", **spec: Any) -> NativePodGroup:
+    constraints = {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
+    policy = {"basic": {}} if minimum is None else {"gang": {"minCount": minimum}}
+    body = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": policy, **constraints, **spec}}
+    return msgspec.convert(body, NativePodGroup)
+
+
+def pods(count: int, name: str = "g", job: str = "", node: str = "", **annotations: str) -> list[Pod]:
+    found = []
+    for number in range(count):
+        called = f"{job or name}-{number}"
+        labels = {"batch.kubernetes.io/job-name": job} if job else {}
+        metadata = {"uid": called, "labels": labels, "annotations": annotations, "namespace": "in"}
+        spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": name}}
+        found.append(gpu_pod(called, node=node, metadata=metadata, **spec))
+    return found
+
+
+def gangs_of(
+    groups: dict[str, NativePodGroup] | None,
+    *members: Pod,
+    size: int | None = None,
+    minimum: int | None = None,
+) -> list[PodGang]:
+    """The gangs of a cluster of two blocks, each of the racks r0 and r1, with these PodGroups."""
+    cluster = Nodes(4, *members)
+    for number in range(4):
+        cluster.label(f"n{number}", {BLOCK: f"b{number // 2}", RACK: f"r{number % 2}", HOST: f"h{number}"})
+    cluster.groups = None if groups is None else {f"in/{name}": each for name, each in groups.items()}
+    view = Snapshotter(cluster, Settings()).view()
+    found = gather(view.gated, view.mates, lambda _: OwnerSays(size, minimum=minimum), view.gang_of)
+    return list(complete_gangs(GangsInput(found, view, Settings())))
+
+
+def test_without_the_api_a_gang_is_what_its_pods_say() -> None:
+    (gang,) = gangs_of(None, *pods(2))
+    assert (gang.fault, gang.problems) == ("", ())
+
+
+@pytest.mark.parametrize("minimum", [1_000_000, 2**31 - 1])
+def test_a_group_that_asks_for_more_pods_than_there_are_takes_no_place(minimum: int) -> None:
+    (gang,) = gangs_of({"g": group(minimum)}, *pods(2, job="train"), size=2)
+    assert gang.fault == (
+        f"2 pods of PodGroup g are there, and kube-scheduler binds none before there are {minimum} (minCount)"
+    )
+
+
+def test_a_group_that_is_not_there_takes_no_place_for_its_pods() -> None:
+    (gang,) = gangs_of({}, *pods(2))
+    assert "PodGroup g is not there: kube-scheduler binds no pod of a group before" in gang.fault
+
+
+@pytest.mark.parametrize(
+    ("least", "own", "expected"),
+    [(None, None, None), (4, None, None), (2, None, 2), (2, 3, 3), (3, 2, 3), (0, None, None)],
+    ids=["no-gang", "all", "fewer", "own-is-more", "own-is-fewer", "nothing"],
+)
+def test_no_fewer_pods_run_than_kube_scheduler_binds_together(
+    least: int | None, own: int | None, expected: int | None
+) -> None:
+    (gang,) = gangs_of({"g": group(least)}, *pods(4, job="train"), size=4, minimum=own)
+    assert (gang.fault, gang.minimum) == ("", expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "own", "expected"),
+    [
+        (BLOCK, None, "block"),
+        (BLOCK, "subblock", "subblock"),
+        (RACK, "block", "subblock"),
+        (RACK, "host", "host"),
+    ],
+)
+def test_the_finer_of_the_levels_of_a_group_and_of_its_pods_is_required(
+    key: str, own: str | None, expected: str
+) -> None:
+    wishes = {REQUIRED: own} if own else {}
+    (gang,) = gangs_of({"g": group(2, key)}, *pods(2, **wishes))
+    assert (gang.fault, gang.required_level) == ("", expected)
+
+
+def test_each_group_of_a_gang_has_a_domain_of_its_own_key() -> None:
+    members = pods(2, "g", job="train") + [
+        msgspec.structs.replace(
+            pod,
+            metadata=msgspec.structs.replace(pod.metadata, labels={"batch.kubernetes.io/job-name": "train"}),
+        )
+        for pod in pods(3, "h")
+    ]
+    (gang,) = gangs_of({"g": group(2, RACK), "h": group(3)}, *members)
+    assert [(len(part.uids), part.required_level) for part in gang.parts] == [(3, None), (2, "subblock")]
+
+
+def test_a_key_that_is_no_level_is_told() -> None:
+    (gang,) = gangs_of({"g": group(2, "example.com/zone")}, *pods(2))
+    assert "requires one domain of the label example.com/zone, which is no level" in gang.fault
+
+
+def test_values_that_repeat_under_several_parents_are_told() -> None:
+    (gang,) = gangs_of({"g": group(2, RACK)}, *pods(2))
+    (told,) = gang.problems
+    assert f"{RACK}=r0 is the label of several domains, under 2 parents" in told
+    assert gangs_of({"g": group(2, BLOCK)}, *pods(2))[0].problems == ()
+
+
+def test_whoever_names_the_group_of_another_gang_is_told() -> None:
+    both = gangs_of({"g": group(4)}, *pods(2, job="mine"), *pods(2, job="theirs"))
+    assert [gang.fault for gang in both] == ["", ""]
+    assert all("PodGroup g has pods of Job/" in gang.problems[0] for gang in both)
+
+
+def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | None = None) -> PassEnd:
+    cluster = Nodes(4, *members)
+    view = Snapshotter(cluster, Settings()).view()
+    return PassEnd(view, policy, (), False, namespaces={"in": IN} if labels is None else labels)
+
+
+def test_the_owner_of_a_gang_that_is_left_alone_is_told_once_and_its_pods_are_counted() -> None:
+    policy = Policy(adopts_native_gangs=False)
+    given = end_of(policy, *pods(3, job="train", node="n0", **{REQUIRED: "block"}))
+    orders, memory = after_pass(given, LeftMemory())
+    (event,) = orders.events
+    assert (event.reason, event.is_warning) == ("LeftToKubeScheduler", True)
+    assert event.note.startswith(f"{REQUIRED} has no effect: the policy leaves pods")
+    assert orders.gauges[LEFT.name] == {(): 3.0}
+    again, _ = after_pass(given, memory)
+    assert (again.events, again.gauges) == ((), orders.gauges)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        end_of(Policy(), *pods(2, node="n0", **{REQUIRED: "block"})),
+        end_of(Policy(adopts_native_gangs=False), *pods(2, node="n0")),
+        end_of(Policy(adopts_native_gangs=False), *pods(2, node="n0", **{REQUIRED: "block"}), labels={}),
+        end_of(
+            Policy(adopts_native_gangs=False),
+            *pods(2, node="n0", **{REQUIRED: "block", keys.INJECT_ANNOTATION: "false"}),
+        ),
+    ],
+    ids=["adopted", "no-request", "namespace-not-in", "opted-out"],
+)
+def test_nobody_else_is_told(given: PassEnd) -> None:
+    orders, _ = after_pass(given, LeftMemory())
+    assert (orders.events, orders.gauges[LEFT.name]) == ((), {(): 0.0})

@@ -1,0 +1,137 @@
+"""What PodGroups say of gangs, so that kube-scheduler can bind each group where it is planned. Pure.
+
+It binds none of a group's pods before the PodGroup is there and has minCount pods, and takes no plan that
+crosses the domains of the group's topology key. So a gang waits as long, and is placed within one domain.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Final
+
+from webhook.extensions.native_gangs.levels import leveled, repeated_values
+from webhook.sweeper.extension import GangsInput
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
+from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.view import View
+from webhook.text import printable, sentence_list
+from webhook.workloads.native_gangs import NativePodGroup, group_name
+
+_NAMED: Final = 3
+"""Groups and gangs that a sentence names."""
+
+logger = logging.getLogger(__name__)
+
+
+def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
+    """The gangs; those whose pods are of PodGroups as these want them."""
+    if given.view.pod_groups is None or not given.view.index.of[Sort.OF_A_POD_GROUP]:
+        return given.gangs
+    groups = _PodGroups(given.view, given.view.pod_groups)
+    repeats = cache(lambda key: repeated_values(key, given.view, given.settings.topology))
+    return [_guarded(gang, groups, given, repeats) for gang in given.gangs]
+
+
+@dataclass(frozen=True)
+class _PodGroups:
+    """The PodGroups by "namespace/name", and of which gangs their pods are."""
+
+    view: View
+    by_name: Mapping[str, NativePodGroup]
+
+    def of(
+        self, namespace: str, names: Iterable[str]
+    ) -> tuple[Mapping[str, NativePodGroup], Mapping[str, Sequence[GangKey]]]:
+        """By name those of these groups that are there, and the gangs of the pods of each."""
+        where = {name: f"{namespace}/{name}" for name in names}
+        there = {name: self.by_name[key] for name, key in where.items() if key in self.by_name}
+        return there, {name: self.members.get(key, ()) for name, key in where.items()}
+
+    @cached_property
+    def members(self) -> Mapping[str, Sequence[GangKey]]:
+        """By "namespace/name" of a PodGroup, the gang of each of its pods that is to stay."""
+        found: dict[str, list[GangKey]] = {}
+        for pod in self.view.index.of[Sort.OF_A_POD_GROUP].values():
+            if not pod.metadata.deletion_timestamp:
+                where = f"{pod.metadata.namespace}/{group_name(pod.spec)}"
+                found.setdefault(where, []).append(self.view.gang_of(pod))
+        return found
+
+
+def _guarded(gang: PodGang, groups: _PodGroups, given: GangsInput, repeats: Callable[[str], str]) -> PodGang:
+    try:
+        return _adopted(gang, groups, given, repeats)
+    except Exception:  # one bad gang never stops the others
+        logger.exception("adopt_failed gang=%s", gang.key)
+        return replace(gang, fault=OWN_ERROR)
+
+
+def _adopted(gang: PodGang, groups: _PodGroups, given: GangsInput, repeats: Callable[[str], str]) -> PodGang:
+    """One gang, as the PodGroups of its gated pods want it."""
+    names = sorted({name for pod in gang.gated if (name := group_name(pod.spec))})
+    if not names:
+        return gang
+    there, members = groups.of(gang.key.namespace, names)
+    fault = gang.fault or _missing([name for name in names if name not in there])
+    if fault := fault or _lacking(there, members):
+        return replace(gang, fault=fault)
+    gang, told = leveled(gang, there, given.settings.topology)
+    keys = sorted({key for group in there.values() for key in group.topology_keys})
+    told = [*told, *filter(None, map(repeats, keys)), *_shared(gang, members)]
+    minimum, problem = _minimum(gang, there, members)
+    return replace(gang, minimum=minimum, problems=(*gang.problems, *told, *problem))
+
+
+def _missing(names: Sequence[str]) -> str:
+    """A place taken now would stand empty."""
+    if not names:
+        return ""
+    those = f"PodGroup {_few(names)} is" if len(names) == 1 else f"PodGroups {_few(names)} are"
+    return f"its {those} not there: kube-scheduler binds no pod of a group before the group is made"
+
+
+def _lacking(groups: Mapping[str, NativePodGroup], members: Mapping[str, Sequence[GangKey]]) -> str:
+    for name, group in groups.items():
+        least = group.min_count or 0
+        if len(members[name]) < least:
+            return (
+                f"{len(members[name])} pods of PodGroup {printable(name)} are there, and kube-scheduler "
+                f"binds none before there are {least} (minCount)"
+            )
+    return ""
+
+
+def _minimum(
+    gang: PodGang, groups: Mapping[str, NativePodGroup], members: Mapping[str, Sequence[GangKey]]
+) -> tuple[int | None, Iterable[str]]:
+    """How many pods are enough: no fewer than kube-scheduler binds together, None where it takes all."""
+    if len(groups) > 1:
+        return None, _no_minimum(gang)
+    (least,) = (group.min_count for group in groups.values())
+    if least is None or (gang.minimum is None and any(_shared(gang, members))):
+        return gang.minimum, ()  # of pods of several gangs nobody says which are enough
+    count = gang.size if gang.size is not None else len(gang.pods)
+    enough = min(max(gang.minimum or 0, least), count)
+    return (None if gang.minimum is None and enough == count else enough), ()
+
+
+def _no_minimum(gang: PodGang) -> Iterable[str]:
+    if gang.minimum is not None:
+        yield f"its minimum of {gang.minimum} pods does not count, as its pods are of several PodGroups"
+
+
+def _shared(gang: PodGang, members: Mapping[str, Sequence[GangKey]]) -> Iterable[str]:
+    """Of groups that have pods of other gangs too: kube-scheduler binds these together, if at all."""
+    for name, keys in members.items():
+        others = sorted({f"{key.kind}/{key.name}" for key in keys if key != gang.key})
+        if others:
+            yield (
+                f"PodGroup {printable(name)} has pods of {_few(others)} too: each gang is placed by itself, "
+                "but kube-scheduler binds them together; give all of them one topogate.io/gang"
+            )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return sentence_list([*map(printable, names[:_NAMED]), *more])

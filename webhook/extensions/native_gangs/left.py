@@ -1,0 +1,88 @@
+"""Gangs with a topology request that the policy leaves to kube-scheduler: told to their owners, and counted.
+
+kube-scheduler reads no annotation of ours, so that what such a gang asks for has no effect. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
+from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.sweeper.decide.steering import is_opted_out
+from webhook.sweeper.decide.ungated import is_served
+from webhook.sweeper.extension import EndOrders, Gauges, PassEnd, PodEvent
+from webhook.sweeper.metrics import GaugeSpec
+from webhook.sweeper.observe.membership import GangKey
+from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.view import View
+from webhook.workloads.native_gangs import group_name
+
+LEFT: Final = GaugeSpec(
+    "topogate_native_gang_pods_left",
+    "Pods that name a topology, and that the policy leaves to kube-scheduler (nativeGangs: leave).",
+)
+
+MOST_EVENTS: Final = 20
+"""Of one pass; the others are told in the next ones."""
+
+REQUESTS: Final = (
+    keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    keys.SLICE_TOPOLOGY_ANNOTATION,
+    keys.SPREAD_TOPOLOGY_ANNOTATION,
+)
+
+
+@dataclass(frozen=True)
+class LeftMemory:
+    """told: the gangs whose owners have been told. A new process tells them again."""
+
+    told: frozenset[GangKey] = frozenset()
+
+
+def after_pass(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
+    """Tell each owner once, and count the pods."""
+    if given.policy is None or given.namespaces is None:
+        return EndOrders(), memory
+    there = _ungated(given.view) if not given.policy.adopts_native_gangs else ()
+    left = by_gang(there, given.policy, given.namespaces, given.view)
+    told = memory.told & left.keys()
+    news = [key for key in sorted(left) if key not in told][:MOST_EVENTS]
+    events = tuple(PodEvent(left[key][0], "LeftToKubeScheduler", _note(left[key][0]), True) for key in news)
+    gauges: Gauges = {LEFT.name: {(): float(sum(map(len, left.values())))}}
+    return EndOrders(gauges=gauges, events=events), LeftMemory(told | frozenset(news))
+
+
+def _ungated(view: View) -> Iterator[Pod]:
+    others = view.index.of[Sort.OTHER]
+    for uid, pod in view.index.of[Sort.OF_A_POD_GROUP].items():
+        if uid in others and not view.is_ours(pod):
+            yield pod
+
+
+def by_gang(
+    pods: Iterable[Pod], policy: Policy, labels: NamespaceLabels, view: View
+) -> Mapping[GangKey, list[Pod]]:
+    """Those of which the topology request has no effect. labels: of namespaces, by name."""
+    found: dict[GangKey, list[Pod]] = {}
+    for pod in pods:
+        if request_of(pod) and is_served(pod.metadata.namespace, policy, labels) and not is_opted_out(pod):
+            found.setdefault(view.gang_of(pod), []).append(pod)
+    return found
+
+
+def request_of(pod: Pod) -> str:
+    """The first topology annotation of a pod of a PodGroup, "" if it has none."""
+    there = pod.metadata.annotations
+    return next((key for key in REQUESTS if key in there), "") if group_name(pod.spec) else ""
+
+
+def _note(pod: Pod) -> str:
+    return (
+        f"{request_of(pod)} has no effect: the policy leaves pods of Kubernetes' own PodGroups to "
+        "kube-scheduler (nativeGangs: leave), so that topogate neither holds nor places them. Ask your "
+        "administrator for nativeGangs: adopt, or remove the annotation"
+    )

@@ -1,0 +1,134 @@
+"""A PodGroup's topology key as a level that its pods require, unless they require a finer one. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from webhook.placement import PlacementError, Topology
+from webhook.sweeper.observe.gang_requests import GangPart
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+from webhook.text import printable
+from webhook.workloads.native_gangs import NativePodGroup, group_name
+
+MOST_PARTS: Final = 128
+"""Groups of one gang of which each has a domain of its own to find."""
+
+
+def leveled(
+    gang: PodGang, groups: Mapping[str, NativePodGroup], topology: Topology
+) -> tuple[PodGang, list[str]]:
+    """The gang with each group within one domain of its key, and what people are told of that.
+
+    groups: of its gated pods, by name. A key that is no level makes a fault of the gang: kube-scheduler would
+    not take a plan that crosses domains which topogate does not know.
+    """
+    try:
+        levels = _levels(groups, topology)
+    except PlacementError as error:
+        return replace(gang, fault=str(error)), []
+    if not levels:
+        return gang, []
+    told: list[str] = []
+    whole = frozenset(pod.metadata.uid for pod in (*gang.workers, *gang.later))
+    parts = gang.parts or (GangPart(whole, gang.required_level, gang.preferred_levels, gang.slices),)
+    group_of = {pod.metadata.uid: group_name(pod.spec) for pod in gang.pods}
+    found = [
+        replace(part, uids=uids, required_level=_finer(part.required_level, level, topology, told))
+        for part in parts
+        for uids, level in _split(part, group_of, levels)
+    ]
+    if len(found) == 1:
+        return replace(gang, required_level=found[0].required_level), told
+    found.sort(key=lambda part: (-len(part.uids), part.name))
+    parted = replace(gang, parts=tuple(found), required_level=None, preferred_levels=(), slices=())
+    return replace(parted, fault=_why_not(parted)), told
+
+
+def _levels(groups: Mapping[str, NativePodGroup], topology: Topology) -> Mapping[str, int]:
+    """The level of each group that has a topology key. Raises PlacementError for a key that is none."""
+    found: dict[str, int] = {}
+    for name, group in groups.items():
+        for key in group.topology_keys:
+            try:
+                found[name] = max(found.get(name, 0), topology.level(key))
+            except PlacementError as error:
+                raise PlacementError(_no_level(name, key, error)) from None
+    return found
+
+
+def _why_not(gang: PodGang) -> str:
+    """Why a gang in parts cannot be placed, "" if it can."""
+    if len(gang.parts) > MOST_PARTS:
+        return (
+            f"its pods are in {len(gang.parts)} parts by the levels of their PodGroups; at most {MOST_PARTS}"
+        )
+    if gang.spread is not None:
+        return "topogate.io/spread-topology does not go together with PodGroups of several levels"
+    return ""
+
+
+def _split(
+    part: GangPart, group_of: Mapping[str, str], levels: Mapping[str, int]
+) -> list[tuple[frozenset[str], int | None]]:
+    """The pods of each group that has a level, with that, and all others together."""
+    uids: dict[str, set[str]] = {}
+    for uid in part.uids:
+        name = group_of.get(uid, "")
+        uids.setdefault(name if name in levels else "", set()).add(uid)
+    return [(frozenset(those), levels.get(name)) for name, those in sorted(uids.items())]
+
+
+def _finer(own: str | None, level: int | None, topology: Topology, told: list[str]) -> str | None:
+    """The finer of the level that pods require and that of their group."""
+    if level is None:
+        return own
+    name = (*topology.level_names, "node")[level]
+    if own is None:
+        return name
+    try:
+        if topology.level(own) >= level:
+            return own
+    except PlacementError:
+        return own  # which the gang is told anyway
+    sentence = (
+        f"its PodGroup requires one {name}, which is finer than the {printable(own)} that its pods require"
+    )
+    if sentence not in told:
+        told.append(sentence)
+    return name
+
+
+def _no_level(group: str, key: str, error: PlacementError) -> str:
+    return (
+        f"PodGroup {printable(group)} requires one domain of the label {printable(key)}, which is no level "
+        f"of the topology ({error}); name it in the setting levels, or leave its pods to kube-scheduler with "
+        'topogate.io/inject: "false"'
+    )
+
+
+def repeated_values(key: str, view: View, topology: Topology) -> str:
+    """A sentence where values of a label repeat under several parents, "" where none does.
+
+    kube-scheduler takes the raw value for the domain: rack r0 of each block would be one rack.
+    """
+    try:
+        level = topology.level(key)
+    except PlacementError:
+        return ""
+    labels = view.labels_of(view.nodes)
+    for value, nodes in sorted(view.domains_of(view.nodes).by_value(key).items()):
+        parents = _parents(nodes, labels, level, topology)
+        if len(parents) > 1:
+            return (
+                f"{printable(key)}={printable(value)} is the label of several domains, under "
+                f"{len(parents)} parents: kube-scheduler by itself takes them for one, topogate does not"
+            )
+    return ""
+
+
+def _parents(
+    nodes: Sequence[str], labels: Mapping[str, Mapping[str, str]], level: int, topology: Topology
+) -> set[tuple[str, ...]]:
+    paths = (topology.path(labels[name]) for name in nodes)
+    return {path[: level + 1] for path in paths if path is not None}
