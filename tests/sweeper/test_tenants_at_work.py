@@ -132,7 +132,7 @@ def test_who_is_kept_off_held_nodes_is_told_by_whom_and_gets_them_in_time(
 
     sweep(two_nodes, namespace, settings, it_runs, "the small pod to run when nothing is held any more")
     told = f"1 for {namespace}/Job/large until "
-    assert any("held for gangs that have waited longer: " + told in each for each in seen), seen
+    assert any("reserved for gangs that have waited longer: " + told in each for each in seen), seen
 
 
 def answer(url: str) -> tuple[int, str]:
