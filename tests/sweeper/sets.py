@@ -1,15 +1,22 @@
 """JobSets and LeaderWorkerSets as their controllers make them, on the real API server, stage by stage.
 
-The test, or Kubernetes' own Job controller, makes the pods when the real controllers would make them.
+The test, or Kubernetes' own Job controller, makes the pods when the real controllers would make them. At the
+end, pods with a domain of their own as plain values, for tests without an API server.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from hack.local.cluster import Cluster
+from labeler.contract import keys
 from tests.definitions import define as install_definition
 from tests.definitions import wait_served
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, template
+from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.pods import decode
+from webhook.kube.objects import Pod
 from webhook.workloads import marks
 
 
@@ -176,3 +183,44 @@ def follow(
             body = exclusive_member(number, index, over, uid, jobs)
             body["spec"]["nodeSelector"] = {over: value}
             create_pod(api, namespace, f"train-{number}-{index}", body)
+
+
+# --- pods without an API server -------------------------------------------------------------------
+
+
+def member(name: str, job: str, *, over: str = "rack", node: str = "", **annotations: str) -> Pod:
+    """A pod of a Job of a JobSet that wants a domain of this label."""
+    labels = {
+        marks.JOBSET_NAME_LABEL: "set",
+        marks.JOB_NAME_LABEL: job,
+        "batch.kubernetes.io/controller-uid": job,
+    }
+    written = {marks.JOBSET_EXCLUSIVE: over, keys.GANG_SIZE_ANNOTATION: "2", **annotations}
+    return gpu_pod(name, node=node, metadata={"labels": labels, "annotations": written})
+
+
+def pinned_to(node: str) -> dict[str, Any]:
+    """The affinity of a release."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"nodeAffinity": required}
+
+
+def sent(pod: Pod, node: str) -> Pod:
+    """The pod after its release to a node."""
+    body = msgspec.to_builtins(pod)
+    body["spec"] |= {"schedulingGates": [], "affinity": pinned_to(node)}
+    return decode(body)
+
+
+def racks(*sizes: int, pods: tuple[Pod, ...] = (), key: str = "rack") -> Nodes:
+    """Racks r0, r1, ... of so many nodes of one GPU, by a label that is no level of the topology."""
+    made = Nodes(sum(sizes), *pods)
+    names = iter(list(made.nodes))
+    for rack, size in enumerate(sizes):
+        for _ in range(size):
+            name = next(names)
+            node = made.nodes[name]
+            metadata = msgspec.structs.replace(node.metadata, labels={key: f"r{rack}"})
+            made.nodes[name] = msgspec.structs.replace(node, metadata=metadata)
+    return made

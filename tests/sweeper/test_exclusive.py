@@ -19,7 +19,11 @@ from tests.sweeper.sets import (
     follow,
     lws_pod,
     make,
+    member,
+    pinned_to,
+    racks,
     replicated,
+    sent,
 )
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
@@ -92,48 +96,11 @@ def test_subgroups_of_a_group_get_a_domain_each(
 # --- in memory -------------------------------------------------------------------------------------------
 
 
-def member(name: str, job: str, *, over: str = "rack", node: str = "", **annotations: str) -> Pod:
-    labels = {
-        marks.JOBSET_NAME_LABEL: "set",
-        marks.JOB_NAME_LABEL: job,
-        "batch.kubernetes.io/controller-uid": job,
-    }
-    written = {marks.JOBSET_EXCLUSIVE: over, keys.GANG_SIZE_ANNOTATION: "2", **annotations}
-    return gpu_pod(name, node=node, metadata={"labels": labels, "annotations": written})
-
-
-def pinned_to(node: str) -> dict[str, Any]:
-    """The affinity of a release."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return {"nodeAffinity": required}
-
-
-def sent(pod: Pod, node: str) -> Pod:
-    """The pod after its release to a node."""
-    body = msgspec.to_builtins(pod)
-    body["spec"] |= {"schedulingGates": [], "affinity": pinned_to(node)}
-    return decode(body)
-
-
 def group_member(name: str, group: str, namespace: str = "ns", node: str = "") -> Pod:
     labels = {"leaderworkerset.sigs.k8s.io/name": "lws", "leaderworkerset.sigs.k8s.io/group-key": group}
     annotations = {marks.LWS_EXCLUSIVE: "rack", "leaderworkerset.sigs.k8s.io/size": "1"}
     metadata = {"labels": labels, "annotations": annotations, "namespace": namespace}
     return gpu_pod(name, node=node, metadata=metadata)
-
-
-def racks(*sizes: int, pods: tuple[Pod, ...] = (), key: str = "rack") -> Nodes:
-    """Racks r0, r1, ... of so many nodes of one GPU, by a label that is no level of the topology."""
-    made = Nodes(sum(sizes), *pods)
-    names = iter(list(made.nodes))
-    for rack, size in enumerate(sizes):
-        for _ in range(size):
-            name = next(names)
-            node = made.nodes[name]
-            metadata = msgspec.structs.replace(node.metadata, labels={key: f"r{rack}"})
-            made.nodes[name] = msgspec.structs.replace(node, metadata=metadata)
-    return made
 
 
 def placed(cluster: Nodes) -> dict[str, str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing
-from tests.sweeper.test_exclusive import member, racks, sent
+from tests.sweeper.sets import member, racks, sent
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
