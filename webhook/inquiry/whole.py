@@ -14,9 +14,9 @@ from webhook.placement.model import Placed
 from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.completion import fewer, needed
-from webhook.sweeper.decide.exclusive import Ask, asks, closed_to_companions
+from webhook.sweeper.decide.exclusive import asks, closed_to_companions
 from webhook.sweeper.decide.impossible_requests import impossible
-from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.decide.question import Ask, GangQuestion, question
 from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View

@@ -18,11 +18,10 @@ from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import Claim, VolumeCounts
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.completion import Growth
-from webhook.sweeper.decide.exclusive import Ask
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt
-from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.decide.question import Ask, GangQuestion, question
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, reserved_sentence
 from webhook.sweeper.decide.shunned import NONE, Shunned

@@ -15,13 +15,14 @@ update the pods of each revision are spread by themselves.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Topology
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, terms_of
 from webhook.sweeper.decide.orders import NewPlan
+from webhook.sweeper.decide.question import Ask
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import Claim, GangKey, claims_of, exclusive_over, is_of_a_set
 from webhook.sweeper.observe.view import View, identity
@@ -233,15 +234,6 @@ _TRIED: Final = 64
 
 _NAMED: Final = 3
 """Domains that a sentence names."""
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What an exclusive gang is asked about: the gang, nodes where it may not be, and a sentence on these."""
-
-    gang: PodGang
-    closed: frozenset[str] = frozenset()
-    told: str = ""
 
 
 def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology) -> Iterator[Ask]:

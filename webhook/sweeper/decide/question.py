@@ -22,6 +22,15 @@ ClassOf = Callable[[Pod], PodClass]
 
 
 @dataclass(frozen=True)
+class Ask:
+    """One way to ask about a gang: the gang, nodes where it may not be, and a sentence on these."""
+
+    gang: PodGang
+    closed: frozenset[str] = frozenset()
+    told: str = ""
+
+
+@dataclass(frozen=True)
 class GangQuestion:
     """A gang as the placement core sees it, and which pod each of its members is.
 
