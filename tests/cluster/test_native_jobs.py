@@ -1,27 +1,39 @@
 """Jobs of which the Job controller makes PodGroups (WorkloadWithJob): planned by topogate, bound as one."""
 
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hack.local import nodes
+from hack.local.build import ROOT
 from hack.local.cluster import Cluster
+from hack.local.controlplane import free_port
 from hack.local.install import Installation
 from labeler.contract import keys
 from tests.installation import installed_on
 from tests.support import create_namespace, delete_namespace, wait_for_pods
+from webhook.inquiry.findings import State
+from webhook.inquiry.left_gangs import examine
+from webhook.kube.client import MERGE_PATCH
 
 OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
 GPU = "nvidia.com/gpu"
+CONTAINER = {"name": "c", "image": "x", "resources": {"limits": {GPU: "8"}}}
+POLICY = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 
 
 def job(cluster: Cluster, namespace: str, count: int) -> None:
-    container = {"name": "c", "image": "x", "resources": {"limits": {GPU: "8"}}}
     annotations = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogate.io/run-for": "600s"}
     template = {
         "metadata": {"annotations": annotations},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
+        "spec": {"restartPolicy": "Never", "containers": [CONTAINER]},
     }
     spec = {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": template}
     body = {"metadata": {"name": "train"}, "spec": spec}
@@ -52,4 +64,79 @@ def test_a_job_of_which_the_controller_makes_a_pod_group_is_bound_in_its_block(
     there = api.json("GET", "/api/v1/nodes")["items"]
     labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in there}
     assert len({labels[name]["topology.gke.io/cluster"] for name in nodes_of(pods)}) == 1
+    delete_namespace(cluster, namespace)
+
+
+def refused(pod: dict[str, Any]) -> bool:
+    return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
+
+
+def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_bound(
+    installed: Installation,
+) -> None:
+    cluster = installed.cluster
+    api, namespace, foreign = cluster.api(), create_namespace(cluster, OPTED_IN), create_namespace(cluster)
+    with cluster.paused("kube-scheduler"):
+        job(cluster, namespace, 16)
+        pods = wait_for_pods(
+            cluster,
+            namespace,
+            lambda pods: len(pods) == 16 and not any(pod["spec"].get("schedulingGates") for pod in pods),
+            "all to be released",
+        )
+        path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+        taken = api.json("GET", path)["items"][0]["spec"]["pods"][0]["node"]
+        body = {"metadata": {"name": "thief"}, "spec": {"nodeName": taken, "containers": [CONTAINER]}}
+        api.request("POST", f"/api/v1/namespaces/{foreign}/pods", body=body)
+    pods = wait_for_pods(
+        cluster, namespace, lambda pods: all(map(refused, pods)), "kube-scheduler to refuse each"
+    )
+    assert nodes_of(pods) == []
+    delete_namespace(cluster, foreign)
+    wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound")
+    delete_namespace(cluster, namespace)
+
+
+@contextmanager
+def sweeping(cluster: Cluster, policy: Path) -> Iterator[int]:
+    """A sweeper with another policy, beside that of the installation; yields the port of its metrics."""
+    port = free_port()
+    program = [sys.executable, "-m", "webhook.sweeper.main", "--no-leader-election"]
+    options = ["--kubeconfig", str(cluster.kubeconfig), "--policy", str(policy)]
+    metrics = ["--metrics-address", "127.0.0.1", "--metrics-port", str(port)]
+    with subprocess.Popen([*program, *options, *metrics], cwd=ROOT) as process:
+        try:
+            yield port
+        finally:
+            process.terminate()
+
+
+def test_where_the_policy_leaves_a_job_its_owner_an_administrator_and_a_metric_tell_of_it(
+    installed: Installation, tmp_path: Path
+) -> None:
+    cluster = installed.cluster
+    api, namespace = cluster.api(), create_namespace(cluster)  # not held, as it has not opted in yet
+    job(cluster, namespace, 2)
+    wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 2, "both to be bound")
+    body = {"metadata": {"labels": OPTED_IN}}
+    api.request("PATCH", f"/api/v1/namespaces/{namespace}", body=body, content_type=MERGE_PATCH)
+    before = api.json("GET", POLICY)["data"]["policy.yaml"]
+    leaving = f"{before}\nnativeGangs: leave\n"
+
+    def told() -> bool:
+        events = api.json("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
+        about = [each["regarding"]["kind"] for each in events if each["reason"] == "LeftToKubeScheduler"]
+        return "Job" in about
+
+    (tmp_path / "policy.yaml").write_text(leaving)
+    with sweeping(cluster, tmp_path / "policy.yaml") as port:
+        cluster.wait_for("the Job's Event", told, 60)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert "\ntopogate_native_gang_pods_left 2.0\n" in answer.read().decode()
+    for text, state in ((leaving, State.ODD), (before, State.WELL)):
+        data = {"data": {"policy.yaml": text}}
+        api.request("PATCH", POLICY, body=data, content_type=MERGE_PATCH)
+        (finding,) = examine(api, datetime.now(UTC))
+        assert finding.state is state
+        assert (f"{namespace}/Job/train" in finding.sentence) is (state is State.ODD)
     delete_namespace(cluster, namespace)

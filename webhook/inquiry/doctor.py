@@ -14,6 +14,7 @@ from webhook.inquiry import (
     enforcement,
     gpu_nodes,
     kueue,
+    left_gangs,
     scaling,
     sizing,
     trust,
@@ -142,5 +143,6 @@ CHECKS: Final[dict[str, Check]] = {
     "labeler": agents.labeler,
     "allocator": agents.allocator,
     "kueue": kueue.examine,
+    "native-gangs": left_gangs.examine,
     "gangs": waiting_gangs.examine,
 }

@@ -34,7 +34,7 @@ _PLAIN: Final = frozenset("*?[").isdisjoint
 def classes(api: Api, now: datetime) -> Iterator[Finding]:
     """The policy can be read, and each of its tiers has its PriorityClass."""
     try:
-        policy = _policy(api)
+        policy = policy_of(api)
     except PolicyError as error:
         yield found(State.ILL, f"the policy cannot be used: {error}", "`topogate policy check` says more.")
         return
@@ -51,8 +51,8 @@ def classes(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(State.WELL, f"the PriorityClasses of all {len(named)} tiers are there")
 
 
-def _policy(api: Api) -> Policy:
-    """Raises ApiError, PolicyError."""
+def policy_of(api: Api) -> Policy:
+    """The policy in force. Raises ApiError, PolicyError."""
     text = (api.json("GET", _POLICY).get("data") or {}).get("policy.yaml", "")
     return parse_policy(text, "the ConfigMap topogate-policy")
 
@@ -105,7 +105,7 @@ def _may_create_pods(api: Api, namespace: str) -> bool:
 def _resource(api: Api) -> str:
     """A resource that makes a pod a GPU pod by the cluster's policy, or where that cannot be read by ours."""
     try:
-        policy = _policy(api)
+        policy = policy_of(api)
     except (ApiError, PolicyError):
         return "nvidia.com/gpu"
     return next(filter(_PLAIN, policy.gpu_resources), "nvidia.com/gpu")

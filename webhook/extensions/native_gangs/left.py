@@ -3,7 +3,7 @@
 kube-scheduler reads no annotation of ours, so that what such a gang asks for has no effect. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,7 +48,7 @@ def after_pass(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemor
     if given.policy is None or given.namespaces is None:
         return EndOrders(), memory
     there = _ungated(given.view) if not given.policy.adopts_native_gangs else ()
-    left = by_gang(there, given.policy, given.namespaces, given.view)
+    left = by_gang(there, given.policy, given.namespaces, given.view.gang_of)
     told = memory.told & left.keys()
     news = [key for key in sorted(left) if key not in told][:MOST_EVENTS]
     events = tuple(PodEvent(left[key][0], "LeftToKubeScheduler", _note(left[key][0]), True) for key in news)
@@ -64,13 +64,13 @@ def _ungated(view: View) -> Iterator[Pod]:
 
 
 def by_gang(
-    pods: Iterable[Pod], policy: Policy, labels: NamespaceLabels, view: View
+    pods: Iterable[Pod], policy: Policy, labels: NamespaceLabels, gang_of: Callable[[Pod], GangKey]
 ) -> Mapping[GangKey, list[Pod]]:
     """Those of which the topology request has no effect. labels: of namespaces, by name."""
     found: dict[GangKey, list[Pod]] = {}
     for pod in pods:
         if request_of(pod) and is_served(pod.metadata.namespace, policy, labels) and not is_opted_out(pod):
-            found.setdefault(view.gang_of(pod), []).append(pod)
+            found.setdefault(gang_of(pod), []).append(pod)
     return found
 
 

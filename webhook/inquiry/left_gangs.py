@@ -1,0 +1,53 @@
+"""Who places the gangs of Kubernetes' own PodGroups, and which of them ask for a topology in vain."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from webhook.extensions.native_gangs.left import by_gang
+from webhook.inquiry.enforcement import policy_of
+from webhook.inquiry.findings import Finding, State, found, some
+from webhook.inquiry.reading import read_all
+from webhook.kube.client import Api
+from webhook.kube.objects import Namespace, Pod
+from webhook.policy.document import PolicyError
+from webhook.policy.values import Policy
+from webhook.sweeper.observe.cache import NAMESPACES, PODS, UNFINISHED
+from webhook.sweeper.observe.membership import GangKey, key_of
+from webhook.sweeper.observe.pins import is_gated, pinned_node
+from webhook.workloads.native_gangs import GROUP, VERSIONS
+
+
+def examine(api: Api, now: datetime) -> Iterator[Finding]:
+    """By the policy; where it leaves such gangs alone, what their topology annotations come to."""
+    served = {each["version"] for each in api.json("GET", f"/apis/{GROUP}")["versions"]}
+    version = next((each for each in VERSIONS if each in served), None)
+    if version is None:
+        yield found(State.WELL, "the API server serves no PodGroups of its own")
+        return
+    try:
+        policy = policy_of(api)
+    except PolicyError as error:
+        yield found(State.UNKNOWN, f"the policy cannot be used: {error}")
+        return
+    if policy.adopts_native_gangs:
+        yield found(State.WELL, f"pods of PodGroups ({version}) are placed by topogate")
+        return
+    left = _left(api, policy)
+    if not left:
+        yield found(State.WELL, f"pods of PodGroups ({version}) are left to kube-scheduler")
+        return
+    pods = sum(map(len, left.values()))
+    yield found(
+        State.ODD,
+        f"{pods} pods of PodGroups name a topology that has no effect, as the policy leaves them to "
+        f"kube-scheduler (nativeGangs: leave): {some([str(key) for key in sorted(left)])}",
+        "Set nativeGangs: adopt in the policy, or remove the annotations.",
+    )
+
+
+def _left(api: Api, policy: Policy) -> Mapping[GangKey, list[Pod]]:
+    """The pods that topogate has never held, by gang. Raises ApiError."""
+    labels = {each.metadata.name: each.metadata.labels for each in read_all(api, NAMESPACES, Namespace)}
+    pods = read_all(api, PODS, Pod, fieldSelector=UNFINISHED)
+    strange = (pod for pod in pods if not is_gated(pod, policy.gate_prefix) and pinned_node(pod) is None)
+    return by_gang(strange, policy, labels, key_of)
