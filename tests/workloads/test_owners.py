@@ -112,6 +112,23 @@ def test_definitions_that_are_installed_later_are_found_and_removed_ones_forgott
     assert owners.size("LeaderWorkerSet", namespace, "train") is None
 
 
+def test_a_kind_that_a_gang_asked_for_once_is_looked_for_soon_after(
+    cluster: Cluster, definitions: list[str], changed: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it asked just after the last look: a gang that does not change does not ask again."""
+    monkeypatch.setattr("webhook.sweeper.observe.owners.SOONER_SECONDS", 3.0)
+    owners = Owners(cluster.api(), changed.set, check_seconds=3600)
+    owners.start()
+    try:
+        cluster.wait_for("the owners", lambda: owners.synced)
+        assert owners.size("LeaderWorkerSet", "default", "train") is None
+        define(cluster, definitions, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
+        served = "leaderworkersets.leaderworkerset.x-k8s.io/v1"
+        cluster.wait_for("the kind to be watched", lambda: served in owners.served, seconds=30)
+    finally:
+        owners.stop()
+
+
 def test_all_kinds_that_can_be_served_are_read(
     cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
 ) -> None:

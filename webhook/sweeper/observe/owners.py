@@ -29,7 +29,7 @@ from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.shape import Shape
 
 CHECK_SECONDS: Final = 180.0
-"""How often it is asked anew what the cluster serves."""
+"""How often it is asked again what the cluster serves."""
 SOONER_SECONDS: Final = 10.0
 """How soon again when a gang appears whose kind of owner is not known to be served."""
 
@@ -208,8 +208,8 @@ class Owners:
             if uid and each.workload.by_uid and owner.metadata.uid != uid:
                 continue  # a later one of the same name
             yield each, owner
-        if not is_known and kind in _KINDS and time.monotonic() - self._checked > SOONER_SECONDS:
-            self._wake.set()  # perhaps installed since
+        if not is_known and kind in _KINDS:
+            self._wake.set()  # perhaps installed since; a gang that does not change asks once
 
     def _note(self, workload: Workload[Any], before: Owner | None, after: Owner | None) -> None:
         if _facts(workload, before) != _facts(workload, after):
@@ -234,9 +234,10 @@ class Owners:
                 failures += 1
                 logger.exception("discovery_failed")
             if failures:
-                self._wake.wait(pause_seconds(failures))
+                self._stopping.wait(pause_seconds(failures))
             else:
                 self._wake.wait(self._check_seconds * jitter(0.8, 1.0))
+                self._stopping.wait(self._checked + SOONER_SECONDS - time.monotonic())
 
     def _check(self) -> bool:
         """Watch what is served, and no longer what is not; returns False if some may be readable soon.
