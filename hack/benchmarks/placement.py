@@ -23,6 +23,7 @@ from webhook.sweeper.garbage_collection import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "identical": alike.sizes,
+    "equal": alike.equal,
     "modes": alike.modes,
     "sequence": alike.sequence,
     "leaders": mixed.leaders,

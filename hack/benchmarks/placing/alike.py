@@ -37,6 +37,15 @@ def sizes(repeats: int, quick: bool) -> Iterator[Row]:
         )
 
 
+def equal(repeats: int, quick: bool) -> Iterator[Row]:
+    """On an empty cluster of equal domains, where bounds tell none of them apart."""
+    for pods, slots in ((2500, 1), (10_000, 8)):
+        made, gang = instances.equal_cluster(10_000, slots), instances.gang(pods, slots)
+        turns = in_turns({"": (gang, None)}, made, repeats)[""]
+        what = f"{pods} pods, 10000 equal empty nodes of {slots}"
+        yield Row("equal", what, turns.seconds, turns.changed, answered(turns.found))
+
+
 _Placer = Callable[[Sequence[Leaf], int], list[Leaf] | None]
 
 
