@@ -1,8 +1,10 @@
 """Each symptom of the page on troubleshooting, made on a real control plane: users see what the page says."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -297,33 +299,59 @@ def test_the_owner_of_a_job_is_told_in_the_words_of_admission_and_of_the_sweeper
     assert "no node that it may use has more than 8" in place.events("GangWaits")["Job"]
 
 
-def test_a_jobset_is_told_what_its_jobs_are(place: Place) -> None:
-    cluster, group = place.installed.cluster, "jobset.x-k8s.io"
-    definition = define(cluster, "JobSet", group, "v1alpha2")
+ONE_POD: Final = {"spec": {"parallelism": 1, "completions": 1}}
+WORKER: Final = {"spec": {"containers": [{"name": "c", "image": "x"}]}}
+OWNERS: Final[dict[str, tuple[str, dict[str, Any], dict[str, str]]]] = {
+    # group and version, spec, labels of its pods beside the name
+    "JobSet": (
+        "jobset.x-k8s.io/v1alpha2",
+        {"replicatedJobs": [{"name": "w", "replicas": 1, "template": ONE_POD}]},
+        {marks.JOBSET_NAME_LABEL: "set"},
+    ),
+    "LeaderWorkerSet": (
+        "leaderworkerset.x-k8s.io/v1",
+        {"replicas": 1, "leaderWorkerTemplate": {"size": 1, "workerTemplate": WORKER}},
+        {marks.LEADER_WORKER_SET_NAME_LABEL: "set", marks.LEADER_WORKER_SET_GROUP_LABEL: "key"},
+    ),
+    "PodGroup": ("scheduling.x-k8s.io/v1alpha1", {"minMember": 1}, {marks.COSCHEDULING_GROUP_LABEL: "set"}),
+}
+
+
+def wait_read(place: Place, plural: str, labels: dict[str, str]) -> None:
+    """Wait until the sweeper reads a kind that was installed while it runs: it looks when a gang names one."""
+    numbers = count()
+
+    def is_read() -> bool:
+        if f"owner_served resource={plural}." in place.installed.programs["sweeper"].log.read_text():
+            return True
+        name, body = f"other-{next(numbers)}", bare()
+        body["metadata"]["labels"] = dict.fromkeys(labels, name)
+        create_pod(place.api, place.namespace, name, body)
+        time.sleep(3)
+        return False
+
+    place.installed.cluster.wait_for(f"{plural} to be read", is_read)
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_what_stands_for_a_gang_is_told_what_its_controller_is(place: Place, kind: str) -> None:
+    served, spec, labels = OWNERS[kind]
+    group, _, version = served.partition("/")
+    cluster, plural = place.installed.cluster, f"{kind.lower()}s"
+    definition = define(cluster, kind, group, version)
     try:
-        wait_served(cluster, f"{group}/v1alpha2", "JobSet")
-        path = f"/apis/{group}/v1alpha2/namespaces/{place.namespace}/jobsets"
-        job = {"spec": {"parallelism": 1, "completions": 1}}
-        parts = [{"name": "w", "replicas": 1, "template": job}]
-        made = place.api.json("POST", path, body=jobset(parts))
-        labels = {
-            marks.JOBSET_NAME_LABEL: "set",
-            "jobset.sigs.k8s.io/jobset-uid": made["metadata"]["uid"],
-        }
+        wait_served(cluster, served, kind)
+        path = f"/apis/{served}/namespaces/{place.namespace}/{plural}"
+        body = {"apiVersion": served, "kind": kind, "metadata": {"name": "set"}, "spec": spec}
+        made = place.api.json("POST", path, body=body)
+        wait_read(place, plural, labels)
+        if kind == "JobSet":
+            labels = {**labels, "jobset.sigs.k8s.io/jobset-uid": made["metadata"]["uid"]}
         place.job(gpus=9, metadata={"labels": labels})
-        cluster.wait_for("its Event", lambda: "JobSet" in place.events("GangWaits"), 60)
-        assert place.events("GangWaits")["JobSet"] == place.events("GangWaits")["Job"]
+        cluster.wait_for("its Event", lambda: kind in place.events("GangWaits"), 60)
+        assert place.events("GangWaits")[kind] == place.events("GangWaits")["Job"]
     finally:
         delete(place.api, definition)
-
-
-def jobset(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "set"},
-        "spec": {"replicatedJobs": parts},
-    }
 
 
 # --- what the command says before anything waits --------------------------------------------------------

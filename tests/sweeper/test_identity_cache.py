@@ -31,7 +31,9 @@ def test_a_value_is_made_once_for_the_very_same_objects() -> None:
     assert len(made) == 2
 
 
-@pytest.mark.parametrize("made_of", [(A,), (A, A), (B, A), (A, B, B), ()], ids=str)
+@pytest.mark.parametrize(
+    "made_of", [(A,), (A, A), (B, A), (A, B, B), ()], ids=["a", "aa", "ba", "abb", "none"]
+)
 def test_a_value_does_not_hold_for_other_objects_however_equal(made_of: tuple[Thing, ...]) -> None:
     cache = IdentityCache[str, str]()
     cache.keep("key", "kept", A, B)
