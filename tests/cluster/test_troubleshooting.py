@@ -1,10 +1,8 @@
 """Each symptom of the page on troubleshooting, made on a real control plane: users see what the page says."""
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +17,7 @@ from hack.local.install import Installation
 from labeler.contract import keys
 from tests.definitions import define, wait_served
 from tests.installation import installed_on
-from tests.support import create_namespace, delete, wait_for_pods
+from tests.support import create_namespace, delete, exists, wait_for_pods
 from tests.sweeper.at_work import create_job, create_pod
 from webhook.cli.main import main
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
@@ -318,19 +316,17 @@ OWNERS: Final[dict[str, tuple[str, dict[str, Any], dict[str, str]]]] = {
 
 
 def wait_read(place: Place, plural: str, labels: dict[str, str]) -> None:
-    """Wait until the sweeper reads a kind that was installed while it runs: it looks when a gang names one."""
-    numbers = count()
-
-    def is_read() -> bool:
-        if f"owner_served resource={plural}." in place.installed.programs["sweeper"].log.read_text():
-            return True
-        name, body = f"other-{next(numbers)}", bare()
-        body["metadata"]["labels"] = dict.fromkeys(labels, name)
-        create_pod(place.api, place.namespace, name, body)
-        time.sleep(3)
-        return False
-
-    place.installed.cluster.wait_for(f"{plural} to be read", is_read)
+    """Wait until the sweeper reads a kind that was installed while it runs: it looks when a pod names one."""
+    body = bare()
+    body["metadata"]["labels"] = dict.fromkeys(labels, "other")
+    create_pod(place.api, place.namespace, "other", body)
+    log = place.installed.programs["sweeper"].log
+    place.installed.cluster.wait_for(
+        f"{plural} to be read", lambda: f"owner_served resource={plural}." in log.read_text()
+    )
+    path = f"/api/v1/namespaces/{place.namespace}/pods/other"
+    delete(place.api, path)
+    place.installed.cluster.wait_for("the pod to go", lambda: not exists(place.api, path))
 
 
 @pytest.mark.parametrize("kind", OWNERS)
