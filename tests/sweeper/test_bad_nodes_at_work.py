@@ -14,7 +14,7 @@ from labeler.contract import keys
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
 from webhook.kube.client import MERGE_PATCH, Api
-from webhook.kube.kept_map import NAMESPACE
+from webhook.kube.state_config_map import NAMESPACE
 from webhook.sweeper.apply import failure_log
 from webhook.sweeper.node_rules import BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings

@@ -15,9 +15,9 @@ from webhook.kube import devices, drivers, placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.decoding import decoded
-from webhook.kube.kept_map import path_of
 from webhook.kube.objects import Metadata, Namespace, Node, ObjectList, Pod
 from webhook.kube.placements import Placement
+from webhook.kube.state_config_map import path_of
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, owner_says

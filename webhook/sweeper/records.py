@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from webhook.kube.client import ApiError
-from webhook.kube.kept_map import NAMESPACE, KeptMap, path_of
+from webhook.kube.state_config_map import NAMESPACE, StateConfigMap, path_of
 from webhook.sweeper.context import Pass
 from webhook.sweeper.extension import RecordSpec
 
@@ -27,7 +27,7 @@ class RecordStore:
         self._pass = surroundings
         self._spec = spec
         self._clock = surroundings.clock
-        self._map = KeptMap(surroundings.api, path_of(spec.name), timeout_seconds=TIMEOUT_SECONDS)
+        self._map = StateConfigMap(surroundings.api, path_of(spec.name), timeout_seconds=TIMEOUT_SECONDS)
         self._write_at = 0.0
         self._read_at = 0.0
         self._complaint = ""

@@ -17,7 +17,7 @@ from webhook.extensions.fair_order.record import KEY, NAME, decode, encode
 from webhook.extensions.fair_order.use import Use
 from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
-from webhook.kube.kept_map import NAMESPACE, path_of
+from webhook.kube.state_config_map import NAMESPACE, path_of
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.kube.client import Api, ApiError
-from webhook.kube.kept_map import KeptMap, path_of
+from webhook.kube.state_config_map import StateConfigMap, path_of
 from webhook.kube.struct import Struct
 from webhook.sweeper.decide.ledger import Failures, GangFailure
 from webhook.sweeper.decide.verdicts import NodeVerdict, Verdicts
@@ -47,7 +47,7 @@ class FailureLog:
     """Reads and writes the ConfigMap. Raises nothing: what could not be done is tried again."""
 
     def __init__(self, api: Api) -> None:
-        self._map = KeptMap(api, PATH)
+        self._map = StateConfigMap(api, PATH)
         self._written: dict[str, str] = {}
         self._at = float("-inf")
         self._said = ""

@@ -16,7 +16,7 @@ def path_of(name: str) -> str:
     return f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"
 
 
-class KeptMap:
+class StateConfigMap:
     """One ConfigMap. version: that of what was read or written last, "" where it is not known."""
 
     def __init__(self, api: Api, path: str, **options: Any) -> None:
