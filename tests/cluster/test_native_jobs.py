@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from hack.local import nodes
+from hack.local import native_gangs, nodes
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
@@ -51,19 +51,25 @@ def nodes_of(pods: list[dict[str, Any]]) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]]
 
 
+def assert_planned(cluster: Cluster, namespace: str, gang: str, pods: list[dict[str, Any]]) -> None:
+    """There is one Placement, of this gang, and the pods are in one block."""
+    api = cluster.api()
+    placements = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
+    assert [each["spec"]["gang"] for each in placements] == [gang]
+    there = api.json("GET", "/api/v1/nodes")["items"]
+    labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in there}
+    assert len({labels[name]["topology.gke.io/cluster"] for name in nodes_of(pods)}) == 1
+
+
 def test_a_job_of_which_the_controller_makes_a_pod_group_is_bound_in_its_block(
     installed: Installation,
 ) -> None:
     cluster = installed.cluster
-    api, namespace = cluster.api(), create_namespace(cluster, OPTED_IN)
+    namespace = create_namespace(cluster, OPTED_IN)
     job(cluster, namespace, 16)
     pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
     assert all("schedulingGroup" in pod["spec"] for pod in pods)
-    placements = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
-    assert [each["spec"]["gang"] for each in placements] == ["Job/train"]
-    there = api.json("GET", "/api/v1/nodes")["items"]
-    labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in there}
-    assert len({labels[name]["topology.gke.io/cluster"] for name in nodes_of(pods)}) == 1
+    assert_planned(cluster, namespace, "Job/train", pods)
     delete_namespace(cluster, namespace)
 
 
@@ -94,6 +100,39 @@ def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_boun
     assert nodes_of(pods) == []
     delete_namespace(cluster, foreign)
     wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound")
+    delete_namespace(cluster, namespace)
+
+
+LABELS: Final = {
+    "JobSet": {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/jobset-uid": "u"},
+    "LeaderWorkerSet": {
+        "leaderworkerset.sigs.k8s.io/name": "train",
+        "leaderworkerset.sigs.k8s.io/group-key": "k",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_pods_as_a_controller_makes_them_with_a_pod_group_are_bound_in_their_block(
+    installed: Installation, kind: str
+) -> None:
+    """The controllers of JobSet and LeaderWorkerSet are not here: the test makes their pods and PodGroups."""
+    cluster = installed.cluster
+    api, namespace = cluster.api(), create_namespace(cluster, OPTED_IN)
+    for group in ("leader", "workers"):
+        api.request("POST", native_gangs.path(api, namespace), body=native_gangs.pod_group(api, group, 4))
+    for number in range(8):
+        group = "leader" if number < 4 else "workers"
+        metadata = {
+            "name": f"train-{number}",
+            "labels": LABELS[kind],
+            "annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"},
+        }
+        spec = {"containers": [CONTAINER], "schedulingGroup": {"podGroupName": group}}
+        body = {"metadata": metadata, "spec": spec}
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
+    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
+    assert_planned(cluster, namespace, f"{kind}/train", pods)
     delete_namespace(cluster, namespace)
 
 
