@@ -3,7 +3,7 @@
 import pytest
 
 from tests.devices.bodies import NAMESPACE, claim, claim_spec, exactly, gpus, nodes, pod, selecting, supply
-from webhook.devices import room
+from webhook.devices import claim_capacity
 from webhook.devices import supply as kept
 from webhook.devices.needs import needs
 from webhook.kube.objects import Pod
@@ -55,7 +55,7 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
 def test_what_is_kept_of_nodes_that_are_alike_is_bounded_by_their_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(room, "MOST_KEPT", 20)
+    monkeypatch.setattr(claim_capacity, "MOST_CACHED", 20)
     spec = claim_spec(exactly(1), constraints=({"matchAttribute": "gpu.example.com/index"},))
     slices = [gpus(f"n{number}", number) for number in range(1, 10)]
     found = supply(*slices, claims=(claim("c", spec),))
@@ -65,12 +65,12 @@ def test_what_is_kept_of_nodes_that_are_alike_is_bounded_by_their_devices(
     kept_of = []
     for number, name in enumerate(names, 1):
         assert made.node(NodeInfo(name)).allocatable[only.name] == number
-        kept_of.append(len(found._rooms._known))
+        kept_of.append(len(found._claim_capacity._known))
     assert kept_of == [1, 2, 3, 4, 5, 1, 2, 1, 2], "of one to nine devices, and one more for each answer"
 
 
 def test_claims_of_many_filters_keep_the_answers_of_fewer_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST_KEPT", 20)
+    monkeypatch.setattr(claim_capacity, "MOST_CACHED", 20)
     # Each device is judged by eleven filters, and compared by one attribute: four times what one filter is.
     requests = (exactly(1, name=f"r{n}", selectors=selecting(f"{n} < 99")) for n in range(11))
     spec = claim_spec(*requests, constraints=({"matchAttribute": "gpu.example.com/index"},))
@@ -81,5 +81,5 @@ def test_claims_of_many_filters_keep_the_answers_of_fewer_nodes(monkeypatch: pyt
     kept_of = []
     for name in names:
         made.node(NodeInfo(name))
-        kept_of.append(len(found._rooms._known))
+        kept_of.append(len(found._claim_capacity._known))
     assert kept_of == [1, 2, 1], "5 of 20, 9 more, and 13 that are too many"

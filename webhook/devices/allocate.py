@@ -132,9 +132,9 @@ class _DeviceSearch:
         self._steps = steps
         self._order = [device for pool in pools for device in pool.devices]
         self._given: list[list[_Step]] = [[] for _ in claims]
-        self._kept = [[ConditionState(each) for each in claim.conditions] for claim in claims]
+        self._conditions = [[ConditionState(each) for each in claim.conditions] for claim in claims]
         self._all = {
-            choice: self._whole(choice)
+            choice: self._devices_of(choice)
             for claim in claims
             for request in claim.requests
             for choice in request
@@ -147,7 +147,7 @@ class _DeviceSearch:
                     f"{fewest} devices are asked for at once; a claim is given {MOST_DEVICES}"
                 )
 
-    def _whole(self, choice: Choice) -> list[OneDevice]:
+    def _devices_of(self, choice: Choice) -> list[OneDevice]:
         """All devices of a choice for all there are."""
         for pool in self._pools:
             if pool.fault:
@@ -210,8 +210,8 @@ class _DeviceSearch:
 
     def _choice(self, claim: int, number: int, choice: Choice) -> bool:
         if choice.count is None:
-            whole = self._all[choice]
-            return bool(whole) and self._each(claim, number, choice, whole, 0)
+            devices = self._all[choice]
+            return bool(devices) and self._each(claim, number, choice, devices, 0)
         return self._some(claim, number, choice, 0, choice.count)
 
     def _some(self, claim: int, number: int, choice: Choice, start: int, missing: int) -> bool:
@@ -232,16 +232,16 @@ class _DeviceSearch:
             self._give_back(claim)
         return False
 
-    def _each(self, claim: int, number: int, choice: Choice, whole: list[OneDevice], done: int) -> bool:
+    def _each(self, claim: int, number: int, choice: Choice, devices: list[OneDevice], done: int) -> bool:
         """Give all of these from `done` on."""
-        if done == len(whole):
+        if done == len(devices):
             return self._request(claim, number + 1)
-        if len(self._given[claim]) + len(whole) - done > MOST_DEVICES:
+        if len(self._given[claim]) + len(devices) - done > MOST_DEVICES:
             raise _TooManyError
-        device = whole[done]
+        device = devices[done]
         if self._in_use(device, choice, claim) or not self._take(device, choice, claim):
             return False
-        if self._each(claim, number, choice, whole, done + 1):
+        if self._each(claim, number, choice, devices, done + 1):
             return True
         self._give_back(claim)
         return False
@@ -275,17 +275,17 @@ class _DeviceSearch:
 
     def _constrained(self, device: OneDevice, choice: Choice, claim: int) -> Share | None:
         """What would be taken of the device, once the claim's constraints count it; None if it cannot be."""
-        kept = self._kept[claim]
-        for number, each in enumerate(kept):
+        states = self._conditions[claim]
+        for number, each in enumerate(states):
             if not each.add(choice, device):
-                for before in kept[:number]:
+                for before in states[:number]:
                     before.remove(choice)
                 if choice.count is None:  # kube-scheduler takes it for a mistake of the claim's author
                     raise _RefusedError(f"all devices are asked for, and {device.id[2]} breaks a constraint")
                 return None
         share = self._offer(device, choice)
         if share is None:
-            for each in kept:
+            for each in states:
                 each.remove(choice)
         return share
 
@@ -295,5 +295,5 @@ class _DeviceSearch:
             self._shares.give_back(step.device.id, step.share)
         if step.counters is not None:
             step.counters.give_back(step.device.counters)
-        for each in self._kept[claim]:
+        for each in self._conditions[claim]:
             each.remove(step.choice)

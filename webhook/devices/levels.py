@@ -43,7 +43,7 @@ def labels_by_attributes(
         if len(found) == 1:
             labels[key] = next(iter(found))
         elif found:
-            said = " and ".join(f'"{value}" ({device})' for value, device in sorted(found.items())[:2])
+            values = " and ".join(f'"{value}" ({device})' for value, device in sorted(found.items())[:2])
             more = f" and {counted(len(found) - 2, 'other')}" if len(found) > 2 else ""
-            problems.append(f"devices of node {node} have unlike values of {domain}/{name}: {said}{more}")
+            problems.append(f"devices of node {node} have unlike values of {domain}/{name}: {values}{more}")
     return labels, problems

@@ -111,10 +111,10 @@ class Needs:
         if pod_class.problem:
             return pod_class
         found = self.read(pod) if self.supply.asks(pod) else PodClaims()
-        alike = id(pod_class), tuple(map(id, found.shape)), found.terms, found.problem, self.gang_of(pod)
-        known = self._classes.get(alike)
+        key = id(pod_class), tuple(map(id, found.shape)), found.terms, found.problem, self.gang_of(pod)
+        known = self._classes.get(key)
         if known is None:
-            known = self._classes[alike] = pod_class, found, self._class_of(pod, found, pod_class)
+            known = self._classes[key] = pod_class, found, self._class_of(pod, found, pod_class)
         return known[2]
 
     def _class_of(self, pod: Pod, found: PodClaims, pod_class: PodClass) -> PodClass:
@@ -175,7 +175,7 @@ class Needs:
         try:
             if offered:
                 return self._beside(resource, there, offered)
-            return self.supply.kept(resource, there, self._amount)
+            return self.supply.amount_of(resource, there, self._amount)
         except UndecidedError:
             return 0
 
@@ -188,7 +188,7 @@ class Needs:
         filters = [each.filter for each in _of(resource)]
         if any(self.overlap(self.delegated[name], each) for name in offered for each in filters):
             return WHOLE
-        return self.supply.kept(resource, there, self._amount)
+        return self.supply.amount_of(resource, there, self._amount)
 
     def _amount(self, resource: DeviceResource, there: NodeDevices) -> int:
         if resource.filter is not None:
@@ -233,7 +233,7 @@ class Needs:
         """How many units of a resource of these choices one device of another choice takes away at most."""
         if not any(map(self.supply.divides, (choice.filter, *(each.filter for each in own)))):
             return 1
-        return self.supply.kept_for((choice, own), lambda: displaced(choice, own, self.supply.reached))
+        return self.supply.number_of((choice, own), lambda: displaced(choice, own, self.supply.reached))
 
     def overlap(self, one: Filter, other: Filter) -> bool:
         """Whether some device may be given by either, or one that uses up the same counters."""
@@ -354,9 +354,9 @@ def needs(
     asked: set[object] = set()
     for pod in waiting:
         if supply.asks(pod) and (shape := found.read(pod).shape):
-            alike = pod.metadata.namespace, gang_of(pod), tuple(map(id, shape))  # shapes hash slowly
-            if alike not in asked:
-                asked.add(alike)
+            key = pod.metadata.namespace, gang_of(pod), tuple(map(id, shape))  # shapes hash slowly
+            if key not in asked:
+                asked.add(key)
                 by_namespace.setdefault(pod.metadata.namespace, {})[shape] = None
                 found.asks(pod, shape)
     share = max(1, most // max(1, len(by_namespace)))

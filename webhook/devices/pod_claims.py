@@ -72,19 +72,19 @@ def _named(what: str, key: str, claim: ResourceClaim, supply: Supply) -> Asked:
         raise UnmodelledError(f"{what} {error}") from None
 
 
-def _claim(pod: Pod, said: PodClaim, supply: Supply) -> ResourceClaim | Asked | None:
+def _claim(pod: Pod, entry: PodClaim, supply: Supply) -> ResourceClaim | Asked | None:
     """The claim behind a pod's; of a pod yet to be made what it will ask for; None if none is needed."""
-    namespace, template = pod.metadata.namespace, said.resource_claim_template_name
-    name = said.resource_claim_name
+    namespace, template = pod.metadata.namespace, entry.resource_claim_template_name
+    name = entry.resource_claim_name
     if template:
-        made = next((each for each in pod.status.resource_claim_statuses if each.name == said.name), None)
+        made = next((each for each in pod.status.resource_claim_statuses if each.name == entry.name), None)
         if made is not None and not made.resource_claim_name:
             return None
         if made is None:
             source = supply.templates.get(f"{namespace}/{template}")
             if source is None:
                 raise UnmodelledError(
-                    f'there is no ResourceClaimTemplate "{template}" for its claim {said.name}'
+                    f'there is no ResourceClaimTemplate "{template}" for its claim {entry.name}'
                 )
             if pod.metadata.resource_version:
                 raise UnmodelledError(f'the ResourceClaim of its template "{template}" is not made yet')
@@ -96,7 +96,7 @@ def _claim(pod: Pod, said: PodClaim, supply: Supply) -> ResourceClaim | Asked | 
     claim = supply.claims.get(f"{namespace}/{name}")
     what = f'ResourceClaim "{name}"'
     if claim is None:
-        raise UnmodelledError(f"there is no {what} for its claim {said.name}")
+        raise UnmodelledError(f"there is no {what} for its claim {entry.name}")
     owner = claim.metadata.controller
     if template and (owner is None or owner.uid != pod.metadata.uid):
         raise UnmodelledError(f"the {what} was not made for this pod")

@@ -76,7 +76,7 @@ class Pools:
     """All slices, and from them the pools of each node. What is read of a slice stays while it is there."""
 
     def __init__(self) -> None:
-        self._said: dict[str, _Read] = {}
+        self._slices_read: dict[str, _Read] = {}
         self._read: dict[str, _Read] = {}
         self._of_node: dict[str, list[_Read]] = {}
         self._wide: list[_Read] = []
@@ -85,21 +85,21 @@ class Pools:
 
     def update(self, slices: Iterable[ResourceSlice]) -> bool:
         """Take in the slices that there are now; whether anything is different."""
-        before, self._said = self._said, {}
+        before, self._slices_read = self._slices_read, {}
         is_same = True
         for each in slices:
             known = before.get(each.metadata.name)
             if known is None or known.source is not each:
                 known, is_same = _read(each), False
-            self._said[each.metadata.name] = known
-        if is_same and len(before) == len(self._said):
+            self._slices_read[each.metadata.name] = known
+        if is_same and len(before) == len(self._slices_read):
             return False
         self._sort()
         return True
 
     def _sort(self) -> None:
         self._of_node, self._wide, self._newest = {}, [], {}
-        self._read = dict(self._said)
+        self._read = dict(self._slices_read)
         for name in sorted(self._read):
             spec = self._read[name].source.spec
             pool = (spec.driver, spec.pool.name)
@@ -212,9 +212,9 @@ def _counted(sets: list[CounterSet], parts: list[_Read]) -> _Counted:
         fault = fault or "has devices that use up counters which it does not have"
     users: dict[str, set[str]] = {}
     for part in parts:
-        for said, device in zip(part.source.spec.devices, part.devices, strict=True):
+        for raw, device in zip(part.source.spec.devices, part.devices, strict=True):
             for (set_name, _), _ in device.counters:
-                users.setdefault(set_name, set()).add(_node_of(part.source.spec, said))
+                users.setdefault(set_name, set()).add(_node_of(part.source.spec, raw))
     crossing = frozenset(name for name, nodes in users.items() if len(nodes) > 1)
     count = parts[0].source.spec.pool.resource_slice_count
     return _Counted(counters, consumers, count, crossing, fault, bool(sets))
@@ -292,7 +292,7 @@ def _usable(each: _Read, node: str, labels: Mapping[str, str]) -> tuple[OneDevic
         return each.devices if spec.node_name == node else None
     if spec.per_device_node_selection:
         pairs = zip(spec.devices, each.devices, strict=True)
-        found = tuple(device for said, device in pairs if _is_for(said, node, labels))
+        found = tuple(device for raw, device in pairs if _is_for(raw, node, labels))
         return found or None
     return each.devices if spec.all_nodes or selects(spec.node_selector, node, labels) else None
 

@@ -2,7 +2,7 @@
 
 The language itself is Google's own implementation (cel-expr-python); quantities and semantic versions, which
 Kubernetes adds to it, are added here. It is loaded when the first selector is evaluated: most clusters have
-none. A verdict is kept for as long as the process runs, once for all devices that look alike to the selector.
+none. A result is cached for as long as the process runs, once for devices that look alike to it.
 
 Source of the rules: k8s.io/dynamic-resource-allocation/cel and k8s.io/apiserver/pkg/cel/library (quantity,
 semver, regex). An expression with a function that is not there cannot be evaluated, and says so.
@@ -17,8 +17,8 @@ from typing import Any, Final
 from webhook.devices.numbers import OPERATIONS, quantity, semver
 from webhook.kube.devices import Attribute, Device
 
-MOST_VERDICTS: Final = 200_000
-"""Verdicts that are kept, at some 200 bytes each; beyond that all are forgotten."""
+MOST_RESULTS: Final = 200_000
+"""Results that are cached, at some 200 bytes each; beyond that all are forgotten."""
 
 _STRING: Final = r'"[^"\\]*"'
 _LOOKUP: Final = re.compile(
@@ -63,7 +63,7 @@ class Described:
         return self.versions.get(name) or str(value)
 
     @cached_property
-    def whole(self) -> Hashable:
+    def identity(self) -> Hashable:
         """Equal for devices that no selector can tell apart."""
         typed = frozenset((key, type(value), _plain(value)) for key, value in self.attributes.items())
         return self.driver, typed, frozenset(self.capacity.items()), self.problem, self.shared
@@ -108,7 +108,7 @@ def _plain(value: object) -> Hashable:
 
 
 class Selectors:
-    """Verdicts of selectors on devices, kept.
+    """Results of selectors on devices, cached.
 
     Anybody may write a selector that is slow, so the work between two calls of begin() is bounded; what is
     beyond that is told as such, and goes on the next time.
@@ -133,14 +133,14 @@ class Selectors:
         key = (expression, program.seen_of(device))
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= MOST_VERDICTS:
+            if len(self._known) >= MOST_RESULTS:
                 self._known.clear()
             if self._clock() - self._begun > self._seconds:
                 raise UndecidedError(
                     "its selectors are still being evaluated, which goes on in the next pass"
                 )
             self.evaluations += 1
-            known = self._known[key] = program.verdict(device)
+            known = self._known[key] = program.evaluate(device)
         if isinstance(known, str):
             raise SelectorError(known)
         return known
@@ -162,19 +162,19 @@ class _Program:
             self._compiled: Any = _environment().compile(expression)
             self._fault = ""
         except RuntimeError as error:
-            said = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()[0]
-            self._fault = f"the selector {self._shown!r} cannot be evaluated here: {said}"
+            message = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()[0]
+            self._fault = f"the selector {self._shown!r} cannot be evaluated here: {message}"
 
     def seen_of(self, device: Described) -> Hashable:
         """Equal for devices of which the expression says the same."""
         if self._names is None:
-            return device.whole
+            return device.identity
         attributes = tuple(_plain(device.attributes.get(name)) for name in self._names)
         kinds = tuple(type(device.attributes.get(name)) for name in self._names)
         capacity = tuple(device.capacity.get(name) for name in self._names)
         return device.driver, device.problem, attributes, kinds, capacity
 
-    def verdict(self, device: Described) -> bool | str:
+    def evaluate(self, device: Described) -> bool | str:
         """Whether the expression is true of the device, or why that cannot be said."""
         if self._fault or device.problem:
             return self._fault or device.problem
@@ -182,8 +182,8 @@ class _Program:
         kind = found.type().name()
         if kind == "BOOL":
             return bool(found.value())
-        said = found.value() if kind == "ERROR" else f"it is no truth value, but {kind}"
-        return f"the selector {self._shown!r} fails on a device: {said}"
+        message = found.value() if kind == "ERROR" else f"it is no truth value, but {kind}"
+        return f"the selector {self._shown!r} fails on a device: {message}"
 
     def _variable(self, device: Described) -> dict[str, Any]:
         """The device as expressions see it; a domain that it has nothing of is empty, not missing."""

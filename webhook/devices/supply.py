@@ -10,11 +10,11 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from webhook.devices.allocate import tolerates
+from webhook.devices.claim_capacity import ClaimCapacity
 from webhook.devices.claims import Asked, Filter, UnmodelledError, read, read_amounts
 from webhook.devices.extended import amounts_of, backing, resources_of
 from webhook.devices.levels import labels_by_attributes
 from webhook.devices.pools import NodePool, OneDevice, Pools
-from webhook.devices.room import ClaimRooms
 from webhook.devices.selectors import SelectorError, Selectors, UndecidedError
 from webhook.devices.shares import NOTHING, DeviceId, PoolId, Taken, taken_of
 from webhook.kube.affinity import NodeSelector
@@ -79,7 +79,7 @@ class Supply:
     _asked: dict[str, tuple[object, Asked | str]] = field(default_factory=dict)
     _amounts: dict[object, dict[NodeDevices, int]] = field(default_factory=dict)
     _completed: dict[str, tuple[NodeInfo, Mapping[str, int], NodeInfo]] = field(default_factory=dict)
-    _rooms: ClaimRooms = field(default_factory=ClaimRooms)
+    _claim_capacity: ClaimCapacity = field(default_factory=ClaimCapacity)
 
     def update(
         self,
@@ -91,7 +91,7 @@ class Supply:
         """Take in what there is now. claims and templates by "namespace/name"."""
         self.problem, self.is_undecided = "", False
         self.selectors.begin()
-        self._rooms.begin()
+        self._claim_capacity.begin()
         if self._pools.update(slices):
             self._slices += 1
             self._nodes.clear()
@@ -100,7 +100,7 @@ class Supply:
             matched = self._matched
             self._forget_filters()
             self._matched = {
-                filter_: {device: said for device, said in known.items() if device in devices}
+                filter_: {device: found for device, found in known.items() if device in devices}
                 for filter_, known in matched.items()
             }
         if classes != self.classes:
@@ -198,27 +198,27 @@ class Supply:
     def matches(self, filter_: Filter, device: OneDevice) -> bool:
         """Whether all selectors of a filter are true of a device. Raises SelectorError."""
         known = self._matched.setdefault(filter_, {})
-        said = known.get(device)
-        if said is None:
+        found = known.get(device)
+        if found is None:
             try:
-                said = all(self.selectors.matches(each, device.described) for each in filter_.expressions)
+                found = all(self.selectors.matches(each, device.described) for each in filter_.expressions)
             except UndecidedError:
                 self.is_undecided = True
                 raise
             except SelectorError as error:
-                said = str(error)
-            known[device] = said
-        if isinstance(said, str):
-            raise SelectorError(said)
-        return said
+                found = str(error)
+            known[device] = found
+        if isinstance(found, str):
+            raise SelectorError(found)
+        return found
 
-    def kept(self, resource: R, there: NodeDevices, amount: Callable[[R, NodeDevices], int]) -> int:
+    def amount_of(self, resource: R, there: NodeDevices, amount: Callable[[R, NodeDevices], int]) -> int:
         """An amount of what a node has, worked out anew only when its devices have changed."""
         known = self._amounts.setdefault(resource, {})
-        said = known.get(there)
-        if said is None:
-            said = known[there] = amount(resource, there)
-        return said
+        found = known.get(there)
+        if found is None:
+            found = known[there] = amount(resource, there)
+        return found
 
     def completed(self, node: NodeInfo, amounts: Mapping[str, int]) -> NodeInfo:
         """A node with more amounts; the very same value for the same ones."""
@@ -237,7 +237,7 @@ class Supply:
 
     def keep(self, resources: Collection[object], nodes: Container[str]) -> None:
         """Forget the amounts of others, and those of nodes as they were before, or that are gone."""
-        if self._rooms.divide(len(resources)):
+        if self._claim_capacity.divide(len(resources)):
             self._amounts.clear()
         if max(len(self._matched), len(self._reached)) > MOST_FILTERS:
             self._forget_filters()
@@ -252,7 +252,7 @@ class Supply:
     def pods(self, there: NodeDevices, claims: tuple[Asked, ...], most: int) -> int:
         """How many pods with such claims find room on a node. Raises UndecidedError."""
         try:
-            return self._rooms.pods(there.pools, there.taken, claims, self.matches, most)
+            return self._claim_capacity.pods(there.pools, there.taken, claims, self.matches, most)
         except UndecidedError:
             self.is_undecided = True
             raise
@@ -307,7 +307,7 @@ class Supply:
     def divides(self, filter_: Filter) -> bool:
         """Whether any of those devices is given in parts."""
         return bool(
-            self.kept_for(
+            self.number_of(
                 ("divides", filter_), lambda: any(each.is_divided for each in self.reached(filter_))
             )
         )
@@ -321,7 +321,7 @@ class Supply:
             known = self._touched[filter_] = frozenset((*found, *sets))
         return known
 
-    def kept_for(self, what: Hashable, work_out: Callable[[], int]) -> int:
+    def number_of(self, what: Hashable, work_out: Callable[[], int]) -> int:
         """A number that rests on all devices, worked out anew only when slices have changed."""
         known = self._numbers.get(what)
         if known is None:

@@ -18,7 +18,7 @@ from webhook.devices.shares import Counters, Taken
 STEPS_OF_A_PASS: Final = 20 * STEPS
 """What all searches of one pass may cost together; a few seconds of work."""
 
-MOST_KEPT: Final = 100_000
+MOST_CACHED: Final = 100_000
 """Devices of the nodes whose answers are kept, some 30 MB; beyond that all are forgotten.
 
 For claims of many filters and constraints each device counts several times, see _breadth.
@@ -28,7 +28,7 @@ Claims = tuple[Asked, ...]
 
 
 @dataclass
-class ClaimRooms:
+class ClaimCapacity:
     """The answers so far, and what of this pass is left to find more."""
 
     most_steps: int = STEPS_OF_A_PASS
@@ -37,7 +37,7 @@ class ClaimRooms:
     _known: dict[Hashable, int] = field(default_factory=dict)
     _cut: dict[Hashable, int] = field(default_factory=dict)
     """By the same, of answers that were cut short, the share that was too small."""
-    _kept: int = 0
+    _cached: int = 0
 
     def begin(self) -> None:
         """A pass begins: each kind of claims has its whole share again."""
@@ -67,11 +67,11 @@ class ClaimRooms:
         if known is None:
             known, is_cut = self._searched(pools, taken, claims, matches, most)
             size = 1 + _breadth(claims) * sum(len(pool.devices) for pool in pools)
-            self._kept += size
-            if self._kept > MOST_KEPT:
+            self._cached += size
+            if self._cached > MOST_CACHED:
                 self._known.clear()
                 self._cut.clear()
-                self._kept = size
+                self._cached = size
             self._known[key] = known
             if is_cut and self._share < self.most_steps:
                 self._cut[key] = self._share
@@ -102,7 +102,7 @@ class ClaimRooms:
 
 
 def _breadth(claims: Claims) -> int:
-    """How much is kept of each device: verdicts on it and values of it, four for nothing."""
+    """How much is kept of each device: results on it and values of it, four for nothing."""
     filters = {choice.filter for asked in claims for request in asked.requests for choice in request}
     return 1 + (len(filters) + sum(len(asked.conditions) for asked in claims)) // 4
 
@@ -127,8 +127,8 @@ def _likeness(pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: 
             used = taken.shares.get(device.id)
             share = None if used is None else tuple(sorted(used.items()))
             parts = device.amounts, device.counters, device.is_shared, share
-        verdicts = tuple(_verdict(each, device, matches) for each in filters)
-        return verdicts, tuple(values(device)), device.id in taken.devices, bool(device.unmodelled), parts
+        selections = tuple(_selection(each, device, matches) for each in filters)
+        return selections, tuple(values(device)), device.id in taken.devices, bool(device.unmodelled), parts
 
     return tuple(
         (bool(pool.fault), tuple(map(state, pool.devices)), _counters_left(pool, taken)) for pool in pools
@@ -141,7 +141,7 @@ def _counters_left(pool: NodePool, taken: Taken) -> Hashable:
     return Counters(pool.counters, [(each.id, each.counters) for each in pool.consumers], taken).left
 
 
-def _verdict(filter_: Filter, device: OneDevice, matches: Matches) -> tuple[bool | None, bool]:
+def _selection(filter_: Filter, device: OneDevice, matches: Matches) -> tuple[bool | None, bool]:
     """Whether a filter selects a device (None: it fails on it), and whether it bears its taints."""
     try:
         is_selected: bool | None = matches(filter_, device)

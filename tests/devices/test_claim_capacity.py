@@ -27,7 +27,7 @@ from tests.devices.bodies import (
     template,
 )
 from tests.sweeper.pods import decode, pod_json
-from webhook.devices import room
+from webhook.devices import claim_capacity
 from webhook.devices.allocate import allocate
 from webhook.devices.claims import read
 from webhook.devices.needs import MOST_PODS, Needs, needs
@@ -72,7 +72,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         steps.append(found.steps)
         return found
 
-    monkeypatch.setattr(room, "allocate", counted)
+    monkeypatch.setattr(claim_capacity, "allocate", counted)
     return steps
 
 
@@ -87,7 +87,7 @@ def test_nodes_that_differ_in_names_alone_are_searched_once(searches: list[int])
 def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_goes_on_in_the_next(
     searches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "STEPS", 2000)
+    monkeypatch.setattr(claim_capacity, "STEPS", 2000)
     names = [f"n{number}" for number in range(6)]
     # No two nodes are alike: each has one more device than the one before.
     slices = [
@@ -95,8 +95,8 @@ def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_goes_on_in_the_ne
         for number, name in enumerate(names)
     ]
     made, found = waiting(HOPELESS, names, *slices)
-    found._rooms.most_steps = 4000
-    found._rooms.divide(1)
+    found._claim_capacity.most_steps = 4000
+    found._claim_capacity.divide(1)
     done = []
     for _ in names:
         before = sum(searches)
@@ -116,7 +116,7 @@ def test_claims_that_exhaust_their_share_leave_others_theirs() -> None:
     modest = claim_spec(exactly(4), constraints=({"matchAttribute": f"{DRIVER}/numa"},))
     own = (claim("hopeless", HOPELESS), claim("modest", modest))
     found = supply(*slices, claims=own)
-    found._rooms.most_steps = 1000
+    found._claim_capacity.most_steps = 1000
     made = needs([pod("a", "hopeless"), pod("b", "modest")], [], nodes("n", "m"), found, 64)
     (first, second) = (each.name for each in made.resources)
     there = {name: made.node(NodeInfo(name)).allocatable for name in ("n", "m")}
@@ -129,7 +129,7 @@ def test_an_answer_that_was_cut_short_while_many_asked_is_looked_for_again_when_
     slices = [slice_of("n", [gpu(f"n-{n}", index=n, numa=n % 2) for n in range(9)])]
     own = (claim("modest", modest),)
     found = supply(*slices, claims=own)
-    found._rooms.most_steps = 1000
+    found._claim_capacity.most_steps = 1000
     others = [
         claim(f"c{n}", claim_spec(exactly(1), constraints=({"matchAttribute": f"{DRIVER}/a{n}"},)))
         for n in range(40)
@@ -235,5 +235,5 @@ def test_an_answer_for_nodes_that_are_alike_is_that_of_a_search_on_each(seed: in
         asked = read(msgspec.convert(spec["devices"], DeviceClaim), found.classes)
         for name in names:
             there = found.on(name, {})
-            alone = room.ClaimRooms().pods(there.pools, there.taken, (asked,), found.matches, 3)
+            alone = claim_capacity.ClaimCapacity().pods(there.pools, there.taken, (asked,), found.matches, 3)
             assert found.pods(there, (asked,), 3) == alone
