@@ -82,18 +82,19 @@ def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_boun
 ) -> None:
     cluster = installed.cluster
     api, namespace, foreign = cluster.api(), create_namespace(cluster, OPTED_IN), create_namespace(cluster)
-    with cluster.paused("kube-scheduler"):
-        job(cluster, namespace, 16)
-        pods = wait_for_pods(
-            cluster,
-            namespace,
-            lambda pods: len(pods) == 16 and not any(pod["spec"].get("schedulingGates") for pod in pods),
-            "all to be released",
-        )
-        path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
-        taken = api.json("GET", path)["items"][0]["spec"]["pods"][0]["node"]
-        body = {"metadata": {"name": "thief"}, "spec": {"nodeName": taken, "containers": [CONTAINER]}}
-        api.request("POST", f"/api/v1/namespaces/{foreign}/pods", body=body)
+    cluster.stop("kube-scheduler")  # one that is only paused may go by what it knew
+    job(cluster, namespace, 16)
+    pods = wait_for_pods(
+        cluster,
+        namespace,
+        lambda pods: len(pods) == 16 and not any(pod["spec"].get("schedulingGates") for pod in pods),
+        "all to be released",
+    )
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+    taken = api.json("GET", path)["items"][0]["spec"]["pods"][0]["node"]
+    body = {"metadata": {"name": "thief"}, "spec": {"nodeName": taken, "containers": [CONTAINER]}}
+    api.request("POST", f"/api/v1/namespaces/{foreign}/pods", body=body)
+    cluster.start("kube-scheduler")
     pods = wait_for_pods(
         cluster, namespace, lambda pods: all(map(refused, pods)), "kube-scheduler to refuse each"
     )
