@@ -349,22 +349,27 @@ def test_a_pod_whose_author_asks_for_our_gate_is_ours_though_kueue_chooses_its_n
     assert "topogate then places the pod" in decision.warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("foreign", "ours"),
-    [
-        ("kueue.x-k8s.io/podset-required-topology", keys.REQUIRED_TOPOLOGY_ANNOTATION),
-        ("kueue.x-k8s.io/podset-preferred-topology", keys.PREFERRED_TOPOLOGY_ANNOTATION),
-        ("kueue.x-k8s.io/podset-slice-required-topology", keys.SLICE_TOPOLOGY_ANNOTATION),
-        ("kueue.x-k8s.io/podset-slice-required-topology-constraints", keys.SLICE_TOPOLOGY_ANNOTATION),
-        ("kueue.x-k8s.io/podset-slice-size", keys.SLICE_SIZE_ANNOTATION),
-        ("kai.scheduler/topology-required-placement", keys.REQUIRED_TOPOLOGY_ANNOTATION),
-        ("kai.scheduler/topology-preferred-placement", keys.PREFERRED_TOPOLOGY_ANNOTATION),
-        ("volcano.sh/network-topology-highest-tier", keys.REQUIRED_TOPOLOGY_ANNOTATION),
-        ("volcano.sh/network-topology-mode", keys.REQUIRED_TOPOLOGY_ANNOTATION),
-    ],
-)
+FOREIGN_REQUESTS: Final = {
+    "kueue.x-k8s.io/podset-required-topology": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-preferred-topology": keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-slice-required-topology": keys.SLICE_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints": keys.SLICE_TOPOLOGY_ANNOTATION,
+    "kueue.x-k8s.io/podset-slice-size": keys.SLICE_SIZE_ANNOTATION,
+    "kai.scheduler/topology-required-placement": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    "kai.scheduler/topology-preferred-placement": keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    "volcano.sh/network-topology-highest-tier": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    "volcano.sh/network-topology-mode": keys.REQUIRED_TOPOLOGY_ANNOTATION,
+}
+"""Topology requests of other schedulers, and ours that says the same."""
+
+
+@pytest.mark.parametrize(("foreign", "ours"), FOREIGN_REQUESTS.items())
 def test_a_topology_request_in_others_words_is_told_with_ours(foreign: str, ours: str) -> None:
     assert decided(gpu_pod(annotations={foreign: "x"})).warnings == (f"{foreign} is not read: write {ours}",)
+
+
+def test_each_topology_request_of_others_that_we_know_is_tried_here() -> None:
+    assert FOREIGN_REQUESTS.keys() == marks.TOPOLOGY_REQUESTS.keys()
 
 
 def test_volcanos_soft_topology_is_told_as_a_preference() -> None:
