@@ -8,10 +8,11 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from tests.support import install_definitions, register_nodes
+from tests.ui.busy import busy_scene
 from tests.ui.scenes import bound_pod, cluster_of, scene_of
 from webhook.cli.main import main
-from webhook.cli.map import WIDTH, bar, lines
-from webhook.ui.picture import DomainTile
+from webhook.cli.map import WIDTH, bar, holders, lines
+from webhook.ui.picture import DomainTile, NodeTile, Picture, PodTile
 
 
 def domain(gpus: int, used: int = 0, waiting: int = 0, name: str = "b0") -> DomainTile:
@@ -49,6 +50,27 @@ def test_what_is_held_for_a_gang_is_drawn_apart_from_what_is_free() -> None:
     assert "32 free, 16 of them held of 64 GPUs" in next(iter(lines([held], is_coloured=False)))
 
 
+def test_a_domain_says_who_holds_it_by_the_gpus_of_each_gang() -> None:
+    drawn = busy_scene().picture
+    (block,) = (each for each in drawn.domains if each.level == 0 and each.name == "b2")
+    assert holders(drawn, 0)[block.id] == [
+        "search/Job/embed: 48 GPUs, 6 pods", "vision/Job/detector: 32 GPUs, 4 pods",
+    ]  # fmt: skip
+    below = [
+        line for domain, said in holders(drawn, 1).items() if domain.startswith(block.id) for line in said
+    ]
+    assert sum(int(line.partition(": ")[2].split()[0]) for line in below) == 48 + 32
+
+
+def test_nodes_that_are_reserved_are_named_with_the_gang() -> None:
+    pods = [PodTile("ns", "alone", 1, "bound"), PodTile("ns", "other", 2, "planned", "Job/x")]
+    tile = NodeTile("n", "1/b0/s0/h0", "", 8, 3, 0, "used", pods=pods, held_for="ns/Job/waits")
+    drawn = Picture(["block"], ["f"], [], {"n": tile}, [])
+    assert holders(drawn, 0) == {
+        "1/b0": ["ns/Job/x: 2 GPUs, 1 pod", "ns/alone: 1 GPU, 1 pod", "1 node reserved for ns/Job/waits"]
+    }
+
+
 def test_colours_are_for_terminals_alone() -> None:
     assert "\033" in bar(domain(8, 4), is_coloured=True)
     assert "\033" not in bar(domain(8, 4), is_coloured=False)
@@ -67,6 +89,13 @@ def test_map_and_gangs_read_a_real_cluster(cluster: Cluster, capsys: pytest.Capt
     assert "0 used" in capsys.readouterr().out
     assert main(["map", "-o", "json", "--level", "block", *connection]) == 0
     assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["b0", "b1"]
+    path = "/api/v1/namespaces/default/pods"
+    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    pod = {"metadata": {"name": "alone"}, "spec": {"nodeName": "node-b1-s0-h00", "containers": [container]}}
+    cluster.api().request("POST", path, body=pod)
+    assert main(["map", "-o", "wide", "--level", "block", *connection]) == 0
+    b0, b1, holder = capsys.readouterr().out.splitlines()
+    assert (b0.split()[0], b1.split()[0], holder.strip()) == ("b0", "b1", "default/alone: 8 GPUs, 1 pod")
     assert main(["gangs", *connection]) == 0
     assert capsys.readouterr().out == "No gang waits or runs.\n"
 

@@ -1,7 +1,9 @@
 """`topogate map`: the network tree with a bar for each domain: used, waited for, held for a gang, free."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -11,7 +13,7 @@ from webhook.cli.terminal import columns, fitted, is_coloured
 from webhook.text import counted, printable
 
 if TYPE_CHECKING:
-    from webhook.ui.picture import DomainTile
+    from webhook.ui.picture import DomainTile, NodeTile, Picture
 
 WIDTH: Final = 32
 _USED, _WAITING, _HELD, _FREE = "#", "+", "=", "."
@@ -27,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--level", default="", help="the lowest to show; default: the one above the host")
     session.add_selector(parser, "nodes")
     session.add_watch(parser)
-    session.add_output(parser, session.DOCUMENTS)
+    session.add_output(parser, (*session.DOCUMENTS, "wide"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,13 +53,22 @@ def _run(options: argparse.Namespace) -> int:
         cluster = picture.of_selected(ClusterReading.read(api), api, options)
         drawn = picture.scene_of(cluster, settings, policy).picture
         shown = [domain for domain in drawn.domains if domain.level <= lowest]
-        if options.output is not None:
+        if options.output in session.DOCUMENTS:
             session.show(msgspec.to_builtins(shown), options.output)
             return
-        for line in lines(shown, is_coloured=is_coloured(), most=columns()):
-            print(line)
+        _print(drawn, shown, lowest, is_wide=options.output == "wide")
 
     return session.repeat(options, show)
+
+
+def _print(picture: "Picture", shown: "Sequence[DomainTile]", lowest: int, *, is_wide: bool) -> None:
+    """Print the domains, and with is_wide below each of the lowest level who holds GPUs there."""
+    drawing = lines(shown, is_coloured=is_coloured(), most=0 if is_wide else columns())
+    below = holders(picture, lowest) if is_wide else {}
+    for domain, line in zip_longest(shown, drawing):
+        print(line)
+        for holder in below.get(domain.id, ()) if domain else ():
+            print(f"{'  ' * (lowest + 1)}{holder}")
 
 
 def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) -> Iterator[str]:
@@ -77,6 +88,32 @@ def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) 
         )
         left = max(1, most - width - WIDTH - 4) if most else 0
         yield f"{name:<{width}}  {bar(domain, is_coloured)}  {fitted(counts, left)}"
+
+
+def holders(picture: "Picture", level: int) -> dict[str, list[str]]:
+    """By the id of each domain of the level, who holds GPUs there, as the page says it: the most first."""
+    tiles: dict[str, list[NodeTile]] = {}
+    for tile in picture.nodes.values():
+        tiles.setdefault("/".join(tile.domain.split("/")[: level + 2]), []).append(tile)
+    return {domain: list(_holders(tiles[domain])) for domain in tiles}
+
+
+def _holders(tiles: "Iterable[NodeTile]") -> Iterator[str]:
+    """Gangs, and pods of none, by the GPUs that they hold; then reservations of gangs that wait."""
+    gpus: Counter[str] = Counter()
+    pods: Counter[str] = Counter()
+    reserved: Counter[str] = Counter()
+    for tile in tiles:
+        for pod in tile.pods:
+            name = f"{pod.namespace}/{pod.gang or pod.name}"
+            gpus[name] += pod.gpus
+            pods[name] += 1
+        if tile.held_for:
+            reserved[tile.held_for] += 1
+    for name, count in gpus.most_common():
+        yield f"{printable(name)}: {counted(count, 'GPU')}, {counted(pods[name], 'pod')}"
+    for name, count in reserved.most_common():
+        yield f"{counted(count, 'node')} reserved for {printable(name)}"
 
 
 def bar(domain: "DomainTile", is_coloured: bool) -> str:
