@@ -287,6 +287,6 @@ def test_there_are_never_more_connections_than_files_may_be_open(
 def test_a_connection_that_made_room_and_speaks_in_the_same_moment_harms_nobody() -> None:
     """The poller tells of several at once: the first of them may have cost the second its place."""
     worker, connection = Worker.__new__(Worker), Connection.__new__(Connection)
-    connection.has_made_room = True  # and so registered nowhere any more
+    connection.is_displaced = True  # and so registered nowhere any more
     worker.on_client_socket_readable(connection, None)
     worker.on_pending_socket_readable(connection, None)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from labeler.contract import keys
-from webhook.admission import companions, kueue, managers, patch, wishes
+from webhook.admission import author_warnings, cpu_only_members, kueue, managers, patch
 from webhook.admission.classes import Classes, above_maximum
 from webhook.admission.review import NewPod, SchedulingGroup
 from webhook.kube.objects import PriorityClass
@@ -67,26 +67,26 @@ def decide(
         reason = "excluded-namespace"
     if reason:
         return Decision(LEFT_ALONE, reason)
-    asked = wishes.gpu_resources(pod, policy)
+    asked = author_warnings.gpu_resources(pod, policy)
     # Which devices claims ask for stands in other objects, of which a decision knows nothing.
     has_claims = policy.resource_claims and bool(pod.spec.resource_claims)
     is_ours = bool(asked) or has_claims or _has_own_marks(pod, policy)
     if others := _left_to_others(pod, policy):
-        reason, told = others
-        return Decision(LEFT_ALONE, reason, warnings=wishes.shown([told]) if is_ours else ())
-    warnings = wishes.warnings(pod, policy)
+        reason, warning = others
+        return Decision(LEFT_ALONE, reason, warnings=author_warnings.shown([warning]) if is_ours else ())
+    warnings = author_warnings.warnings(pod, policy)
     known = Classes(classes, classes_known)
-    if not asked and not has_claims and companions.is_companion(pod, policy):
+    if not asked and not has_claims and cpu_only_members.is_cpu_only_member(pod, policy):
         # One above the maximum would be refused for its gate, see tiers.yaml.
         highest = policy.maximum_class(namespace)
         is_below = not highest or (known.has(highest) and not above_maximum(pod, namespace, policy, known))
-        operations = [*companions.gate(pod, policy), *managers.forget(pod, policy)] if is_below else []
+        operations = [*cpu_only_members.gate(pod, policy), *managers.forget(pod, policy)] if is_below else []
         outcome = MUTATED if operations else UNCHANGED
-        return Decision(outcome, "companion", tuple(operations), warnings=wishes.shown(warnings))
+        return Decision(outcome, "companion", tuple(operations), warnings=author_warnings.shown(warnings))
     if not is_ours:
         # A share of a GPU without the GPU is no GPU pod, and its author believes that it is.
-        return Decision(LEFT_ALONE, "no-gpu", warnings=wishes.shown(warnings))
-    warnings += wishes.of_others(pod)
+        return Decision(LEFT_ALONE, "no-gpu", warnings=author_warnings.shown(warnings))
+    warnings += author_warnings.of_others(pod)
     try:
         operations = [
             *_gate(pod, policy),
@@ -97,7 +97,7 @@ def decide(
     except DeniedError as denied:
         return Decision(DENIED, denied.reason, denial=str(denied))
     outcome, reason = (MUTATED, "wanted") if operations else (UNCHANGED, "already-as-wanted")
-    return Decision(outcome, reason, tuple(operations), warnings=wishes.shown(warnings))
+    return Decision(outcome, reason, tuple(operations), warnings=author_warnings.shown(warnings))
 
 
 def _reason_to_leave_alone(pod: NewPod, namespace: str) -> str:
@@ -206,12 +206,12 @@ def _class_of(tier: Tier, classes: Classes, warnings: list[str]) -> list[patch.O
 
 def _tier(pod: NewPod, namespace: str, policy: Policy) -> Tier | None:
     """The tier from the annotation, else the namespace's default. Raises DeniedError."""
-    wish = pod.annotations.get(keys.PRIORITY_ANNOTATION)
-    if wish is None:
+    name = pod.annotations.get(keys.PRIORITY_ANNOTATION)
+    if name is None:
         return policy.tier(policy.rules(namespace).default_tier)
-    tier = policy.tier(wish)
+    tier = policy.tier(name)
     if tier is None:
-        raise DeniedError("unknown-tier", f"{keys.PRIORITY_ANNOTATION}: {policy.no_tier(wish, namespace)}")
+        raise DeniedError("unknown-tier", f"{keys.PRIORITY_ANNOTATION}: {policy.no_tier(name, namespace)}")
     _check_tier(tier, f"{keys.PRIORITY_ANNOTATION}: tier {tier.name}", namespace, policy)
     return tier
 
@@ -242,9 +242,9 @@ def _model(
     pod: NewPod, namespace: str, policy: Policy, asked: tuple[str, ...], warnings: list[str]
 ) -> list[patch.Operation]:
     """Steer the pod to nodes with the GPU model that is wanted. Raises DeniedError."""
-    wish = pod.annotations.get(keys.GPU_MODEL_ANNOTATION)
-    if wish is not None:
-        model = policy.gpu_model(wish) or _deny_unknown_model(wish, policy)
+    name = pod.annotations.get(keys.GPU_MODEL_ANNOTATION)
+    if name is not None:
+        model = policy.gpu_model(name) or _deny_unknown_model(name, policy)
         obstacle = _obstacle(pod, model, asked)
         if obstacle is not None:
             raise obstacle
@@ -281,5 +281,5 @@ def _obstacle(pod: NewPod, model: GpuModel, asked: tuple[str, ...]) -> DeniedErr
     return None
 
 
-def _deny_unknown_model(wish: str, policy: Policy) -> GpuModel:
-    raise DeniedError("unknown-model", f"{keys.GPU_MODEL_ANNOTATION}: {policy.no_model(wish)}")
+def _deny_unknown_model(name: str, policy: Policy) -> GpuModel:
+    raise DeniedError("unknown-model", f"{keys.GPU_MODEL_ANNOTATION}: {policy.no_model(name)}")

@@ -39,13 +39,13 @@ class Connection(gthread.TConn):  # type: ignore[misc]
 
     number: counts connections in the order in which they came. deadline: by when what is under way,
     handshake or request, must be read, in monotonic seconds. is_proven: whether a whole request has come
-    over it. has_made_room: whether it was closed for another.
+    over it. is_displaced: whether it was closed for another.
     """
 
     number: int = 0
     deadline: float = 0.0
     is_proven: bool = False
-    has_made_room: bool = False
+    is_displaced: bool = False
     answer_seconds: float = ANSWER_SECONDS
     initialized: bool
     sock: Any
@@ -107,9 +107,9 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         readable = partial(self.on_pending_socket_readable, connection)
         self.poller.register(client, selectors.EVENT_READ, readable)
         if self.nr_conns >= self.worker_connections:
-            self._make_room()
+            self._displace_one()
 
-    def _make_room(self) -> None:
+    def _displace_one(self) -> None:
         """Close the oldest connection that has sent nothing, else an unused one, else the longest idle."""
         if len(self.pending_conns) > 1:
             self._close_idle(self.pending_conns, self.pending_conns[0])
@@ -117,7 +117,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
             self._close_idle(self.keepalived_conns, least_needed(self.keepalived_conns))
 
     def _close_idle(self, idle: deque[Connection], connection: Connection) -> None:
-        connection.has_made_room = True
+        connection.is_displaced = True
         idle.remove(connection)
         self.poller.unregister(connection.sock)
         self.nr_conns -= 1
@@ -125,12 +125,12 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
 
     def on_pending_socket_readable(self, conn: Connection, client: Any) -> None:
         """Serve a connection that has sent its first byte."""
-        if not conn.has_made_room:  # just now, its byte having come with the one that it made room for
+        if not conn.is_displaced:  # just now, its byte having come with the one that it made room for
             super().on_pending_socket_readable(conn, client)
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
         """Serve a kept connection that has sent something."""
-        if not conn.has_made_room:
+        if not conn.is_displaced:
             super().on_client_socket_readable(conn, client)
 
     def finish_request(self, conn: Connection, fs: "Future[Any]") -> None:
@@ -169,9 +169,9 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         if not conn.initialized:
             return self._welcome(conn)
         conn.sock.deadline = conn.deadline
-        is_kept = super().handle(conn)
+        stays_open = super().handle(conn)
         conn.is_proven = True
-        return is_kept
+        return stays_open
 
     def _welcome(self, conn: Connection) -> bool:
         """Shake hands and leave the connection to the poller, as one that has been used.
@@ -186,17 +186,17 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         return True
 
 
-def least_needed(kept: Iterable[Connection]) -> Connection:
+def least_needed(idle: Iterable[Connection]) -> Connection:
     """Which kept connection to close: the first that has never sent a request; if all have, the longest idle.
 
-    kept: at least one, the longest idle first. The newest connection is spared, and so is one whose request
+    idle: at least one, the longest idle first. The newest connection is spared, and so is one whose request
     has arrived and is only not read yet: closing these would fail calls of an API server that does nothing
-    wrong. The newest need not be the last of `kept`: the answer to an older one's request may have ended
+    wrong. The newest need not be the last of `idle`: the answer to an older one's request may have ended
     after its handshake.
     """
-    kept = list(kept)
-    newest = max(kept, key=lambda each: each.number)
-    spare = [each for each in kept if each is not newest] or kept
+    idle = list(idle)
+    newest = max(idle, key=lambda each: each.number)
+    spare = [each for each in idle if each is not newest] or idle
     unused = (each for each in spare if not each.is_proven and not each.has_sent)
-    idle = (each for each in spare if not each.has_sent)
-    return next(unused, None) or next(idle, spare[0])
+    unproven_idle = (each for each in spare if not each.has_sent)
+    return next(unused, None) or next(unproven_idle, spare[0])

@@ -18,8 +18,8 @@ from webhook.kube.containers import ActualResources, Container
 from webhook.kube.struct import Quantities
 from webhook.placement.eligibility import Requirement, Rules, Term, Toleration
 from webhook.placement.model import CardWish, PodClass, Preferences, Usage, vector
-from webhook.scheduling import gpu_wishes
-from webhook.scheduling.gpu_wishes import ContainerKind
+from webhook.scheduling import gpu_requests
+from webhook.scheduling.gpu_requests import ContainerKind
 from webhook.scheduling.requests import ContainerAmounts, Has, pod_requests
 
 MOST_PREFERRED: Final = 32
@@ -145,14 +145,14 @@ def _fault(pod: objects.Pod) -> str:
     asking = [_asking(each, ContainerKind.CONTAINER) for each in spec.containers]
     for each in spec.init_containers:
         asking.append(_asking(each, ContainerKind.SIDECAR if _is_sidecar(each) else ContainerKind.INIT))
-    found = gpu_wishes.faults(asking, pod.metadata.annotations)
+    found = gpu_requests.faults(asking, pod.metadata.annotations)
     return next((fault.text for fault in found if fault.refused), "")
 
 
-def _asking(container: Container, kind: ContainerKind) -> gpu_wishes.Asking:
+def _asking(container: Container, kind: ContainerKind) -> gpu_requests.GpuRequest:
     resources = container.resources
-    amounts = gpu_wishes.intel({**resources.limits, **resources.requests})
-    return gpu_wishes.Asking(container.name, amounts, kind)
+    amounts = gpu_requests.intel({**resources.limits, **resources.requests})
+    return gpu_requests.GpuRequest(container.name, amounts, kind)
 
 
 def _is_sidecar(container: Container) -> bool:
@@ -209,7 +209,7 @@ def _plugin(amounts: Mapping[str, int]) -> str | None:
 
 def _same_card(pod: objects.Pod) -> tuple[int, ...]:
     """Positions of the containers that are to share a card."""
-    names = gpu_wishes.same_card_names(pod.metadata.annotations.get(keys.GAS_SAME_GPU_ANNOTATION, ""))
+    names = gpu_requests.same_card_names(pod.metadata.annotations.get(keys.GAS_SAME_GPU_ANNOTATION, ""))
     return tuple(number for number, each in enumerate(pod.spec.containers) if each.name in names)
 
 

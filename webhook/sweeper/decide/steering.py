@@ -19,7 +19,7 @@ from webhook.devices.supply import Supply
 from webhook.kube.objects import Pod
 from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
-from webhook.scheduling.gpu_wishes import whole
+from webhook.scheduling.gpu_requests import whole_number
 from webhook.sweeper.decide.orders import Cause, Orders, Steer, Verdict, Warn
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -182,7 +182,7 @@ def resources_of(pod: Pod) -> Iterator[str]:
     """Names of the resources of which any container asks for some."""
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         for name, quantity in container.resources.requests.items():
-            if whole(quantity) != 0:
+            if whole_number(quantity) != 0:
                 yield name
 
 

@@ -15,7 +15,7 @@ from webhook.workloads import marks
 _LABELS: Final = frozenset(marks.COMPANION_LABELS)
 
 
-def is_companion(pod: NewPod, policy: Policy) -> bool:
+def is_cpu_only_member(pod: NewPod, policy: Policy) -> bool:
     """Whether a pod that asks for no GPU goes beside others.
 
     Not one of which its author says more, by a wish or by a gate of his own: that one asks to be placed.

@@ -13,7 +13,7 @@ from tests.admission.reviews import decided
 from tests.admission.shapes import container, owned, pod
 from webhook.kube import objects
 from webhook.scheduling.convert import pod_class_of
-from webhook.scheduling.gpu_wishes import whole
+from webhook.scheduling.gpu_requests import whole_number
 
 I915, XE, SHARE, TILES = keys.I915, keys.XE, keys.MILLICORES, keys.TILES
 
@@ -350,4 +350,4 @@ def test_many_warnings_are_cut_to_a_number_that_the_api_server_passes_on() -> No
     ],
 )
 def test_amounts_are_whole_numbers_or_none(quantity: str | int | float, want: int | None) -> None:
-    assert whole(quantity) == want
+    assert whole_number(quantity) == want

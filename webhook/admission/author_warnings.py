@@ -1,7 +1,7 @@
 """Requests that can never be placed, told to the user while the pod is created.
 
 None of these refuses a pod: a warning costs nothing if we are wrong. Annotations are judged by
-webhook.policy.annotations, Intel GPUs by webhook.scheduling.gpu_wishes, as the sweeper does.
+webhook.policy.annotations, Intel GPUs by webhook.scheduling.gpu_requests, as the sweeper does.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from webhook.admission.review import NewContainer, NewPod, NewTerm
 from webhook.kube.struct import Quantities
 from webhook.policy import annotations
 from webhook.policy.values import Policy
-from webhook.scheduling import gpu_wishes
-from webhook.scheduling.gpu_wishes import ContainerKind
+from webhook.scheduling import gpu_requests
+from webhook.scheduling.gpu_requests import ContainerKind
 from webhook.text import one_line, quote
 from webhook.workloads.foreign_requests import foreign_requests
 
@@ -40,22 +40,23 @@ def gpu_resources(pod: NewPod, policy: Policy) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for container in pod.all_containers:
         for resource, quantity in asked_of(container).items():
-            if policy.is_gpu_resource(resource) and gpu_wishes.whole(quantity) != 0:
+            if policy.is_gpu_resource(resource) and gpu_requests.whole_number(quantity) != 0:
                 found[resource] = None
     return tuple(found)
 
 
 def warnings(pod: NewPod, policy: Policy) -> list[str]:
-    """Everything about a pod's wishes that its author should hear."""
+    """Everything about a pod's requests that its author should know."""
     found = [*annotations.faults(pod.annotations, policy.topology_levels)]
     found += annotations.misplaced(pod.metadata.labels or {})
     found += _pin(pod, policy)
     if not _concerns_intel(pod):  # most pods; and a hostile one may have a million containers
         return found
     asking = [
-        gpu_wishes.Asking(each.name, gpu_wishes.intel(asked_of(each)), kind) for each, kind in _all(pod)
+        gpu_requests.GpuRequest(each.name, gpu_requests.intel(asked_of(each)), kind)
+        for each, kind in _all(pod)
     ]
-    return found + [fault.text for fault in gpu_wishes.faults(asking, pod.annotations)]
+    return found + [fault.text for fault in gpu_requests.faults(asking, pod.annotations)]
 
 
 def of_others(pod: NewPod) -> list[str]:

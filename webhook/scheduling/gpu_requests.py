@@ -31,7 +31,7 @@ class ContainerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class GpuRequest:
     """A container and what it asks of Intel GPUs."""
 
     name: str
@@ -41,13 +41,13 @@ class Asking:
     @property
     def plugins(self) -> list[str]:
         """The resources that hand out cards, as far as any are asked for; the first one counts."""
-        return [name for name in keys.PLUGIN_RESOURCES if whole(self.amounts.get(name, 0))]
+        return [name for name in keys.PLUGIN_RESOURCES if whole_number(self.amounts.get(name, 0))]
 
     @property
     def count(self) -> int:
         """How many cards."""
         plugins = self.plugins
-        return whole(self.amounts[plugins[0]]) or 0 if plugins else 0
+        return whole_number(self.amounts[plugins[0]]) or 0 if plugins else 0
 
     def __str__(self) -> str:
         return f"{self.kind} {quote(self.name)}"
@@ -61,7 +61,7 @@ class Fault:
     refused: bool = True
 
 
-def whole(quantity: str | int | float) -> int | None:
+def whole_number(quantity: str | int | float) -> int | None:
     """A Kubernetes quantity as a whole number, None where it is none ("500m", "0.5", nonsense)."""
     if isinstance(quantity, str) and len(quantity) > _LONGEST_QUANTITY:
         return None  # the API server never writes such; parsed texts are remembered, so they stay short
@@ -82,7 +82,7 @@ def same_card_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def faults(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iterator[Fault]:
+def faults(containers: Sequence[GpuRequest], annotations: Mapping[str, str]) -> Iterator[Fault]:
     """Everything that is wrong with what a pod asks of Intel GPUs and with its `gas-*` wishes."""
     if any(each.amounts for each in containers):
         yield from _amounts(containers)
@@ -92,7 +92,7 @@ def faults(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iter
         yield from _links(containers, annotations)
 
 
-def _amounts(containers: Iterable[Asking]) -> Iterator[Fault]:
+def _amounts(containers: Iterable[GpuRequest]) -> Iterator[Fault]:
     """Amounts of each container for itself, and of all together."""
     asking = []
     for container in containers:
@@ -103,7 +103,7 @@ def _amounts(containers: Iterable[Asking]) -> Iterator[Fault]:
     if len(kinds) > 1 and all(len(each.plugins) == 1 for each in asking):
         yield Fault(f"containers ask for {_BOTH}", refused=False)
     beside = [each for each in asking if each.kind is ContainerKind.CONTAINER]
-    without = [each for each in beside if not whole(each.amounts.get(keys.TILES, 0))]
+    without = [each for each in beside if not whole_number(each.amounts.get(keys.TILES, 0))]
     if without and len(without) < len(beside):
         # The node's side would hand the tiles to the wrong container.
         yield Fault(
@@ -112,7 +112,7 @@ def _amounts(containers: Iterable[Asking]) -> Iterator[Fault]:
     yield from _lent(asking, beside)
 
 
-def _lent(asking: Iterable[Asking], chosen_for: Sequence[Asking]) -> Iterator[Fault]:
+def _lent(asking: Iterable[GpuRequest], chosen_for: Sequence[GpuRequest]) -> Iterator[Fault]:
     """Annotations name cards for containers alone. What else asks is lent those of the first that asks."""
     for each in asking:
         if each.kind is ContainerKind.CONTAINER:
@@ -127,11 +127,11 @@ def _lent(asking: Iterable[Asking], chosen_for: Sequence[Asking]) -> Iterator[Fa
             )
         elif each.count > host.count:
             yield Fault(f"{each}: asks for {each.count} GPUs of the {host.count} of {host}; ask for no more")
-        if each.kind is ContainerKind.SIDECAR and whole(each.amounts.get(keys.TILES, 0)):
+        if each.kind is ContainerKind.SIDECAR and whole_number(each.amounts.get(keys.TILES, 0)):
             yield Fault(f"{each}: asks for {keys.TILES}; it is lent a container's tiles, ask for none")
 
 
-def _fractions(container: Asking) -> Iterator[Fault]:  # branches: a list of rules
+def _fractions(container: GpuRequest) -> Iterator[Fault]:  # branches: a list of rules
     """Shares of GPUs: a container's amounts are spread evenly over its cards."""
     count, plugins = container.count, container.plugins
     if len(plugins) > 1:
@@ -142,7 +142,7 @@ def _fractions(container: Asking) -> Iterator[Fault]:  # branches: a list of rul
     for name, quantity in container.amounts.items():
         if (plugins and name == plugins[0]) or name in keys.MONITORING_RESOURCES:
             continue  # monitoring shows all GPUs and takes none, so it is not shared out
-        amount = whole(quantity)
+        amount = whole_number(quantity)
         if amount is None:
             yield Fault(f"{container}: {name} {quote(str(quantity))} is no whole number", refused=False)
         elif amount and not count:
@@ -176,7 +176,7 @@ def _card_lists(annotations: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _same_card(  # branches: a list of rules
-    containers: Sequence[Asking], annotations: Mapping[str, str]
+    containers: Sequence[GpuRequest], annotations: Mapping[str, str]
 ) -> Iterator[Fault]:
     """Containers that share one card: each asks for exactly one GPU, and for no tiles or monitoring."""
     key = keys.GAS_SAME_GPU_ANNOTATION
@@ -196,15 +196,15 @@ def _same_card(  # branches: a list of rules
         yield Fault(f"{key} and {keys.GAS_XELINK_ANNOTATION} exclude each other")
     for container in (regular[name] for name in dict.fromkeys(names) if name in regular):
         asked = container.amounts
-        if sum(whole(asked.get(resource, 0)) or 0 for resource in keys.PLUGIN_RESOURCES) != 1:
+        if sum(whole_number(asked.get(resource, 0)) or 0 for resource in keys.PLUGIN_RESOURCES) != 1:
             yield Fault(f"{key}: {container} must ask for exactly 1 GPU")
         clash = [resource for resource in (keys.TILES, *keys.MONITORING_RESOURCES) if resource in asked]
         if clash:
-            refused = bool(whole(asked.get(keys.TILES, 0)))
+            refused = bool(whole_number(asked.get(keys.TILES, 0)))
             yield Fault(f"{key}: {container} must not ask for {clash[0]}", refused)
 
 
-def _links(containers: Sequence[Asking], annotations: Mapping[str, str]) -> Iterator[Fault]:
+def _links(containers: Sequence[GpuRequest], annotations: Mapping[str, str]) -> Iterator[Fault]:
     key = keys.GAS_XELINK_ANNOTATION
     if key not in annotations:
         return
