@@ -115,9 +115,10 @@ def test_each_group_of_a_gang_has_a_domain_of_its_own_key() -> None:
     assert [(len(part.uids), part.required_level) for part in gang.parts] == [(3, None), (2, "subblock")]
 
 
-def test_a_key_that_is_no_level_is_told() -> None:
-    (gang,) = gangs_of({"g": group(2, "example.com/zone")}, *pods(2))
-    assert "requires one domain of the label example.com/zone, which is no level" in gang.fault
+@pytest.mark.parametrize("key", ["example.com/zone", "subblock", "node"])
+def test_a_key_that_is_no_label_of_a_level_is_told(key: str) -> None:
+    (gang,) = gangs_of({"g": group(2, key)}, *pods(2))
+    assert f"requires one domain of the label {key}, which is no level" in gang.fault
 
 
 def test_values_that_repeat_under_several_parents_are_told() -> None:

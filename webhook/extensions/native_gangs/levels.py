@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from labeler.contract.keys import HOSTNAME_LABEL
 from webhook.placement import PlacementError, Topology
 from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
@@ -51,10 +52,22 @@ def _levels(groups: Mapping[str, NativePodGroup], topology: Topology) -> Mapping
     for name, group in groups.items():
         for key in group.topology_keys:
             try:
-                found[name] = max(found.get(name, 0), topology.level(key))
+                found[name] = max(found.get(name, 0), _level(key, topology))
             except PlacementError as error:
                 raise PlacementError(_no_level(name, key, error)) from None
     return found
+
+
+def _level(key: str, topology: Topology) -> int:
+    """The level of a label. Raises PlacementError for any other word, as a level's name.
+
+    kube-scheduler takes the word for a label, which no node has.
+    """
+    if key == HOSTNAME_LABEL or any(key in family for family in topology.families):
+        return topology.level(key)
+    raise PlacementError(
+        f"no level has this label; known levels: {', '.join((*topology.level_names, 'node'))}"
+    )
 
 
 def _why_not(gang: PodGang) -> str:
