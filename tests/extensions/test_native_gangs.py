@@ -1,5 +1,6 @@
 """Gangs of Kubernetes' own PodGroups: what these say is heeded, and what is left alone is told."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -132,6 +133,36 @@ def test_whoever_names_the_group_of_another_gang_is_told() -> None:
     both = gangs_of({"g": group(4)}, *pods(2, job="mine"), *pods(2, job="theirs"))
     assert [gang.fault for gang in both] == ["", ""]
     assert all("PodGroup g has pods of Job/" in gang.problems[0] for gang in both)
+
+
+def with_gangs_of_their_own(members: list[Pod]) -> list[Pod]:
+    found = []
+    for pod in members:
+        metadata = msgspec.structs.replace(
+            pod.metadata, annotations={keys.GANG_ANNOTATION: pod.metadata.name}
+        )
+        found.append(msgspec.structs.replace(pod, metadata=metadata))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("count", "others"),
+    [(2, "Gang/g-1"), (3, "Gang/g-1 and Gang/g-2"), (6, "Gang/g-1, Gang/g-2, Gang/g-3 and 2 more")],
+)
+def test_of_the_gangs_that_share_a_group_a_few_are_named(count: int, others: str) -> None:
+    first = gangs_of({"g": group(2)}, *with_gangs_of_their_own(pods(count)))[0]
+    assert f"PodGroup g has pods of {others} too" in first.problems[0]
+
+
+def test_a_group_whose_pods_each_name_a_gang_of_their_own_delays_nobody() -> None:
+    members = with_gangs_of_their_own(pods(2000))
+    took = []
+    for groups in (None, {"g": group(2)}):
+        began = time.process_time()
+        gangs_of(groups, *members)
+        took.append(time.process_time() - began)
+    without, with_group = took
+    assert with_group < 10 * without, "the work for all gangs grew with the square of their number"
 
 
 def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | None = None) -> PassEnd:

@@ -34,6 +34,24 @@ def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
 
 
 @dataclass(frozen=True)
+class _Members:
+    """The pods of a PodGroup that are to stay. gangs: each of which any of them is, in order."""
+
+    count: int = 0
+    gangs: tuple[GangKey, ...] = ()
+
+    def besides(self, gang: GangKey) -> str:
+        """The gangs other than this one of them, the first by name; "" if there are none.
+
+        Looks at a few alone: each pod of a group may name a gang of its own.
+        """
+        if len(self.gangs) < 2:
+            return ""
+        others = [each for each in self.gangs[: _NAMED + 1] if each != gang]
+        return _few([f"{each.kind}/{each.name}" for each in others], len(self.gangs) - 1)
+
+
+@dataclass(frozen=True)
 class _PodGroups:
     """The PodGroups by "namespace/name", and of which gangs their pods are."""
 
@@ -42,21 +60,21 @@ class _PodGroups:
 
     def of(
         self, namespace: str, names: Iterable[str]
-    ) -> tuple[Mapping[str, NativePodGroup], Mapping[str, Sequence[GangKey]]]:
-        """By name those of these groups that are there, and the gangs of the pods of each."""
+    ) -> tuple[Mapping[str, NativePodGroup], Mapping[str, _Members]]:
+        """By name those of these groups that are there, and the pods of each."""
         where = {name: f"{namespace}/{name}" for name in names}
         there = {name: self.by_name[key] for name, key in where.items() if key in self.by_name}
-        return there, {name: self.members.get(key, ()) for name, key in where.items()}
+        return there, {name: self.members.get(key, _Members()) for name, key in where.items()}
 
     @cached_property
-    def members(self) -> Mapping[str, Sequence[GangKey]]:
-        """By "namespace/name" of a PodGroup, the gang of each of its pods that is to stay."""
+    def members(self) -> Mapping[str, _Members]:
+        """By "namespace/name" of a PodGroup."""
         found: dict[str, list[GangKey]] = {}
         for pod in self.view.index.of[Sort.OF_A_POD_GROUP].values():
             if not pod.metadata.deletion_timestamp:
                 where = f"{pod.metadata.namespace}/{group_name(pod.spec)}"
                 found.setdefault(where, []).append(self.view.gang_of(pod))
-        return found
+        return {name: _Members(len(gangs), tuple(sorted(set(gangs)))) for name, gangs in found.items()}
 
 
 def _guarded(gang: PodGang, groups: _PodGroups, given: GangsInput, repeats: Callable[[str], str]) -> PodGang:
@@ -91,19 +109,19 @@ def _missing(names: Sequence[str]) -> str:
     return f"its {those} not there: kube-scheduler binds no pod of a group before the group is made"
 
 
-def _lacking(groups: Mapping[str, NativePodGroup], members: Mapping[str, Sequence[GangKey]]) -> str:
+def _lacking(groups: Mapping[str, NativePodGroup], members: Mapping[str, _Members]) -> str:
     for name, group in groups.items():
         least = group.min_count or 0
-        if len(members[name]) < least:
+        if members[name].count < least:
             return (
-                f"{len(members[name])} pods of PodGroup {printable(name)} are there, and kube-scheduler "
+                f"{members[name].count} pods of PodGroup {printable(name)} are there, and kube-scheduler "
                 f"binds none before there are {least} (minCount)"
             )
     return ""
 
 
 def _minimum(
-    gang: PodGang, groups: Mapping[str, NativePodGroup], members: Mapping[str, Sequence[GangKey]]
+    gang: PodGang, groups: Mapping[str, NativePodGroup], members: Mapping[str, _Members]
 ) -> tuple[int | None, Iterable[str]]:
     """How many pods are enough: no fewer than kube-scheduler binds together, None where it takes all."""
     if len(groups) > 1:
@@ -121,17 +139,18 @@ def _no_minimum(gang: PodGang) -> Iterable[str]:
         yield f"its minimum of {gang.minimum} pods does not count, as its pods are of several PodGroups"
 
 
-def _shared(gang: PodGang, members: Mapping[str, Sequence[GangKey]]) -> Iterable[str]:
+def _shared(gang: PodGang, members: Mapping[str, _Members]) -> Iterable[str]:
     """Of groups that have pods of other gangs too: kube-scheduler binds these together, if at all."""
-    for name, keys in members.items():
-        others = sorted({f"{key.kind}/{key.name}" for key in keys if key != gang.key})
-        if others:
+    for name, those in members.items():
+        if others := those.besides(gang.key):
             yield (
-                f"PodGroup {printable(name)} has pods of {_few(others)} too: each gang is placed by itself, "
+                f"PodGroup {printable(name)} has pods of {others} too: each gang is placed by itself, "
                 "but kube-scheduler binds them together; give all of them one topogate.io/gang"
             )
 
 
-def _few(names: Sequence[str]) -> str:
-    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+def _few(names: Sequence[str], count: int | None = None) -> str:
+    """The first of these names. count: of all of them, if only some are given."""
+    left = (len(names) if count is None else count) - _NAMED
+    more = [f"{left} more"] if left > 0 else []
     return sentence_list([*map(printable, names[:_NAMED]), *more])
