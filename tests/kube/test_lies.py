@@ -22,6 +22,7 @@ from webhook.kube import client, collection
 from webhook.kube import informer as module
 from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.informer import Informer, is_older
+from webhook.kube.write_through import WriteThroughInformer
 
 SHIPPED_WATCH_SECONDS, SHIPPED_CONFIRMED_SECONDS = collection.WATCH_SECONDS, module.CONFIRMED_SECONDS
 PATH = "/api/v1/namespaces/ns/configmaps"
@@ -243,6 +244,33 @@ def test_a_list_that_stays_older_is_of_a_restored_etcd_and_is_taken(
         until("watch from the version of the backup", lambda: server.watches[-1] == "50")
     (said,) = [line for line in caplog.messages if line.startswith("history_went_back ")]
     assert "from=100 to=50" in said
+
+
+@contextmanager
+def written_through(server: Server, folder: Path) -> Iterator[WriteThroughInformer[ConfigMap]]:
+    with serving(server) as address:
+        copy = WriteThroughInformer(connect(folder, address), PATH, ConfigMap, stream_lists=False)
+        copy.start()
+        try:
+            until("a watch", lambda: bool(server.watches))
+            yield copy
+        finally:
+            copy.stop()
+
+
+def test_what_was_removed_since_the_backup_is_there_again_after_a_restore_of_etcd(tmp_path: Path) -> None:
+    server = Server({"first": "1"})
+    with written_through(server, tmp_path) as copy:
+        copy.removed("ns/first", "first")
+        assert copy.current() == {}
+        server.version = 50
+        until("object of the backup", lambda: "ns/first" in copy.current())
+
+
+def test_an_object_that_took_the_name_of_a_removed_one_stays(tmp_path: Path) -> None:
+    with written_through(Server({"first": "1"}), tmp_path) as copy:
+        copy.removed("ns/first", "of-an-earlier-one")
+        assert copy.current().keys() == {"ns/first"}
 
 
 @pytest.mark.parametrize("status", [403, 429, 500, 503, 504])

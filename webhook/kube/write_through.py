@@ -43,19 +43,24 @@ class WriteThroughInformer(Informer[T]):
         with self._written_lock:
             self._written.pop(key, None)
 
-    def removed(self, key: str) -> None:
-        """The same; it is there no more, unless the watch shows another state of it."""
+    def removed(self, key: str, uid: str) -> None:
+        """The same; it is there no more, unless the watch shows another state of it.
+
+        One of another uid has taken its name since, and stays.
+        """
         with self._written_lock:
-            there = self._written.pop(key, None) or self.items().get(key)
-            if there is not None:
+            there = self._written.get(key) or self.items().get(key)
+            if there is not None and there.metadata.uid == uid:
+                self._written.pop(key, None)
                 self._removed[key] = there
 
     def current(self) -> Mapping[str, T]:
         """By "namespace/name": what the watch shows, or what was written since."""
         with self._written_lock:
             seen = _number(self.seen_version)
-            if seen < self._seen_before:  # etcd was restored: what was written since the backup is gone
+            if seen < self._seen_before:  # etcd was restored: what was done since the backup is undone
                 self._written.clear()
+                self._removed.clear()
             self._seen_before = seen
             there = self.items()
             # What was removed between two watches, or changed before we had noted it, is told by nobody.

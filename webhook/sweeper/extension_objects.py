@@ -118,7 +118,7 @@ class ExtensionObjects:
                 except ApiError as error:
                     if error.status not in (404, 409):  # gone, or another by now
                         raise
-                copy.removed(_where(write))
+                copy.removed(_where(write), write.uid)
 
     def _create(self, write: ObjectWrite) -> bytes:
         """The object that was made, now or by an earlier try. Raises ApiError."""
