@@ -122,6 +122,13 @@ def test_a_key_that_is_no_label_of_a_level_is_told(key: str) -> None:
     assert f"requires one domain of the label {key}, which is no level" in gang.fault
 
 
+@pytest.mark.parametrize("key", [keys.PRERELEASE_TOPOLOGY[1], "fabric.topograph.run/tier-1"])
+def test_a_key_of_a_level_that_no_node_has_is_told(key: str) -> None:
+    (gang,) = gangs_of({"g": group(2, key)}, *pods(2))
+    told = f"no node has the label {key} of its PodGroup: kube-scheduler binds none of its pods"
+    assert gang.problems == (told,)
+
+
 def test_values_that_repeat_under_several_parents_are_told() -> None:
     (gang,) = gangs_of({"g": group(2, RACK)}, *pods(2))
     (told,) = gang.problems

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final
 
-from webhook.extensions.native_gangs.levels import leveled, repeated_values
+from webhook.extensions.native_gangs.levels import label_problem, leveled
 from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.pods import Sort
@@ -29,8 +29,8 @@ def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
     if given.view.pod_groups is None or not given.view.index.of[Sort.OF_A_POD_GROUP]:
         return given.gangs
     groups = _PodGroups(given.view, given.view.pod_groups)
-    repeats = cache(lambda key: repeated_values(key, given.view, given.settings.topology))
-    return [_guarded(gang, groups, given, repeats) for gang in given.gangs]
+    problem_of = cache(lambda key: label_problem(key, given.view, given.settings.topology))
+    return [_guarded(gang, groups, given, problem_of) for gang in given.gangs]
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,19 @@ class _PodGroups:
         return {name: _Members(len(gangs), tuple(sorted(set(gangs)))) for name, gangs in found.items()}
 
 
-def _guarded(gang: PodGang, groups: _PodGroups, given: GangsInput, repeats: Callable[[str], str]) -> PodGang:
+def _guarded(
+    gang: PodGang, groups: _PodGroups, given: GangsInput, problem_of: Callable[[str], str]
+) -> PodGang:
     try:
-        return _adopted(gang, groups, given, repeats)
+        return _adopted(gang, groups, given, problem_of)
     except Exception:  # one bad gang never stops the others
         logger.exception("adopt_failed gang=%s", gang.key)
         return replace(gang, fault=OWN_ERROR)
 
 
-def _adopted(gang: PodGang, groups: _PodGroups, given: GangsInput, repeats: Callable[[str], str]) -> PodGang:
+def _adopted(
+    gang: PodGang, groups: _PodGroups, given: GangsInput, problem_of: Callable[[str], str]
+) -> PodGang:
     """One gang, as the PodGroups of its gated pods want it."""
     names = sorted({name for pod in gang.gated if (name := group_name(pod.spec))})
     if not names:
@@ -96,7 +100,7 @@ def _adopted(gang: PodGang, groups: _PodGroups, given: GangsInput, repeats: Call
         return replace(gang, fault=fault)
     gang, told = leveled(gang, there, given.settings.topology)
     keys = sorted({key for group in there.values() for key in group.topology_keys})
-    told = [*told, *filter(None, map(repeats, keys)), *_shared(gang, members)]
+    told = [*told, *filter(None, map(problem_of, keys)), *_shared(gang, members)]
     minimum, problem = _minimum(gang, there, members)
     return replace(gang, minimum=minimum, problems=(*gang.problems, *told, *problem))
 

@@ -120,17 +120,23 @@ def _no_level(group: str, key: str, error: PlacementError) -> str:
     )
 
 
-def repeated_values(key: str, view: View, topology: Topology) -> str:
-    """A sentence where values of a label repeat under several parents, "" where none does.
+def label_problem(key: str, view: View, topology: Topology) -> str:
+    """A sentence where no node has a label, or values of it repeat under several parents, "" if all is well.
 
-    kube-scheduler takes the raw value for the domain: rack r0 of each block would be one rack.
+    A level may have another label on the nodes that there are. kube-scheduler takes the raw value for the
+    domain: rack r0 of each block would be one rack.
     """
     try:
         level = topology.level(key)
     except PlacementError:
         return ""
     labels = view.labels_of(view.nodes)
-    for value, nodes in sorted(view.domains_of(view.nodes).by_value(key).items()):
+    domains = view.domains_of(view.nodes).by_value(key)
+    if view.nodes and not domains:
+        return (
+            f"no node has the label {printable(key)} of its PodGroup: kube-scheduler binds none of its pods"
+        )
+    for value, nodes in sorted(domains.items()):
         parents = _parents(nodes, labels, level, topology)
         if len(parents) > 1:
             return (
