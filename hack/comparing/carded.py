@@ -12,7 +12,7 @@ from typing import Any, Final
 from hack.comparing.hostile import PLUGIN
 from hack.comparing.packings import solved
 from labeler.contract import keys
-from webhook.placement import Card, CardWish, Gang, Member, NodeInfo, PodClass, Snapshot, vector
+from webhook.placement import Card, CardRequest, Gang, Member, NodeInfo, PodClass, Snapshot, vector
 from webhook.placement.cards.state import CardState
 
 SHARES: Final = 10
@@ -30,7 +30,7 @@ class _Full:
     def __init__(self, cards: int) -> None:
         self.free = [[1000, SHARES, TILES] for _ in range(cards)]
 
-    def take(self, wish: CardWish) -> bool:
+    def take(self, wish: CardRequest) -> bool:
         """Take cards side by side with enough free, if there are any; each is linked to the next."""
         per_card = dict(wish.per_card)
         needs = [per_card["m"], per_card[PLUGIN], wish.tiles]
@@ -49,12 +49,12 @@ def _kind(dice: random.Random) -> PodClass:
     sort = dice.choice(("whole", "whole", "tile", "share", "share"))
     linked = False
     if sort == "whole":
-        wish = CardWish(dice.choice((1, 2, 3, 4)), ((PLUGIN, SHARES), ("m", 1000)))
+        wish = CardRequest(dice.choice((1, 2, 3, 4)), ((PLUGIN, SHARES), ("m", 1000)))
         linked = wish.count == 2 and dice.random() < 1 / 3
     elif sort == "tile":
-        wish = CardWish(1, ((PLUGIN, 1), ("m", 500)), 1)
+        wish = CardRequest(1, ((PLUGIN, 1), ("m", 500)), 1)
     else:
-        wish = CardWish(1, ((PLUGIN, 1), ("m", dice.choice((130, 210, 270, 340, 450, 610)))))
+        wish = CardRequest(1, ((PLUGIN, 1), ("m", dice.choice((130, 210, 270, 340, 450, 610)))))
     amounts = {name: wish.count * amount for name, amount in wish.per_card}
     amounts |= {"cpu": dice.randint(1, 16), "memory": dice.randint(1, 32), "pods": 1}
     return PodClass(vector(amounts), cards=(wish,), linked=linked)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from webhook.placement import CardShare, CardWish, PodClass
+from webhook.placement import CardRequest, CardShare, PodClass
 from webhook.placement.cards.state import CardState
 from webhook.placement.model import Slots
 from webhook.placement.snapshot import NodeState
@@ -64,7 +64,7 @@ class FreeNode:
             slots.append(tuple(CardShare(card.name, card.take(wish)) for card in chosen))
         return tuple(slots)
 
-    def _chosen(self, wish: CardWish, pod: PodClass) -> "list[_FreeCard] | None":
+    def _chosen(self, wish: CardRequest, pod: PodClass) -> "list[_FreeCard] | None":
         """As many cards as a container asks for, all of one NUMA node if the pod asks for that."""
         groups: dict[int | None, list[_FreeCard]] = {}
         for card in self.cards:
@@ -89,7 +89,7 @@ class _FreeCard:
         made.free, made.tiles = dict(self.free), self.tiles
         return made
 
-    def serves(self, wish: CardWish, pod: PodClass) -> bool:
+    def serves(self, wish: CardRequest, pod: PodClass) -> bool:
         """Whether a container of the pod may have this card, and finds enough on it."""
         allowed = pod.allowed_cards is None or self.name in pod.allowed_cards
         if self.state.card.disabled or not allowed or self.name in pod.denied_cards:
@@ -97,7 +97,7 @@ class _FreeCard:
         enough = all(self.free.get(resource, 0) >= amount for resource, amount in wish.per_card)
         return enough and len(self.tiles) >= wish.tiles
 
-    def take(self, wish: CardWish) -> tuple[int, ...]:
+    def take(self, wish: CardRequest) -> tuple[int, ...]:
         """Take a container's share; the tiles that it gets."""
         for resource, amount in wish.per_card:
             self.free[resource] -= amount

@@ -11,7 +11,7 @@ from labeler.contract import keys
 from webhook.placement import (
     Anchor,
     Card,
-    CardWish,
+    CardRequest,
     Gang,
     Member,
     Mode,
@@ -69,7 +69,7 @@ def hostile_kind(dice: random.Random, carded: bool) -> PodClass:
     """Coprime sizes, cards with links, tiles and NUMA nodes."""
     amounts = {"cpu": dice.choice((997, 1000, 3001, 100)), "memory": dice.choice((1, 3, 7, 0)), "pods": 1}
     wishes = tuple(
-        CardWish(
+        CardRequest(
             dice.choice((1, 1, 2)),
             ((PLUGIN, dice.choice((1, 3, 4))), ("m", dice.choice((97, 101, 331, 450)))),
             dice.choice((0, 0, 1)),

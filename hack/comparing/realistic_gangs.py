@@ -16,7 +16,7 @@ from labeler.contract import keys
 from webhook.placement import (
     Anchor,
     Card,
-    CardWish,
+    CardRequest,
     Gang,
     Member,
     NodeInfo,
@@ -248,7 +248,7 @@ def _carded(dice: random.Random) -> _Classes:
     for _ in range(dice.choice((1, 1, 2, 3))):
         several = dice.random() < 0.5
         wishes = [
-            CardWish(dice.randint(1, 3) if several else 1, vector({SHARES: 1, MILLICORES: amount}))
+            CardRequest(dice.randint(1, 3) if several else 1, vector({SHARES: 1, MILLICORES: amount}))
             for amount in dice.sample((100, 200, 300, 500, 1000), dice.choice((1, 1, 2)))
         ]
         totals = {SHARES: sum(wish.count for wish in wishes)}

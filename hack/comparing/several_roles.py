@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from labeler.contract import keys
-from webhook.placement import Card, CardWish, Gang, Member, NodeInfo, PodClass, Snapshot, Usage, vector
+from webhook.placement import Card, CardRequest, Gang, Member, NodeInfo, PodClass, Snapshot, Usage, vector
 
 GPU: Final = "nvidia.com/gpu"
 GIB: Final = 2**30
@@ -89,7 +89,7 @@ def unlike_cards(count: int, seed: int = 1) -> Snapshot:
 def numa_pods(count: int) -> Gang:
     """Pods of two containers, of three and of two cards, each of one NUMA node."""
     wishes = tuple(
-        CardWish(cards, vector({_MILLICORES: share, _MEMORY: memory}))
+        CardRequest(cards, vector({_MILLICORES: share, _MEMORY: memory}))
         for cards, share, memory in ((3, 137, 1009), (2, 111, 2003))
     )
     amounts = {"cpu": 1000, "pods": 1, _SHARES: sum(wish.count for wish in wishes)}

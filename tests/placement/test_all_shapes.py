@@ -13,7 +13,7 @@ from webhook.placement import (
     Anchor,
     Assignment,
     Card,
-    CardWish,
+    CardRequest,
     Gang,
     Member,
     NodeInfo,
@@ -59,7 +59,7 @@ def classes(dice: Dice, count: int, *, with_cards: bool = False) -> list[PodClas
     for cpu, memory in sizes:
         pod = pod_class(cpu, memory=memory)
         if with_cards and dice.random() < 0.8:
-            wish = CardWish(dice.choice((1, 1, 2)), vector({M: dice.choice((3, 5, 10))}))
+            wish = CardRequest(dice.choice((1, 1, 2)), vector({M: dice.choice((3, 5, 10))}))
             amounts = dict(pod.requests) | {M: wish.count * dict(wish.per_card)[M]}
             pod = replace(pod, requests=vector(amounts), cards=(wish,), single_numa=dice.random() < 0.5)
         if dice.random() < 0.15:

@@ -14,7 +14,7 @@ import pytest
 from labeler.contract import keys
 from webhook.kube import objects
 from webhook.kube.containers import Container, Resources
-from webhook.placement import CardWish, PodClass, Snapshot
+from webhook.placement import CardRequest, PodClass, Snapshot
 from webhook.placement.cards.choose import choose, fits, room
 from webhook.placement.cards.search import POLISH
 from webhook.placement.cards.state import CardState, card_state, tile_run
@@ -40,7 +40,7 @@ def states_of(dice: random.Random) -> list[CardState]:
 
 def pod_of(dice: random.Random) -> PodClass:
     wishes = tuple(
-        CardWish(dice.choice((0, 1, 1, 2)), ((PLUGIN, 1), (MILLI, dice.choice((1, 3, 5, 7)))))
+        CardRequest(dice.choice((0, 1, 1, 2)), ((PLUGIN, 1), (MILLI, dice.choice((1, 3, 5, 7)))))
         for _ in range(dice.randint(1, 3))
     )
     singles = tuple(number for number, wish in enumerate(wishes) if wish.count == 1)
@@ -57,7 +57,7 @@ def pod_of(dice: random.Random) -> PodClass:
 
 def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
     """By trying every set of cards for every container."""
-    demands: list[tuple[PodClass, list[CardWish]]] = []
+    demands: list[tuple[PodClass, list[CardRequest]]] = []
     for pod in pods:
         if pod.same_card:
             demands.append((pod, [pod.cards[i] for i in pod.same_card]))
@@ -156,7 +156,7 @@ def test_tiles_are_given_out_once_also_where_the_choice_is_not_polished() -> Non
         card_state(Card(f"card{n}", {PLUGIN: 4}, 4), {PLUGIN: 1}, frozenset({used}))
         for n, used in enumerate((1, 2))
     ]
-    wish = CardWish(2, ((PLUGIN, 1),), 1)
+    wish = CardRequest(2, ((PLUGIN, 1),), 1)
     found = choose(states, [PodClass((), cards=(wish, wish, wish))], polish=0).slots
     assert found is not None
     given = sorted((share.card, share.tiles) for slot in found[0] for share in slot)

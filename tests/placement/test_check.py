@@ -10,8 +10,8 @@ from webhook.placement import (
     Anchor,
     Assignment,
     Card,
+    CardRequest,
     CardShare,
-    CardWish,
     Gang,
     Member,
     Placed,
@@ -31,7 +31,7 @@ NODES = [
 ]
 SNAPSHOT = Snapshot.build(NODES, [])
 GANG = gang_of(3, required_level="block")
-ON_A = replace(pod_class(), cards=(CardWish(1, (("share", 6),), 1),))
+ON_A = replace(pod_class(), cards=(CardRequest(1, (("share", 6),), 1),))
 WITH_CARD = gang_of(1, ON_A)
 SLICED = gang_of(4, slices=(Slice("block", 2),))
 

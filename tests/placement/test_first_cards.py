@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.placement.small import pod_class
-from webhook.placement import Card, CardWish, NodeInfo, PodClass, Snapshot, vector
+from webhook.placement import Card, CardRequest, NodeInfo, PodClass, Snapshot, vector
 from webhook.placement.cards.choose import fits, room
 from webhook.placement.cards.first_cards import FirstCards, first_found, most_by_first_cards
 from webhook.placement.cards.state import CardState, left_by
@@ -26,7 +26,7 @@ def drawn_cards(dice: random.Random, count: int) -> list[CardState]:
 
 def drawn_pod(dice: random.Random) -> PodClass:
     wishes = [
-        CardWish(dice.choice((1, 1, 2)), vector({M: dice.choice((2, 3, 5))}), dice.choice((0, 0, 1)))
+        CardRequest(dice.choice((1, 1, 2)), vector({M: dice.choice((2, 3, 5))}), dice.choice((0, 0, 1)))
         for _ in range(dice.choice((1, 1, 2)))
     ]
     return replace(pod_class(1), cards=tuple(wishes), single_numa=dice.random() < 0.5)
@@ -62,7 +62,7 @@ def test_the_first_cards_serve_no_more_pods_than_there_is_room_for(seed: int) ->
 def test_a_pod_that_finds_no_cards_takes_none() -> None:
     states = drawn_cards(random.Random(0), 2)
     cards = FirstCards(states)
-    wishes = (CardWish(1, vector({M: 2})), CardWish(1, vector({M: 99})))
+    wishes = (CardRequest(1, vector({M: 2})), CardRequest(1, vector({M: 99})))
     assert cards.take(replace(pod_class(1), cards=wishes)) is None
     assert cards.cards == states
 
@@ -70,7 +70,7 @@ def test_a_pod_that_finds_no_cards_takes_none() -> None:
 def test_pods_find_cards_in_one_order_of_their_classes_where_they_do_not_in_another() -> None:
     node = NodeInfo("n", allocatable={M: 12}, cards=(Card("a", {M: 4}), Card("b", {M: 8})))
     states = list(Snapshot.build([node], []).nodes["n"].cards)
-    small, large = (replace(pod_class(1), cards=(CardWish(1, vector({M: amount})),)) for amount in (4, 8))
+    small, large = (replace(pod_class(1), cards=(CardRequest(1, vector({M: amount})),)) for amount in (4, 8))
     assert first_found(states, [small, large]) is not None
     large_first = NodeInfo("n", allocatable={M: 12}, cards=(Card("a", {M: 8}), Card("b", {M: 4})))
     states = list(Snapshot.build([large_first], []).nodes["n"].cards)
@@ -81,7 +81,7 @@ def test_pods_find_cards_in_one_order_of_their_classes_where_they_do_not_in_anot
 def test_a_node_whose_steps_ended_has_room_for_what_the_first_cards_serve() -> None:
     """Each node has its share of the steps where nodes differ in their cards; see capacity.card_steps."""
     states = drawn_cards(random.Random(3), 8)
-    pod = replace(pod_class(1), cards=(CardWish(2, vector({M: 2})),) * 2, single_numa=True)
+    pod = replace(pod_class(1), cards=(CardRequest(2, vector({M: 2})),) * 2, single_numa=True)
     found = room(states, pod, 20, longest=1)
     assert found.pods == most_by_first_cards(states, pod, 20) > 0
     assert not found.exact

@@ -11,7 +11,7 @@ from itertools import combinations
 import pytest
 
 from labeler.contract import keys
-from webhook.placement import Card, CardWish, PodClass
+from webhook.placement import Card, CardRequest, PodClass
 from webhook.placement.cards.choose import choose, fits, room
 from webhook.placement.cards.links import Link, are_too_many, links_of, most_pairs, partners_of
 from webhook.placement.cards.state import CardState, Demand, card_state, demands_of
@@ -38,7 +38,7 @@ def node(dice: random.Random, cards: int, density: float, capacity: int, tiles: 
 
 def pods_of(*counts: int, tiles: int = 0) -> list[PodClass]:
     """A pod of one container for each count of cards."""
-    return [PodClass((), cards=(CardWish(count, ((PLUGIN, 1),), tiles),), linked=True) for count in counts]
+    return [PodClass((), cards=(CardRequest(count, ((PLUGIN, 1),), tiles),), linked=True) for count in counts]
 
 
 # --- trying everything -------------------------------------------------------------------------------

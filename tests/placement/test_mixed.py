@@ -34,7 +34,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import cost_of
 from webhook.placement.homogeneous.covering_search import CoveringSearch
-from webhook.placement.homogeneous.minority_pods import Odd
+from webhook.placement.homogeneous.minority_pods import MinorityPods
 from webhook.placement.question import Impossible, ask
 from webhook.placement.snapshot import key_of
 from webhook.placement.tree import build
@@ -196,7 +196,7 @@ def test_the_room_that_odd_pods_take_leads_to_the_same_optimum_as_the_pods_thems
     if not others or not homogeneous.serves(question):
         return
     root = build(question, snapshot, Budget(10**9)).root
-    beside = Odd(question, Budget(10**9))
+    beside = MinorityPods(question, Budget(10**9))
     expected = CoveringSearch(question, beside, 0, Budget(10**9)).solve(root)
     found = place(asked, snapshot)
     assert found.proven

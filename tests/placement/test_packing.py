@@ -15,7 +15,7 @@ from tests.placement.test_cards import feasible
 from webhook.placement import (
     Assignment,
     Card,
-    CardWish,
+    CardRequest,
     Gang,
     Member,
     NodeInfo,
@@ -47,7 +47,7 @@ def pod(sizes: Sequence[int], memory: Sequence[int] = (), count: int = 1) -> Pod
     amounts = [{PLUGIN: 1, MILLI: size} for size in sizes]
     for wish, amount in zip(amounts, memory, strict=False):
         wish[MEMORY] = amount
-    wishes = tuple(CardWish(count, tuple(sorted(each.items()))) for each in amounts)
+    wishes = tuple(CardRequest(count, tuple(sorted(each.items()))) for each in amounts)
     sums = {PLUGIN: len(sizes) * count, MILLI: sum(sizes) * count}
     return PodClass((("pods", 1), *sorted(sums.items())), cards=wishes)
 
@@ -130,7 +130,7 @@ def test_packing_agrees_with_trying_everything(seed: int) -> None:
         PodClass(
             (),
             cards=tuple(
-                CardWish(dice.choice((1, 1, 2, 3)), ((PLUGIN, 1), (MILLI, dice.randrange(50, 500, 50))))
+                CardRequest(dice.choice((1, 1, 2, 3)), ((PLUGIN, 1), (MILLI, dice.randrange(50, 500, 50))))
                 for _ in range(dice.randint(1, 3))
             ),
             denied_cards=dice.choice(((), ("card1",))),
@@ -161,7 +161,7 @@ def test_more_unlike_containers_than_are_looked_into_count_as_not_fitting() -> N
 
 def test_more_demands_than_python_may_descend_for_are_placed_all_the_same() -> None:
     states = [card_state(Card(f"card{n}", {PLUGIN: 500}), {}, frozenset()) for n in range(4)]
-    many = PodClass((), cards=(CardWish(1, ((PLUGIN, 1),)),) * 10)
+    many = PodClass((), cards=(CardRequest(1, ((PLUGIN, 1),)),) * 10)
     assert choose(states, [many] * 200).slots is not None
     assert room(states, many, 300) == (200, True)
 

@@ -15,7 +15,7 @@ from hack.benchmarks.placing.instances import GPU, cluster
 from tests.placement.small import node, placed
 from webhook.placement import (
     Card,
-    CardWish,
+    CardRequest,
     Gang,
     Member,
     NodeInfo,
@@ -267,7 +267,7 @@ def unlike_cards(nodes: int, *, linked: bool) -> Snapshot:
 def with_cards(*wishes: tuple[int, int, int], linked: bool = False) -> PodClass:
     """wishes: of each container cards, and of each of these millicores and memory."""
     containers = tuple(
-        CardWish(count, vector({MILLICORES: cpu, MEMORY: memory})) for count, cpu, memory in wishes
+        CardRequest(count, vector({MILLICORES: cpu, MEMORY: memory})) for count, cpu, memory in wishes
     )
     amounts = {"cpu": 1000, "pods": 1, CARD: sum(count for count, _, _ in wishes)}
     for count, cpu, memory in wishes:

@@ -21,7 +21,7 @@ def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
     node, rules = state.node, pod_class.rules
     if node.problem:
         return node.problem
-    if not (rules.has_wishes or node.taints or node.unschedulable) and node.ready:
+    if not (rules.has_preferences or node.taints or node.unschedulable) and node.ready:
         return ""
     return reason_against(rules, node.name, node.labels, node.taints, node.unschedulable, node.ready)
 
@@ -139,7 +139,7 @@ def rooms(
     states = columns.states
     counts = _counts(pod_class, columns)
     rules = pod_class.rules
-    if rules.has_wishes or not columns.are_open:
+    if rules.has_preferences or not columns.are_open:
         counts = [
             count if count and not reason_against_node(pod_class, state) else 0
             for count, state in zip(counts, states, strict=True)

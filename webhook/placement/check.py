@@ -7,8 +7,8 @@ from webhook.placement import capacity
 from webhook.placement.model import (
     Assignment,
     Card,
+    CardRequest,
     CardShare,
-    CardWish,
     Gang,
     Member,
     Placed,
@@ -97,21 +97,21 @@ def _slots(
     shared = pod.same_card[:1]
     if any(placed.cards[index] != placed.cards[shared[0]] for index in pod.same_card):
         yield f"{placed.member}: containers that share a card were given different ones"
-    for index, (wish, slot) in enumerate(zip(pod.cards, placed.cards, strict=True)):
+    for index, (request, slot) in enumerate(zip(pod.cards, placed.cards, strict=True)):
         where = f"{placed.member} container {index}"
-        yield from _slot_rules(where, state, pod, wish, slot)
+        yield from _slot_rules(where, state, pod, request, slot)
         for share in slot:
-            yield from _take(where, share, dict(wish.per_card), free, tiles)
+            yield from _take(where, share, dict(request.per_card), free, tiles)
 
 
 def _slot_rules(
-    where: str, state: NodeState, pod: PodClass, wish: CardWish, slot: tuple[CardShare, ...]
+    where: str, state: NodeState, pod: PodClass, request: CardRequest, slot: tuple[CardShare, ...]
 ) -> Iterator[str]:
     names = [share.card for share in slot]
-    if len(names) != wish.count or len(set(names)) != len(names):
-        yield f"{where} wants {wish.count} distinct cards and was given {names}"
+    if len(names) != request.count or len(set(names)) != len(names):
+        yield f"{where} wants {request.count} distinct cards and was given {names}"
     for share in slot:
-        yield from _share_rules(where, state, pod, wish, share)
+        yield from _share_rules(where, state, pod, request, share)
     numas = {card.numa for card in state.node.cards if card.name in names}
     if pod.single_numa and len(numas) > 1:
         yield f"{where}: its cards {names} are on different NUMA nodes"
@@ -120,15 +120,15 @@ def _slot_rules(
 
 
 def _share_rules(
-    where: str, state: NodeState, pod: PodClass, wish: CardWish, share: CardShare
+    where: str, state: NodeState, pod: PodClass, request: CardRequest, share: CardShare
 ) -> Iterator[str]:
     card = next((card for card in state.node.cards if card.name == share.card), None)
     if card is None or card.disabled or share.card in pod.denied_cards:
         yield f"{where}: {share.card} of {state.name} may not be used"
     if pod.allowed_cards is not None and share.card not in pod.allowed_cards:
         yield f"{where}: {share.card} is not among the allowed cards"
-    if len(share.tiles) != wish.tiles:
-        yield f"{where} wants {wish.tiles} tiles of {share.card} and was given {share.tiles}"
+    if len(share.tiles) != request.tiles:
+        yield f"{where} wants {request.tiles} tiles of {share.card} and was given {share.tiles}"
 
 
 def _paired(slot: tuple[CardShare, ...], cards: tuple[Card, ...]) -> bool:
@@ -224,19 +224,19 @@ def _workers(known: list[Placed], members: dict[str, Member]) -> list[Placed]:
 
 def _spread(known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot) -> Iterator[str]:
     """At most so many in each domain; or else no pod that could move to a domain with two fewer."""
-    wish = gang.spread
-    if wish is None:
+    request = gang.spread
+    if request is None:
         return
-    level = snapshot.topology.level(wish.level)
-    there = (*(anchor.node for anchor in gang.anchors), *wish.peers)
+    level = snapshot.topology.level(request.level)
+    there = (*(anchor.node for anchor in gang.anchors), *request.peers)
     names = [placed.node for placed in known] + [name for name in there if name in snapshot.nodes]
     held = Counter(_domain(snapshot, name, level) for name in names)
-    if wish.most is None:
+    if request.most is None:
         yield from _uneven(known, members, gang, snapshot, held)
         return
     for domain in sorted({_domain(snapshot, placed.node, level) for placed in known}):
-        if held[domain] > wish.most:
-            yield f"{held[domain]} pods are in {'/'.join(domain[1:])}, at most {wish.most} may be"
+        if held[domain] > request.most:
+            yield f"{held[domain]} pods are in {'/'.join(domain[1:])}, at most {request.most} may be"
 
 
 def _uneven(

@@ -96,17 +96,17 @@ class Ranking:
     """
 
     def __init__(self, pod_class: PodClass, snapshot: Snapshot) -> None:
-        wishes, tolerations = pod_class.preferred, pod_class.rules.tolerations
+        preferences, tolerations = pod_class.preferred, pod_class.rules.tolerations
         states = [state for block in snapshot.blocks.values() for state in block.states]
         taints = _of_blocks(snapshot, ("soft taints", tolerations), lambda s: _taints(s, tolerations))
-        liked = _of_blocks(snapshot, ("preferred", wishes.terms), lambda s: _liked(s, wishes))
+        liked = _of_blocks(snapshot, ("preferred", preferences.terms), lambda s: _liked(s, preferences))
         total = [0] * len(states)
-        for each in filter(None, _lacking(states, wishes, taints, liked)):
+        for each in filter(None, _lacking(states, preferences, taints, liked)):
             total = [one + other for one, other in zip(total, each, strict=True)]
         self.penalties = {state.name: each for state, each in zip(states, total, strict=True)}
-        is_lasting = not (wishes.spread or wishes.near)
+        is_lasting = not (preferences.spread or preferences.near)
         scales = max(taints, default=0), max(liked, default=0)
-        self.key = (wishes.terms, scales) if is_lasting else None
+        self.key = (preferences.terms, scales) if is_lasting else None
 
     def __bool__(self) -> bool:
         """Whether any node is better than another."""
@@ -128,7 +128,7 @@ def _has_soft_taints(block: Block) -> bool:
 
 
 def _lacking(
-    states: Sequence[NodeState], wishes: Preferences, taints: Sequence[int], liked: Sequence[int]
+    states: Sequence[NodeState], preferences: Preferences, taints: Sequence[int], liked: Sequence[int]
 ) -> Iterator[list[int]]:
     """What each node lacks of kube-scheduler's scores, times their weights; [] where all nodes are equal.
 
@@ -138,8 +138,8 @@ def _lacking(
         yield [WEIGHTS["taints"] * 100 * count // max(taints) for count in taints]
     if any(liked):
         yield [WEIGHTS["node affinity"] * _left(100 * each // max(liked)) for each in liked]
-    yield [WEIGHTS["spread"] * _left(each) for each in _spread(states, wishes)]
-    yield [WEIGHTS["pod affinity"] * _left(each) for each in _near(states, wishes)]
+    yield [WEIGHTS["spread"] * _left(each) for each in _spread(states, preferences)]
+    yield [WEIGHTS["pod affinity"] * _left(each) for each in _near(states, preferences)]
 
 
 def _of_blocks(snapshot: Snapshot, key: object, worth: Callable[[NodeState], int]) -> list[int]:
@@ -162,29 +162,29 @@ def _taints(state: NodeState, tolerations: tuple[Toleration, ...]) -> int:
     return sum(each.effect == _SOFT and not tolerated(each, tolerations) for each in state.node.taints)
 
 
-def _liked(state: NodeState, wishes: Preferences) -> int:
+def _liked(state: NodeState, preferences: Preferences) -> int:
     labels, name = state.node.labels, state.name
-    return sum(weight for weight, term in wishes.terms if term_holds(term, name, labels))
+    return sum(weight for weight, term in preferences.terms if term_holds(term, name, labels))
 
 
-def _spread(states: Sequence[NodeState], wishes: Preferences) -> list[int]:
+def _spread(states: Sequence[NodeState], preferences: Preferences) -> list[int]:
     """The scores for spread: the fewer pods are in its domains, the better a node."""
-    if not wishes.spread:
+    if not preferences.spread:
         return []
-    crowds = _crowds(states, wishes)
+    crowds = _crowds(states, preferences)
     whole = [crowd for crowd in crowds if crowd is not None]
     most, least = max(whole, default=0), min(whole, default=0)
     return [0 if crowd is None else 100 * (most + least - crowd) // most if most else 100 for crowd in crowds]
 
 
-def _crowds(states: Sequence[NodeState], wishes: Preferences) -> list[int | None]:
+def _crowds(states: Sequence[NodeState], preferences: Preferences) -> list[int | None]:
     """How many pods are in each node's domains, by weight; None for nodes that lack one of the labels.
 
     kube-scheduler leaves these out.
     """
     is_known = [True] * len(states)
     crowds = [0.0] * len(states)
-    for each in wishes.spread:
+    for each in preferences.spread:
         held = dict(each.counts)
         values = [state.node.labels.get(each.key) for state in states]
         weight = math.log(len({value for value in values if value is not None}) + 2)
@@ -196,11 +196,11 @@ def _crowds(states: Sequence[NodeState], wishes: Preferences) -> list[int | None
     return [round(crowd) if known else None for crowd, known in zip(crowds, is_known, strict=True)]
 
 
-def _near(states: Sequence[NodeState], wishes: Preferences) -> list[int]:
+def _near(states: Sequence[NodeState], preferences: Preferences) -> list[int]:
     """The scores for pods that are near."""
-    if not wishes.near:
+    if not preferences.near:
         return []
-    tables = [(each.key, dict(each.counts)) for each in wishes.near]
+    tables = [(each.key, dict(each.counts)) for each in preferences.near]
     sums = [sum(held.get(s.node.labels.get(key, ""), 0) for key, held in tables) for s in states]
     most, least = max(sums), min(sums)
     return [100 * (each - least) // (most - least) if most > least else 0 for each in sums]

@@ -85,10 +85,10 @@ class Rules:
     claims: tuple[tuple[Term, ...], ...] = ()
 
     @property
-    def has_wishes(self) -> bool:
+    def has_preferences(self) -> bool:
         """Whether anything but tolerations decides."""
-        wishes = self.selector or self.volumes or self.claims or self.kept_off
-        return bool(wishes) or self.affinity is not None
+        preferences = self.selector or self.volumes or self.claims or self.kept_off
+        return bool(preferences) or self.affinity is not None
 
 
 def reason_against(

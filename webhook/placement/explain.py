@@ -81,7 +81,7 @@ def _causes(question: Question, snapshot: Snapshot, rooms: _Rooms, budget: Budge
     That is of pods whose rules, cards and domains say nothing of nodes, and nodes that take any pod.
     """
     classes = question.classes
-    is_plain = not any(each.rules.has_wishes or each.wants_cards for each in classes)
+    is_plain = not any(each.rules.has_preferences or each.wants_cards for each in classes)
     is_plain &= question.spread is None or not question.spread.there
     is_plain &= all(question.confinement(number) is None for number in range(len(classes)))
     return _once(
@@ -144,7 +144,7 @@ def _class_causes(
 ) -> Iterator[str]:
     """The same of each node that the gang may use and that has no room for the class."""
     pod_class = question.classes[number]
-    is_plain = not (pod_class.rules.has_wishes or pod_class.wants_cards)
+    is_plain = not (pod_class.rules.has_preferences or pod_class.wants_cards)
     return _once(
         (
             state

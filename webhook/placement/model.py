@@ -51,7 +51,7 @@ class NodeInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class CardWish:
+class CardRequest:
     """What one container asks of cards: how many, and of each of them the amounts and the tiles."""
 
     count: int = 0
@@ -70,7 +70,7 @@ class Usage:
     gang: str = ""
     priority: int = 0
     uid: str = ""
-    unplanned: tuple[CardWish, ...] = ()
+    unplanned: tuple[CardRequest, ...] = ()
     """What containers ask of cards that nobody chose: they have some of the node's (see cards.state)."""
 
 
@@ -114,7 +114,7 @@ class PodClass:
 
     requests: Vector
     rules: Rules = field(default_factory=Rules)
-    cards: tuple[CardWish, ...] = ()
+    cards: tuple[CardRequest, ...] = ()
     same_card: tuple[int, ...] = ()
     allowed_cards: tuple[str, ...] | None = None
     denied_cards: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class PodClass:
     @property
     def wants_cards(self) -> bool:
         """Whether any container asks for a card."""
-        return any(wish.count for wish in self.cards)
+        return any(request.count for request in self.cards)
 
 
 @dataclass(frozen=True, slots=True)

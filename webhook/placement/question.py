@@ -37,16 +37,16 @@ class Spreading:
 
 def spreading(gang: Gang, snapshot: Snapshot, required: int | None, kinds: int) -> Spreading | None:
     """The wish to be spread, with what is there. Raises PlacementError for one that cannot be meant."""
-    wish = gang.spread
-    if wish is None:
+    request = gang.spread
+    if request is None:
         return None
     topology = snapshot.topology
-    level = topology.level(wish.level)
-    if wish.most is not None and wish.most < 1:
-        raise PlacementError(f"gang {gang.name}: at most {wish.most} pods a domain; 1 is the least")
+    level = topology.level(request.level)
+    if request.most is not None and request.most < 1:
+        raise PlacementError(f"gang {gang.name}: at most {request.most} pods a domain; 1 is the least")
     if required is not None and level <= required:
         raise PlacementError(
-            f"gang {gang.name}: the level that it is to be spread over, {wish.level}, is not below "
+            f"gang {gang.name}: the level that it is to be spread over, {request.level}, is not below "
             f"the required {gang.required_level}"
         )
     if gang.slices:
@@ -55,10 +55,10 @@ def spreading(gang: Gang, snapshot: Snapshot, required: int | None, kinds: int) 
         raise PlacementError(f"gang {gang.name}: only pods that are alike can be spread, and these are not")
     there = Counter(
         key_of(snapshot.nodes[name], len(topology.level_names))[: level + 2]
-        for name in (*(anchor.node for anchor in gang.anchors), *wish.peers)
+        for name in (*(anchor.node for anchor in gang.anchors), *request.peers)
         if name in snapshot.nodes
     )
-    return Spreading(level, wish.most, there)
+    return Spreading(level, request.most, there)
 
 
 Named = tuple[frozenset[str] | None, ...]

@@ -284,10 +284,10 @@ def usage_of_member(placed: Placed, pod_class: PodClass, gang: str) -> Usage:
     """What a member takes where it was placed."""
     cards: dict[str, dict[str, int]] = {}
     tiles: dict[str, frozenset[int]] = {}
-    for wish, slot in zip(pod_class.cards, placed.cards, strict=bool(placed.cards)):
+    for request, slot in zip(pod_class.cards, placed.cards, strict=bool(placed.cards)):
         for share in slot:
             amounts = cards.setdefault(share.card, {})
-            for resource, amount in wish.per_card:
+            for resource, amount in request.per_card:
                 amounts[resource] = amounts.get(resource, 0) + amount
             tiles[share.card] = tiles.get(share.card, frozenset()) | frozenset(share.tiles)
     requests = {**dict(pod_class.requests), **dict(pod_class.beside)}

@@ -17,7 +17,7 @@ from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.containers import ActualResources, Container
 from webhook.kube.struct import Quantities
 from webhook.placement.eligibility import Requirement, Rules, Term, Toleration
-from webhook.placement.model import CardWish, PodClass, Preferences, Usage, vector
+from webhook.placement.model import CardRequest, PodClass, Preferences, Usage, vector
 from webhook.scheduling import gpu_requests
 from webhook.scheduling.gpu_requests import ContainerKind
 from webhook.scheduling.requests import ContainerAmounts, Has, pod_requests
@@ -25,7 +25,7 @@ from webhook.scheduling.requests import ContainerAmounts, Has, pod_requests
 MOST_PREFERRED: Final = 32
 """Terms of preferred node affinity of a pod that are heeded."""
 
-_CARD_WISHES: Final = "gas-"
+_CARD_KEYS: Final = "gas-"
 """What annotations begin with that say which cards a pod may have."""
 
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -56,7 +56,7 @@ def pod_class_of(pod: objects.Pod) -> PodClass:
 def _read(pod: objects.Pod) -> object:
     """All that a pod's class follows from. Decoded pods share equal parts, so comparing them is quick."""
     spec = pod.spec
-    annotations = [item for item in pod.metadata.annotations.items() if item[0].startswith(_CARD_WISHES)]
+    annotations = [item for item in pod.metadata.annotations.items() if item[0].startswith(_CARD_KEYS)]
     where = spec.node_selector, spec.affinity, spec.tolerations
     return where, spec.containers, spec.init_containers, spec.overhead, spec.resources, annotations
 
@@ -65,14 +65,14 @@ def _pod_class_of(pod: objects.Pod) -> PodClass:
     rules = node_rules(pod.spec)
     try:
         requests = vector(requests_of(pod.spec))
-        card_requests = _wishes(pod.spec)
+        card_requests = _card_requests(pod.spec)
     except QuantityError as error:
         return PodClass((), rules, problem=str(error))
     problem = _fault(pod)
     if problem:
         return PodClass((), rules, problem=problem)
     preferred = _preferred(pod.spec)
-    if not any(wish.count for wish in card_requests):
+    if not any(request.count for request in card_requests):
         return PodClass(requests, rules, preferred=preferred)
     annotations = pod.metadata.annotations
     allowed = annotations.get(keys.GAS_ALLOW_ANNOTATION)
@@ -169,9 +169,9 @@ def _intel(container: Container) -> dict[str, int]:
     }
 
 
-def _wishes(spec: objects.PodSpec) -> tuple[CardWish, ...]:
+def _card_requests(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
     """What each container asks of cards, with what the pod's sidecars take of its cards beside it."""
-    card_requests = [_wish(container) for container in spec.containers]
+    card_requests = [_card_request(container) for container in spec.containers]
     for sidecar in filter(_is_sidecar, spec.init_containers):
         amounts = _intel(sidecar)
         plugin = _plugin(amounts)
@@ -186,20 +186,20 @@ def _wishes(spec: objects.PodSpec) -> tuple[CardWish, ...]:
     return tuple(card_requests)
 
 
-def _wish(container: Container) -> CardWish:
+def _card_request(container: Container) -> CardRequest:
     """A container's cards."""
-    return _wish_of(_intel(container))
+    return _card_request_of(_intel(container))
 
 
-def _wish_of(asked: Mapping[str, int]) -> CardWish:
+def _card_request_of(asked: Mapping[str, int]) -> CardRequest:
     """The same of what is asked of cards; every amount but their number is shared out evenly."""
     amounts = {resource: amount for resource, amount in asked.items() if amount > 0}
     plugin = _plugin(amounts)
     if plugin is None:
-        return CardWish()
+        return CardRequest()
     count = amounts[plugin]
     shares = {resource: amount // count for resource, amount in amounts.items()}
-    return CardWish(count, vector(shares), shares.get(keys.TILES, 0))
+    return CardRequest(count, vector(shares), shares.get(keys.TILES, 0))
 
 
 def _plugin(amounts: Mapping[str, int]) -> str | None:
@@ -296,20 +296,24 @@ def _slots(asked: Sequence[Mapping[str, int]], slots: Sequence[Sequence[int | No
     return [*found, *((asking[-1], slot) for slot in named[len(asking) :])]
 
 
-def _without_name(slots: Iterable[_Slot]) -> tuple[CardWish, ...]:
+def _without_name(slots: Iterable[_Slot]) -> tuple[CardRequest, ...]:
     """What the node chooses cards for of a pod with a plan: containers for which it names none."""
-    return tuple(replace(_wish_of(amounts), tiles=0) for amounts, slot in slots if not slot)
+    return tuple(replace(_card_request_of(amounts), tiles=0) for amounts, slot in slots if not slot)
 
 
-def _unplanned(spec: objects.PodSpec) -> tuple[CardWish, ...]:
+def _unplanned(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
     """What the node chooses cards for, in the order in which it tells of them.
 
     Last comes what an init container asks for beyond all others: the kubelet keeps that for the pod, untold.
     """
-    going_on = [_wish(each) for each in (*spec.containers, *filter(_is_sidecar, spec.init_containers))]
-    found = [replace(wish, tiles=0) for wish in going_on if wish.count]
-    largest = max(map(_wish, spec.init_containers), key=lambda wish: wish.count, default=CardWish())
-    beyond = largest.count - sum(wish.count for wish in found)
+    going_on = [
+        _card_request(each) for each in (*spec.containers, *filter(_is_sidecar, spec.init_containers))
+    ]
+    found = [replace(request, tiles=0) for request in going_on if request.count]
+    largest = max(
+        map(_card_request, spec.init_containers), key=lambda request: request.count, default=CardRequest()
+    )
+    beyond = largest.count - sum(request.count for request in found)
     return (*found, replace(largest, count=beyond, tiles=0)) if beyond > 0 else tuple(found)
 
 

@@ -232,7 +232,7 @@ class Neighbourhood:
             if not rule.honours_affinity:
                 wanted = Rules(tolerations=wanted.tolerations)
             found = self.domains.with_labels(over)
-            if wanted.has_wishes or rule.honours_taints:
+            if wanted.has_preferences or rule.honours_taints:
                 found = frozenset(name for name in found if self._counts_for(wanted, rule, name))
             self._pinned_parts.append(pod)  # see equivalents
             self._eligible[key] = found
@@ -244,7 +244,7 @@ class Neighbourhood:
         if rule.honours_taints:
             own = self._nodes[name].spec.taints
             taints = tuple(Taint(each.key, each.value, each.effect) for each in own)
-        if not taints and not wanted.has_wishes:
+        if not taints and not wanted.has_preferences:
             return True
         labels = self.domains.labels[name]
         return not reason_against(wanted, name, labels, taints, unschedulable=False, ready=True)

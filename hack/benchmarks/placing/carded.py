@@ -6,7 +6,7 @@ from typing import Final
 
 from hack.benchmarks.placing.row import Row, answered, placed
 from labeler.contract import keys
-from webhook.placement import Card, CardWish, Gang, Member, NodeInfo, PodClass, Usage, vector
+from webhook.placement import Card, CardRequest, Gang, Member, NodeInfo, PodClass, Usage, vector
 
 PLUGIN: Final = "gpu.intel.com/i915"
 
@@ -33,7 +33,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
 def _kind(
     count: int, amount: int, tiles: int = 0, *, single_numa: bool = False, linked: bool = False
 ) -> PodClass:
-    wish = CardWish(count, ((PLUGIN, amount),), tiles)
+    wish = CardRequest(count, ((PLUGIN, amount),), tiles)
     requests = vector({"cpu": 500, "pods": 1, PLUGIN: count * amount})
     return PodClass(requests, cards=(wish,), single_numa=single_numa, linked=linked)
 

@@ -32,7 +32,7 @@ from webhook.placement.cards.state import (
     without,
 )
 from webhook.placement.eligibility import Rules
-from webhook.placement.model import CardWish, PodClass, Slots
+from webhook.placement.model import CardRequest, PodClass, Slots
 from webhook.placement.names import natural
 
 TRY: Final = 66
@@ -157,8 +157,8 @@ def room(
     longest: steps after which no more pods are tried, so that no node takes the steps of others.
     """
     if not is_hard(pod):
-        wish = next((wish for wish in pod.cards if wish.count), CardWish())
-        return Room(_room_of_one(states, pod, wish, most), True)
+        request = next((request for request in pod.cards if request.count), CardRequest())
+        return Room(_room_of_one(states, pod, request, most), True)
     count, is_ample = 0, longest >= packing.LONGEST
     if not is_ample and (budget is None or budget.left > -OVERDRAWN):
         count = most_by_first_cards(states, pod, most)
@@ -240,17 +240,17 @@ def _searched_limit(hand: _Hand, pod: PodClass, most: int, longest: int) -> tupl
 def is_hard(pod: PodClass) -> bool:
     """Whether no closed form says how many such pods fit, so that the answer may be in doubt."""
     together = pod.same_card or pod.single_numa or pod.linked
-    return bool(pod.wants_cards and (together or sum(wish.count > 0 for wish in pod.cards) > 1))
+    return bool(pod.wants_cards and (together or sum(request.count > 0 for request in pod.cards) > 1))
 
 
-def _room_of_one(states: Sequence[CardState], pod: PodClass, wish: CardWish, most: int) -> int:
+def _room_of_one(states: Sequence[CardState], pod: PodClass, request: CardRequest, most: int) -> int:
     """Closed form for one wish: p pods of N distinct cards fit where sum of min(room of card, p) >= N p.
 
     Source: Gale-Ryser; the condition is monotone in p.
     """
-    rooms = [times(state, wish) for state in states if usable(state.card, pod)]
-    while most > 0 and sum(min(r, most) for r in rooms) < wish.count * most:
-        most = min(most - 1, sum(min(r, most) for r in rooms) // wish.count)
+    rooms = [times(state, request) for state in states if usable(state.card, pod)]
+    while most > 0 and sum(min(r, most) for r in rooms) < request.count * most:
+        most = min(most - 1, sum(min(r, most) for r in rooms) // request.count)
     return most
 
 
@@ -270,7 +270,7 @@ class _Packed:
     @staticmethod
     def of(states: Sequence[CardState], demands: Sequence[Demand]) -> "_Packed":
         """For demands that are not searched for."""
-        resources = sorted({resource for demand in demands for resource, _ in demand.wish.per_card})
+        resources = sorted({resource for demand in demands for resource, _ in demand.request.per_card})
         kinds = _kinds_of(states, demands, resources)
         free = [_free(state, resources) for state in states]
         largest = [max((amounts[r] for amounts in free), default=0) for r in range(len(resources) + 1)]
@@ -297,7 +297,7 @@ class _Packed:
         tiles = [state.tiles for state in states]
         found: list[Choice] = []
         for demand, numbers in zip(self.demands, self._cards(takes), strict=True):
-            given = [(n, tile_run(tiles[n], demand.wish.tiles)) for n in sorted(numbers)]
+            given = [(n, tile_run(tiles[n], demand.request.tiles)) for n in sorted(numbers)]
             for n, taken in given:
                 tiles[n] = without(tiles[n], taken)
             found.append(tuple(given))
@@ -326,12 +326,12 @@ def _kinds_of(
     serves: dict[int, tuple[bool, ...]] = {}
     kinds: dict[_Kind, list[int]] = {}
     for number, demand in enumerate(demands):
-        pod, wish = demand.pod_class, demand.wish
+        pod, request = demand.pod_class, demand.request
         if id(pod) not in serves:  # pods of one class are one object, and its hash is not for free
             serves[id(pod)] = tuple(may_serve(state.card, pod, has_numa) for state in states)
-        amounts = dict(wish.per_card)
-        need = (*(amounts.get(resource, 0) for resource in resources), wish.tiles)
-        kinds.setdefault((need, wish.count, serves[id(pod)]), []).append(number)
+        amounts = dict(request.per_card)
+        need = (*(amounts.get(resource, 0) for resource in resources), request.tiles)
+        kinds.setdefault((need, request.count, serves[id(pod)]), []).append(number)
     return kinds
 
 

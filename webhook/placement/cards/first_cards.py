@@ -35,18 +35,18 @@ class FirstCards:
 
     def _taken(self, demand: Demand) -> tuple[CardShare, ...] | None:
         """As many cards as a container asks for; where the pod wants a single NUMA node, all of one."""
-        pod, wish = demand.pod_class, demand.wish
+        pod, request = demand.pod_class, demand.request
         groups: dict[int | None, list[tuple[int, CardState]]] = {}
         for number, state in enumerate(self.cards):
             if not may_serve(state.card, pod, self._has_numa):
                 continue
-            after = state.take(wish.per_card, wish.tiles)
+            after = state.take(request.per_card, request.tiles)
             if after is None:
                 continue
             group = groups.setdefault(state.card.numa if pod.single_numa else None, [])
             group.append((number, after))
-            if len(group) == wish.count:
-                return tuple([self._use(number, after, wish.tiles) for number, after in group])
+            if len(group) == request.count:
+                return tuple([self._use(number, after, request.tiles) for number, after in group])
         return None
 
     def _use(self, number: int, after: CardState, tiles: int) -> CardShare:

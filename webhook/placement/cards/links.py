@@ -130,18 +130,18 @@ def _with_tile(state: CardState, tile: int, count: int) -> Iterator[tuple[int, .
 def are_too_many(states: Sequence[CardState], demands: Sequence[Demand]) -> bool:
     """Whether these demands are for more linked pairs than there can be; if not, they may fit or not."""
     linked = [demand for demand in demands if demand.pod_class.linked]
-    pairs = sum(demand.wish.count for demand in linked) // 2
+    pairs = sum(demand.request.count for demand in linked) // 2
     if not pairs:
         return False
     links = links_of(states)
-    kinds = list({(id(demand.pod_class), demand.wish): demand for demand in linked}.values())
+    kinds = list({(id(demand.pod_class), demand.request): demand for demand in linked}.values())
     rooms = [
-        max((times(state, kind.wish) for kind in kinds if usable(state.card, kind.pod_class)), default=0)
+        max((times(state, kind.request) for kind in kinds if usable(state.card, kind.pod_class)), default=0)
         for state in states
     ]
     if most_pairs(rooms, partners_of(links, states), len(linked)) < pairs:
         return True
-    return all(kind.wish.tiles for kind in kinds) and _most_linked_tiles(rooms, links, states) < pairs
+    return all(kind.request.tiles for kind in kinds) and _most_linked_tiles(rooms, links, states) < pairs
 
 
 def _most_linked_tiles(

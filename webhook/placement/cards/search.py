@@ -23,7 +23,7 @@ from webhook.placement.cards.state import (
     usable,
     without,
 )
-from webhook.placement.model import CardShare, CardWish, PodClass, Slots
+from webhook.placement.model import CardRequest, CardShare, PodClass, Slots
 
 POLISH: Final = 3000
 """Descents spent on the best choice once a feasible one is known."""
@@ -53,9 +53,9 @@ _DEEPEST: Final = 300
 
 def first_the_hard_ones(demand: Demand) -> tuple[object, ...]:
     """Linked wishes first, since they need particular tiles; then many cards, then large shares."""
-    wish = demand.wish
-    amounts = [-amount for _, amount in wish.per_card]
-    return not demand.pod_class.linked, -wish.count, amounts, demand.pod, demand.containers
+    request = demand.request
+    amounts = [-amount for _, amount in request.per_card]
+    return not demand.pod_class.linked, -request.count, amounts, demand.pod, demand.containers
 
 
 _Key = tuple[int, int, tuple[Choice, ...]]
@@ -123,7 +123,7 @@ class CardSearch:
     def _fit_by(self, rule: Rule, turns: Sequence[int]) -> bool:
         states = self.states
         chosen: dict[int, Choice] = {}
-        self.tries = Budget(_FIRST_TRIES * sum(demand.wish.count for demand in self.demands))
+        self.tries = Budget(_FIRST_TRIES * sum(demand.request.count for demand in self.demands))
         for number in turns:
             try:
                 found = next(self._choices(self.demands[number], states, rule), None)
@@ -172,12 +172,12 @@ class CardSearch:
     def _choices(
         self, demand: Demand, states: list[CardState], rule: Rule = Rule.USED_AND_LONELY_FIRST
     ) -> Iterator[tuple[Choice, list[CardState]]]:
-        wish = demand.wish
+        request = demand.request
         after: dict[int, CardState] = {}
         self.steps += _LOOK * len(states)
         for number, state in enumerate(states):
             if usable(state.card, demand.pod_class):
-                left = state.take(wish.per_card, wish.tiles)
+                left = state.take(request.per_card, request.tiles)
                 if left is not None:
                     after[number] = left
         order = sorted(after, key=lambda n: (*self._rank(n, demand, states, after, rule), n))
@@ -194,15 +194,15 @@ class CardSearch:
         if rule is Rule.BY_NUMBER:
             return ()
         if rule in (Rule.FREE_FIRST, Rule.FREE_AND_LONELY_FIRST):
-            return (-times(after[n], demand.wish),)
-        return (self.whole[n] and states[n].whole, self._left(after[n], demand.wish))
+            return (-times(after[n], demand.request),)
+        return (self.whole[n] and states[n].whole, self._left(after[n], demand.request))
 
     def _unlinked(
         self, demand: Demand, states: list[CardState], group: list[int], after: Mapping[int, CardState]
     ) -> Iterator[tuple[Choice, list[CardState]]]:
-        tiles = demand.wish.tiles
+        tiles = demand.request.tiles
         seen: set[object] = set()
-        for cards in combinations(group, demand.wish.count):
+        for cards in combinations(group, demand.request.count):
             self._try()
             signature = tuple(sorted([n if self.named else self._alike(states[n]) for n in cards]))
             if signature not in seen:
@@ -218,13 +218,13 @@ class CardSearch:
         rule: Rule,
     ) -> Iterator[tuple[Choice, list[CardState]]]:
         """Without tiles any way to pair the same cards is as good as another. An odd number has none."""
-        if demand.wish.count % 2:
+        if demand.request.count % 2:
             return
         partners = partners_of(self.links, states)
         lonely_first = rule in (Rule.USED_AND_LONELY_FIRST, Rule.FREE_AND_LONELY_FIRST)
-        tiles = demand.wish.tiles
+        tiles = demand.request.tiles
         seen: set[frozenset[int]] = set()
-        for pairs in pairings(group, partners, demand.wish.count // 2, lonely_first, self._try):
+        for pairs in pairings(group, partners, demand.request.count // 2, lonely_first, self._try):
             if tiles:
                 for way in tilings(states, self.links, pairs, tiles, self._try):
                     yield _taken(states, way, after)
@@ -240,11 +240,11 @@ class CardSearch:
         key = (card.numa, card.disabled, state.free, tuple(card.capacity.items()), state.tiles)
         return self.numbers.setdefault(key, len(self.numbers))
 
-    def _left(self, state: CardState, wish: CardWish) -> int:
+    def _left(self, state: CardState, request: CardRequest) -> int:
         free = dict(state.free)
         return sum(
             free[r] * 1_000_000 // state.card.capacity[r]
-            for r, _ in wish.per_card
+            for r, _ in request.per_card
             if state.card.capacity.get(r)
         )
 

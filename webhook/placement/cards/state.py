@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from labeler.contract import keys
-from webhook.placement.model import Card, CardWish, NodeInfo, PodClass, Slots, Usage, Vector
+from webhook.placement.model import Card, CardRequest, NodeInfo, PodClass, Slots, Usage, Vector
 from webhook.placement.names import natural
 
 
@@ -96,7 +96,7 @@ class Demand:
 
     pod: int
     containers: tuple[int, ...]
-    wish: CardWish
+    request: CardRequest
     pod_class: PodClass
 
 
@@ -121,10 +121,10 @@ def demands_of(number: int, pod: PodClass) -> Iterator[Demand]:
         for index in pod.same_card:
             for resource, amount in pod.cards[index].per_card:
                 amounts[resource] = amounts.get(resource, 0) + amount
-        yield Demand(number, pod.same_card, CardWish(1, tuple(sorted(amounts.items()))), pod)
-    for index, wish in enumerate(pod.cards):
-        if wish.count and index not in pod.same_card:
-            yield Demand(number, (index,), wish, pod)
+        yield Demand(number, pod.same_card, CardRequest(1, tuple(sorted(amounts.items()))), pod)
+    for index, request in enumerate(pod.cards):
+        if request.count and index not in pod.same_card:
+            yield Demand(number, (index,), request, pod)
 
 
 def left_by(states: Sequence[CardState], pods: Sequence[PodClass], slots: Sequence[Slots]) -> list[CardState]:
@@ -132,9 +132,9 @@ def left_by(states: Sequence[CardState], pods: Sequence[PodClass], slots: Sequen
     taken: dict[str, Counter[str]] = {}
     tiles: dict[str, set[int]] = {}
     for pod, of_pod in zip(pods, slots, strict=True):
-        for wish, shares in zip(pod.cards, of_pod, strict=True):
+        for request, shares in zip(pod.cards, of_pod, strict=True):
             for share in shares:
-                taken.setdefault(share.card, Counter()).update(dict(wish.per_card))
+                taken.setdefault(share.card, Counter()).update(dict(request.per_card))
                 tiles.setdefault(share.card, set()).update(share.tiles)
     return [
         CardState(
@@ -150,15 +150,15 @@ def left_by(states: Sequence[CardState], pods: Sequence[PodClass], slots: Sequen
 
 def is_searched(pod: PodClass) -> bool:
     """Whether it matters which cards a container gets together, which packing cannot tell."""
-    return pod.linked or (pod.single_numa and any(wish.count > 1 for wish in pod.cards))
+    return pod.linked or (pod.single_numa and any(request.count > 1 for request in pod.cards))
 
 
-def times(state: CardState, wish: CardWish) -> int:
+def times(state: CardState, request: CardRequest) -> int:
     """How many such wishes the card can serve."""
     free = dict(state.free)
-    rooms = [free.get(resource, 0) // amount for resource, amount in wish.per_card if amount > 0]
-    if wish.tiles:
-        rooms.append(len(state.tiles) // wish.tiles)
+    rooms = [free.get(resource, 0) // amount for resource, amount in request.per_card if amount > 0]
+    if request.tiles:
+        rooms.append(len(state.tiles) // request.tiles)
     return min(rooms, default=10**9)
 
 
@@ -181,11 +181,11 @@ def unplanned_use(node: NodeInfo, usages: Sequence[Usage]) -> dict[str, dict[str
     found: dict[str, dict[str, int]] = {}
     for usage in without:
         told = list(node.unplanned.get(usage.uid, ()))
-        for wish in usage.unplanned:
-            own, told = told[: wish.count], told[wish.count :]
-            for card in (*own, *_guessed(node, wish, own, taken)):
-                _add(found, card, wish.per_card)
-                _add(taken, card, wish.per_card)
+        for request in usage.unplanned:
+            own, told = told[: request.count], told[request.count :]
+            for card in (*own, *_guessed(node, request, own, taken)):
+                _add(found, card, request.per_card)
+                _add(taken, card, request.per_card)
     return found
 
 
@@ -194,10 +194,10 @@ def _told_first(node: NodeInfo) -> Callable[[Usage], tuple[bool, str, str]]:
 
 
 def _guessed(
-    node: NodeInfo, wish: CardWish, own: Sequence[str], taken: Mapping[str, Amounts]
+    node: NodeInfo, request: CardRequest, own: Sequence[str], taken: Mapping[str, Amounts]
 ) -> Iterable[str]:
     """The cards of a container that are not told of. taken: what others have of each."""
-    shares = dict(wish.per_card)
+    shares = dict(request.per_card)
     resource = next((each for each in keys.PLUGIN_RESOURCES if shares.get(each)), "")
     left = {
         card.name: card.capacity[resource] - taken.get(card.name, {}).get(resource, 0)
@@ -206,7 +206,7 @@ def _guessed(
     }
     used = list(own)
     names = sorted(left, key=natural, reverse=True)
-    for _ in range(wish.count - len(own) if names else 0):
+    for _ in range(request.count - len(own) if names else 0):
         name = min(names, key=lambda each: (left[each] <= 0, used.count(each)))  # the first of equal ones
         used.append(name)
         left[name] -= shares[resource]

@@ -38,7 +38,7 @@ from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS
 from webhook.placement.evaluate import Cover
 from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
 from webhook.placement.homogeneous.min_plus import never
-from webhook.placement.homogeneous.minority_pods import Odd, Stepwise
+from webhook.placement.homogeneous.minority_pods import MinorityPods, Stepwise
 from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions
@@ -108,17 +108,17 @@ _Found = tuple[int, Filled]
 class CoveringSearch:
     """One question, with the odd pods or with what stands for them beside the workers."""
 
-    def __init__(self, question: Question, odd: Stepwise, loss: int, budget: Budget) -> None:
+    def __init__(self, question: Question, minority: Stepwise, loss: int, budget: Budget) -> None:
         """loss: room for workers that is taken from the nodes of any solution, at least."""
         self.question = question
         self.costs = question.costs()
         self.budget = budget
-        self.odd = odd
-        self.screening = Screening(question, odd, budget)
+        self.minority = minority
+        self.screening = Screening(question, minority, budget)
         self.workers = question.counts[0]
         self.least = self.workers + loss
         """Room for workers of the nodes of any solution, at least."""
-        self.everybody = len(odd.states) - 1
+        self.everybody = len(minority.states) - 1
 
     def solve(self, root: Vertex) -> _Found | None:
         """The optimum, and its cost. Raises OutOfSteps."""
@@ -156,7 +156,7 @@ class CoveringSearch:
     def _alone(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """A node that holds all."""
         assert vertex.state is not None
-        (rooms,) = self.odd.rooms([vertex.state], [vertex.rooms])
+        (rooms,) = self.minority.rooms([vertex.state], [vertex.rooms])
         if rooms[self.everybody] < self.workers or (limit is not None and vertex.own >= limit):
             return None
         return vertex.own, Filled(0, self.workers, 1, vertex.own, self.everybody, vertex.state)
@@ -215,7 +215,7 @@ class CoveringSearch:
         levels = self._levels(vertex)
         terms = self._terms(vertex, levels)
         unit = terms.unit(vertex.bottom)
-        told_apart = self.odd.below(unit) is self.odd
+        told_apart = self.minority.below(unit) is self.minority
         wanted = self.workers // unit if told_apart else self.least
         screened = self.screening.matter(vertex, levels, unit, wanted)
         inside = None
@@ -232,7 +232,7 @@ class CoveringSearch:
         if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
             return None
         terms.values = self._values(vertex, levels, fewest)
-        state = (len(inside.odd.states) - 1, wanted)
+        state = (len(inside.minority.states) - 1, wanted)
         (value,) = inside.solve([state])
         if value is None:
             return None
@@ -267,7 +267,7 @@ class CoveringSearch:
             fields.insert(above, (self.costs.holes, HOLE_BITS, squares.bit_length()))
         slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
         counts = PackedCost(fields)
-        return KnapsackTerms(counts, counts, self.budget, self.costs, self.odd, slices)
+        return KnapsackTerms(counts, counts, self.budget, self.costs, self.minority, slices)
 
     def _fewest(self, inside: DomainKnapsack, terms: KnapsackTerms) -> list[int] | None:
         """The numbers of domains of each level in the best solution; 0 where they follow from those below."""
@@ -301,5 +301,5 @@ def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover 
     Raises OutOfSteps.
     """
     alone = replace(question, classes=question.classes[:1], counts=(pods,), slices=(), spread=None)
-    best = CoveringSearch(alone, Odd(alone, budget), 0, budget).solve(root)
+    best = CoveringSearch(alone, MinorityPods(alone, budget), 0, budget).solve(root)
     return None if best is None else Cover(best[0], list(best[1].rooms()))

@@ -17,7 +17,7 @@ from typing import Final
 
 from webhook.placement.bounds import census
 from webhook.placement.budget import Budget, OutOfSteps
-from webhook.placement.homogeneous.minority_pods import Odd
+from webhook.placement.homogeneous.minority_pods import MinorityPods
 from webhook.placement.homogeneous.surrogate import shared
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
@@ -38,13 +38,13 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> dict[str, C
     states = prod(count + 1 for count in question.counts[1:])
     if states > STATES or states**2 // 8 > budget.left:
         return None
-    odd = Odd(question, budget)
+    minority = MinorityPods(question, budget)
     workers = question.counts[0]
     regions = [region for region in domains_at(root, question.required) if region.room >= workers]
     with suppress(OutOfSteps):
         budget.spend(states**2 // 8)
         for vertex in sorted(regions, key=lambda region: region.room):
-            found = _Region(question, odd, vertex).solve()
+            found = _Region(question, minority, vertex).solve()
             if found is not None:
                 return found
     return None
@@ -68,10 +68,10 @@ class _Held:
 class _Region:
     """A domain of the required level, or the cluster; what is inside is looked at once it is asked for."""
 
-    def __init__(self, question: Question, odd: Odd, vertex: Vertex) -> None:
+    def __init__(self, question: Question, minority: MinorityPods, vertex: Vertex) -> None:
         """Raises OutOfSteps."""
         self.question = question
-        self.odd = odd
+        self.minority = minority
         self.finest = max((level for level, _ in question.slices), default=-1)
         """The lowest level with slices: below it rooms are what they are."""
         self.nodes: dict[_At, tuple[NodeState, Counts]] = {}
@@ -85,51 +85,51 @@ class _Region:
 
     def solve(self) -> dict[str, Counts] | None:
         """All pods, or None. Raises OutOfSteps."""
-        workers, odd = self.question.counts[0], self.odd
+        workers, minority = self.question.counts[0], self.minority
         spare = self.whole.most - workers
         if spare < 0:
             return None
         more = 0
-        while more <= spare and self.count > odd.most:
+        while more <= spare and self.count > minority.most:
             chosen: set[_At] = set()
             self._choose(self.whole, workers + more, chosen)
             room = sum(self.nodes[number][1][0] for number in chosen)
             # Where workers fill all of it, odd pods hardly ever have places there.
-            found = self._shared(chosen) if room >= workers + odd.most else None
-            if found is None and odd.most:
-                found = self._shared(self._for_odd(chosen))
+            found = self._shared(chosen) if room >= workers + minority.most else None
+            if found is None and minority.most:
+                found = self._shared(self._for_minority(chosen))
             if found is not None:
                 return found
-            more = more * GROWTH + odd.most + 1
+            more = more * GROWTH + minority.most + 1
         self._afford(self.count)
         return self._shared(set(self._every(self.whole)))
 
     def _afford(self, nodes: int) -> None:
-        if SHARED * nodes > self.odd.budget.left:
+        if SHARED * nodes > self.minority.budget.left:
             raise OutOfSteps
 
     def _shared(self, chosen: set[_At]) -> dict[str, Counts] | None:
         self._afford(len(chosen))
-        self.odd.budget.spend(SHARED * len(chosen))
+        self.minority.budget.spend(SHARED * len(chosen))
         picked = [self.nodes[number] for number in sorted(chosen)]
         states = [state for state, _ in picked]
-        rooms = self.odd.rooms(states, [alone for _, alone in picked])
-        return shared(self.question, self.odd, list(zip(states, rooms, strict=True)))
+        rooms = self.minority.rooms(states, [alone for _, alone in picked])
+        return shared(self.question, self.minority, list(zip(states, rooms, strict=True)))
 
-    def _for_odd(self, chosen: set[_At]) -> set[_At]:
+    def _for_minority(self, chosen: set[_At]) -> set[_At]:
         """And as many nodes besides as odd pods of each class: in domains in use those with the least room
         for workers first, then any.
         """
         found = set(chosen)
         near = [at for group in sorted({self.around[each] for each in chosen}) for at in self.groups[group]]
         for number, count in enumerate(self.question.counts[1:], start=1):
-            self.odd.budget.spend(len(near) // 3)
+            self.minority.budget.spend(len(near) // 3)
             places = (
                 (self.nodes[at][1][0], at) for at in near if at not in found and self._takes(at, number)
             )
             best = [at for _, at in nsmallest(count, places)]
             if len(best) < count:
-                self.odd.budget.spend(self.count // 8)
+                self.minority.budget.spend(self.count // 8)
                 far = (at for at in self._every(self.whole) if at not in found and self._takes(at, number))
                 best = list(islice(far, count))
             found.update(best)
@@ -143,7 +143,7 @@ class _Region:
 
     def _held(self, vertex: Vertex, at: _At) -> _Held:
         held = _Held(at, vertex, vertex.room)
-        self.odd.budget.spend()
+        self.minority.budget.spend()
         if vertex.top <= self.finest:
             if vertex.state is None:
                 held.most = sum(part.most for part in self._parts(held)) + sum(self._rooms(vertex))
@@ -161,7 +161,7 @@ class _Region:
         leaves = vertex.leaves
         if leaves is None or leaves.top > self.finest:
             return leaves.rooms if leaves is not None else []
-        self.odd.budget.spend(1 + len(leaves.rooms) // 2)
+        self.minority.budget.spend(1 + len(leaves.rooms) // 2)
         return [self._whole(room, leaves.top, leaves.costs.depth) for room in leaves.rooms]
 
     def _group(self, held: _Held) -> list[_At]:
@@ -169,13 +169,13 @@ class _Region:
         if held.at not in self.groups:
             vertex, leaves = held.vertex, held.vertex.leaves
             if leaves is not None:
-                self.odd.budget.spend(1 + len(leaves.rooms) // 2)
+                self.minority.budget.spend(1 + len(leaves.rooms) // 2)
                 group = [(*held.at, number) for number in range(len(leaves.rooms))]
                 rooms = zip(*leaves.every, strict=True)
                 self.nodes.update(zip(group, zip(leaves.states, rooms, strict=True), strict=True))
             else:
                 assert vertex.state is not None
-                self.odd.budget.spend()
+                self.minority.budget.spend()
                 group = [held.at]
                 self.nodes[held.at] = vertex.state, vertex.rooms
             self.groups[held.at] = group
@@ -220,7 +220,7 @@ class _Region:
 
     def _given(self, rooms: Sequence[int], paid: set[int], workers: int) -> Iterator[tuple[int, int]]:
         """Which of some rooms take the workers, and how many each."""
-        self.odd.budget.spend(1 + len(rooms) // 4)
+        self.minority.budget.spend(1 + len(rooms) // 4)
         for group in (sorted(paid), [number for number in range(len(rooms)) if number not in paid]):
             order = sorted(group, key=lambda number: (rooms[number], -number))
             while workers and order and rooms[order[-1]]:

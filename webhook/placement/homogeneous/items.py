@@ -40,7 +40,7 @@ class Filled:
     holds: int
     unit: int
     own: int
-    odd: int = 0
+    minority: int = 0
     node: NodeState | None = None
     parts: tuple["Filled", ...] = ()
 
@@ -53,8 +53,8 @@ class Filled:
         """Give workers to the nodes, the first ones first: node name -> workers and state of odd pods."""
         pods = units * self.unit
         if self.node is not None:
-            if pods or self.odd:
-                found[self.node.name] = (pods, self.odd)
+            if pods or self.minority:
+                found[self.node.name] = (pods, self.minority)
             return
         for part in self.parts:
             given = min(pods // part.unit, part.holds)
@@ -87,7 +87,7 @@ class KnapsackTerms:
     values: PackedCost
     budget: Budget
     costs: Costs
-    odd: Stepwise
+    minority: Stepwise
     slices: Slices
     insides: dict[int, "DomainKnapsack"] = field(default_factory=dict)
 
@@ -113,7 +113,7 @@ class NodesItem:
     """
 
     terms: KnapsackTerms
-    odd: Stepwise
+    minority: Stepwise
     unit: int
     wanted: int
     """Of units, by all items together."""
@@ -131,12 +131,14 @@ class NodesItem:
 
     def offer(self) -> Offer:
         """See min_plus.Offer."""
-        odd, wanted, counts = self.odd, self.wanted, self.terms.counts
+        minority, wanted, counts = self.minority, self.wanted, self.terms.counts
         room = max(self.rooms)
-        enough = (-(-wanted // room) if room > 0 else 0) + odd.most
+        enough = (-(-wanted // room) if room > 0 else 0) + minority.most
         number = min(len(self.nodes), enough)
-        self.terms.budget.spend(1 + number * (len(odd.states) + sum(map(len, odd.sums))) // 4 + PART)
-        self.held = NodesHeld(odd, self.rooms, number, counts.pack(self.cost), counts.fits)
+        self.terms.budget.spend(
+            1 + number * (len(minority.states) + sum(map(len, minority.sums))) // 4 + PART
+        )
+        self.held = NodesHeld(minority, self.rooms, number, counts.pack(self.cost), counts.fits)
         return Offer(self.held.offered, self)
 
     def firsts(self, states: Sequence[State]) -> list[int]:
@@ -167,35 +169,37 @@ class NodesItem:
         for left in range(count, 0, -1):
             more = self.held.ways[left, state]
             odds.append(more)
-            state = next(one for one, other in self.odd.sums[more] if other == state)
+            state = next(one for one, other in self.minority.sums[more] if other == state)
         return [
-            Filled(number, self.rooms[odd], self.unit, self.cost + self.penalty(number), odd, node)
-            for (number, node), odd in zip(self.nodes, odds, strict=False)
+            Filled(number, self.rooms[minority], self.unit, self.cost + self.penalty(number), minority, node)
+            for (number, node), minority in zip(self.nodes, odds, strict=False)
         ]
 
 
 class NodesHeld:
     """What so many nodes with these rooms hold together, and how."""
 
-    def __init__(self, odd: Stepwise, rooms: Sequence[int], number: int, cost: int, narrow: bool) -> None:
+    def __init__(
+        self, minority: Stepwise, rooms: Sequence[int], number: int, cost: int, narrow: bool
+    ) -> None:
         """cost: of a node, counted. narrow: whether count costs fit a machine word."""
         self.used: dict[State, int] = {(0, 0): 0}
         """For nothing, and for what is offered, the nodes it takes."""
         self.ways: dict[tuple[int, int], int] = {}
         """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
-        self.odd = odd
-        self.offered = self._offered(self._most(odd, rooms, number), cost, narrow)
+        self.minority = minority
+        self.offered = self._offered(self._most(minority, rooms, number), cost, narrow)
 
-    def _most(self, odd: Stepwise, rooms: Sequence[int], number: int) -> list[list[int]]:
+    def _most(self, minority: Stepwise, rooms: Sequence[int], number: int) -> list[list[int]]:
         """The most units for each number of nodes from 0 and each state of odd pods; -1: none."""
-        states = range(len(odd.states))
+        states = range(len(minority.states))
         most = [[0, *(-1 for _ in states[1:])]]
         for count in range(1, number + 1):
             before, row = most[-1], [-1] * len(states)
             for more in states:
                 if rooms[more] < 0:
                     continue
-                for one, other in odd.sums[more]:
+                for one, other in minority.sums[more]:
                     if before[one] >= 0 and before[one] + rooms[more] > row[other]:
                         row[other] = before[one] + rooms[more]
                         self.ways[count, other] = more
@@ -260,11 +264,11 @@ class DomainKnapsack:
         self.terms = terms
         self.vertex = vertex
         self.unit = terms.unit(vertex.bottom)
-        self.odd = terms.odd.below(self.unit)
+        self.minority = terms.minority.below(self.unit)
         self.wanted = wanted
         self.least = least
         leaves, machine = vertex.leaves, terms.costs.machine
-        self.is_plain = leaves is not None and len(self.odd.states) == 1 and machine is None
+        self.is_plain = leaves is not None and len(self.minority.states) == 1 and machine is None
         """Whether it is of workers on single nodes that differ in their rooms alone."""
         self.counts: Array = self._of_sorted_nodes() if self.is_plain else self.searched.counts
 
@@ -300,7 +304,7 @@ class DomainKnapsack:
         """The same by a search."""
         terms = self.terms
         offers = [item.offer() for item in self.items]
-        return Lattice(offers, self.odd, self.wanted, terms.counts.fits, terms.budget)
+        return Lattice(offers, self.minority, self.wanted, terms.counts.fits, terms.budget)
 
     def solve(self, states: Sequence[State]) -> list[int | None]:
         """The least value of each state."""
@@ -328,9 +332,9 @@ class DomainItem:
         unit = around.terms.unit(vertex.bottom)
         self.ratio = around.unit // unit
         """How many units inside make one around it."""
-        self.is_alike = around.odd.below(unit) is not around.odd
+        self.is_alike = around.minority.below(unit) is not around.minority
         """Whether it does not tell apart what stands beside the workers."""
-        wanted = around.wanted * self.ratio + (around.odd.losses[-1] if self.is_alike else 0)
+        wanted = around.wanted * self.ratio + (around.minority.losses[-1] if self.is_alike else 0)
         self.most = min(wanted, vertex.room // unit)
         """Units inside up to which it matters what it holds."""
 
@@ -342,32 +346,35 @@ class DomainItem:
     def offer(self) -> Offer:
         """See min_plus.Offer."""
         terms, inside = self.around.terms, self.inside
-        terms.budget.spend(PART // 2 * len(self.around.odd.states))
+        terms.budget.spend(PART // 2 * len(self.around.minority.states))
         narrow, rows = terms.counts.fits, inside.counts[:, :: self.ratio]
         if self.is_alike:
-            rows = shifted_back(inside.counts[0], self.around.odd.losses, self.ratio, narrow)
+            rows = shifted_back(inside.counts[0], self.around.minority.losses, self.ratio, narrow)
         return Offer(offered(rows, self.least, terms.counts.pack(self.vertex.own), narrow), self)
 
-    def _row(self, inside: DomainKnapsack, odd: int) -> tuple[Array, int]:
+    def _row(self, inside: DomainKnapsack, minority: int) -> tuple[Array, int]:
         """The counts inside for a state outside, and what is lost of the rooms there."""
         if self.is_alike:
-            return inside.counts[0], self.around.odd.losses[odd]
-        return inside.counts[odd], 0
+            return inside.counts[0], self.around.minority.losses[minority]
+        return inside.counts[minority], 0
 
     def _inner(self, states: Sequence[State]) -> list[list[State]]:
         """For each state the ones inside that are just this state outside, at the same count cost."""
         inside = self.inside
         if self.ratio == 1:  # nothing is rounded: there is just one
             self.around.terms.budget.spend(1 + len(states))
-            losses = self.around.odd.losses
-            return [[(0, units + losses[odd]) if self.is_alike else (odd, units)] for odd, units in states]
+            losses = self.around.minority.losses
+            return [
+                [(0, units + losses[minority]) if self.is_alike else (minority, units)]
+                for minority, units in states
+            ]
         found = []
         self.around.terms.budget.spend(4 * len(states) * (1 + self.ratio // 4))
-        for odd, units in states:
-            row, loss = self._row(inside, odd)
+        for minority, units in states:
+            row, loss = self._row(inside, minority)
             first = units * self.ratio + loss
             last = min(first + self.ratio, int(row.searchsorted(row[first], side="right")))
-            found.append([(0 if self.is_alike else odd, room) for room in range(first, last)])
+            found.append([(0 if self.is_alike else minority, room) for room in range(first, last)])
         return found
 
     def firsts(self, states: Sequence[State]) -> list[int]:
@@ -408,7 +415,7 @@ def _items(
         if part.state is None:
             items[number] = DomainItem(around, number, part, least[number] if least else 0)
             continue
-        (rooms,) = around.odd.rooms([part.state], [part.rooms])
+        (rooms,) = around.minority.rooms([part.state], [part.rooms])
         penalty = _penalty_of(vertex)
         item = groups.add([(number, part.state)], part.own >> SCORE_BITS << SCORE_BITS, rooms, penalty)
         if item is not None:
@@ -426,7 +433,7 @@ class _EqualNodes:
 
     def add_leaves(self, leaves: Leaves) -> None:
         """All nodes of a domain of leaves."""
-        every = self.around.odd.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
+        every = self.around.minority.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
         groups: dict[tuple[Counts, int], list[tuple[int, NodeState]]] = {}
         for number, key in enumerate(zip(every, leaves.rooms, strict=True)):
             groups.setdefault(key, []).append((number, leaves.states[number]))
@@ -444,7 +451,7 @@ class _EqualNodes:
             return None
         if (rooms, cost) not in self.items:
             self.items[rooms, cost] = NodesItem(
-                around.terms, around.odd, around.unit, around.wanted, self.level, rooms, cost, penalty
+                around.terms, around.minority, around.unit, around.wanted, self.level, rooms, cost, penalty
             )
         item = self.items[rooms, cost]
         item.nodes += nodes

@@ -65,16 +65,16 @@ class Lattice:
     """Items in a row, and room for `wanted` workers."""
 
     def __init__(
-        self, offers: Sequence[Offer], odd: Stepwise, wanted: int, narrow: bool, budget: Budget
+        self, offers: Sequence[Offer], minority: Stepwise, wanted: int, narrow: bool, budget: Budget
     ) -> None:
         """narrow: whether count costs fit a machine word. Raises OutOfSteps."""
         self.offers = offers
-        self.odd = odd
+        self.minority = minority
         self.wanted = wanted
         self.width = wanted + 1
         self.narrow = narrow
         self.budget = budget
-        counted = StateRows(offers, odd, wanted, narrow, budget)
+        counted = StateRows(offers, minority, wanted, narrow, budget)
         self.rows, self.origins = counted.rows, counted.origins
         self.unreachable = counted.unreachable
         self.steps: list[StateSteps] = []
@@ -108,12 +108,12 @@ class Lattice:
         self.never = never(narrow)
         self.solved = frozenset(targets)
         if not any(int(self.rows[-1][target]) for target in targets):  # all is paid for
-            self.paid = PaidItems(self.offers, self.odd, self.wanted, narrow, self.budget)
+            self.paid = PaidItems(self.offers, self.minority, self.wanted, narrow, self.budget)
             return [self.paid.value(target) for target in targets]
         self.paid = None
         wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
-        for odd, room in targets:
-            wanted[odd, room] = self.rows[-1][odd, room] < self.unreachable
+        for minority, room in targets:
+            wanted[minority, room] = self.rows[-1][minority, room] < self.unreachable
         self.known = [{(0, 0): 0} for _ in self.offers]
         possible = self._optimal(wanted)
         for tries in count():
@@ -126,7 +126,7 @@ class Lattice:
                 possible[number] = each.only(each.each(alive, np.bool_))
         values = [self._values(each, known) for each, known in zip(self.steps, self.known, strict=True)]
         self.best = self._forward(self.steps, values)
-        found = [int(self.best[-1][odd * self.width + room]) for odd, room in targets]
+        found = [int(self.best[-1][minority * self.width + room]) for minority, room in targets]
         return [None if value >= self.never else value for value in found]
 
     def _optimal(self, wanted: Array) -> list[StateSteps]:
@@ -174,10 +174,10 @@ class Lattice:
         if not len(equal):
             return []
         row, column, begin = row[equal], column[equal], begin[equal]
-        into, odd, taken = targets[row], odds[column], rooms[column]
+        into, minority, taken = targets[row], odds[column], rooms[column]
         full = (room[row] == self.wanted).nonzero()[0]
-        found = self._beyond(before, begin[full], into[full], odd[full], taken[full])
-        return [(begin, into, odd, taken), *found]
+        found = self._beyond(before, begin[full], into[full], minority[full], taken[full])
+        return [(begin, into, minority, taken), *found]
 
     def _beyond(self, before: Array, *steps: Array) -> list[_Found]:
         """Steps to the full room from states that hold more than they would need to, at the same cost.
@@ -191,8 +191,8 @@ class Lattice:
             last = begin + int(np.searchsorted(before[begin:end], before[begin], side="right"))
             if last > begin + 1:
                 more = np.arange(begin + 1, last)
-                into, odd, held = (np.full(len(more), each) for each in rest)
-                found.append((more, into, odd, held))
+                into, minority, held = (np.full(len(more), each) for each in rest)
+                found.append((more, into, minority, held))
         return found
 
     def _values(self, steps: StateSteps, known: Mapping[State, int]) -> Array:

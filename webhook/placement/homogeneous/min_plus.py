@@ -154,24 +154,24 @@ class StateRows:
     """Items in a row, and room for `wanted` workers. rows: of each number of items [state, room]."""
 
     def __init__(
-        self, offers: Sequence[Offer], odd: Stepwise, wanted: int, narrow: bool, budget: Budget
+        self, offers: Sequence[Offer], minority: Stepwise, wanted: int, narrow: bool, budget: Budget
     ) -> None:
         """narrow: whether count costs fit a machine word. Raises OutOfSteps."""
         self.narrow = narrow
         self.budget = budget
         self.unreachable: int = never(narrow)
         """As a count cost."""
-        number = len(odd.states)
+        number = len(minority.states)
         dtype: Any = np.int64 if narrow else object
         first = np.full((number, wanted + 1), self.unreachable, dtype=dtype)
         first[0, 0] = 0
-        pairs = {each: np.array(odd.sums[each]).T for offer in offers for each in offer.held.states}
+        pairs = {each: np.array(minority.sums[each]).T for offer in offers for each in offer.held.states}
         self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in pairs.items()}
         """For each state that an item may hold those before, and those after."""
         self.origins = np.full((number, number), -1)
         """For each state that an item may hold: of each state after it the one before, -1 for none."""
-        for odd_state, (before, after) in pairs.items():
-            self.origins[odd_state, after] = before
+        for minority_state, (before, after) in pairs.items():
+            self.origins[minority_state, after] = before
         self.rows = [first]
         reach = 0
         for offer in offers:
@@ -193,9 +193,9 @@ class StateRows:
     def _shift(self, merged: Array, row: Array, offer: Offer) -> None:
         odds, rooms, counts = offer.held.most
         rooms = np.minimum(rooms, row.shape[1] - 1)  # what is wanted stands for all beyond
-        for odd in offer.held.states:
-            before, after = self.parts[odd]
-            found, mine = merged[after], (odds == odd).nonzero()[0]
+        for minority in offer.held.states:
+            before, after = self.parts[minority]
+            found, mine = merged[after], (odds == minority).nonzero()[0]
             number, width = found.shape
             self.budget.spend(PART + _shift_steps(number, width, len(mine), self.narrow))
             into_shifted(found, row[before], rooms[mine], counts[mine])
@@ -213,11 +213,11 @@ class PaidItems(StateRows):
     """The same by values in place of counts, of only what costs nothing in domains and nodes."""
 
     def __init__(
-        self, offers: Sequence[Offer], odd: Stepwise, wanted: int, narrow: bool, budget: Budget
+        self, offers: Sequence[Offer], minority: Stepwise, wanted: int, narrow: bool, budget: Budget
     ) -> None:
         """narrow: whether values fit a machine word. Raises OutOfSteps."""
         self.valued = [_valued(offer, narrow, budget) for offer in offers]
-        super().__init__(self.valued, odd, wanted, narrow, budget)
+        super().__init__(self.valued, minority, wanted, narrow, budget)
 
     def value(self, target: State) -> int | None:
         """The least value of a state, None for never."""

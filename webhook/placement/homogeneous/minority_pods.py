@@ -45,7 +45,7 @@ class Stepwise(Protocol):
 
 
 @dataclass(frozen=True)
-class Odd:
+class MinorityPods:
     """The classes of a question but for the first, the workers. states: the vectors of pods placed so far,
     none first and all last; a state's number is its place there.
     """

@@ -188,10 +188,10 @@ class _Children:
 class Screening:
     """Of one question, with the odd pods or with what stands for them beside the workers."""
 
-    def __init__(self, question: Question, odd: Stepwise, budget: Budget) -> None:
+    def __init__(self, question: Question, minority: Stepwise, budget: Budget) -> None:
         self.question = question
         self.costs = question.costs()
-        self.odd = odd
+        self.minority = minority
         self.budget = budget
 
     def matter(
@@ -215,7 +215,7 @@ class Screening:
         if most is None:
             return None
         enough = self._enough(children, least, finer, wanted) if finer_level <= second else None
-        least, most = self._priced(children, least, wanted, fewest, most + self.odd.most, enough)
+        least, most = self._priced(children, least, wanted, fewest, most + self.minority.most, enough)
         return self._unlike(vertex, least, fewest), fewest, most
 
     def _children(self, vertex: Vertex, unit: int, ratio: int) -> _Children:
@@ -264,7 +264,7 @@ class Screening:
 
     def _are_told_by_rooms(self) -> bool:
         """Whether what a domain holds follows from the rooms of its nodes alone."""
-        return len(self.odd.states) == 1 or self.odd.below(1) is not self.odd
+        return len(self.minority.states) == 1 or self.minority.below(1) is not self.minority
 
     def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough | None:
         """How many domains below these children suffice, where that is told by rooms. finer: pods in a unit
@@ -272,7 +272,7 @@ class Screening:
         """
         if not self._are_told_by_rooms():
             return None
-        more = -(-self.odd.losses[-1] // finer)  # which has the room for odd pods as well
+        more = -(-self.minority.losses[-1] // finer)  # which has the room for odd pods as well
         heads = [children.whole[number] for number in numbers]
         if children.ratio == 1:
             return by_parts(heads, wanted + more)

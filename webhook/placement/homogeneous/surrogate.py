@@ -16,17 +16,17 @@ from typing import Protocol
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import Solution, cost_of
 from webhook.placement.homogeneous.covering_search import CoveringSearch, cover
-from webhook.placement.homogeneous.minority_pods import Odd, spare_room
+from webhook.placement.homogeneous.minority_pods import MinorityPods, spare_room
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.vertex import Vertex, around
 
 Profile = tuple[int, ...]
-"""How many workers there is room for beside each state of odd pods; -1 where these do not fit."""
+"""How many workers there is room for beside each state of the minority pods; -1 where these do not fit."""
 
 
 def shared(
-    question: Question, odd: Odd, nodes: Sequence[tuple[NodeState, Profile]]
+    question: Question, minority: MinorityPods, nodes: Sequence[tuple[NodeState, Profile]]
 ) -> dict[str, Counts] | None:
     """All pods on these nodes, or None. Raises OutOfSteps.
 
@@ -41,14 +41,14 @@ def shared(
             level, finer = question.slices[number]
             groups = groupby(members, key=lambda each: each[0][: level + 2])
             parts = [domain(list(group), number + 1, finer) for _, group in groups]
-        return _SliceDomain(parts, size, odd, rows)
+        return _SliceDomain(parts, size, minority, rows)
 
-    whole, everybody = domain(keyed, 0, 1), len(odd.states) - 1
+    whole, everybody = domain(keyed, 0, 1), len(minority.states) - 1
     if whole.most[everybody] < question.counts[0]:
         return None
     found: dict[str, tuple[int, int]] = {}
     whole.give(everybody, question.counts[0], found)
-    return {name: (pods, *odd.states[state]) for name, (pods, state) in found.items()}
+    return {name: (pods, *minority.states[state]) for name, (pods, state) in found.items()}
 
 
 class _Part(Protocol):
@@ -74,21 +74,25 @@ class _SliceDomain:
     """Nodes or domains that hold slices, in which workers stand by `size`."""
 
     def __init__(
-        self, parts: Sequence[_Part], size: int, odd: Odd, known: dict[tuple[Profile, ...], list[list[int]]]
+        self,
+        parts: Sequence[_Part],
+        size: int,
+        minority: MinorityPods,
+        known: dict[tuple[Profile, ...], list[list[int]]],
     ) -> None:
         """known: rows of domains whose parts are the same."""
         self.parts = parts
-        self.odd = odd
+        self.minority = minority
         seen: dict[Profile, int] = {}
         self.carriers: list[int] = []
         """Numbers of the parts that may take odd pods: of equals no more than there are odd pods."""
         for number, part in enumerate(parts):
             seen[part.most] = seen.get(part.most, 0) + 1
-            if seen[part.most] <= odd.most:
+            if seen[part.most] <= minority.most:
                 self.carriers.append(number)
         key = tuple(parts[number].most for number in self.carriers)
         if key not in known:
-            known[key] = _rows(key, odd)
+            known[key] = _rows(key, minority)
         self.rows = known[key]
         beside = sum(part.most[0] for part in parts) - sum(most[0] for most in key)
         self.most = tuple(-1 if held < 0 else (held + beside) // size * size for held in self.rows[-1])
@@ -102,7 +106,7 @@ class _SliceDomain:
             held = self.rows[position + 1][state]
             carried[number], state = next(
                 (more, before)
-                for more, before in self.odd.into[state]
+                for more, before in self.minority.into[state]
                 if row[before] >= 0 and most[more] >= 0 and row[before] + most[more] == held
             )
         for part, state_of_part in zip(self.parts, carried, strict=True):
@@ -111,37 +115,37 @@ class _SliceDomain:
             workers -= given
 
 
-def _rows(parts: Sequence[Profile], odd: Odd) -> list[list[int]]:
-    """The most workers beside each state of odd pods on the first 0, 1, 2, ... parts."""
-    rows = [[0, *[-1] * (len(odd.states) - 1)]]
+def _rows(parts: Sequence[Profile], minority: MinorityPods) -> list[list[int]]:
+    """The most workers beside each state of the minority pods on the first 0, 1, 2, ... parts."""
+    rows = [[0, *[-1] * (len(minority.states) - 1)]]
     for most in parts:
-        odd.budget.spend(1 + sum(map(len, odd.sums)) // 4)
-        before, row = rows[-1], [-1] * len(odd.states)
+        minority.budget.spend(1 + sum(map(len, minority.sums)) // 4)
+        before, row = rows[-1], [-1] * len(minority.states)
         for more, room in enumerate(most):
             if room >= 0:
-                for one, other in odd.sums[more]:
+                for one, other in minority.sums[more]:
                     if before[one] >= 0 and before[one] + room > row[other]:
                         row[other] = before[one] + room
         rows.append(row)
     return rows
 
 
-def least_losses(odd: Odd, root: Vertex) -> list[int] | None:
+def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
     """For each state of odd pods the room for workers that it takes at least, on the nodes best for it.
 
     None where the odd pods find no places at all. Raises OutOfSteps.
     """
     kinds = [kind for block in root.parts for kind in block.notes["kinds"]]
-    found = odd.profiles([state for state, _ in kinds], [alone for _, alone in kinds])
-    odd.budget.spend(len(found) * len(odd.states) // 4 + sum(map(len, odd.sums)) // 4)
+    found = minority.profiles([state for state, _ in kinds], [alone for _, alone in kinds])
+    minority.budget.spend(len(found) * len(minority.states) // 4 + sum(map(len, minority.sums)) // 4)
     losses = [
         min((rooms[0] - rooms[state] for rooms in found if rooms[state] >= 0), default=None)
-        for state in range(len(odd.states))
+        for state in range(len(minority.states))
     ]
     least: list[int | None] = [0, *(None for _ in losses[1:])]
     for before in range(len(losses)):  # what a state goes on to has a higher number
         lost = least[before]
-        for more, after in odd.onward[before] if lost is not None else ():
+        for more, after in minority.onward[before] if lost is not None else ():
             loss, so_far = losses[more], least[after]
             if loss is not None and lost is not None and (so_far is None or lost + loss < so_far):
                 least[after] = lost + loss
@@ -162,32 +166,34 @@ def best_nodes(question: Question, root: Vertex, workers: int, budget: Budget) -
     return None if best is None else [node for node, _ in best.nodes]
 
 
-def profiles(odd: Odd, root: Vertex, nodes: Sequence[NodeState]) -> list[tuple[NodeState, Profile]]:
-    """These nodes, and how many workers each takes beside each state of odd pods."""
+def profiles(
+    minority: MinorityPods, root: Vertex, nodes: Sequence[NodeState]
+) -> list[tuple[NodeState, Profile]]:
+    """These nodes, and how many workers each takes beside each state of the minority pods."""
     names = {state.name for state in nodes}
     alone_on = {}
     for vertex in around(root, nodes):
         for state, alone in zip(*_alone(vertex), strict=True):
             if state.node.name in names:
                 alone_on[state.node.name] = alone
-    rooms = odd.rooms(nodes, [alone_on[state.name] for state in nodes])
+    rooms = minority.rooms(nodes, [alone_on[state.name] for state in nodes])
     return list(zip(nodes, rooms, strict=True))
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum, in mode best-fit, or near it within the budget. Raises OutOfSteps if not even that."""
     if len(question.counts) > 1:
-        return _OddSearch(question, root, budget).solve()
-    return _exact(question, root, Odd(question, budget), 0)
+        return _MinoritySearch(question, root, budget).solve()
+    return _exact(question, root, MinorityPods(question, budget), 0)
 
 
-def _exact(question: Question, root: Vertex, odd: Odd, loss: int) -> Solution:
-    best = CoveringSearch(question, odd, loss, odd.budget).solve(root)
+def _exact(question: Question, root: Vertex, minority: MinorityPods, loss: int) -> Solution:
+    best = CoveringSearch(question, minority, loss, minority.budget).solve(root)
     if best is None:
         return Solution(None, True)
     found: dict[str, tuple[int, int]] = {}
     best[1].deliver(question.counts[0], found)
-    counts = {name: (pods, *odd.states[state]) for name, (pods, state) in found.items()}
+    counts = {name: (pods, *minority.states[state]) for name, (pods, state) in found.items()}
     nodes = list(best[1].nodes())
     if len(counts) == len(nodes):  # each takes pods, so that none of its cost is saved
         return Solution(counts, True, best[0])
@@ -206,21 +212,21 @@ class _NoRoom(Exception):
     """Not even the workers have room, with what the odd pods take at least."""
 
 
-class _OddSearch:
+class _MinoritySearch:
     """Workers with odd pods beside them."""
 
     def __init__(self, question: Question, root: Vertex, budget: Budget) -> None:
         self.question = question
         self.root = root
         self.budget = budget
-        self.odd = Odd(question, budget)
+        self.minority = MinorityPods(question, budget)
 
     def solve(self) -> Solution:
-        losses = least_losses(self.odd, self.root)
+        losses = least_losses(self.minority, self.root)
         if losses is None:
             return Solution(None, True)
         near: Solution | None = None
-        tries = iter(range(self.odd.most + 1))
+        tries = iter(range(self.minority.most + 1))
         try:
             for more in tries:
                 near = self._on_best_nodes(losses, more)
@@ -231,7 +237,7 @@ class _OddSearch:
         except _NoRoom:
             return Solution(None, True)
         try:
-            part = Odd(self.question, self.budget.part(self.budget.left * 3 // 4))
+            part = MinorityPods(self.question, self.budget.part(self.budget.left * 3 // 4))
             return _exact(self.question, self.root, part, losses[-1])
         except OutOfSteps:
             with suppress(_NoRoom):
@@ -249,7 +255,7 @@ class _OddSearch:
         nodes = self._best_nodes(losses, more)
         counts = None
         if nodes is not None:
-            counts = shared(question, self.odd, profiles(self.odd, self.root, nodes))
+            counts = shared(question, self.minority, profiles(self.minority, self.root, nodes))
         return None if counts is None or nodes is None else _priced(question, self.root, counts, nodes)
 
     def _best_nodes(self, losses: list[int], more: int) -> list[NodeState] | None:
@@ -258,7 +264,7 @@ class _OddSearch:
             if question.machine is not None:
                 return None
             return best_nodes(question, self.root, question.counts[0] + losses[-1] + more, self.budget)
-        spare = spare_room(losses, self.odd.sums, more)
+        spare = spare_room(losses, self.minority.sums, more)
         # Without the steps for this there are none for the odd pods themselves.
         best = CoveringSearch(question, spare, losses[-1] + more, self.budget).solve(self.root)
         if best is None:

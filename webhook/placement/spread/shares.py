@@ -39,13 +39,13 @@ class SpreadDomain:
 def room_under_cap(question: Question, vertex: Vertex) -> int:
     """How many of the pods a domain has room for under the spread's cap."""
     assert question.spread is not None
-    wish = question.spread
-    if wish.most is None or not vertex.room:
+    request = question.spread
+    if request.most is None or not vertex.room:
         return vertex.room
-    if not wish.there:  # without a look at each
-        return sum(min(room, wish.most) for room in rooms_at(vertex, wish.level))
-    found = _rooms_of(vertex, wish.level)
-    return sum(min(room, max(0, wish.most - wish.there_in(path))) for path, room in found)
+    if not request.there:  # without a look at each
+        return sum(min(room, request.most) for room in rooms_at(vertex, request.level))
+    found = _rooms_of(vertex, request.level)
+    return sum(min(room, max(0, request.most - request.there_in(path))) for path, room in found)
 
 
 Shares = dict[Path, tuple[int, int]]
@@ -54,10 +54,10 @@ Shares = dict[Path, tuple[int, int]]
 
 def shares(question: Question, vertex: Vertex) -> tuple[int, Shares]:
     """By how much the squares grow, and what domains may take; there is room, see room_under_cap."""
-    wish, wanted = question.spread, question.counts[0]
-    assert wish is not None
-    found = [(path, wish.there_in(path), room) for path, room in _rooms_of(vertex, wish.level) if room]
-    cap = wish.most
+    request, wanted = question.spread, question.counts[0]
+    assert request is not None
+    found = [(path, request.there_in(path), room) for path, room in _rooms_of(vertex, request.level) if room]
+    cap = request.most
     if cap is not None:
         return 0, {path: (0, min(free, wanted, cap - there)) for path, there, free in found if cap > there}
     level = _level([(there, free) for _, there, free in found], wanted)

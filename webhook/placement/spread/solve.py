@@ -53,9 +53,9 @@ def solve_capped(question: Question, root: Vertex, most: Caps, budget: Budget) -
     So the search for homogeneous gangs, which knows what a node costs apart from what it takes, solves the
     same tree with these rooms.
     """
-    wish = question.spread
-    assert wish is not None
-    tree = _capped(root, wish.level, most)
+    request = question.spread
+    assert request is not None
+    tree = _capped(root, request.level, most)
     assert tree is not None
     return homogeneous.solve(replace(question, spread=None), tree, budget)
 
@@ -132,13 +132,15 @@ class _SpreadRegion(NamedTuple):
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum for identical pods that are spread; every mode counts as best-fit."""
     question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
-    wish, wanted = question.spread, question.counts[0]
-    assert wish is not None
+    request, wanted = question.spread, question.counts[0]
+    assert request is not None
     roots = _large_enough(question, root)
     if not roots:
         return Solution(None, True)
-    if wish.most is not None and not wish.there:  # each may take as many: without a look at each of them
-        cap = min(wish.most, wanted)
+    if (
+        request.most is not None and not request.there
+    ):  # each may take as many: without a look at each of them
+        cap = min(request.most, wanted)
         found = _within(question, root, lambda _: cap, budget)
         return found or _cheapest(question, _evenest(question, roots, budget), budget)
     evenest = _evenest(question, roots, budget)
