@@ -1,5 +1,6 @@
 """API objects of extensions on a real API server: what they watch, and what they order to write."""
 
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.sweeper.clock import Clock
+from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.struct import Labels, Struct
 from webhook.sweeper import extension_objects
@@ -23,7 +25,7 @@ from webhook.sweeper.extension import (
     WatchedCollection,
     WriteResult,
 )
-from webhook.sweeper.extension_objects import LONGEST_PAUSE_SECONDS
+from webhook.sweeper.extension_objects import LONGEST_PAUSE_SECONDS, ExtensionObjects
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View
@@ -204,6 +206,28 @@ def test_a_patch_is_for_the_object_that_was_seen_alone(
     (result,) = leader.results(ObjectWrite.patch(MAPS, metadata, {"data": {"key": "2"}}, "test"))
     assert not result.is_done
     assert "data" not in (there(cluster, namespace, "one") or {})
+
+
+class Newest(Api):
+    """An API server that has the object with the uid "new", and patches no other."""
+
+    def __init__(self) -> None:
+        pass
+
+    def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
+        if body["metadata"]["uid"] != "new":
+            raise ApiError(409, "Conflict", f"{method} {path}: it has another uid")
+        return json.dumps(a_map("ns", "one")).encode()
+
+
+def test_an_object_made_anew_does_not_wait_for_the_pause_of_the_one_before() -> None:
+    api = Newest()
+    surroundings = Pass(api, ClusterCache(api), Settings(), may_act=lambda: True, clock=Clock())
+    objects = ExtensionObjects(surroundings, Extension("test", collections=(MAPS,)))
+    for uid, is_done in (("old", False), ("new", True)):
+        metadata = Metadata(namespace="ns", name="one", uid=uid)
+        (result,), _ = objects.write([ObjectWrite.patch(MAPS, metadata, {"data": {"key": "2"}}, "test")])
+        assert result.is_done is is_done
 
 
 def test_only_the_leader_writes(cluster: Cluster, leader: Leader, namespace: str) -> None:

@@ -139,8 +139,8 @@ class ExtensionObjects:
 
 
 def _name(write: ObjectWrite) -> str:
-    """Of what pauses after a failure."""
-    return f"{write.verb} {write.collection.path_in(write.namespace, write.name)}"
+    """Of what pauses after a failure: one object, not the next one of its name."""
+    return f"{write.verb} {write.collection.path_in(write.namespace, write.name)} {write.uid}"
 
 
 def _where(write: ObjectWrite) -> str:
