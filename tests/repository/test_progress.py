@@ -11,7 +11,7 @@ from hack.images import build as images
 from hack.images.progress import time_left
 from hack.images.targets import TARGETS
 from hack.local import nodes
-from hack.local.build import describe_build
+from hack.local.build import NoControlPlaneError, describe_build
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,24 @@ def test_before_there_is_a_control_plane_the_demos_gang_is_simulated_where_it_wi
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
     assert "16 pods on 1 block, 2 subblocks, 16 hosts, 16 nodes" in shown
     assert all(node.name in shown for node in grid if node.name.startswith("node-b1-"))
+
+
+@pytest.mark.parametrize("ready", [False, True], ids=["cold", "built before"])
+def test_only_a_cold_demo_shows_that_and_does_so_before_the_build(
+    ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def build(*_: object, **__: object) -> None:
+        order.append("build")
+        raise NoControlPlaneError("the test builds nothing")
+
+    monkeypatch.setattr(sys, "argv", ["hack/demo"])
+    monkeypatch.setattr(demo, "is_ready", lambda: ready)
+    monkeypatch.setattr(demo, "show_preview", lambda grid: order.append("map"))
+    monkeypatch.setattr(demo.Cluster, "up", build)
+    assert demo.main() == 1
+    assert order == (["build"] if ready else ["map", "build"])
 
 
 def test_the_demo_ends_with_three_commands_that_there_are() -> None:
