@@ -100,6 +100,26 @@ def test_map_and_gangs_read_a_real_cluster(cluster: Cluster, capsys: pytest.Capt
     assert capsys.readouterr().out == "No gang waits or runs.\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "namespaces", "elsewhere"),
+    [
+        (["-n", "search"], {"search"}, "9 more in other namespaces: topogate gangs -A"),
+        (["-A"], {"research", "search", "vision", "guest"}, ""),
+    ],
+    ids=["one", "all"],
+)
+def test_gangs_are_those_of_one_namespace_unless_all_are_asked_for(
+    words: list[str], namespaces: set[str], elsewhere: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("webhook.cli.session.connect", lambda options: None)
+    monkeypatch.setattr("webhook.cli.picture.scene", lambda *_: busy_scene())
+    assert main(["gangs", *words]) == 0
+    shown = capsys.readouterr()
+    assert {line.split()[0] for line in shown.out.splitlines()[1:]} == namespaces
+    assert shown.err.strip() == elsewhere
+
+
 def test_a_level_that_there_is_not_is_named_with_those_that_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
