@@ -199,6 +199,18 @@ def test_a_model_that_no_node_has_is_named_with_those_that_there_are() -> None:
     assert "Nearest miss" not in text, "nothing is near where no node has room"
 
 
+def test_what_excludes_most_nodes_is_named_with_how_many_it_alone_excludes() -> None:
+    made = cluster([decode(pod_json("p", containers=[{"name": "c", **GPU}], nodeSelector={"pool": "x"}))])
+    name = GRID[0].name
+    spec = msgspec.structs.replace(made.nodes[name].spec, unschedulable=True)
+    there = {**made.nodes, name: msgspec.structs.replace(made.nodes[name], spec=spec)}
+    text = said(dataclasses.replace(made, nodes=there), "p")
+    assert "Most of all, label pool=x excludes 4 nodes, 3 of them by itself alone." in text
+    assert "no node has the label pool=x" in text
+    assert text.count("excluded:") == 1
+    assert "Gang: 1 pod is there, 1 expected; 1 waits, 0 are released." in text
+
+
 def test_a_reason_that_has_not_changed_is_told_once() -> None:
     pods = [*job_pods(4), busy_pod("node-b0-s0-h00")]
     (now,) = (line for line in said(cluster(pods, 4)).splitlines() if line.startswith("Now: "))

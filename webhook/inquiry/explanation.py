@@ -87,7 +87,7 @@ def explain_gated(
     yield f"Pod {whole} waits for topogate, in the gang {gang.key.kind}/{gang.key.name}."
     yield (
         f"Gang: {counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}; "
-        f"{len(gang.gated)} wait, {len(gang.released)} are released."
+        f"{counted(len(gang.gated), 'waits', 'wait')}, {counted(len(gang.released), 'is', 'are')} released."
     )
     yield from (f"Note: {problem}." for problem in gang.problems)
     if is_gated(pod, settings.gate_prefix) and (node := pinned_node(pod)):
