@@ -11,6 +11,8 @@ from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.test_companions import TOLERATION, node, placing
 from webhook.kube.objects import Node, Pod
+from webhook.placement import Slice
+from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import OwnerSays
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -126,6 +128,23 @@ def test_a_gang_in_parts_holds_no_node(wishes: tuple[dict[str, str], ...], expec
     made.says = lambda _: OwnerSays(2)
     made.one()
     assert bool(made.reserved) == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (GangPart(frozenset({"a"}), "block"), "the pod that requires one block"),
+        (GangPart(frozenset({"a", "b"}), "block"), "the 2 pods that require one block"),
+        (GangPart(frozenset({"a"}), None, ("host",)), "the pod that prefers one host"),
+        (
+            GangPart(frozenset({"a", "b"}), slices=(Slice("host", 2),)),
+            "the 2 pods that stand in slices of 2 a host",
+        ),
+        (GangPart(frozenset({"a"})), "the pod that names no level"),
+    ],
+)
+def test_a_part_is_named_by_its_number_of_pods_and_what_they_wish(made: GangPart, name: str) -> None:
+    assert made.name == name
 
 
 def test_a_part_may_have_slices_and_resources_of_its_own() -> None:

@@ -172,12 +172,14 @@ class GangPart:
     @property
     def name(self) -> str:
         """What a sentence calls it."""
-        wishes = [f"require one {self.required_level}"] if self.required_level else []
-        wishes += [f"prefer one {level}" for level in self.preferred_levels]
-        wishes += [f"stand in slices of {each.size} a {each.level}" for each in self.slices]
+        s = "s" if len(self.uids) == 1 else ""  # of the verb: the pod that requires, the pods that require
+        wishes = [f"require{s} one {self.required_level}"] if self.required_level else []
+        wishes += [f"prefer{s} one {level}" for level in self.preferred_levels]
+        wishes += [f"stand{s} in slices of {each.size} a {each.level}" for each in self.slices]
         if self.claim is not None:
-            wishes.append(f"want a domain of {self.claim.over} of their own as {self.claim.group}")
-        return f"the {len(self.uids)} pods that {' and '.join(wishes) or 'name no level'}"
+            wishes.append(f"want{s} a domain of {self.claim.over} of their own as {self.claim.group}")
+        pods = "pod" if s else f"{len(self.uids)} pods"
+        return f"the {pods} that {' and '.join(wishes) or f'name{s} no level'}"
 
 
 def parts_of(pods: Sequence[Pod]) -> tuple[GangPart, ...]:
