@@ -12,6 +12,7 @@ from hack.images.progress import time_left
 from hack.images.targets import TARGETS
 from hack.local import nodes
 from hack.local.build import NoControlPlaneError, describe_build
+from hack.local.cluster import Cluster
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_only_a_cold_demo_shows_that_and_does_so_before_the_build(
     monkeypatch.setattr(sys, "argv", ["hack/demo"])
     monkeypatch.setattr(demo, "is_ready", lambda: ready)
     monkeypatch.setattr(demo, "show_preview", lambda grid: order.append("map"))
-    monkeypatch.setattr(demo.Cluster, "up", build)
+    monkeypatch.setattr(Cluster, "up", build)
     assert demo.main() == 1
     assert order == (["build"] if ready else ["map", "build"])
 
