@@ -122,6 +122,18 @@ def test_a_key_that_is_no_label_of_a_level_is_told(key: str) -> None:
     assert f"requires one domain of the label {key}, which is no level" in gang.fault
 
 
+def test_of_very_many_groups_with_problems_a_few_are_told() -> None:
+    """What is told is kept in the gang's Placement, which has only so much room."""
+    names = [f"g{number:03}" for number in range(100)]
+    members: list[Pod] = []
+    for gang_name in ("mine", "theirs"):
+        for name in names:
+            members += pods(1, name, f"{gang_name}-{name}", **{keys.GANG_ANNOTATION: gang_name})
+    for gang in gangs_of(dict.fromkeys(names, group(1)), *members):
+        assert len(gang.problems) < 20
+        assert gang.problems[-1].endswith(" more problems")
+
+
 @pytest.mark.parametrize("key", [keys.PRERELEASE_TOPOLOGY[1], "fabric.topograph.run/tier-1"])
 def test_a_key_of_a_level_that_no_node_has_is_told(key: str) -> None:
     (gang,) = gangs_of({"g": group(2, key)}, *pods(2))

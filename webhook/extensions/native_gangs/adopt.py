@@ -12,7 +12,7 @@ from typing import Final
 
 from webhook.extensions.native_gangs.levels import label_problem, leveled
 from webhook.sweeper.extension import GangsInput
-from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import printable, sentence_list
@@ -102,7 +102,7 @@ def _adopted(
     keys = sorted({key for group in there.values() for key in group.topology_keys})
     told = [*told, *filter(None, map(problem_of, keys)), *_shared(gang, members)]
     minimum, problem = _minimum(gang, there, members)
-    return replace(gang, minimum=minimum, problems=(*gang.problems, *told, *problem))
+    return replace(gang, minimum=minimum, problems=(*gang.problems, *few_problems([*told, *problem])))
 
 
 def _missing(names: Sequence[str]) -> str:

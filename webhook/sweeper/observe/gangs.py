@@ -233,7 +233,7 @@ def gang_of(
         slices=own.slices,
         spread=spread,
         parts=parts if len(parts) > 1 else (),
-        problems=_few(problems),
+        problems=few_problems(problems),
         fault=printable(fault),
         later=later,
         stage_is_whole=missing.stage_is_whole,
@@ -358,7 +358,7 @@ def _too_long(pod: Pod) -> str:
     return ""
 
 
-def _few(problems: list[str]) -> tuple[str, ...]:
+def few_problems(problems: Sequence[str]) -> tuple[str, ...]:
     """The first ones, each of bounded length: what they quote, and how many there are, authors choose."""
     few = [shortened(printable(problem)) for problem in problems[:_PROBLEMS]]
     left = len(problems) - len(few)
