@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +31,8 @@ from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
 POLICY = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+MOST_SECONDS = 5.0
+"""What a person waits for the doctor."""
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +114,9 @@ def test_the_guards_are_all_that_every_installation_has() -> None:
 def test_the_command_prints_a_line_a_finding_and_its_status_tells_scripts(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    started = time.monotonic()
     status = main(["doctor", "-o", "json", "--kubeconfig", str(installed.cluster.kubeconfig)])
+    assert time.monotonic() - started < MOST_SECONDS
     found = json.loads(capsys.readouterr().out)
     assert status == int(any(each["state"] == "ill" for each in found))
     assert not any(each["state"] == "unknown" for each in found)
