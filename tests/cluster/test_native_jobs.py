@@ -96,7 +96,7 @@ def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_boun
     api.request("POST", f"/api/v1/namespaces/{foreign}/pods", body=body)
     cluster.start("kube-scheduler")
     pods = wait_for_pods(
-        cluster, namespace, lambda pods: all(map(refused, pods)), "kube-scheduler to refuse each"
+        cluster, namespace, lambda pods: any(map(refused, pods)), "kube-scheduler to refuse the group"
     )
     assert nodes_of(pods) == []
     delete_namespace(cluster, foreign)

@@ -54,6 +54,8 @@ class Story:
             spec["affinity"] = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}
         if dice.random() < 0.2:
             spec["terminationGracePeriodSeconds"] = 900
+        if dice.random() < 0.2:
+            spec["schedulingGroup"] = {"podGroupName": "group"}
         phase = dice.choice(("Pending", "Running")) if "nodeName" in spec else "Pending"
         status: dict[str, Any] = {"phase": phase}
         if dice.random() < 0.2:

@@ -14,6 +14,7 @@ from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import NAMESPACES, PODS, UNFINISHED
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.pins import is_gated, pinned_node
+from webhook.text import counted
 from webhook.workloads.native_gangs import GROUP, VERSIONS
 
 
@@ -39,7 +40,8 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     pods = sum(map(len, left.values()))
     yield found(
         State.ODD,
-        f"{pods} pods of PodGroups name a topology that has no effect, as the policy leaves them to "
+        f"{counted(pods, 'pod of a PodGroup names', 'pods of PodGroups name')} a topology that "
+        "has no effect, as the policy leaves such pods to "
         f"kube-scheduler (nativeGangs: leave): {some([str(key) for key in sorted(left)])}",
         "Set nativeGangs: adopt in the policy, or remove the annotations.",
     )

@@ -15,7 +15,7 @@ from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
-from webhook.text import printable, sentence_list
+from webhook.text import counted, printable, sentence_list
 from webhook.workloads.native_gangs import NativePodGroup, group_name
 
 _NAMED: Final = 3
@@ -117,8 +117,9 @@ def _lacking(groups: Mapping[str, NativePodGroup], members: Mapping[str, _Member
     for name, group in groups.items():
         least = group.min_count or 0
         if members[name].count < least:
+            there, of_group = members[name].count, f"of PodGroup {printable(name)}"
             return (
-                f"{members[name].count} pods of PodGroup {printable(name)} are there, and kube-scheduler "
+                f"{counted(there, f'pod {of_group} is', f'pods {of_group} are')} there, and kube-scheduler "
                 f"binds none before there are {least} (minCount)"
             )
     return ""
