@@ -19,13 +19,13 @@ PARENTS: dict[str, dict[str, Any]] = {
 """How each version says of what a PodGroup was made."""
 
 
-def group(version: str = "v1beta1", status: Any = None, **spec: Any) -> NativePodGroup:
+def group(version: str = "v1beta1", **spec: Any) -> NativePodGroup:
     body = {
         "apiVersion": f"scheduling.k8s.io/{version}",
         "kind": "PodGroup",
         "metadata": {"name": "g", "namespace": "here", "uid": "u"},
         "spec": {"schedulingPolicy": {"gang": {"minCount": 16}}, **PARENTS[version], **spec},
-        "status": status or {},
+        "status": {"conditions": [{"type": "PodGroupScheduled", "status": "False"}]},
     }
     return msgspec.json.decode(msgspec.json.encode(body), type=NativePodGroup)
 
@@ -36,14 +36,6 @@ def test_minimum_and_topology_are_read_in_each_version(version: str) -> None:
     assert (found.min_count, found.topology_keys) == (16, ("example.com/rack",))
     assert group(version).topology_keys == ()
     assert group(version, schedulingPolicy={"basic": {}}).min_count is None
-
-
-@pytest.mark.parametrize("condition", ["PodGroupScheduled", "PodGroupInitiallyScheduled"])
-def test_what_kube_scheduler_found_impossible_is_read(condition: str) -> None:
-    said = {"type": condition, "status": "False", "reason": "Unschedulable", "message": "0/4 placements"}
-    assert group(status={"conditions": [said]}).unschedulable == "0/4 placements"
-    assert group(status={"conditions": [{**said, "status": "True"}]}).unschedulable == ""
-    assert group(status={"conditions": [{**said, "type": "DisruptionTarget"}]}).unschedulable == ""
 
 
 def of_group(name: str | None = "g", owner: str = "", **metadata: Any) -> Pod:

@@ -5,10 +5,9 @@ the template of a Workload says is copied into each of its PodGroups, so that Wo
 fields read here are the same in v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37).
 """
 
-from collections.abc import Iterator
 from typing import Final
 
-from webhook.kube.objects import Condition, PodSpec
+from webhook.kube.objects import PodSpec
 from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
 
@@ -16,9 +15,6 @@ GROUP: Final = "scheduling.k8s.io"
 POD_GROUPS: Final = f"podgroups.{GROUP}"
 VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
 """Of PodGroups; a cluster serves at most those of its release, and none while the feature is off."""
-
-_SCHEDULED: Final = ("PodGroupInitiallyScheduled", "PodGroupScheduled")
-"""The condition that says whether kube-scheduler has found places: of 1.37, and of 1.36."""
 
 
 class GangPolicy(Struct, frozen=True):
@@ -46,24 +42,16 @@ class SchedulingConstraints(Struct, frozen=True):
 
 
 class NativeGroupSpec(Struct, frozen=True):
-    """How a PodGroup's pods are bound, and of which CompositePodGroup it is a part."""
+    """How a PodGroup's pods are bound."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     scheduling_constraints: SchedulingConstraints | None = None
-    parent_composite_pod_group_name: str | None = None
-
-
-class NativeGroupStatus(Struct, frozen=True):
-    """What kube-scheduler says of it."""
-
-    conditions: tuple[Condition, ...] = ()
 
 
 class NativePodGroup(Owner, frozen=True):
     """scheduling.k8s.io PodGroup."""
 
     spec: NativeGroupSpec = NativeGroupSpec()
-    status: NativeGroupStatus = NativeGroupStatus()
 
     @property
     def min_count(self) -> int | None:
@@ -76,16 +64,6 @@ class NativePodGroup(Owner, frozen=True):
         """The node labels of each of which all pods are to be on nodes with one value."""
         constraints = self.spec.scheduling_constraints
         return tuple(each.key for each in constraints.topology if each.key) if constraints else ()
-
-    @property
-    def unschedulable(self) -> str:
-        """Why kube-scheduler has found no places for it, "" if it has not said so."""
-        return next(self._refusals(), "")
-
-    def _refusals(self) -> Iterator[str]:
-        for each in self.status.conditions:
-            if each.type in _SCHEDULED and each.status == "False":
-                yield each.message or each.reason
 
 
 def native_group_size(owner: NativePodGroup) -> int | None:
