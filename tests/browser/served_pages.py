@@ -1,10 +1,10 @@
 """The page of a played cluster, as a browser gets it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from playwright.sync_api import Browser, Page
 from werkzeug.serving import make_server
@@ -23,6 +23,9 @@ from webhook.ui.access import LaptopAccess
 from webhook.ui.app import create_app
 from webhook.ui.live import Live, Scene
 from webhook.ui.pages import PageDependencies
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
 class Changing(StillLive):
@@ -57,11 +60,30 @@ class Served:
         return self.page.locator(f'[data-node="{node}"]')
 
 
+def read_whole(app: "WSGIApplication") -> "WSGIApplication":
+    """The app, with files read as they are asked for.
+
+    Werkzeug's server does not close a file whose reader has gone, as a page that is closed while it loads.
+    """
+
+    def wrapped(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        body = app(environ, start_response)
+        if not environ["PATH_INFO"].startswith("/static/"):
+            return body
+        try:
+            return [b"".join(body)]
+        finally:
+            if hasattr(body, "close"):
+                body.close()
+
+    return wrapped
+
+
 @contextmanager
 def served(browser: Browser, scene: Scene, access: type[LaptopAccess] = LaptopAccess) -> Iterator[Served]:
     live = Changing(scene)
     made = PageDependencies(cast(Live, live), SETTINGS, COUNTING, access("me", SECRET), cast(Api, NoEvents()))
-    server = make_server("127.0.0.1", free_port(), create_app(made), threaded=True)
+    server = make_server("127.0.0.1", free_port(), read_whole(create_app(made)), threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     context = window(browser)
     try:
