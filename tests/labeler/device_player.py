@@ -8,9 +8,12 @@ publication is a line ``{"published": labels}``.
 
 import ctypes
 import json
+import select
+import socket
 import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from labeler.agent import Agent
@@ -27,6 +30,8 @@ class Testbed:
         self._library = ctypes.CDLL("libumockdev.so.0")
         self._library.umockdev_testbed_new.restype = ctypes.c_void_p
         self._testbed = ctypes.c_void_p(self._library.umockdev_testbed_new())
+        self._library.umockdev_testbed_get_root_dir.restype = ctypes.c_char_p
+        self._root = Path(self._library.umockdev_testbed_get_root_dir(self._testbed).decode())
 
     def add(self, text: str) -> None:
         error = ctypes.c_void_p()
@@ -36,11 +41,27 @@ class Testbed:
             raise SystemExit(f"umockdev does not take these devices:\n{text}")
 
     def event(self, path: str, action: str) -> None:
+        self._wait_until_listeners_take_more()
         self._library.umockdev_testbed_uevent(self._testbed, path.encode(), action.encode())
 
     def remove(self, path: str) -> None:
+        self._wait_until_listeners_take_more()
         self._library.umockdev_testbed_uevent(self._testbed, path.encode(), b"remove")
         self._library.umockdev_testbed_remove_device(self._testbed, path.encode())
+
+    def _wait_until_listeners_take_more(self) -> None:
+        """Wait for each monitor that is behind: libumockdev ends the process if a listener's queue is full.
+
+        A monitor listens at a UNIX socket ``event*``, where net.unix.max_dgram_qlen messages may wait.
+        """
+        for path in self._root.glob("event*"):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_RAW) as probe:
+                try:
+                    probe.connect(str(path))
+                except OSError:
+                    continue  # nobody listens there any more
+                if not select.select([], [probe], [], 60)[1]:
+                    raise SystemExit(f"who listens at {path} has read nothing for 60 seconds")
 
 
 class Teller:
