@@ -1,6 +1,8 @@
 """What hooks are given after gangs were asked about, and what becomes of what they order."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -11,11 +13,21 @@ from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.reservations import (
+    Reservation,
+    ReservationInput,
+    ReservationKind,
+    ReservationLedger,
+    ReservationSource,
+    opened,
+)
 from webhook.sweeper.extension import (
     EndOrders,
     Extension,
     NoFitInput,
     NoFitOrders,
+    Ordered,
+    OrderInput,
     PassEnd,
     PodEvent,
     Switch,
@@ -24,6 +36,7 @@ from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.metrics import CounterSpec
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.settings import Settings
 
 ASKED = CounterSpec("topogate_asked", "What was asked.", ("of",))
@@ -112,3 +125,75 @@ def test_a_defect_after_no_fit_stops_neither_the_pass_nor_the_others(
     scene = Scene(Extension("broken", after_no_fit=broken), COUNTING)
     assert list(scene.after_no_fit().values()) == ["call 1"]
     assert "extension_failed name=broken" in caplog.text
+
+
+SHELF = ReservationKind("shelf", "nodes stand on the shelf")
+
+
+def shelved(given: ReservationInput) -> Sequence[Reservation]:
+    """n0 for the first gang that waits, for a minute."""
+    now, gang = given.ledger.now, given.gangs[0]
+    nodes = frozenset({"n0"}) - given.excluded(gang)
+    placement, end = gang.key.placement_key, now.at + timedelta(seconds=60)
+    return [Reservation(SHELF, placement, nodes, now.seconds, now.seconds + 60, end, claim=placement)]
+
+
+def broken_shelf(given: ReservationInput) -> Sequence[Reservation]:
+    raise ZeroDivisionError
+
+
+def shelf(scene: Scene, ledger: ReservationLedger, seconds: float = 0.0, excluded: str = "") -> list[str]:
+    """The nodes that are reserved by the extension in a pass at this time."""
+    scene.hooks.begin(scene.view, {})
+    view = replace(scene.view, now=Moment(seconds, datetime.now(UTC)))
+    ledger = opened(
+        ledger, scene.gangs, view, None, scene.hooks.sources, Settings(), lambda _: frozenset({excluded})
+    )
+    return sorted(ledger.nodes(SHELF))
+
+
+def after_a_pass(scene: Scene) -> ReservationLedger:
+    scene.hooks.begin(scene.view, {})
+    return opened(ReservationLedger(), scene.gangs, scene.view, None, scene.hooks.sources, Settings())
+
+
+ON_SHELF = Extension("shelf", source=ReservationSource(SHELF, shelved))
+
+
+@pytest.mark.parametrize(("excluded", "nodes"), [("", ["n0"]), ("n0", [])])
+def test_an_extension_reserves_nodes_but_none_where_the_gang_cannot_go(
+    excluded: str, nodes: list[str]
+) -> None:
+    assert shelf(Scene(ON_SHELF), ReservationLedger(), excluded=excluded) == nodes
+
+
+def test_what_an_extension_has_reserved_is_free_once_it_is_off() -> None:
+    ledger = after_a_pass(Scene(ON_SHELF))
+    assert ledger.nodes() == {"n0"}
+    assert shelf(Scene(), ledger) == []
+
+
+@pytest.mark.parametrize(("seconds", "nodes"), [(59, ["n0"]), (60, [])])
+def test_while_reserving_has_a_defect_what_was_reserved_goes_on_to_its_end(
+    seconds: float, nodes: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = after_a_pass(Scene(ON_SHELF))
+    broken = Scene(Extension("shelf", source=ReservationSource(SHELF, broken_shelf)))
+    assert shelf(broken, ledger, seconds) == nodes
+    assert "extension_failed name=shelf" in caplog.text
+
+
+def annotating(**annotations: str) -> Extension:
+    def order(given: OrderInput, memory: None) -> tuple[Ordered, None]:
+        keys = (gang.key.placement_key for gang in given.gangs)
+        return Ordered(given.gangs, annotations=dict.fromkeys(keys, annotations)), memory
+
+    return Extension(f"notes {annotations}", order_gangs=order)
+
+
+def test_pods_get_the_annotations_of_all_extensions() -> None:
+    scene = Scene(annotating(color="red"), annotating(size="large"), COUNTING)
+    view, memories = scene.hooks.begin(scene.view, {})
+    scene.hooks.order(scene.gangs, view, {}, {}, memories)
+    found = scene.hooks.annotations
+    assert found == {gang.key.placement_key: {"color": "red", "size": "large"} for gang in scene.gangs}

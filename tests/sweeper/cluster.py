@@ -21,11 +21,10 @@ from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_anew
 from webhook.sweeper.decide.preemption import nobody_kept
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, share_of
+from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, ReservationSource, share_of
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.scaleup.new_nodes import Booking, NewNodes
 from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import NativePodGroup
 
@@ -98,8 +97,7 @@ class Placing:
         self.snapshotter = Snapshotter(cluster, settings)
         self.backoff = Backoff()
         self.health = NodeHealth(settings, self.clock)
-        self.bookings: list[Booking] = []
-        self.sources = (NewNodes(lambda: self.bookings, self._excluded),)
+        self.sources: Sequence[ReservationSource] = ()
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
         self.beat: Callable[[], None] = lambda: None
@@ -135,7 +133,9 @@ class Placing:
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""
-        self.memory = remembered(self.memory, gangs, view, snapshot, self.rules(view), self.sources)
+        self.memory = remembered(
+            self.memory, gangs, view, snapshot, self.rules(view), self.sources, self._excluded
+        )
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """What a pass decides that has taken that in."""

@@ -12,12 +12,13 @@ from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.later_stages import reserve_for_later_stages
+from webhook.sweeper.decide.later_stages import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
     Cooldown,
     Reservation,
     ReservationKind,
     ReservationLedger,
+    ReservationSource,
     opened,
 )
 from webhook.sweeper.observe.gangs import PodGang
@@ -62,10 +63,9 @@ class Kept:
         """Another pass. held: nodes that are reserved in another way."""
         moment = Moment(self.clock.now, self.now())
         other = Reservation(OTHER, "ns/other", frozenset(held), 0.0, 1.0, moment.at)
-        ledger = self.ledger.renewed(OTHER, [other], view)
-        self.ledger = opened(
-            ledger, [], replace(view, now=moment), None, [reserve_for_later_stages], self.settings
-        )
+        sources = [ReservationSource(OTHER, lambda _: [other]), LATER_STAGES]
+        view = replace(view, now=moment)
+        self.ledger = opened(self.ledger, [], view, None, sources, self.settings)
 
     @property
     def nodes(self) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """New nodes for gangs that asked an autoscaler for them: who gets them, how many, for how long, in memory."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,10 +20,11 @@ from webhook.placement.capacity import Rooms, rooms
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
 from webhook.sweeper.decide.orders import Cause, Orders, Verdict
+from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.scaleup import new_nodes
-from webhook.sweeper.scaleup.new_nodes import Booking, _classes
+from webhook.sweeper.scaleup.new_nodes import SCALE_UP, Booking, _classes, reserve_new_nodes
 from webhook.sweeper.settings import Settings
 
 ASKED, LATER = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
@@ -57,6 +59,9 @@ class Scene:
         self.all = {name: made_at(node, LATER) for name, node in self.cluster.nodes.items()}
         self.cluster.nodes = {}
         self.placing = Placing(self.cluster, settings)
+        self.bookings: list[Booking] = []
+        reserve = partial(reserve_new_nodes, self.bookings)
+        self.placing.sources = [ReservationSource(SCALE_UP, reserve)]
         if books:
             self.book("g", 3)
 
@@ -65,7 +70,7 @@ class Scene:
     ) -> None:
         (key,) = [each.key for each in self.placing.gangs() if each.key.name == name]
         booking = Booking(key.placement_key, f"request-{name}", created, pods, is_served, is_made)
-        self.placing.bookings.append(booking)
+        self.bookings.append(booking)
 
     def come(self, count: int) -> Orders:
         """What is decided once so many nodes are there."""
@@ -119,7 +124,7 @@ def test_each_group_of_one_set_has_the_new_nodes_that_were_made_for_it() -> None
     scene = Scene(*(pod for group in groups for pod in group.pods), old("p"), books=False)
     for each in scene.placing.gangs():
         if each.key.kind == "LeaderWorkerSet":
-            scene.placing.bookings.append(Booking(each.key.placement_key, each.key.id, ASKED, 3, True))
+            scene.bookings.append(Booking(each.key.placement_key, each.key.id, ASKED, 3, True))
     orders = scene.come(5)
     assert len(scene.held()) == 5
     assert places(orders) == {}
@@ -129,7 +134,7 @@ def test_each_group_of_one_set_has_the_new_nodes_that_were_made_for_it() -> None
 
 def test_without_a_request_the_older_one_takes_the_first_node() -> None:
     scene = Scene()
-    scene.placing.bookings.clear()
+    scene.bookings.clear()
     assert places(scene.come(1)) == {"p": "n0"}
 
 
@@ -145,7 +150,7 @@ def test_a_pod_that_must_end_before_uses_new_nodes() -> None:
 
 def test_nodes_that_were_there_before_it_asked_are_nobody_s() -> None:
     scene = Scene()
-    scene.placing.bookings.clear()
+    scene.bookings.clear()
     scene.book("g", 3, created="2026-01-01T00:00:21Z")
     assert places(scene.come(1)) == {"p": "n0"}
 
@@ -199,7 +204,7 @@ def test_what_is_held_in_vain_is_let_go_in_time_and_rests() -> None:
     assert places(scene.come(1)) == {}
     scene.placing.clock.now += SETTINGS.reserve_hold_seconds
     assert places(scene.come(1)) == {"p": "n0"}
-    scene.placing.bookings[0] = Booking(scene.placing.bookings[0].placement, "another", ASKED, 3, True)
+    scene.bookings[0] = Booking(scene.bookings[0].placement, "another", ASKED, 3, True)
     scene.come(1)
     assert scene.held() == [], "nor by another request of the same gang"
     assert len(scene.come(2).plans) == 1, "p, which this scene never binds, goes to the node that rests"
@@ -239,7 +244,7 @@ def test_what_is_wrong_with_one_gang_that_has_asked_stops_no_other(monkeypatch: 
 @pytest.mark.parametrize("first", ["g", "h"])
 def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> None:
     scene = Scene(*gang("g", 2), *gang("h", 2))
-    scene.placing.bookings.clear()
+    scene.bookings.clear()
     for name in ("g", "h"):
         scene.book(name, 2, is_served=name == first)
     scene.come(1)
@@ -410,7 +415,7 @@ def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_cam
     orders = scene.come(count)
     held = scene.placing.ledger.by_gang()
     nodes = [name for each in held.values() for name in each.nodes]
-    by_placement = {booking.placement: booking for booking in scene.placing.bookings}
+    by_placement = {booking.placement: booking for booking in scene.bookings}
     bounded = [
         name
         for placement, each in held.items()

@@ -8,7 +8,7 @@ Two things are not values. How many gangs a pass asks about depends on how long 
 Jobs are looked up in the live copy (JobBudgets), as there may be many, of which few matter.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -25,7 +25,7 @@ from webhook.sweeper.decide.placing import place, remembered, reserve_anew
 from webhook.sweeper.decide.preempting import Preempting, look_for_victims, waiting_for
 from webhook.sweeper.decide.preemption import Keeps, nobody_kept, preempting
 from webhook.sweeper.decide.release_queue import ReleaseQueue
-from webhook.sweeper.decide.reservations import ReservationLedger, Source
+from webhook.sweeper.decide.reservations import ReservationLedger, ReservationSource
 from webhook.sweeper.decide.steering import steer
 from webhook.sweeper.decide.ungated import warn_of_ungated
 from webhook.sweeper.decide.valid_plans import unfinished
@@ -38,9 +38,6 @@ from webhook.sweeper.repair.broken import evict_broken
 from webhook.sweeper.repair.repair import Repaired, repair_released, roll_back
 from webhook.sweeper.settings import Settings
 
-Excluded = Callable[[PodGang], frozenset[str]]
-"""Where a gang cannot go, as a pod of it was refused there or nodes are bad."""
-
 
 @dataclass(frozen=True)
 class Observation:
@@ -48,7 +45,7 @@ class Observation:
 
     snapshot: None if nobody waits. gangs: of which a pod waits, the most urgent first. usage_version: see
     Changes. policy: of admission, None if it is not known. ungated: by namespace, pods that came past it.
-    sources: further reservations (of scale-up), given where gangs cannot go.
+    sources: of further reservations, as extensions make them.
     """
 
     view: View
@@ -61,7 +58,7 @@ class Observation:
     watch: Stopwatch
     policy: Policy | None = None
     ungated: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
-    sources: Callable[[Excluded], Iterable[Source]] = lambda _: ()
+    sources: Sequence[ReservationSource] = ()
 
 
 @dataclass(frozen=True)
@@ -170,8 +167,7 @@ def remember(seen: Observation, now: Decided) -> Decided:
     def excluded(gang: PodGang) -> frozenset[str]:
         return memory.backoff.nodes_of(gang.key, gang.maker) | seen.health.of(gang).hard
 
-    sources = tuple(seen.sources(excluded))
-    placing = remembered(memory.placing, seen.gangs, view, seen.snapshot, now.rules, sources)
+    placing = remembered(memory.placing, seen.gangs, view, seen.snapshot, now.rules, seen.sources, excluded)
     repairs = memory.repairs.of(seen.gangs, view.now.seconds)
     return replace(now, memory=replace(memory, placing=placing, repairs=repairs))
 

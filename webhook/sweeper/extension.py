@@ -19,7 +19,7 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
-from webhook.sweeper.decide.reservations import Reservation
+from webhook.sweeper.decide.reservations import Reservation, ReservationSource
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -190,11 +190,16 @@ class OrderInput:
 
 @dataclass(frozen=True)
 class Ordered:
-    """Gangs in the order in which they are placed. sentences: by Placement, what its gang is told of that."""
+    """Gangs in the order in which they are placed.
+
+    sentences: by Placement ("namespace/name"), what its gang is told of that. annotations: likewise, what is
+    written on the pods of its gang that are released in this pass.
+    """
 
     gangs: Sequence[PodGang]
     sentences: Mapping[str, str] = field(default_factory=dict)
     gauges: Gauges = field(default_factory=dict)
+    annotations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -276,7 +281,8 @@ class Extension:
     """One optional feature.
 
     memory: the empty one, which the first hook is given. collections: API objects that it reads and writes.
-    gauges, counters: that its hooks set and add to. Hooks, each None where the feature does not need it:
+    gauges, counters: that its hooks set and add to. source: reserves nodes for gangs, before any is placed,
+    without memory. Hooks, each None where the feature does not need it:
     complete_gangs adds to gangs what the feature knows of them, without memory; order_gangs puts the gangs
     into the order in which they are placed; after_no_fit does something for those that found no place, before
     they are told; after_pass takes in what has become of the pass. explain: further lines of `topogate
@@ -289,6 +295,7 @@ class Extension:
     collections: tuple[WatchedCollection[Any], ...] = ()
     gauges: tuple[GaugeSpec, ...] = ()
     counters: tuple[CounterSpec, ...] = ()
+    source: ReservationSource | None = None
     complete_gangs: Callable[[GangsInput], Sequence[PodGang]] | None = None
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
     after_no_fit: Callable[[NoFitInput, Any], tuple[NoFitOrders, Any]] | None = None

@@ -6,14 +6,15 @@ nor the pass. The memories of all extensions go from hook to hook as one mapping
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
-from webhook.sweeper.decide.reservations import Reservation
+from webhook.sweeper.decide.reservations import Reservation, ReservationInput, ReservationSource
 from webhook.sweeper.extension import (
     EndOrders,
     Extension,
@@ -66,8 +67,8 @@ class _Running:
 class ExtensionHooks:
     """The extensions of one leader.
 
-    sentences: of the last pass, by Placement, on the order of gangs. due_seconds: after which another pass is
-    due, by what hooks have said in this one.
+    sentences: of the last pass, by Placement, on the order of gangs. annotations: likewise, for pods that are
+    released. due_seconds: after which another pass is due, by what hooks have said in this one.
     """
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
@@ -77,6 +78,7 @@ class ExtensionHooks:
         self._running: dict[int, _Running] = {}
         self._placed: list[NewPlan] = []
         self.sentences: Mapping[str, str] = {}
+        self.annotations: Mapping[str, Mapping[str, str]] = {}
         self.due_seconds = NO_HURRY
 
     def close(self) -> None:
@@ -115,7 +117,7 @@ class ExtensionHooks:
         memories: Memories,
     ) -> tuple[list[PodGang], Memories]:
         """The gangs in the order in which they are placed; see OrderInput."""
-        self.sentences = {}
+        self.sentences, self.annotations = {}, {}
         ordered: Sequence[PodGang] = gangs
         for running in self._running.values():
             hook, name = running.extension.order_gangs, running.extension.name
@@ -132,8 +134,19 @@ class ExtensionHooks:
                 memories = {**memories, name: memory}
                 ordered = found.gangs
                 self.sentences = {**self.sentences, **found.sentences}
+                self.annotations = _merged(self.annotations, found.annotations)
                 self._show(found.gauges)
         return list(ordered), memories
+
+    @property
+    def sources(self) -> Sequence[ReservationSource]:
+        """What extensions reserve for gangs."""
+        running = ((each.extension.name, each.extension.source) for each in self._running.values())
+        return [
+            ReservationSource(source.kind, partial(_reserve, name, source))
+            for name, source in running
+            if source is not None
+        ]
 
     def hear(self, done: Done) -> None:
         """Take in what was written, for the end of the pass."""
@@ -222,6 +235,21 @@ class ExtensionHooks:
         written = extension.record.written if extension.record is not None else None
         if written is not None:
             self._pass.metrics.show(written.name, {(): self._now()})
+
+
+def _merged(
+    some: Mapping[str, Mapping[str, str]], more: Mapping[str, Mapping[str, str]]
+) -> Mapping[str, Mapping[str, str]]:
+    """Annotations of both, by Placement."""
+    return {name: {**some.get(name, {}), **more.get(name, {})} for name in some.keys() | more.keys()}
+
+
+def _reserve(name: str, source: ReservationSource, given: ReservationInput) -> Iterable[Reservation]:
+    """What an extension reserves; after a defect what it had reserved, until that ends."""
+    with _guarded(name):
+        return tuple(source.reserve(given))
+    ledger = given.ledger
+    return [each for each in ledger.of_kind(source.kind) if ledger.now.seconds < each.until]
 
 
 @contextmanager

@@ -44,7 +44,7 @@ from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.release_queue import sentences
-from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
+from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION, ReservationSource
 from webhook.sweeper.decide.steering import let_go
 from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.decide.valid_plans import standing, without_overbooked
@@ -59,7 +59,7 @@ from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.reasons import causes_of
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.scaleup.asker import Asker
-from webhook.sweeper.scaleup.new_nodes import SCALE_UP, Booking, NewNodes
+from webhook.sweeper.scaleup.new_nodes import SCALE_UP, Booking, reserve_new_nodes
 from webhook.text import joined
 
 SOON_SECONDS: Final = 1.0
@@ -98,10 +98,10 @@ class Sweeper:
         self._health = NodeHealth(settings, clock)
         self._failing = Failing(surroundings, self._health)
         self._asker = Asker(surroundings)
-        self._applier = Applier(surroundings, self._snapshotter, self._asker.provided)
+        self._hooks = ExtensionHooks(surroundings)
+        self._applier = Applier(surroundings, self._snapshotter, self._annotations)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
-        self._hooks = ExtensionHooks(surroundings)
 
     def close(self) -> None:
         """End the threads."""
@@ -187,7 +187,10 @@ class Sweeper:
             Stopwatch(self._pass.clock, self._pass.beat),
             self._pass.policy(),
             self._look_for_ungated(),
-            lambda excluded: (NewNodes(lambda: bookings, excluded),),
+            (
+                ReservationSource(SCALE_UP, lambda given: reserve_new_nodes(bookings, given)),
+                *self._hooks.sources,
+            ),
         )
 
     def _look_for_ungated(self) -> Mapping[str, Sequence[Pod]]:
@@ -223,6 +226,9 @@ class Sweeper:
             unwritten |= {each.gang.key for each in orders.plans} - {each.gang.key for each in done.placed}
         self._memory = self._memory.unplaced(unwritten)
         return due
+
+    def _annotations(self) -> Mapping[str, Mapping[str, str]]:
+        return {**self._hooks.annotations, **self._asker.provided()}
 
     def _carry_out(self, orders: Orders, view: View) -> Done:
         """Have orders done; after a defect it is not known what became of them."""
@@ -269,7 +275,8 @@ class Sweeper:
             )  # fmt: skip
             self._memory = replace(self._memory, told=self._reporter.told)
         with self._guarded("measure"):
-            by_kind = {kind.name: ledger.nodes(kind) for kind in _KINDS}
+            kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
+            by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}
             self._figures.note(view, cluster.snapshot, by_kind)
         with self._guarded("extensions"):
             memories = self._hooks.after_pass(view, self._memory.extensions)

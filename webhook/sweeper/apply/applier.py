@@ -51,12 +51,12 @@ class Applier:
         self,
         surroundings: Pass,
         snapshotter: Snapshotter,
-        provided: Callable[[], Mapping[str, Mapping[str, str]]] = dict,
+        annotations: Callable[[], Mapping[str, Mapping[str, str]]] = dict,
     ) -> None:
-        """snapshotter: looks again where the cluster has changed since a plan was made. provided: what to
-        write on pods for whose gang nodes were provided, by its Placement.
+        """snapshotter: looks again where the cluster has changed since a plan was made. annotations: further
+        ones of a gang's pods, by its Placement.
         """
-        self._provided = provided
+        self._annotations = annotations
         self._pass = surroundings
         self._snapshotter = snapshotter
         self._releaser = Releaser(
@@ -182,7 +182,7 @@ class Applier:
         pods = {planned.uid: pod for pod, planned in pairs}
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
         put_off = []
-        for release in self._releaser.release(pairs, self._consumed(pods.values()), self._put_off.turn):
+        for release in self._releaser.release(pairs, self._annotations_of(pods.values()), self._put_off.turn):
             self._pass.metrics.releases.labels(release.outcome).inc()
             if release.outcome is Outcome.FAILED:
                 put_off.append(release)
@@ -267,12 +267,11 @@ class Applier:
         gang = key_of(pod, self._pass.settings.owner_rules)
         return Delay(gang, pod, Hindered.RELEASE_DEFERRED, str(release.status), note)
 
-    def _consumed(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
-        """By uid, what to write on pods for which an autoscaler has provided nodes."""
-        provided = self._provided()
-        rules = self._pass.settings.owner_rules
-        found = {pod.metadata.uid: key_of(pod, rules).placement_key for pod in pods if provided}
-        return {uid: provided[name] for uid, name in found.items() if name in provided}
+    def _annotations_of(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
+        """By uid, what else to write on pods."""
+        annotations, rules = self._annotations(), self._pass.settings.owner_rules
+        found = {pod.metadata.uid: key_of(pod, rules).placement_key for pod in pods if annotations}
+        return {uid: annotations[name] for uid, name in found.items() if name in annotations}
 
 
 def _of_cards(pod: Pod, release: Release, seconds: float) -> tuple[FailedRelease, ...]:

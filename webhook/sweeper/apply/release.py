@@ -127,16 +127,16 @@ class Releaser:
     def release(
         self,
         pairs: Iterable[tuple[Pod, PlannedPod]],
-        consumed: Mapping[str, Mapping[str, str]] | None = None,
+        annotations: Mapping[str, Mapping[str, str]] | None = None,
         turn: Callable[[str], float] = lambda _: 0.0,
     ) -> list[Release]:
         """Release pods as planned; pods of one node in the order given, since their cards depend on it.
 
         So go those of a namespace that kube-scheduler takes in turn, by their rules on one another.
-        consumed: by uid, further annotations of pods for which an autoscaler has provided nodes. turn: of a
-        uid; nodes with less go first, as those that failed might else take all the time, each time.
+        annotations: by uid, further ones of pods. turn: of a uid; nodes with less go first, as those that
+        failed might else take all the time, each time.
         """
-        also = consumed or {}
+        also = annotations or {}
         by_node: dict[tuple[str, str], list[tuple[Pod, PlannedPod]]] = {}
         for pod, planned in pairs:
             in_turn = goes_in_turn(pod.spec)

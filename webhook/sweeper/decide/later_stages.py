@@ -10,11 +10,18 @@ pods then look for others.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.placement import Snapshot
-from webhook.sweeper.decide.reservations import LATER_STAGE, Reservation, ReservationLedger, share_of
+from webhook.sweeper.decide.reservations import (
+    LATER_STAGE,
+    Reservation,
+    ReservationInput,
+    ReservationLedger,
+    ReservationSource,
+    share_of,
+)
 from webhook.sweeper.observe.gangs import PodGang, urgency
 from webhook.sweeper.observe.view import View, identity
 from webhook.text import counted
@@ -33,15 +40,12 @@ class _Stage(Reservation):
     ran: frozenset[str] = frozenset()
 
 
-def reserve_for_later_stages(
-    ledger: ReservationLedger, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None
-) -> ReservationLedger:
-    """The ledger with what plans reserve; the plans whose stage began first take first. See Source."""
+def reserve_for_later_stages(given: ReservationInput) -> Sequence[Reservation]:
+    """What plans reserve; the plans whose stage began first take first."""
+    ledger, view = given.ledger, given.view
     plans = {key: each for key, each in view.placements.items() if each.spec.kept and each.spec.pods}
     before = {each.claim: each for each in ledger.reservations if isinstance(each, _Stage)}
-    if not plans and not before:
-        return ledger
-    found, begun = [], []
+    found, begun = list[Reservation](), []
     for key, plan in plans.items():
         there = _there(plan, view)
         stage = _stage(key, plan, there, before.get(plan.metadata.uid), ledger)
@@ -53,7 +57,10 @@ def reserve_for_later_stages(
     for stage, plan in sorted(begun, key=lambda each: (each[0].stage_since, each[0].gang)):
         found.append(replace(stage, nodes=_nodes(stage, plan, max(0, left), ledger)))
         left -= len(found[-1].counted)
-    return ledger.renewed(LATER_STAGE, found, view)
+    return found
+
+
+LATER_STAGES: Final = ReservationSource(LATER_STAGE, reserve_for_later_stages)
 
 
 def _most(ledger: ReservationLedger, begun: Sequence[Placement]) -> int:

@@ -33,10 +33,17 @@ from webhook.sweeper.decide.attempt import (
 from webhook.sweeper.decide.completion import grown
 from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.exclusive import asks
-from webhook.sweeper.decide.later_stages import reserve_for_later_stages
+from webhook.sweeper.decide.later_stages import LATER_STAGES
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Orders, Verdict
 from webhook.sweeper.decide.preemption import preempting
-from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, Source, opened
+from webhook.sweeper.decide.reservations import (
+    STARVATION,
+    Excluded,
+    ReservationLedger,
+    ReservationSource,
+    excludes_none,
+    opened,
+)
 from webhook.sweeper.decide.spare_nodes import spares
 from webhook.sweeper.decide.steps import (
     allow_nodes,
@@ -128,16 +135,16 @@ def remembered(
     view: View,
     snapshot: Snapshot | None,
     rules: PassRules,
-    sources: Iterable[Source] = (),
+    sources: Iterable[ReservationSource] = (),
+    excluded: Excluded = excludes_none,
 ) -> PlacingMemory:
     """With what a pass sees; what is known of gangs that are gone is forgotten.
 
     sources: of reservations beside those for later stages.
     """
     gang_memories = {gang.key: _known(memory.gangs.get(gang.key), gang, view) for gang in gangs}
-    sources = (reserve_for_later_stages, *sources)
     before = replace(memory.ledger, spares=frozenset() if snapshot is None else _spares(snapshot, rules))
-    ledger = opened(before, gangs, view, snapshot, sources, rules.settings)
+    ledger = opened(before, gangs, view, snapshot, (LATER_STAGES, *sources), rules.settings, excluded)
     return replace(memory, gangs=gang_memories, ledger=ledger)
 
 

@@ -5,7 +5,7 @@ together: in number, by a share of the usable nodes; in time, because a node who
 cannot be reserved again for as long as it was reserved. See docs/design/reservations.md.
 
 The two kinds below are made in `starvation`, for gang after gang that finds no place, and in `later_stages`.
-The latter is a Source; scale-up hands in one of its own, and the ledger knows nothing else of that kind.
+The latter is a ReservationSource. Extensions have their own; the ledger knows nothing else of their kinds.
 """
 
 import logging
@@ -254,7 +254,9 @@ class ReservationLedger:
 
     def renewed(self, kind: ReservationKind, found: Iterable[Reservation], view: View) -> "ReservationLedger":
         """With these reservations of a kind; nodes that the ones before had in vain cool down."""
-        before = self.of_kind(kind)
+        before, found = self.of_kind(kind), tuple(found)
+        if not before and not found:
+            return self
         others = (each for each in self.reservations if each.kind is not kind)
         ledger = replace(self, reservations=(*others, *found))
         lost = nodes_of(before) - ledger.nodes()
@@ -351,11 +353,36 @@ class ReservationLedger:
         return replace(self, cooldowns={**self.cooldowns, **added})
 
 
-Source = Callable[[ReservationLedger, Sequence[PodGang], View, Snapshot | None], ReservationLedger]
-"""Makes the reservations of a kind in a pass: the ledger with them, see ReservationLedger.renewed.
+Excluded = Callable[[PodGang], frozenset[str]]
+"""The nodes where a gang cannot go, as a pod of it was refused there or they are bad."""
 
-gangs: all of which a pod waits. snapshot: None if nobody waits.
-"""
+
+def excludes_none(_: PodGang) -> frozenset[str]:
+    """An Excluded for a gang that can go anywhere."""
+    return frozenset()
+
+
+@dataclass(frozen=True)
+class ReservationInput:
+    """What the reservations of a kind depend on.
+
+    ledger: with the reservations of this kind of the pass before, and of other kinds as they are by now.
+    gangs: all of which a pod waits. snapshot: None if nobody waits.
+    """
+
+    ledger: ReservationLedger
+    gangs: Sequence[PodGang]
+    view: View
+    snapshot: Snapshot | None = None
+    excluded: Excluded = excludes_none
+
+
+@dataclass(frozen=True)
+class ReservationSource:
+    """Who makes the reservations of a kind. reserve: in each pass, all that hold in it."""
+
+    kind: ReservationKind
+    reserve: Callable[[ReservationInput], Iterable[Reservation]]
 
 
 def opened(
@@ -363,15 +390,21 @@ def opened(
     gangs: Sequence[PodGang],
     view: View,
     snapshot: Snapshot | None,
-    sources: Iterable[Source],
+    sources: Sequence[ReservationSource],
     settings: Settings,
+    excluded: Excluded = excludes_none,
 ) -> ReservationLedger:
-    """The ledger of a pass, from the one that the pass before has left. sources: the first take first."""
+    """The ledger of a pass, from the one that the pass before has left.
+
+    sources: the first take first. What one has reserved that is not there any more is free.
+    """
+    kinds = {STARVATION, *(source.kind for source in sources)}
     ledger = replace(
         before,
         settings=settings,
         now=view.now,
         most=share_of(view.usable_count, settings),
+        reservations=tuple(each for each in before.reservations if each.kind in kinds),
         cooldowns={name: each for name, each in before.cooldowns.items() if each.until > view.now.seconds},
         promised=frozenset(),
         replacements=before.replacements.after(view),
@@ -380,7 +413,8 @@ def opened(
         used=(),
     ).in_order(gangs)
     for source in sources:
-        ledger = source(ledger, gangs, view, snapshot)
+        found = source.reserve(ReservationInput(ledger, gangs, view, snapshot, excluded))
+        ledger = ledger.renewed(source.kind, found, view)
     return ledger
 
 

@@ -10,7 +10,7 @@ what was made for one gang would take from others what is reserved for them.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
@@ -20,7 +20,13 @@ from webhook.placement import Budget, Snapshot
 from webhook.placement.capacity import rooms
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
-from webhook.sweeper.decide.reservations import Reservation, ReservationKind, ReservationLedger, nodes_of
+from webhook.sweeper.decide.reservations import (
+    Reservation,
+    ReservationInput,
+    ReservationKind,
+    ReservationLedger,
+    nodes_of,
+)
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 
@@ -54,64 +60,40 @@ class Booking:
     is_made: bool = False
 
 
-class NewNodes:
-    """Reserves new nodes, see Source."""
+def reserve_new_nodes(bookings: Iterable[Booking], given: ReservationInput) -> list[Reservation]:
+    """New nodes for gangs that wait: one reservation for each request.
 
-    def __init__(
-        self,
-        bookings: Callable[[], Iterable[Booking]],
-        excluded: Callable[[PodGang], frozenset[str]],
-    ) -> None:
-        """bookings: requests as they are now. excluded: where a gang cannot go, so that nothing is reserved
-        for it there.
-        """
-        self._bookings = bookings
-        self._excluded = excluded
-
-    def __call__(
-        self, ledger: ReservationLedger, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None
-    ) -> ReservationLedger:
-        """The ledger with the new nodes that are reserved for gangs that wait."""
-        bookings = sorted(self._bookings(), key=_fair_order)
-        if not bookings and not ledger.of_kind(SCALE_UP):
-            return ledger
-        return ledger.renewed(SCALE_UP, self._reservations(bookings, ledger, gangs, view, snapshot), view)
-
-    def _reservations(
-        self,
-        bookings: Sequence[Booking],
-        ledger: ReservationLedger,
-        gangs: Sequence[PodGang],
-        view: View,
-        snapshot: Snapshot | None,
-    ) -> list[Reservation]:
-        """One for each request, also without nodes where it had some: its time goes on."""
-        known = {each.claim: each for each in ledger.of_kind(SCALE_UP)}
-        closed = set(nodes_of(each for each in ledger.reservations if each.kind is not SCALE_UP))
-        left = ledger.most - len(closed)
-        by_placement = {gang.key.placement_key: gang for gang in gangs} if bookings else {}
-        new, looks = _new_nodes(bookings, view, snapshot), _looks(bookings)
-        found: list[Reservation] = []
-        for booking in bookings:
-            before, gang = known.get(booking.request), by_placement.get(booking.placement)
-            reservation = _without_nodes(booking, before, ledger)
-            is_beyond = bool(ledger.most) and booking.is_served and booking.is_made
-            most = None if is_beyond else max(0, left)
-            if gang is not None and most != 0 and ledger.now.seconds < reservation.until:
-                # A node that was not ready for a moment cools down, but not from whom it was reserved for.
-                off = closed | ledger.cooling(but=booking.request) | self._excluded(gang)
-                there = [state for came, state in new if came >= booking.created and state.name not in off]
-                bound = ledger.settings.options.bound
-                nodes = frozenset(_suited(gang, booking.pods, iter(there), view, looks, bound)[:most])
-                beyond = nodes if is_beyond else frozenset[str]()
-                reservation = replace(
-                    reservation, nodes=nodes, whose=str(gang.key), priority=gang.priority, beyond_share=beyond
-                )
-                left -= len(nodes - beyond)
-                closed |= nodes
-            if reservation.nodes or before is not None:
-                found.append(reservation)
-        return found
+    Also without nodes where it had some: its time goes on. bookings: requests as they are now.
+    """
+    bookings, ledger = sorted(bookings, key=_fair_order), given.ledger
+    if not bookings:
+        return []
+    known = {each.claim: each for each in ledger.of_kind(SCALE_UP)}
+    closed = set(nodes_of(each for each in ledger.reservations if each.kind is not SCALE_UP))
+    left = ledger.most - len(closed)
+    by_placement = {gang.key.placement_key: gang for gang in given.gangs}
+    new, looks = _new_nodes(bookings, given.view, given.snapshot), _looks(bookings)
+    found: list[Reservation] = []
+    for booking in bookings:
+        before, gang = known.get(booking.request), by_placement.get(booking.placement)
+        reservation = _without_nodes(booking, before, ledger)
+        is_beyond = bool(ledger.most) and booking.is_served and booking.is_made
+        most = None if is_beyond else max(0, left)
+        if gang is not None and most != 0 and ledger.now.seconds < reservation.until:
+            # A node that was not ready for a moment cools down, but not from whom it was reserved for.
+            off = closed | ledger.cooling(but=booking.request) | given.excluded(gang)
+            there = [state for came, state in new if came >= booking.created and state.name not in off]
+            bound = ledger.settings.options.bound
+            nodes = frozenset(_suited(gang, booking.pods, iter(there), given.view, looks, bound)[:most])
+            beyond = nodes if is_beyond else frozenset[str]()
+            reservation = replace(
+                reservation, nodes=nodes, whose=str(gang.key), priority=gang.priority, beyond_share=beyond
+            )
+            left -= len(nodes - beyond)
+            closed |= nodes
+        if reservation.nodes or before is not None:
+            found.append(reservation)
+    return found
 
 
 def _without_nodes(booking: Booking, before: Reservation | None, ledger: ReservationLedger) -> Reservation:
