@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from labeler.contract import keys
-from tests.ui.scenes import cluster_of, waiting_job
+from tests.ui.scenes import GRID, Changes, cluster_of, waiting_job
 from webhook.inquiry import waiting_gangs
 from webhook.inquiry.findings import State
 from webhook.inquiry.reading import ClusterReading
@@ -81,6 +81,17 @@ def test_a_gang_that_can_never_be_placed_as_written_is_named(
     ((state, sentence),) = found(monkeypatch, pods, **annotations)
     assert state is State.ODD
     assert sentence.endswith(f"can never be placed as it is written: {why}")
+
+
+def test_a_required_level_on_nodes_without_topology_labels_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+    unlabelled: Changes = {node.name: {"metadata": {"labels": {}}} for node in GRID}
+    reading = cluster_of(waiting_job(2, annotations=wanted), changes=unlabelled)
+    monkeypatch.setattr(ClusterReading, "read_usage", lambda api: reading)
+    (finding,) = waiting_gangs.examine(cast(Api, Cluster("11:59")), NOW)
+    assert finding.sentence.endswith(
+        "it asks for domains of the level block, and no node that it may use has topology labels"
+    )
 
 
 def test_slices_are_not_judged_while_pods_of_the_gang_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,17 @@ def no_level(place: Place) -> str:
     return place.explained(place.job(metadata=annotated(required_topology="rack")))
 
 
+def no_topology(place: Place) -> str:
+    grid = nodes.grid(SHAPE)
+    try:
+        for node in grid:
+            patch_node(place.api, node.name, {"metadata": {"labels": dict.fromkeys(node.topology_labels)}})
+        return place.explained(place.job(metadata=annotated(required_topology="block")))
+    finally:
+        for node in grid:
+            patch_node(place.api, node.name, {"metadata": {"labels": node.topology_labels}})
+
+
 def too_many_gpus(place: Place) -> str:
     return place.explained(place.job(gpus=9))
 
@@ -248,6 +259,7 @@ CAUSES: Final[dict[str, Callable[[Place], str]]] = {
     "The gang waits for a model": no_model,
     "The gang waits for a label": no_label,
     "The gang waits for a level": no_level,
+    "The gang waits for nodes in a topology": no_topology,
     "The gang asks for too much of a node": too_many_gpus,
     "The gang is too large for its domain": too_large,
     "Taints keep it off": tainted,
@@ -396,3 +408,45 @@ def test_what_no_node_has_is_told_as_the_task_is_made(
     status, out, err = typed(place, "run", "--image", "x", "--name", "u", "--dry-run", *words)
     assert (status, err) == (1, "")
     assert told in out
+
+
+# --- what `topogate lint --cluster` says in CI ----------------------------------------------------------
+
+
+def job_file(folder: Path, metadata: dict[str, Any], gpus: int, **spec: Any) -> Path:
+    """The Job that `Place.job` creates, as a manifest."""
+    container = {"name": "c", "image": "x", "resources": {"limits": {GPU: gpus}}}
+    template = {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}}
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump({**body, "spec": {"template": template}}))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gpus", "spec", "told"),
+    [
+        (annotated(gpu_model="rtx4090"), 8, {}, "no node has GPU model NVIDIA-GeForce-RTX-4090 (there are: "),
+        ({}, 8, {"nodeSelector": {"pool": "q"}}, "no node has the label pool=q (no node says one)"),
+        ({}, 9, {}, "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8"),
+    ],
+    ids=["model", "label", "GPUs"],
+)
+def test_lint_of_the_cluster_says_before_what_explain_says_once_it_waits(
+    place: Place, tmp_path: Path, metadata: dict[str, Any], gpus: int, spec: dict[str, Any], told: str
+) -> None:
+    file = job_file(tmp_path, metadata, gpus, **spec)
+    status, out, err = typed(place, "lint", "--cluster", str(file))
+    assert (status, err) == (1, "")
+    (line,) = out.splitlines()
+    sentence = line.removeprefix(f"{file}: Job/train: ")
+    assert sentence.startswith(told)
+    assert typed(place, "lint", str(file)) == (0, "", ""), "without the cluster nothing is wrong with it"
+    assert sentence in place.explained(place.job(1, gpus, metadata=metadata, **spec))
+
+
+def test_lint_of_the_cluster_guesses_the_model_that_was_meant(place: Place, tmp_path: Path) -> None:
+    file = job_file(tmp_path, annotated(gpu_model="h1000"), 8)
+    status, out, err = typed(place, "lint", "--cluster", str(file))
+    assert (status, err) == (1, "")
+    assert 'Job/train: topogate.io/gpu-model: no GPU model "h1000"; did you mean H100' in out

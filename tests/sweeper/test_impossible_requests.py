@@ -47,6 +47,19 @@ def test_what_no_node_meets_is_named_with_what_there_is(pod_class: PodClass, wan
     assert said(pod_class, cluster(H100=3, Max=1)) == want
 
 
+def test_a_required_level_is_named_where_no_usable_node_has_topology_labels() -> None:
+    """H100 nodes are in a block, Max nodes are in none."""
+    nodes = cluster(H100=2, Max=2)
+    unplaced = [replace(each, labels={"model": "Max"}) for each in nodes[2:]]
+    snapshot = Snapshot.build([*nodes[:2], *unplaced], [])
+    gang = replace(gang_of(2, asking(model="Max")), required_level="block")
+    assert impossible(gang, snapshot, COUNTING) == (
+        "it asks for domains of the level block, and no node that it may use has topology labels"
+    )
+    assert impossible(replace(gang, required_level=None), snapshot, COUNTING) == ""
+    assert impossible(replace(gang_of(2, asking()), required_level="block"), snapshot, COUNTING) == ""
+
+
 def test_a_resource_that_no_usable_node_has_is_named() -> None:
     pod_class = PodClass(vector({"amd.com/gpu": 1, "pods": 1}))
     assert said(pod_class, cluster(H100=1)) == (

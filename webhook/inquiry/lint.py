@@ -15,12 +15,12 @@ from labeler.contract.quantities import QuantityError, parse
 from webhook.inquiry import defaults
 from webhook.inquiry.admitted import NOT_HELD, AdmissionRules, admit
 from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
-from webhook.kube.objects import Node, Pod
+from webhook.placement import NodeInfo, PodClass, Snapshot
 from webhook.policy.annotations import size_faults, slice_faults
 from webhook.scheduling.convert import pod_class_of
-from webhook.scheduling.nodes import node_of
-from webhook.sweeper.decide.impossible_requests import unmet
+from webhook.sweeper.decide.impossible_requests import no_topology, unmet
 from webhook.sweeper.observe.fewest_domains import can_run
+from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.settings import Settings
 
 _OF_ONE_TEMPLATE: Final = ("Job", "StatefulSet")
@@ -199,11 +199,23 @@ def _of_size(document: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[st
         yield from slice_faults(written, makes)
 
 
-def of_nodes(pod: Pod, nodes: Iterable[Node]) -> Iterator[str]:
-    """What of a pod no node can meet whatever is free there, in the sweeper's words. Raises QuantityError."""
-    asked = pod_class_of(pod)
-    infos = [node_of(each) for each in nodes]
-    found = list(unmet(asked, infos, Settings().counting))
-    if not found and not any(can_run(asked, info) for info in infos):
-        found = ["no node meets its nodeSelector, affinity and tolerations"]
+def of_nodes(gang: PodGang, snapshot: Snapshot) -> Iterator[str]:
+    """What of a gang no node can meet whatever is free there, in the sweeper's words.
+
+    Raises QuantityError, and PlacementError for a level that is none.
+    """
+    classes = list(dict.fromkeys(map(pod_class_of, gang.pods)))
+    nodes = [state.node for state in snapshot.nodes.values()]
+    found = [sentence for asked in classes for sentence in _of_class(asked, nodes)]
     yield from found
+    levels = [gang.required_level, gang.spread.level if gang.spread else None]
+    if not found and (unplaced := no_topology(filter(None, levels), classes, snapshot)):
+        yield unplaced
+
+
+def _of_class(asked: PodClass, nodes: list[NodeInfo]) -> list[str]:
+    """What of such a pod no node can meet."""
+    found = list(unmet(asked, nodes, Settings().counting))
+    if not found and not any(can_run(asked, node) for node in nodes):
+        return ["no node meets its nodeSelector, affinity and tolerations"]
+    return found

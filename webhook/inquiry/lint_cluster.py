@@ -14,9 +14,11 @@ from webhook.inquiry.reading import read_all
 from webhook.inquiry.simulation import NotPlacedError, read_pods
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, PriorityClass
+from webhook.placement import PlacementError, Snapshot
 from webhook.policy.file import load_policy, parse_policy
 from webhook.policy.shipped import shipped_classes, shipped_policy
 from webhook.policy.values import Policy
+from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe.cache import NODES
 
 POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
@@ -47,13 +49,14 @@ class ClusterRules:
 
     def faults(self, documents: Iterable[Mapping[str, Any]], source: str) -> Iterator[ManifestFault]:
         """What no node can meet."""
+        snapshot = Snapshot.build(map(node_of, self.nodes), [])
         for document in documents if self.nodes else ():
             where = f"{source}: {document.get('kind')}/{name_of(document)}"
             try:
-                pods = read_pods([dict(document)], source, rules=self.rules).pods
-            except (InputError, NotPlacedError):
+                gangs = read_pods([dict(document)], source, rules=self.rules).gangs()
+                seen = dict.fromkeys(sentence for gang in gangs for sentence in of_nodes(gang, snapshot))
+            except (InputError, NotPlacedError, PlacementError):
                 continue  # lint says why
-            seen = dict.fromkeys(sentence for _, _, pod in pods[:1] for sentence in of_nodes(pod, self.nodes))
             yield from (ManifestFault(where, sentence) for sentence in seen)
 
 

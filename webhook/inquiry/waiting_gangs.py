@@ -103,7 +103,8 @@ def _why_never(
         return str(error)
     wishes = (pod.metadata.annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION) for pod in pods)
     level = next(filter(None, wishes), None)
-    asked = Gang("", tuple(Member(str(n), n, each) for n, each in enumerate(classes)))
+    members = tuple(Member(str(n), n, each) for n, each in enumerate(classes))
+    asked = Gang("", members, required_level=level if level in snapshot.topology.level_names else None)
     return impossible(asked, snapshot, settings.counting) or _too_large(classes, level, snapshot, fewest)
 
 

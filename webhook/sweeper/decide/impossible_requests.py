@@ -25,10 +25,27 @@ _CLASSES: Final = 3
 def impossible(gang: Gang, snapshot: Snapshot, counting: Counting) -> str:
     """What no node meets whatever is free there, as a clause; "" where there is nothing of that kind."""
     nodes = [state.node for state in snapshot.nodes.values()]
-    for pod_class in _classes(gang):
+    classes = _classes(gang)
+    for pod_class in classes:
         if found := next(unmet(pod_class, nodes, counting), ""):
             return found
-    return ""
+    levels = [gang.required_level, gang.spread.level if gang.spread else None]
+    return no_topology(filter(None, levels), classes, snapshot)
+
+
+def no_topology(levels: Iterable[str], classes: Iterable[PodClass], snapshot: Snapshot) -> str:
+    """That domains of a level are asked for, and no node that the pods may use is in one; "" if one is.
+
+    levels: by name or label's key. Raises PlacementError for one that is none.
+    """
+    nodes = len(snapshot.topology.level_names)
+    level = next((each for each in levels if snapshot.topology.level(each) < nodes), None)
+    if level is None:
+        return ""
+    placed = [state.node for state in snapshot.nodes.values() if state.path is not None]
+    if any(not _reason(each.rules, node) for each in classes for node in placed):
+        return ""
+    return f"it asks for domains of the level {level}, and no node that it may use has topology labels"
 
 
 def unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Iterator[str]:
