@@ -48,8 +48,8 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 def joined(*parts: str) -> str:
     """One sentence of the parts that are not empty; a full stop stays at its end alone."""
-    said = [part for part in parts if part]
-    return "; ".join([*(part.removesuffix(".") for part in said[:-1]), *said[-1:]])
+    shown = [part for part in parts if part]
+    return "; ".join([*(part.removesuffix(".") for part in shown[:-1]), *shown[-1:]])
 
 
 _ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}

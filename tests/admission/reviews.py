@@ -75,7 +75,7 @@ _amounts = st.none() | st.dictionaries(_resources, _quantities, max_size=4)
 _values = st.sampled_from(
     ["low", "high", "medium", "RTX 4090", "max-1550", "false", "4", "0", "block", "a,b", "card0", "~0/1"]
 )
-LABELS: Final = (*marks.COMPANION_LABELS, marks.JOB_NAME_LABEL, "app")
+LABELS: Final = (*marks.CPU_POD_LABELS, marks.JOB_NAME_LABEL, "app")
 _annotations = st.none() | st.dictionaries(st.sampled_from(WISH_KEYS), _values | _text, max_size=4)
 _containers = st.lists(
     st.fixed_dictionaries(

@@ -198,7 +198,7 @@ def test_no_class_is_injected_while_none_is_known() -> None:
     assert decision.warnings == ("tier high has no effect: no PriorityClass gpu-high-priority here",)
 
 
-@pytest.mark.parametrize("label", sorted(marks.COMPANION_LABELS))
+@pytest.mark.parametrize("label", sorted(marks.CPU_POD_LABELS))
 def test_a_pod_without_gpus_of_a_set_group_or_training_job_is_gated_and_nothing_else(label: str) -> None:
     made = {"metadata": {"labels": {label: "x"}}, "spec": {"containers": [{"name": "c"}]}}
     (operation,) = decided(made).operations

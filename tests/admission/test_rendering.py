@@ -194,7 +194,7 @@ def drawn(choices: random.Random) -> dict[str, Any]:
         kind = choices.choice((("DaemonSet", "apps/v1"), ("Job", "batch/v1")))
         metadata |= shapes.owned(*kind, controller=some(0.7))
     if some(0.2):
-        metadata["labels"] = {choices.choice((*marks.COMPANION_LABELS, "app")): "x"}
+        metadata["labels"] = {choices.choice((*marks.CPU_POD_LABELS, "app")): "x"}
     return {"metadata": metadata, "spec": spec}
 
 

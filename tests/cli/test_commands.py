@@ -239,7 +239,7 @@ def test_on_a_terminal_a_long_reason_is_cut_with_an_ellipsis_unless_all_is_asked
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with on_a_terminal(monkeypatch):
-        cut, whole = terminal.table(ROWS), terminal.table(ROWS, is_whole=True)
+        cut, whole = terminal.table(ROWS), terminal.table(ROWS, is_full_width=True)
     assert [len(line) for line in cut.splitlines()] == [13, 40]
     assert cut.endswith("r...")
     assert whole.endswith("r" * 100)

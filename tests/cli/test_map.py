@@ -64,7 +64,7 @@ def test_a_domain_says_who_holds_it_by_the_gpus_of_each_gang() -> None:
 
 def test_nodes_that_are_reserved_are_named_with_the_gang() -> None:
     pods = [PodTile("ns", "alone", 1, "bound"), PodTile("ns", "other", 2, "planned", "Job/x")]
-    tile = NodeTile("n", "1/b0/s0/h0", "", 8, 3, 0, "used", pods=pods, held_for="ns/Job/waits")
+    tile = NodeTile("n", "1/b0/s0/h0", "", 8, 3, 0, "used", pods=pods, reserved_for="ns/Job/waits")
     drawn = Picture(["block"], ["f"], [], {"n": tile}, [])
     assert holders(drawn, 0) == {
         "1/b0": ["ns/Job/x: 2 GPUs, 1 pod", "ns/alone: 1 GPU, 1 pod", "1 node reserved for ns/Job/waits"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook import logs
-from webhook.cli.terminal import complain, say
+from webhook.cli.terminal import complain, print_line
 from webhook.text import printable
 
 FORGED = "a\n2026-11-21T00:00:00Z INFO webhook forged \x1b[2K\x1b]0;title\x07\u202e\x9b31m\x7f\r"
@@ -26,7 +26,7 @@ def test_whatever_is_said_is_one_line_of_plain_text(text: str) -> None:
 
 
 def test_a_command_says_forged_lines_as_one(capsys: pytest.CaptureFixture[str]) -> None:
-    say(FORGED)
+    print_line(FORGED)
     complain(FORGED)
     for said in capsys.readouterr():
         assert said.count("\n") == 1

@@ -115,7 +115,7 @@ def bare(*gates: str, **annotations: str) -> dict[str, Any]:
 # --- the causes -------------------------------------------------------------------------------------
 
 
-def not_held(place: Place) -> str:
+def not_gated(place: Place) -> str:
     plain = create_namespace(place.installed.cluster)
     place.pod(plain)
     return place.explained("alone", plain)
@@ -252,7 +252,7 @@ def another_gate(place: Place) -> str:
 
 
 CAUSES: Final[dict[str, Callable[[Place], str]]] = {
-    "A GPU pod is not held": not_held,
+    "A GPU pod is not held": not_gated,
     "A pod is refused": refused,
     "A pod's priority is refused": above_the_maximum,
     "The GPUs are in use": no_room,

@@ -30,6 +30,7 @@ REPLACED = frozenset(
         "tells",
         "telling",
         "said",
+        "say",
         "says",
         "hear",
         "heard",
@@ -52,6 +53,7 @@ REPLACED = frozenset(
         "steer",
         "steering",
         "steered",
+        "stranger",
         "strangers",
         "accuse",
         "accused",
@@ -74,13 +76,40 @@ REPLACED = frozenset(
         "kept",
         "room",
         "rooms",
+        "ledger",
+        "forgive",
+        "goes",
     ]
 )
 """Words that are no names here: see the table in docs/contributing/style.md."""
-PLAIN = ("labeler", "webhook/kube", "webhook/tasks", "webhook/policy")
+PLAIN = (
+    "labeler",
+    "webhook/admission",
+    "webhook/cli",
+    "webhook/devices",
+    "webhook/extensions",
+    "webhook/inquiry",
+    "webhook/kube",
+    "webhook/policy",
+    "webhook/scheduling",
+    "webhook/tasks",
+    "webhook/ui",
+    "webhook/workloads",
+)
 """Packages whose names are all in the field's words; the others follow."""
-WIRE = frozenset({"held", "held_until", "kept", "WISH_ANNOTATIONS", "_wishes", "wishes"})
-"""Fields of Placements as they are on the wire, and names of those that read them."""
+WIRE = frozenset(
+    {
+        "FORGIVE_FAILURES_ANNOTATION",
+        "ODD",
+        "held",
+        "held_until",
+        "kept",
+        "WISH_ANNOTATIONS",
+        "_wishes",
+        "wishes",
+    }
+)
+"""Fields and words of the wire and of printed documents, and names of those that read them."""
 
 
 def _names(path: Path) -> set[str]:

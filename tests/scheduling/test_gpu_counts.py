@@ -172,8 +172,8 @@ def test_the_command_line_the_page_and_the_metrics_count_a_mixed_cluster_alike()
     assert sum(tile.used for tile in tiles) == sum(IN_USE.values())
     history = sample(0, scene.picture, scene.gangs)
     assert (history.gpus, history.used) == (IN_ALL, IN_USE)
-    assert {row.model: row.gpus for row in scene.room} == IN_ALL
-    assert {row.model: row.gpus - row.free for row in scene.room} == IN_USE
+    assert {row.model: row.gpus for row in scene.capacity} == IN_ALL
+    assert {row.model: row.gpus - row.free for row in scene.capacity} == IN_USE
     stock = take_stock(scene.snapshot, COUNTING)
     assert {model: stock.gpus[model, USED] for model in IN_ALL} == IN_USE
     assert {model: stock.gpus[model, USED] + stock.gpus[model, FREE] for model in IN_ALL} == IN_ALL

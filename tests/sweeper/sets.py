@@ -138,7 +138,7 @@ def affinity(key: str, own: str, over: str, **where: Any) -> dict[str, Any]:
     return {"podAffinity": {required: [mine]}, "podAntiAffinity": {required: [others]}}
 
 
-JOB_KEY = marks.SHUNNED_LABELS[0]
+JOB_KEY = marks.EXCLUSIVE_LABELS[0]
 
 
 def exclusive_member(

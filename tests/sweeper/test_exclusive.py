@@ -84,9 +84,9 @@ def test_subgroups_of_a_group_get_a_domain_each(
         key = f"key-of-subgroup-{index // 2}"
         body["metadata"]["labels"] |= {
             marks.SUBGROUP_INDEX: str(index // 2),
-            marks.SHUNNED_LABELS[2]: key,
+            marks.EXCLUSIVE_LABELS[2]: key,
         }
-        body["spec"]["affinity"] = affinity(marks.SHUNNED_LABELS[2], key, RACK)
+        body["spec"]["affinity"] = affinity(marks.EXCLUSIVE_LABELS[2], key, RACK)
         create_pod(two_subblocks.api(), namespace, f"train-{index}", body)
     pods = sweep(two_subblocks, namespace, SETTINGS, lambda pods: run_all(pods, "train", 4), "all to run")
     found = [(pod["metadata"]["name"], pod["spec"]["nodeName"]) for pod in named(pods, "train")]

@@ -110,7 +110,7 @@ def test_of_a_gang_that_lacks_pods_it_is_asked_each_time_why() -> None:
 
 def test_of_pods_without_devices_it_is_asked_each_time_whether_others_have_some() -> None:
     answers = iter([None, False])
-    plain = decode(pod_json("a", metadata={"labels": dict.fromkeys(marks.COMPANION_LABELS, "x")}))
+    plain = decode(pod_json("a", metadata={"labels": dict.fromkeys(marks.CPU_POD_LABELS, "x")}))
     asked = {"gated": [plain], "owner": OwnerSays(size=1, devices=lambda: next(answers))}
     assert [each.alone for each in passes(GangCache(), asked, asked)] == [False, True]
 

@@ -309,8 +309,8 @@ def test_what_a_gang_held_before_new_nodes_came_is_held_beside_them() -> None:
     younger = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
     scene = Scene(*gang("g", 3), younger)
     scene.all["n0"] = made_at(scene.all["n0"], "2026-01-01T00:00:00Z")
-    held_for = next(each.key for each in scene.placing.gangs() if each.key.name == "g")
-    scene.placing.reserve(held_for, ["n0"])
+    reserved_for = next(each.key for each in scene.placing.gangs() if each.key.name == "g")
+    scene.placing.reserve(reserved_for, ["n0"])
     for _ in range(2):
         assert places(scene.come(2)) == {}
         assert scene.held() == ["n0", "n1"]

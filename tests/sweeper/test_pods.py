@@ -44,7 +44,7 @@ class Story:
         if dice.random() < 0.2:
             metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 900}
         if dice.random() < 0.2:
-            metadata["labels"] = dict.fromkeys(marks.SHUNNED_LABELS, "j")
+            metadata["labels"] = dict.fromkeys(marks.EXCLUSIVE_LABELS, "j")
         if dice.random() < 0.3:
             kind = dice.choice(OWNERS)
             version = "batch/v1" if kind == "Job" else "apps/v1"

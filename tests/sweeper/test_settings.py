@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.extensions.fair_order.turns import AHEAD
+from webhook.extensions.fair_order.scores import AHEAD
 from webhook.kube.planned import PLAIN_PODS
 from webhook.placement import Mode, Options
 from webhook.sweeper.decide import ledger

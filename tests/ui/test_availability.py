@@ -15,7 +15,7 @@ def gang(name: str) -> GangRow:
 
 
 def test_room_is_counted_by_model_with_the_domain_that_has_most() -> None:
-    h100, a100 = busy_scene().room
+    h100, a100 = busy_scene().capacity
     assert (h100.model, h100.gpus, h100.free, h100.whole) == (H100, 256, 60, 48)
     assert (a100.model, a100.gpus, a100.free, a100.whole) == (A100, 248, 168, 168)
     assert [(each.id, each.gpus) for each in a100.freest] == [("1/b3", 120), ("1/b3/s0", 64)]
@@ -24,8 +24,8 @@ def test_room_is_counted_by_model_with_the_domain_that_has_most() -> None:
 def test_reserved_and_partly_used_nodes_are_no_whole_nodes() -> None:
     pods = waiting_job(2)
     cluster = cluster_of([bound_pod("a", FIRST, 2), *pods], holding(pods, SECOND, state="Waiting"))
-    (room,) = scene_of(cluster).room
-    assert (room.free, room.whole) == (64 - 2 - 8, 48)
+    (capacity,) = scene_of(cluster).capacity
+    assert (capacity.free, capacity.whole) == (64 - 2 - 8, 48)
 
 
 def test_nodes_that_gangs_avoid_come_before_those_out_of_use() -> None:

@@ -10,7 +10,7 @@ from tests.support import create_namespace
 from tests.ui.scenes import cluster_of, scene_of, waiting_job
 from webhook.kube.client import Api, ApiError
 from webhook.ui import events as events_room
-from webhook.ui.events import KEPT_SECONDS, PAGE, PAGES, GangEvents
+from webhook.ui.events import CACHE_SECONDS, PAGE, PAGES, GangEvents
 
 ROW = scene_of(cluster_of(waiting_job(2))).gangs[0]
 
@@ -72,7 +72,7 @@ def test_viewers_and_gangs_share_one_reading_for_a_while() -> None:
     for _ in range(100):
         events.of(ROW)
     assert there.calls == 1
-    now[0] = KEPT_SECONDS
+    now[0] = CACHE_SECONDS
     events.of(ROW)
     assert there.calls == 2
 

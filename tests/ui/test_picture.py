@@ -37,7 +37,11 @@ def test_gpus_of_a_plan_whose_pods_are_still_gated_are_waited_for() -> None:
 def test_a_node_that_is_held_for_a_gang_says_for_which_and_until_when() -> None:
     pods = waiting_job(2)
     tile = scene_of(cluster_of(pods, holding(pods, FIRST, state="Waiting"))).picture.nodes[FIRST]
-    assert (tile.state, tile.held_for, tile.held_until) == (RESERVED, "ns/Job/train", "2026-01-01T00:30:00Z")
+    assert (tile.state, tile.reserved_for, tile.reserved_until) == (
+        RESERVED,
+        "ns/Job/train",
+        "2026-01-01T00:30:00Z",
+    )
 
 
 def test_a_node_that_a_plan_keeps_for_later_pods_is_held_until_the_gang_is_complete() -> None:
@@ -46,7 +50,7 @@ def test_a_node_that_a_plan_keeps_for_later_pods_is_held_until_the_gang_is_compl
         (plan,) = placement_of(pods, FIRST, complete=complete).values()
         plan = msgspec.structs.replace(plan, spec=msgspec.structs.replace(plan.spec, kept=[SECOND]))
         tile = scene_of(cluster_of([], {"ns/p": plan})).picture.nodes[SECOND]
-        assert (tile.state, tile.held_until) == (state, "")
+        assert (tile.state, tile.reserved_until) == (state, "")
 
 
 def test_free_gpus_of_held_nodes_are_reserved_in_the_sums_and_not_whole() -> None:

@@ -28,7 +28,7 @@ from webhook.ui import access as access_room
 from webhook.ui.access import SESSION_SECONDS, ClusterAccess, CurrentViewer, NoViewerError, Proxy
 from webhook.ui.pages import MOST_STREAMS_A_VIEWER
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
-from webhook.ui.rights import BELIEVED_SECONDS, STRANGERS_A_SECOND, Answers, Gatekeeper, Viewer
+from webhook.ui.rights import BELIEVED_SECONDS, UNKNOWN_TOKENS_A_SECOND, Answers, Gatekeeper, Viewer
 from webhook.workloads import marks
 
 FIRST = "node-b0-s0-h00"
@@ -168,7 +168,7 @@ def test_what_if_does_not_tell_by_rules_between_pods_what_runs_in_hidden_namespa
         "status": {"phase": "Running"},
     }
     body["spec"]["containers"] = [gpu_container(1) | {"ports": [PORT]}]
-    body["metadata"] |= {"namespace": "theirs", "labels": {"app": "secret", marks.SHUNNED_LABELS[0]: "k"}}
+    body["metadata"] |= {"namespace": "theirs", "labels": {"app": "secret", marks.EXCLUSIVE_LABELS[0]: "k"}}
     answers = []
     for there in ([decode(body)], [bound_pod("other", FIRST, 1, "theirs")]):
         page = page_of(scene_of(cluster_of(there)), Granted(MINE))
@@ -259,7 +259,7 @@ def test_tokens_that_anybody_makes_up_are_asked_about_so_often_and_keep_no_known
     assert look("good") == 200
     answers = Counter(look(f"bad-{number}") for number in range(5_000))
     assert set(answers) == {401, 429}
-    assert api.reviews <= STRANGERS_A_SECOND
+    assert api.reviews <= UNKNOWN_TOKENS_A_SECOND
     now[0] = BELIEVED_SECONDS - 0.01
     for number in range(5_000):
         look(f"worse-{number}")
@@ -372,7 +372,7 @@ def test_the_bounds_are_those_that_the_trust_model_tells() -> None:
     assert access_room.TIDY_SECONDS == 60, "a minute"
     for told, bound in (
         (r"keeps them in memory alone, for (\d+) hours and a minute", SESSION_SECONDS / 3600),
-        (r"is asked about at most (\d+) tokens a second", STRANGERS_A_SECOND),
+        (r"is asked about at most (\d+) tokens a second", UNKNOWN_TOKENS_A_SECOND),
         (r"A viewer has at most (\d+) live pages", MOST_STREAMS_A_VIEWER),
         (r"A client has (\d+) s for its first byte", worker.FIRST_BYTE_SECONDS),
         (r"first byte, and (\d+) s from there for the whole request", worker.REQUEST_SECONDS),

@@ -15,9 +15,9 @@ from webhook.kube.objects import Pod
 from webhook.sweeper.settings import Settings
 from webhook.ui import pages
 from webhook.ui.access import COOKIE, LaptopAccess
+from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import detail
 from webhook.ui.gangs import GangRow
-from webhook.ui.kept import Kept
 
 FIRST = "node-b0-s0-h00"
 JOB = """
@@ -118,7 +118,7 @@ def test_two_pages_on_one_laptop_do_not_log_each_other_out() -> None:
 
 
 def test_only_so_many_answers_are_kept_and_those_of_the_latest_version_alone() -> None:
-    kept: Kept[int, str] = Kept(2)
+    kept: AnswerCache[int, str] = AnswerCache(2)
     for number in range(3):
         kept.put(7, number, str(number))
     assert [kept.get(7, number) for number in range(3)] == [None, "1", "2"]

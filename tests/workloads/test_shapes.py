@@ -12,7 +12,7 @@ from tests.workloads.objects import BY_NAME, GPU, IN_ORDER, JOBSET, LWS, MPI, SE
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.workloads.additions import PodTemplate, is_extended
-from webhook.workloads.shape import MOST_PODS, Awaited, Part, awaited
+from webhook.workloads.shape import MOST_PODS, MissingPods, Part, missing_pods
 
 
 def template(gpus: int = 8, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -191,8 +191,8 @@ SHAPE = (part("leader", 0, 0, 1, ended=1), part("workers", 1, 1, 3, ended=0), pa
 def test_what_is_awaited_are_the_later_stages_and_the_rest_of_the_newest(
     there: list[tuple[int, int]], whole: bool, later: list[tuple[int, int]]
 ) -> None:
-    found = awaited(SHAPE, [member(*each) for each in there])
-    assert (found.stage_is_whole, [rank for rank, _ in found.later]) == (whole, later)
+    found = missing_pods(SHAPE, [member(*each) for each in there])
+    assert (found.is_stage_complete, [rank for rank, _ in found.later]) == (whole, later)
 
 
 def shape_of(name: str, spec: dict[str, Any], **status: Any) -> Any:
@@ -254,8 +254,8 @@ def test_a_gang_whose_earlier_stage_is_missing_is_not_whole(
     name: str, spec: dict[str, Any], lost: list[Pod], there: list[Pod]
 ) -> None:
     shape = shape_of(name, spec)
-    assert awaited(shape, [*lost, *there]).stage_is_whole
-    assert not awaited(shape, there).stage_is_whole
+    assert missing_pods(shape, [*lost, *there]).is_stage_complete
+    assert not missing_pods(shape, there).is_stage_complete
 
 
 @pytest.mark.parametrize(("succeeded", "whole"), [(0, False), (1, True)])
@@ -267,7 +267,7 @@ def test_a_jobset_s_earlier_job_that_is_missing_is_awaited_until_it_is_done(
         each["template"]["spec"]["template"] = template()
     status = {"replicatedJobsStatus": [{"name": "a", "succeeded": succeeded}]}
     shape = shape_of(JOBSET, {"replicatedJobs": jobs, "startupPolicy": IN_ORDER}, **status)
-    assert awaited(shape, [member(1, 0)]).stage_is_whole == whole
+    assert missing_pods(shape, [member(1, 0)]).is_stage_complete == whole
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_jobset_s_earlier_job_whose_first_pods_cannot_be_seen_is_not_awaited(
         each["template"]["spec"]["template"] = template()
     jobs[0]["template"]["spec"] |= spec
     shape = shape_of(JOBSET, {"replicatedJobs": jobs, "startupPolicy": IN_ORDER})
-    assert awaited(shape, [member(*each) for each in there]).stage_is_whole
+    assert missing_pods(shape, [member(*each) for each in there]).is_stage_complete
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_jobset_s_earlier_job_whose_first_pods_cannot_be_seen_is_not_awaited(
 )
 def test_a_part_that_is_no_concern_of_ours_is_not_awaited(body: dict[str, Any]) -> None:
     shape = (part("leader", 0, 0, 1), part("workers", 1, 1, 2, body))
-    assert awaited(shape, [member(0, 0)]) == Awaited(stage_is_whole=True)
+    assert missing_pods(shape, [member(0, 0)]) == MissingPods(is_stage_complete=True)
 
 
 @pytest.mark.parametrize(
@@ -319,9 +319,9 @@ def test_workers_of_an_mpijob_are_a_stage_as_the_operator_marks_them(works: bool
             "training.kubeflow.org/replica-index": str(index),
         }
         pods.append(decode(pod_json(f"w{index}", metadata={"labels": labels}, **template()["spec"])))
-    assert not awaited(shape, pods[:1]).stage_is_whole
-    found = awaited(shape, pods)
-    assert found.stage_is_whole
+    assert not missing_pods(shape, pods[:1]).is_stage_complete
+    found = missing_pods(shape, pods)
+    assert found.is_stage_complete
     assert [rank for rank, _ in found.later] == [(0,)] * works
 
 
@@ -367,9 +367,9 @@ def test_an_owner_of_endless_pods_is_not_spelt_out(name: str, spec: dict[str, An
 @pytest.mark.parametrize(("count", "is_planned"), [(MOST_PODS - 1, True), (MOST_PODS, False), (MANY, False)])
 def test_a_gang_of_too_many_pods_is_planned_by_those_that_are_there(count: int, is_planned: bool) -> None:
     shape = (part("leader", 0, 0, 1), part("workers", 1, 1, count))
-    found = awaited(shape, [member(0, 0)])
+    found = missing_pods(shape, [member(0, 0)])
     assert len(found.later) == (count if is_planned else 0)
-    assert found.stage_is_whole is is_planned
+    assert found.is_stage_complete is is_planned
 
 
 def leaders_of(counts: Mapping[str, int], namespace: Callable[[str], str]) -> list[PodGang]:

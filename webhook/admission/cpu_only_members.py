@@ -12,7 +12,7 @@ from webhook.admission.review import NewPod
 from webhook.policy.values import Policy
 from webhook.workloads import marks
 
-_LABELS: Final = frozenset(marks.COMPANION_LABELS)
+_LABELS: Final = frozenset(marks.CPU_POD_LABELS)
 
 
 def is_cpu_only_member(pod: NewPod, policy: Policy) -> bool:

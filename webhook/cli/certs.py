@@ -16,7 +16,7 @@ from webhook import logs
 from webhook.admission import certificates
 from webhook.admission.certificates import Waits
 from webhook.admission.rotation import Names, Rotation
-from webhook.cli.terminal import complain, say
+from webhook.cli.terminal import complain, print_line
 from webhook.kube.client import Api, ApiError, ConnectError
 
 RETRY_SECONDS: Final = 10.0
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (ConnectError, ApiError) as error:
         complain(f"topogate certs rotate: {error}")
         return 1
-    say(f"steps taken: {', '.join(taken) or 'none was due'}")
+    print_line(f"steps taken: {', '.join(taken) or 'none was due'}")
     return 0
 
 
@@ -114,7 +114,7 @@ def _issue(folder: Path, hosts: list[str], lifetime: timedelta) -> int:
         except OSError as error:
             complain(f"topogate certs issue: {path}: {error.strerror}")
             return 2
-        say(str(path))
+        print_line(str(path))
     return 0
 
 

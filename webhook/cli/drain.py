@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.cli import session
-from webhook.cli.terminal import complain, say
+from webhook.cli.terminal import complain, print_line
 from webhook.inquiry.reading import read_all
 from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
@@ -105,8 +105,8 @@ class _Drain:
                 gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(self._prefix)
             ]
             still = f"; it stays held by {', '.join(others)}" if others and self._releases else ""
-            say(f"{_name(pod)}: would be {self._word}{still}")
-        say(f"{counted(count, 'pod')} would be {self._word}. Nothing was done; add --yes to do it.")
+            print_line(f"{_name(pod)}: would be {self._word}{still}")
+        print_line(f"{counted(count, 'pod')} would be {self._word}. Nothing was done; add --yes to do it.")
         return 0
 
     def go_through(self) -> int:
@@ -123,7 +123,7 @@ class _Drain:
             if "" not in problems:
                 break
         left = sum(1 for _ in self._gated())
-        say(f"{counted(done, 'pod')} {self._word}, {left} still wait.")
+        print_line(f"{counted(done, 'pod')} {self._word}, {left} still wait.")
         return 1 if left else 0
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from webhook.cli import session, works
-from webhook.cli.terminal import say
+from webhook.cli.terminal import print_line
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
@@ -62,7 +62,7 @@ def _show(lines: Iterator[str], arguments: argparse.Namespace) -> None:
         session.show({"about": arguments.what, "sentences": list(lines)}, arguments.output)
         return
     for line in lines:
-        say(line)
+        print_line(line)
 
 
 def _of_pod(api: Api, namespace: str, name: str, settings: Settings) -> Iterator[str]:

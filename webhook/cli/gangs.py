@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.cli import picture, session
-from webhook.cli.terminal import complain, say, table
+from webhook.cli.terminal import complain, print_line, table
 from webhook.text import printable
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def _print(rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: in
         return
     if options.output == "name":
         for row in rows:
-            say(f"{row.kind.lower()}/{row.name}")
+            print_line(f"{row.kind.lower()}/{row.name}")
         return
     if rows:
-        print(table([_HEAD, *map(_cells, rows)], is_whole=options.output == "wide"))
+        print(table([_HEAD, *map(_cells, rows)], is_full_width=options.output == "wide"))
     else:
         print("No gang waits or runs.")
     if elsewhere:

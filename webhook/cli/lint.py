@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webhook.cli import session
-from webhook.cli.terminal import complain, say
+from webhook.cli.terminal import complain, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +78,6 @@ def _print(faults: "Sequence[ManifestFault]", notes: "Sequence[str]", options: a
     if options.output is not None:
         session.show(msgspec.to_builtins(faults), options.output)
     for fault in faults if options.output is None else ():
-        say(str(fault))
+        print_line(str(fault))
     for note in notes:
         complain(f"topogate lint: note: {note}")

@@ -71,7 +71,7 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
     """Print lines as they come until the work has ended; 0 if it succeeded, 1 if it failed or was stopped."""
     seen: set[str] = set()
     threads: list[threading.Thread] = []
-    said = ""
+    message = ""
     fault = _Fault()
     while True:
         for rank, pod in works.newest(works.pods_of(api, work)).items():
@@ -90,8 +90,8 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
             complain(f"topogate logs: {work.name} is gone")
             return 1
         now = f"{work.name}: {work.state}" + (f": {reason}" if (reason := work.status.get("reason")) else "")
-        if now != said:
-            said = now
+        if now != message:
+            message = now
             complain(now)
         if work.has_ended:
             for thread in threads:

@@ -88,7 +88,7 @@ def _main(words: list[str]) -> int:
         if sys.stdout is not None:  # as where a shell has closed it
             sys.stdout.flush()
         if status == 0:
-            _say_next(options)
+            _print_hint(options)
         return status
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, and nobody is left to tell
@@ -99,13 +99,13 @@ def _main(words: list[str]) -> int:
         return 1
 
 
-def _say_next(options: argparse.Namespace) -> None:
+def _print_hint(options: argparse.Namespace) -> None:
     """The hint for the next command, unless the output is for a program or nothing was done."""
     from webhook.cli.terminal import complain, is_terminal
 
     is_for_people = getattr(options, "output", None) in (None, "wide")
-    has_said = getattr(options, "dry_run", False) or getattr(options, "follow", False)
-    if options.command in NEXT and is_terminal() and is_for_people and not has_said:
+    has_no_hint = getattr(options, "dry_run", False) or getattr(options, "follow", False)
+    if options.command in NEXT and is_terminal() and is_for_people and not has_no_hint:
         complain(NEXT[options.command])
 
 

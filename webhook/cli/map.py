@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from webhook.ui.picture import DomainTile, NodeTile, Picture
 
 WIDTH: Final = 32
-_USED, _WAITING, _HELD, _FREE = "#", "+", "=", "."
-_COLOURS: Final = {_USED: "\033[34m", _WAITING: "\033[33m", _HELD: "\033[35m"}
+_USED, _WAITING, _RESERVED, _FREE = "#", "+", "=", "."
+_COLOURS: Final = {_USED: "\033[34m", _WAITING: "\033[33m", _RESERVED: "\033[35m"}
 _PLAIN: Final = "\033[0m"
 
 
@@ -80,10 +80,10 @@ def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) 
     for domain in domains:
         name = f"{'  ' * domain.level}{printable(domain.name)}"
         free = domain.gpus - domain.used - domain.waiting
-        held = f", {domain.reserved} of them held" if domain.reserved else ""
+        reserved = f", {domain.reserved} of them held" if domain.reserved else ""
         excluded = f", {counted(domain.nodes[-1], 'node')} excluded" if domain.nodes[-1] else ""
         counts = (
-            f"{domain.used:>6} used {domain.waiting:>5} waited for {free:>6} free{held} "
+            f"{domain.used:>6} used {domain.waiting:>5} waited for {free:>6} free{reserved} "
             f"of {domain.gpus} GPUs, {domain.whole} on whole nodes{excluded}"
         )
         left = max(1, most - width - WIDTH - 4) if most else 0
@@ -108,8 +108,8 @@ def _holders(tiles: "Iterable[NodeTile]") -> Iterator[str]:
             name = f"{pod.namespace}/{pod.gang or pod.name}"
             gpus[name] += pod.gpus
             pods[name] += 1
-        if tile.held_for:
-            reserved[tile.held_for] += 1
+        if tile.reserved_for:
+            reserved[tile.reserved_for] += 1
     for name, count in gpus.most_common():
         yield f"{printable(name)}: {counted(count, 'GPU')}, {counted(pods[name], 'pod')}"
     for name, count in reserved.most_common():
@@ -121,9 +121,9 @@ def bar(domain: "DomainTile", is_coloured: bool) -> str:
     total = max(1, domain.gpus)
     used = _share(domain.used, total)
     waiting = min(WIDTH - used, _share(domain.waiting, total))
-    held = min(WIDTH - used - waiting, _share(domain.reserved, total))
-    free = WIDTH - used - waiting - held
-    parts = ((_USED, used), (_WAITING, waiting), (_HELD, held), (_FREE, free))
+    reserved = min(WIDTH - used - waiting, _share(domain.reserved, total))
+    free = WIDTH - used - waiting - reserved
+    parts = ((_USED, used), (_WAITING, waiting), (_RESERVED, reserved), (_FREE, free))
     if not is_coloured:
         return "".join(mark * count for mark, count in parts)
     return "".join(

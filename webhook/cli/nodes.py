@@ -60,11 +60,11 @@ def _show(api: "Api", options: argparse.Namespace) -> None:
         print("No failure of a pod speaks against a node.")
         return
     cells = [_cells(row, bad_nodes.day_and_time) for row in found]
-    print(table([_HEAD, *cells], is_whole=options.output == "wide"))
+    print(table([_HEAD, *cells], is_full_width=options.output == "wide"))
     items = api.json("GET", "/api/v1/nodes", query=session.selected(options))["items"]
     for name, text in sorted(bad_nodes.unforgiven(items).items()):
         complain(f"Node {name}: what is written to forgive its failures is no time: {text[:100]}")
-    complain(f"Once a node is mended: {bad_nodes.FORGIVE}")
+    complain(f"Once a node is mended: {bad_nodes.RESET_COMMAND}")
     complain("To keep pods off a node: kubectl cordon NODE")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from webhook.cli.terminal import complain, say
+from webhook.cli.terminal import complain, print_line
 from webhook.policy import rendering
 from webhook.policy.document import PolicyError, read_yaml
 from webhook.policy.file import parse_policy
@@ -97,7 +97,7 @@ def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: 
     rendered = {identity(each): each for path in against for each in _objects(path)}
     drifted = 0
     for path, policy in policies.items():
-        say(f"{path}: ok: {_summary(policy)}")
+        print_line(f"{path}: ok: {_summary(policy)}")
         if not against:
             continue
         wanted = {identity(each): each for each in rendering.objects(policy, values)}
@@ -106,7 +106,7 @@ def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: 
             raise RenderError("none of the rendered objects is in what --against names")
         for key in sorted(there):
             for place in differences(wanted[key], rendered[key]):
-                say(f"{path}: {' '.join(key)}: {place} has drifted; run topogate policy render")
+                print_line(f"{path}: {' '.join(key)}: {place} has drifted; run topogate policy render")
                 drifted += 1
     return 1 if drifted else 0
 
@@ -152,7 +152,7 @@ def _render(policy: Policy, values: Mapping[str, int], folder: Path | None) -> i
         text = _HEAD + as_yaml(wanted[key] for key in there if key in wanted)
         if text != path.read_text():
             path.write_text(text)
-            say(f"{path}: written")
+            print_line(f"{path}: written")
         written.update(there)
     if not written:
         raise RenderError(f"no file below {folder} begins as a rendered one does")

@@ -79,7 +79,7 @@ def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace
         rows.append(
             [*row, *_row(work, reasons), *([work.kind, str(work.status.get("cards") or "-")] if wide else [])]
         )
-    return table(rows, is_whole=wide)
+    return table(rows, is_full_width=wide)
 
 
 def _row(work: Work, reasons: dict[tuple[str, str], str]) -> list[str]:

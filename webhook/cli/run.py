@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
-from webhook.cli.terminal import complain, say
+from webhook.cli.terminal import complain, print_line
 from webhook.cli.works import TASK, Work
 from webhook.text import counted
 
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 def task_of(options: argparse.Namespace) -> dict[str, Any]:
     """The GPUTask that the arguments describe."""
     spec: dict[str, Any] = {"gpu-amount": options.gpus or "1", "workers": options.workers}
-    wishes = {
+    fields = {
         "image": options.image,
         "gpu": options.model,
         "priority": options.priority,
@@ -106,7 +106,7 @@ def task_of(options: argparse.Namespace) -> dict[str, Any]:
             if value
         },
     }
-    spec |= {key: value for key, value in wishes.items() if value not in (None, [], {}, "")}
+    spec |= {key: value for key, value in fields.items() if value not in (None, [], {}, "")}
     return {
         "apiVersion": "falldio.com/v1",
         "kind": TASK,
@@ -146,7 +146,7 @@ def _run(options: argparse.Namespace) -> int:
         session.show(made, options.output)
     elif not options.dry_run:
         name = made["metadata"]["name"]
-        say(f"gputask/{name}" if options.output == "name" else f"gputask/{name} created")
+        print_line(f"gputask/{name}" if options.output == "name" else f"gputask/{name} created")
     if options.dry_run:
         return 0 if options.output in ("json", "yaml") else _rehearse(api, made)
     return _follow(api, made) if options.follow else 0
@@ -233,27 +233,27 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
         job = job_wanted(task, TaskRules(policy, classes))
         cluster = ClusterReading.read(api)
     except ApiError as error:
-        say(
+        print_line(
             f"{name} would be accepted. Where it would go is not for you to see: {session.sentence_of(error)}"
         )
         return 0
     except (RefusedError, PolicyError) as error:
-        say(f"{name} would not start: {error}")
+        print_line(f"{name} would not start: {error}")
         return 1
     try:
         found = rehearse(cluster, job, Settings())
     except PlacementError as error:
-        say(f"{name} would wait: {error}")
+        print_line(f"{name} would wait: {error}")
         return 1
     if isinstance(found, NoFit):
-        say(f"{name} would wait: {found.sentence}")
+        print_line(f"{name} would wait: {found.sentence}")
     else:
-        say(f"{name} would go to {found.spread}:")
+        print_line(f"{name} would go to {found.spread}:")
         for placed in found.placed[:20]:
-            say(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
+            print_line(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
         if len(found.placed) > 20:
-            say(f"  ... and {counted(len(found.placed) - 20, 'more worker')}")
-    say(_who_waits(cluster))
+            print_line(f"  ... and {counted(len(found.placed) - 20, 'more worker')}")
+    print_line(_who_waits(cluster))
     return 1 if isinstance(found, NoFit) else 0
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from webhook.cli import session
-from webhook.cli.terminal import columns, complain, is_coloured, say
+from webhook.cli.terminal import columns, complain, is_coloured, print_line
+from webhook.inquiry.gang_answer import GangAnswer, with_levels
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.simulation import (
@@ -26,7 +27,6 @@ from webhook.inquiry.simulation import (
     read,
     read_manifest,
 )
-from webhook.inquiry.whole import WholeAnswer, with_levels
 from webhook.placement import Assignment, Mode, NoFit, Options, PlacementError, Snapshot
 from webhook.placement.model import Placed
 from webhook.placement.names import natural
@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         scene, placed = _ask(args)
     except NotPlacedError as error:
-        say(str(error))
+        print_line(str(error))
         return 1
     except (InputError, PlacementError, PolicyError) as error:
         complain(f"topogate simulate: {error}")
@@ -94,7 +94,7 @@ def _run(args: argparse.Namespace) -> int:
     _show(placed, scene, args)
     for note in scene.notes:
         complain(f"topogate simulate: note: {note}")
-    return 0 if all(any(each.answer.placed for each in alike) for alike in _by_maker(placed)) else 1
+    return 0 if all(any(each.answer.placed for each in replicas) for replicas in _by_maker(placed)) else 1
 
 
 def _check(placed: Sequence[PlacedGang]) -> None:
@@ -150,16 +150,16 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         named = [{"gang": each.gang.key.name, **own} for each, own in zip(placed, found, strict=True)]
         session.show(found[0] if len(found) == 1 else {"gangs": named}, args.output)
         return
-    for alike in _by_maker(placed):
-        if len(alike) == 1:
-            _print(alike[0])
+    for replicas in _by_maker(placed):
+        if len(replicas) == 1:
+            _print(replicas[0])
         else:
-            _print_replicas(alike)
+            _print_replicas(replicas)
     for line in _map(scene.snapshot, placed[-1].after) if args.map else ():
         print(line)
 
 
-def _document(answer: WholeAnswer) -> dict[str, Any]:
+def _document(answer: GangAnswer) -> dict[str, Any]:
     found = answer.found
     if isinstance(found, Assignment):
         found = replace(found, placed=answer.placed)
@@ -175,12 +175,12 @@ def _print_patches(scene: Rehearsed) -> None:
 def _print(placed: PlacedGang) -> None:
     gang, answer = placed.gang, placed.answer
     if isinstance(answer.found, NoFit):
-        say(joined(so_far(gang, gang.gated), answer.told))
+        print_line(joined(so_far(gang, gang.gated), answer.sentence))
         return
     ranks = {pod.metadata.name: gang.ranks.get(pod.metadata.uid) for pod in gang.gated}
-    say(f"Gang {gang.key.name}: {answer.told}")
+    print_line(f"Gang {gang.key.name}: {answer.sentence}")
     if preferred := describe_preferred(answer.asked.gang, answer.found.nodes.values(), placed.before):
-        say(preferred)
+        print_line(preferred)
     _print_rows(
         sorted(
             answer.placed, key=lambda p: (ranks[p.member] is None, ranks[p.member] or 0, natural(p.member))
@@ -195,11 +195,11 @@ def _print_replicas(placed: Sequence[PlacedGang]) -> None:
     if rows:
         nodes = len({row.node for row in rows})
         where = counted(nodes, "node")
-        say(f"Replicas of {name}, each by itself: {counted(len(rows), 'pod')} on {where}")
+        print_line(f"Replicas of {name}, each by itself: {counted(len(rows), 'pod')} on {where}")
         _print_rows(rows)
     without = [each.answer for each in placed if isinstance(each.answer.found, NoFit)]
     if without:
-        say(f"{len(without)} of {len(placed)} replicas of {name} have no place. {without[0].told}")
+        print_line(f"{len(without)} of {len(placed)} replicas of {name} have no place. {without[0].sentence}")
 
 
 def _print_rows(rows: Sequence[Placed]) -> None:
@@ -209,7 +209,7 @@ def _print_rows(rows: Sequence[Placed]) -> None:
             ",".join(share.card + "".join(f":gt{tile}" for tile in share.tiles) for share in slot)
             for slot in placed.cards
         )
-        say(f"  {placed.member:<{width}}  {placed.node}{'  ' + cards if cards.strip('|') else ''}")
+        print_line(f"  {placed.member:<{width}}  {placed.node}{'  ' + cards if cards.strip('|') else ''}")
 
 
 def _map(snapshot: Snapshot, after: Snapshot) -> Iterator[str]:

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
-from webhook.cli.terminal import complain, say
+from webhook.cli.terminal import complain, print_line
 from webhook.cli.works import TASK, Work
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
             raise session.SessionError(f"no task or job in namespace {namespace} has {options.selector}")
     for work in chosen:
         done = _restart(api, work) if options.command == "restart" else _stop(api, work, options.suspend)
-        say(f"{work.kind.lower()}/{work.name}" + ("" if options.output == "name" else f" {done}"))
+        print_line(f"{work.kind.lower()}/{work.name}" + ("" if options.output == "name" else f" {done}"))
     return 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from webhook.text import printable
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line of the result, on standard output."""
     print(printable(line))
 
@@ -49,10 +49,10 @@ def fitted(line: str, width: int) -> str:
     return line if not width or len(line) <= width else (line[: max(0, width - 3)] + "...")[:width]
 
 
-def table(rows: Sequence[Sequence[str]], *, is_whole: bool = False) -> str:
-    """Rows in columns, the first one is the heading; on a terminal no wider than that, unless is_whole."""
+def table(rows: Sequence[Sequence[str]], *, is_full_width: bool = False) -> str:
+    """Rows in columns, the first one is the heading; cut to the width of a terminal unless is_full_width."""
     plain = [[printable(text) for text in row] for row in rows]
     widths = [max(len(row[column]) for row in plain) for column in range(len(plain[0]))]
     lines = ("   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in plain)
-    most = 0 if is_whole else columns()
+    most = 0 if is_full_width else columns()
     return "\n".join(fitted(line.rstrip(), most) for line in lines)

@@ -67,7 +67,7 @@ def _print(lines: list[Line], options: argparse.Namespace) -> None:
     for line in lines:
         numbers = (line.nodes, line.total, line.used, line.free, line.whole, line.waiting)
         rows.append([line.model, *map(str, numbers)])
-    print(table(rows, is_whole=options.output == "wide"))
+    print(table(rows, is_full_width=options.output == "wide"))
 
 
 def gather(cluster: "ClusterReading") -> list[Line]:

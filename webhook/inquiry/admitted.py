@@ -13,13 +13,13 @@ from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import Policy
 
-NOT_HELD: Final = "not-held"
+NOT_GATED: Final = "not-held"
 """Reason of a decision that a cluster does not make: it stores the pod without a gate of ours."""
 
 NOT_OURS: Final = frozenset(
     {
         "opted-out", "node-name-set", "mirror-pod", "daemonset", "excluded-namespace",
-        "scheduling-group", "other-scheduler", "kueue-topology", NOT_HELD,
+        "scheduling-group", "other-scheduler", "kueue-topology", NOT_GATED,
     }
 )  # fmt: skip
 """Reasons of a decision by which another one places the pod."""
@@ -50,7 +50,7 @@ class Admitted:
         return self.decision.outcome == DENIED
 
     @property
-    def is_held(self) -> bool:
+    def is_gated(self) -> bool:
         """Whether a gate of ours holds the pod."""
         gates = self.pod["spec"].get("schedulingGates") or ()
         return any(str(gate.get("name")).startswith(keys.GATE_PREFIX) for gate in gates)

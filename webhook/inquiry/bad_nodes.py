@@ -18,7 +18,7 @@ from webhook.sweeper.decide.shunned import why_bad
 from webhook.sweeper.observe.node_failures import seconds_of
 from webhook.text import counted
 
-FORGIVE: Final = (
+RESET_COMMAND: Final = (
     f'kubectl annotate node NODE --overwrite {keys.FORGIVE_FAILURES_ANNOTATION}="$(date -u +%FT%TZ)"'
 )
 
@@ -44,9 +44,9 @@ class NodeRow:
 
 def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
     """Of the data of the sweeper's ConfigMap, the avoided nodes first. Raises msgspec.MsgspecError."""
-    kept = failure_log.decoded(data.get("failures", ""))
-    counts = {each.node: 0 for each in kept if each.node}
-    for each in kept:
+    failures = failure_log.decoded(data.get("failures", ""))
+    counts = {each.node: 0 for each in failures if each.node}
+    for each in failures:
         if each.node:
             counts[each.node] += 1
     bad = _now(data, now)
@@ -55,7 +55,7 @@ def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
         for each in bad
     ]
     for name in sorted(counts.keys() - {each.node for each in bad}):
-        own = [each for each in kept if each.node == name]
+        own = [each for each in failures if each.node == name]
         last = max(own, key=lambda each: each.at)
         proven = len({(each.namespace, each.gang) for each in own if each.state == "proven"})
         made.append(NodeRow(name, "", 0, proven, len(own), last.at, last.cause))
@@ -152,7 +152,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(
             State.ODD,
             f"node {name}: {keys.FORGIVE_FAILURES_ANNOTATION} is no time: {text[:100]!r}",
-            FORGIVE.replace("NODE", name),
+            RESET_COMMAND.replace("NODE", name),
         )
     if not names and not partly and not wrong:
         yield found(State.WELL, "no node is avoided")

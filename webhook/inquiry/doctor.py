@@ -102,8 +102,8 @@ def _programs(api: Api, now: datetime) -> Iterator[Finding]:
     for name in sorted(wanted):
         yield found(State.ILL, f"there is no deployment/{name}", REAPPLY)
     if len(images) > 1:
-        told = "; ".join(f"{', '.join(names)}: {image}" for image, names in images.items())
-        yield found(State.ODD, f"the programs are of several versions: {told}", REAPPLY)
+        versions = "; ".join(f"{', '.join(names)}: {image}" for image, names in images.items())
+        yield found(State.ODD, f"the programs are of several versions: {versions}", REAPPLY)
 
 
 def _leader(api: Api, now: datetime) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from webhook.kube.events import shortened
 MOST_VALUES: Final = 20_000_000
 """Of one text: about those of 100,000 pods as the API server prints them."""
 
-_TOLD_BYTES: Final = 500
+_MESSAGE_BYTES: Final = 500
 """Of what the decoder says of a text."""
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -82,18 +82,18 @@ def of_text(text: str, source: str, most_values: int = MOST_VALUES) -> Iterator[
         raise
     except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
         # PyYAML has no error of its own for what a tag does not suit: !!bool maybe, !!int "", 5,000 digits.
-        raise InputError(f"{source} is neither YAML nor JSON: {_told(error)}") from None
+        raise InputError(f"{source} is neither YAML nor JSON: {_message(error)}") from None
     for document in documents:
         if document is not None:
             yield from _flat(_object(document, source), source)
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """What a decoder says, as one line, with the place first where it tells one."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
-        return shortened(" ".join(str(error).split()), _TOLD_BYTES)
-    return f"line {mark.line + 1}, column {mark.column + 1}: " + shortened(problem, _TOLD_BYTES)
+        return shortened(" ".join(str(error).split()), _MESSAGE_BYTES)
+    return f"line {mark.line + 1}, column {mark.column + 1}: " + shortened(problem, _MESSAGE_BYTES)
 
 
 def _read(text: str, budget: "_Budget") -> Iterator[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.admission.decide import DENIED, LEFT_ALONE, MUTATED, Decision
-from webhook.inquiry.admitted import NOT_HELD, Admitted
+from webhook.inquiry.admitted import NOT_GATED, Admitted
 from webhook.kube.client import Api, ApiError
 
 _REFUSALS: Final = (400, 403, 404, 409, 413, 422)
@@ -71,15 +71,15 @@ def _accepted(body: Mapping[str, Any], found: Mapping[str, Any], local: Admitted
     after = {"metadata": _written(found), "spec": found.get("spec") or {}}
     pod = {**local.pod, "metadata": {**local.pod["metadata"], **after["metadata"]}, "spec": after["spec"]}
     stored = Admitted(local.decision, pod, list(jsonpatch.make_patch(before, after)))
-    return replace(stored, decision=_decision(stored.is_held, local))
+    return replace(stored, decision=_decision(stored.is_gated, local))
 
 
-def _decision(is_held: bool, local: Admitted) -> Decision:
+def _decision(is_gated: bool, local: Admitted) -> Decision:
     """The decision by the policy, unless the cluster made another one."""
-    if is_held and (local.is_denied or local.is_placed_by_others):
+    if is_gated and (local.is_denied or local.is_placed_by_others):
         return msgspec.structs.replace(local.decision, outcome=MUTATED, reason="gated", denial=None)
-    if not is_held and (local.is_denied or local.is_held):
-        return msgspec.structs.replace(local.decision, outcome=LEFT_ALONE, reason=NOT_HELD, denial=None)
+    if not is_gated and (local.is_denied or local.is_gated):
+        return msgspec.structs.replace(local.decision, outcome=LEFT_ALONE, reason=NOT_GATED, denial=None)
     return local.decision
 
 

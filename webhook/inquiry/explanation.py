@@ -100,7 +100,7 @@ def explain_gated(
     if view.storage is None and (volumes := unmodelled.volume_note(pod)):
         yield f"Note: {volumes}."
     if pod.metadata.uid in gang.companions:
-        yield _of_companion(gang)
+        yield _of_cpu_only_pod(gang)
     if others:
         yield f"Other gates hold it as well: {', '.join(others)}."
     placement = view.placements.get(gang.key.placement_key)
@@ -131,7 +131,7 @@ def explain_gated(
     if not gang.later and all(each.metadata.uid in gang.companions for each in gang.gated):
         return  # of places the core is asked for the others alone
     now = now or try_now(gang, view, snapshot, settings.options)
-    yield from _said(now, gang, snapshot, settings, named, view)
+    yield from _current_answer(now, gang, snapshot, settings, named, view)
     if isinstance(now.answer, NoFit):
         yield from _misplaced(gang, view, snapshot, settings.options, named)
 
@@ -167,7 +167,7 @@ def _victims(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
     return ", ".join(shown[:_NAMED]) + more
 
 
-def _of_companion(gang: PodGang) -> str:
+def _of_cpu_only_pod(gang: PodGang) -> str:
     if gang.alone:
         return "It asks for no GPU, nor does any pod of its gang: it is released at once, and not pinned."
     return (
@@ -202,7 +202,7 @@ def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> 
         return CurrentAnswer(None, None, str(error))
 
 
-def _said(
+def _current_answer(
     now: CurrentAnswer,
     gang: PodGang,
     snapshot: Snapshot,
@@ -226,7 +226,7 @@ def _said(
     yield from _no_place(gang, asked, answer, no_node, snapshot, view)
     if now.has_parts:
         named_so = ", ".join(part.name for part in gang.parts)
-        yield f"Each of its parts is placed by its own wish, or none of them: {named_so}."
+        yield f"Each of its parts is placed by its own topology request, or none of them: {named_so}."
         return
     if no_node:
         yield "What would help: other requests, or such nodes; waiting does not help."
@@ -240,40 +240,40 @@ def _no_place(
     """Why there is no place, what came nearest, and what excludes most nodes."""
     placement = view.placements.get(gang.key.placement_key)
     sentence = joined(answer.sentence, no_node)
-    is_told = placement is not None and placement.status.reason.startswith(sentence.removesuffix("."))
-    yield "Now: the same." if is_told else f"Now: {sentence}"
+    is_same = placement is not None and placement.status.reason.startswith(sentence.removesuffix("."))
+    yield "Now: the same." if is_same else f"Now: {sentence}"
     if answer.nearest is not None and answer.nearest.room:
         yield f"Nearest miss: {answer.nearest.sentence}."
     if cause := main_cause(asked, snapshot):
         yield f"Most of all, {cause}."
 
 
-def _spread(asked: Gang, wish: Spread) -> str:
-    """The wish to be spread, and beside how many."""
-    how = "evenly over the domains" if wish.most is None else f"at most {wish.most} in each domain"
-    there = counted(len(asked.anchors) + len(wish.peers), "pod that has", "pods that have")
-    return f"Spread: {how} of level {wish.level}, counting {there} a node already."
+def _spread(asked: Gang, spread: Spread) -> str:
+    """How its pods are to be spread, and beside how many."""
+    how = "evenly over the domains" if spread.most is None else f"at most {spread.most} in each domain"
+    there = counted(len(asked.anchors) + len(spread.peers), "pod that has", "pods that have")
+    return f"Spread: {how} of level {spread.level}, counting {there} a node already."
 
 
 def _what_would_help(
     asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options, named: Callable[[str], str]
 ) -> Iterator[str]:
-    wishes = []
+    constraints = []
     if asked.required_level is not None:
-        wish = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
-        wishes.append((wish, replace(asked, required_level=None)))
+        constraint = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
+        constraints.append((constraint, replace(asked, required_level=None)))
     if asked.slices:
         for number in reversed(range(len(asked.slices))):  # of slices in slices first without the inner ones
             levels = ",".join(each.level for each in asked.slices[number:])
-            wish = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={levels}"
-            wishes.append((wish, replace(asked, slices=asked.slices[:number])))
+            constraint = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={levels}"
+            constraints.append((constraint, replace(asked, slices=asked.slices[:number])))
     if asked.spread is not None and asked.spread.most is not None:
-        wish = f"{keys.SPREAD_TOPOLOGY_ANNOTATION}={asked.spread.level}:{asked.spread.most}"
-        wishes.append((wish, replace(asked, spread=None)))
-    for wish, without in wishes:
+        constraint = f"{keys.SPREAD_TOPOLOGY_ANNOTATION}={asked.spread.level}:{asked.spread.most}"
+        constraints.append((constraint, replace(asked, spread=None)))
+    for constraint, without in constraints:
         relaxed = place(without, snapshot, options)
         if not isinstance(relaxed, NoFit):
-            yield f"What would help: without {wish} it would fit now, on {relaxed.spread}."
+            yield f"What would help: without {constraint} it would fit now, on {relaxed.spread}."
             return
     found = victims.find(asked, snapshot, options, lambda use: True)
     if found is None:
@@ -299,8 +299,8 @@ def _misplaced(
     if not part:
         return
     first = next(asks(gang, view, (), snapshot.topology))
-    anew = place_anew(first.gang, part, view, snapshot, first.closed, options)
-    if anew is None:
+    elsewhere = place_anew(first.gang, part, view, snapshot, first.closed, options)
+    if elsewhere is None:
         return
     where = [
         f"{named(f'{pod.metadata.namespace}/{pod.metadata.name}')} on {nodes[pod.metadata.uid]}"
@@ -309,7 +309,7 @@ def _misplaced(
     more = f" and {len(part) - _NAMED} more" if len(part) > _NAMED else ""
     yield (
         f"In the wrong place: {', '.join(where)}{more}. Made anew with the rest, all of the gang would fit, "
-        f"on {anew.spread}."
+        f"on {elsewhere.spread}."
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 from webhook.inquiry import defaults
-from webhook.inquiry.admitted import NOT_HELD, AdmissionRules, admit
+from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, admit
 from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
 from webhook.placement import NodeInfo, PodClass, Snapshot
 from webhook.policy.annotations import size_faults, slice_faults
@@ -51,7 +51,7 @@ def _of_object(document: Mapping[str, Any], rules: AdmissionRules) -> Iterator[s
     metadata = document.get("metadata")
     namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
     try:
-        pods = list(_unlike(pods_of(_one_group(document), "", rules)))
+        pods = list(_distinct_templates(pods_of(_one_group(document), "", rules)))
     except InputError as error:
         yield str(error).removeprefix(": ")
         return
@@ -72,7 +72,7 @@ def _one_group(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**document, "spec": {**spec, "replicas": 1}}
 
 
-def _unlike(pods: Iterable[Described]) -> Iterator[Mapping[str, Any]]:
+def _distinct_templates(pods: Iterable[Described]) -> Iterator[Mapping[str, Any]]:
     """One pod of each template."""
     seen: set[bytes] = set()
     for _, _, template in pods:
@@ -121,19 +121,19 @@ def _of_pod(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> It
     if admitted.decision.denial:
         yield admitted.decision.denial
     yield from admitted.decision.warnings
-    if admitted.decision.reason == NOT_HELD:
-        yield not_held(namespace)
+    if admitted.decision.reason == NOT_GATED:
+        yield not_gated(namespace)
     if not admitted.is_placed_by_others and admitted.decision.reason == "no-gpu":
-        yield from _wishes_without_gpus(pod)
+        yield from _topology_without_gpus(pod)
 
 
-def not_held(namespace: str) -> str:
+def not_gated(namespace: str) -> str:
     """What to say of a GPU pod that a cluster stores without a gate."""
     label = f"{keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
     return f"the cluster would not hold it: kubectl label namespace {namespace} {label} (or topogate doctor)"
 
 
-def _wishes_without_gpus(pod: Mapping[str, Any]) -> Iterator[str]:
+def _topology_without_gpus(pod: Mapping[str, Any]) -> Iterator[str]:
     annotations = pod["metadata"].get("annotations") or {}
     if wished := sorted(keys.WISH_ANNOTATIONS.intersection(annotations)):
         yield f"{', '.join(wished)}: the pod asks for no GPU"

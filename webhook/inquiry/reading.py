@@ -203,8 +203,8 @@ def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerSays]:
     complaints: list[Complaint] = []
     with contextlib.suppress(ApiError):  # whoever may not read Events gets the rest of the explanation
         complaints += read_all(api, EVENTS, Complaint, fieldSelector=FAILED_CREATE)
-    said = Complaints(complaints)
-    return functools.partial(owner_says, owners, complaints=lambda: said)
+    failed_creations = Complaints(complaints)
+    return functools.partial(owner_says, owners, complaints=lambda: failed_creations)
 
 
 def _owners(api: Api) -> Owners:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from webhook.inquiry.gang_answer import ask_gang
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.simulation import ManifestPods, Rehearsed
-from webhook.inquiry.whole import ask_whole
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather, key_of
@@ -32,7 +32,7 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
     snapshotter = Snapshotter(fuller, settings)
     view = snapshotter.view()
     gang = next(each for each in gather(view.gated, view.others, size_of, view.gang_of) if each.key == mine)
-    return ask_whole(gang, view, snapshotter.snapshot(view), settings.options).found
+    return ask_gang(gang, view, snapshotter.snapshot(view), settings.options).found
 
 
 def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Settings) -> Rehearsed:

@@ -11,11 +11,11 @@ from msgspec import structs
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
-from webhook.inquiry.admitted import NOT_HELD, AdmissionRules, Admitted, admit
+from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, Admitted, admit
 from webhook.inquiry.fields import in_namespace
-from webhook.inquiry.lint import amount_faults, not_held
+from webhook.inquiry.gang_answer import GangAnswer, ask_gang
+from webhook.inquiry.lint import amount_faults, not_gated
 from webhook.inquiry.manifest import InputError, minimum_of, name_of, owner_of, pods_of
-from webhook.inquiry.whole import WholeAnswer, ask_whole
 from webhook.kube import objects
 from webhook.kube.planned import PlannedPod
 from webhook.placement import NoFit, Options, PlacementError, Snapshot, Usage
@@ -116,7 +116,7 @@ class PlacedGang:
     """A gang, what was answered, and the cluster before and after it has its place."""
 
     gang: PodGang
-    answer: WholeAnswer
+    answer: GangAnswer
     before: Snapshot
     after: Snapshot
 
@@ -125,7 +125,7 @@ def place_each(scene: Rehearsed, options: Options) -> Iterator[PlacedGang]:
     """Ask for each gang in turn, beside those that have a place by then. Raises PlacementError."""
     view, snapshot = scene.view, scene.snapshot
     for gang in scene.gangs:
-        answer = ask_whole(gang, view, snapshot, options, name=gang.key.name)
+        answer = ask_gang(gang, view, snapshot, options, name=gang.key.name)
         after = snapshot
         if not isinstance(answer.found, NoFit):
             for asked, found in ((answer.asked, answer.found), *answer.beside.steps):
@@ -305,8 +305,8 @@ class _PodReader:
             raise NotPlacedError(f"Pod {name} would be refused: {found.decision.denial}")
         self.warnings.update(dict.fromkeys(found.decision.warnings))
         self.admitted[name] = found
-        if found.decision.reason == NOT_HELD:
-            self.left_alone[f"Pod {name}: {not_held(namespace or defaults.DEFAULT_NAMESPACE)}"] = None
+        if found.decision.reason == NOT_GATED:
+            self.left_alone[f"Pod {name}: {not_gated(namespace or defaults.DEFAULT_NAMESPACE)}"] = None
             return None
         if found.is_placed_by_others:
             self.left_alone[f"Pod {name} is not placed by topogate: {found.decision.reason}"] = None

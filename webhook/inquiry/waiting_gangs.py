@@ -73,8 +73,8 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
     for gang in sorted(gangs, key=lambda each: str(each.key)):
         if not gang.gated:
             continue
-        is_whole = len(gang.pods) >= sizes.get(gang.key.placement_key, 0)
-        why = _contradiction(gang, view, snapshot) if is_whole else gang.fault
+        is_complete = len(gang.pods) >= sizes.get(gang.key.placement_key, 0)
+        why = _contradiction(gang, view, snapshot) if is_complete else gang.fault
         if why := why or _why_never(list(gang.gated), view, snapshot, settings, fewest):
             yield str(gang.key), why
 
@@ -101,8 +101,8 @@ def _why_never(
         classes = Counter(view.class_of(pod) for pod in pods)
     except ValueError as error:
         return str(error)
-    wishes = (pod.metadata.annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION) for pod in pods)
-    level = next(filter(None, wishes), None)
+    levels = (pod.metadata.annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION) for pod in pods)
+    level = next(filter(None, levels), None)
     members = tuple(Member(str(n), n, each) for n, each in enumerate(classes))
     asked = Gang("", members, required_level=level if level in snapshot.topology.level_names else None)
     return impossible(asked, snapshot, settings.counting) or _too_large(classes, level, snapshot, fewest)

@@ -207,7 +207,7 @@ def _may_be_ours(policy: Policy) -> str:
     ours = " || ".join(f"a.startsWith({text_of(mark)})" for mark in _MARKS)
     intel = f"k.startsWith({text_of(keys.INTEL_PREFIX)})"
     asks = _asks(policy, intel)
-    beside = f"{list_of(marks.COMPANION_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
+    beside = f"{list_of(marks.CPU_POD_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
     marked = f"object.metadata.?annotations.orValue({{}}).exists(a, {ours})"
     return f"{asks} || {_gated(policy)} || {marked} || {beside}"
 

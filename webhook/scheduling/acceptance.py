@@ -201,7 +201,7 @@ class Acceptance:
         group.gone = gone
         return gone < len(members)
 
-    def kept_off(self, name: str, nodes: Iterable[str]) -> dict[str, frozenset[str]]:
+    def excluded_nodes(self, name: str, nodes: Iterable[str]) -> dict[str, frozenset[str]]:
         """The nodes to which a member may not go now, by the reason."""
         known: dict[object, str] = {}
         found: dict[str, list[str]] = {}

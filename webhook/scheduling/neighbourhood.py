@@ -28,14 +28,14 @@ ExcludedNodes = tuple[tuple[str, frozenset[str]], ...]
 class EquivalentPods:
     """Pods of one namespace and template, with the same labels as far as these decide.
 
-    pod: one of them. label_keys: the labels that were compared. kept_off: see Neighbourhood.pod_class, None
-    until it is asked for; classes: what it made of classes, by the id of each, which is kept with it.
+    pod: one of them. label_keys: the labels that were compared. excluded_nodes: see Neighbourhood.pod_class,
+    None until it is asked for; classes: what it made of classes, by the id of each, which is kept with it.
     """
 
     pod: objects.Pod
     rules: PodRules
     label_keys: frozenset[str]
-    kept_off: ExcludedNodes | None = None
+    excluded_nodes: ExcludedNodes | None = None
     classes: dict[int, tuple[PodClass, PodClass]] = field(default_factory=dict)
 
 
@@ -173,12 +173,12 @@ class Neighbourhood:
             return pod_class
         if rules.fault:
             return PodClass((), pod_class.rules, problem=rules.fault)
-        if equivalents.kept_off is None:
+        if equivalents.excluded_nodes is None:
             found = {name: frozenset(nodes) for name, nodes in self._closed_to(equivalents).items() if nodes}
-            equivalents.kept_off = tuple(sorted(found.items()))
-        if not equivalents.kept_off:
+            equivalents.excluded_nodes = tuple(sorted(found.items()))
+        if not equivalents.excluded_nodes:
             return pod_class
-        return replace(pod_class, rules=replace(pod_class.rules, kept_off=equivalents.kept_off))
+        return replace(pod_class, rules=replace(pod_class.rules, kept_off=equivalents.excluded_nodes))
 
     def _preferred(self, rules: PodRules, preferences: Preferences) -> Preferences:
         """The same preferences with those about pods that have a node."""

@@ -106,7 +106,7 @@ def has_rules(spec: objects.PodSpec) -> bool:
     )
 
 
-def goes_in_turn(spec: objects.PodSpec) -> bool:
+def needs_release_order(spec: objects.PodSpec) -> bool:
     """Whether kube-scheduler may refuse a pod until another one of its gang has its node."""
     affinity = spec.affinity
     return any(each.when_unsatisfiable == "DoNotSchedule" for each in spec.topology_spread_constraints) or (

@@ -26,7 +26,7 @@ class FreestDomain(Shown, frozen=True):
     gpus: int
 
 
-class ModelRoom(Shown, frozen=True):
+class ModelCapacity(Shown, frozen=True):
     """The GPUs of one model ("" where no label tells it) on nodes that take pods; a MIG profile is a model.
 
     free: used by nobody and reserved for nobody; whole: those of them on wholly free nodes; freest: by level,
@@ -65,8 +65,8 @@ class _ModelSum:
     by_domain: Counter[str] = field(default_factory=Counter)
 
 
-def room_by_model(tiles: Iterable[NodeTile]) -> list[ModelRoom]:
-    """The room of each model, the model with most GPUs first."""
+def capacity_by_model(tiles: Iterable[NodeTile]) -> list[ModelCapacity]:
+    """The capacity of each model, the model with most GPUs first."""
     sums: dict[str, _ModelSum] = {}
     for tile in tiles:
         if tile.state == EXCLUDED:
@@ -74,13 +74,13 @@ def room_by_model(tiles: Iterable[NodeTile]) -> list[ModelRoom]:
         for model, (gpus, used) in tile.gpus_by_model.items():
             total = sums.setdefault(model, _ModelSum())
             total.gpus += gpus
-            if not tile.held_for:
+            if not tile.reserved_for:
                 total.free += gpus - used
             if tile.state == FREE:
                 total.whole += gpus
                 total.by_domain[tile.domain] += gpus
     rows = [
-        ModelRoom(model, total.gpus, total.free, total.whole, _freest(total.by_domain))
+        ModelCapacity(model, total.gpus, total.free, total.whole, _freest(total.by_domain))
         for model, total in sums.items()
     ]
     return sorted(rows, key=lambda row: (-row.gpus, row.model))

@@ -42,7 +42,7 @@ def detail(
     """What is known of a gang in a scene, without its Events."""
     gang = find(row, scene, size_of)
     if gang is None or not gang.gated:
-        return Detail(row, [_standing(row)], best=_best_of_standing(row, scene, settings))
+        return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
     view, snapshot = scene.view, scene.snapshot
     now = try_now(gang, view, snapshot, settings.options)
     first = min(gang.gated, key=lambda pod: (gang.ranks.get(pod.metadata.uid, 0), pod.metadata.name))
@@ -78,7 +78,7 @@ def find(row: GangRow, scene: Scene, size_of: Callable[[GangKey], OwnerSays]) ->
     return next((gang for gang in gangs if gang.key.placement_key == row.id), None)
 
 
-def _standing(row: GangRow) -> str:
+def _released_pods(row: GangRow) -> str:
     where = f", on {row.spread}" if row.spread else ""
     whose = f"of {row.kind}/{row.name}"
     pods = counted(row.pods, f"pod {whose} is", f"pods {whose} are")
@@ -101,13 +101,13 @@ def _best(asked: Gang | None, snapshot: Snapshot, settings: Settings) -> str:
     if asked is None:
         return ""
     empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
-    wish = None if asked.spread is None else replace(asked.spread, peers=())
-    alone = replace(asked, anchors=(), excluded_nodes=frozenset(), spread=wish)
+    spread = None if asked.spread is None else replace(asked.spread, peers=())
+    alone = replace(asked, anchors=(), excluded_nodes=frozenset(), spread=spread)
     found = place(alone, empty, settings.options)
     return found.spread if isinstance(found, Assignment) else ""
 
 
-def _best_of_standing(row: GangRow, scene: Scene, settings: Settings) -> str:
+def _best_of_released(row: GangRow, scene: Scene, settings: Settings) -> str:
     names = {member.name for member in row.members}
     pods = [
         pod

@@ -17,7 +17,7 @@ PAGE: Final = 500
 PAGES: Final = 10
 """Read of one namespace; of one with more, only Events of the gang's owner, Placement and first pod."""
 
-KEPT_SECONDS: Final = 10.0
+CACHE_SECONDS: Final = 10.0
 MOST_NAMESPACES: Final = 50
 
 
@@ -31,7 +31,7 @@ class EventLine(Shown, frozen=True):
     count: int = 1
 
 
-class Told(NamedTuple):
+class EventList(NamedTuple):
     """The lines, the latest first, and what is missing among them, "" if nothing is."""
 
     lines: list[EventLine]
@@ -43,7 +43,7 @@ Lines = dict[str, list[EventLine]]
 
 
 class GangEvents:
-    """Reads Events and keeps them for KEPT_SECONDS. Safe for many threads."""
+    """Reads Events and keeps them for CACHE_SECONDS. Safe for many threads."""
 
     def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
         """api: asked with this process's own rights."""
@@ -52,7 +52,7 @@ class GangEvents:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, str], tuple[float, Lines | None]] = OrderedDict()
 
-    def of(self, row: GangRow) -> Told:
+    def of(self, row: GangRow) -> EventList:
         """The gang's newest Events; none where they cannot be read, which is said."""
         placement = row.id.partition("/")[2]
         names = list(dict.fromkeys([row.name, placement, *(member.name for member in row.members)]))
@@ -65,16 +65,16 @@ class GangEvents:
                 parts = [self._of(row.namespace, name) or {} for name in names]
                 found = {name: lines for part in parts for name, lines in part.items()}
         except ApiError as error:
-            return Told([], f"they cannot be read: {error}")
+            return EventList([], f"they cannot be read: {error}")
         lines = [line for name in names for line in found.get(name, ())]
-        return Told(sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_EVENTS], missing)
+        return EventList(sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_EVENTS], missing)
 
     def _of(self, namespace: str, name: str = "") -> Lines | None:
         """Those of a namespace, or about one object, None if there are too many. Raises ApiError."""
         question, now = (namespace, name), self._clock()
         with self._lock:
             known = self._known.get(question)
-        if known is not None and now - known[0] < KEPT_SECONDS:
+        if known is not None and now - known[0] < CACHE_SECONDS:
             return known[1]
         found = self._read(namespace, name)
         with self._lock:

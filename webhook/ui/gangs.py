@@ -14,7 +14,7 @@ from webhook.sweeper.observe.view import View
 from webhook.text import counted
 from webhook.ui.picture import NodeTile, Shown
 
-HELD: str = "Held"
+WITHOUT_PLACEMENT: str = "Held"
 """Of a gang with gated pods and without a Placement: the sweeper has not yet said anything of it."""
 
 
@@ -109,7 +109,7 @@ def _row(  # branches: a record, one value a field
         namespace=gang.namespace,
         kind=gang.kind,
         name=gang.name,
-        state=(status.state if status else "") or HELD,
+        state=(status.state if status else "") or WITHOUT_PLACEMENT,
         pods=len(everyone),
         waiting=sum(pod.metadata.uid not in nodes for pod in pods.gated),
         bound=sum(bool(pod.spec.node_name) for pod in everyone),

@@ -20,7 +20,7 @@ from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.ui.availability import ModelRoom, Troubles, find_troubles, room_by_model
+from webhook.ui.availability import ModelCapacity, Troubles, capacity_by_model, find_troubles
 from webhook.ui.gangs import GangRow, list_gangs, with_models, with_spread
 from webhook.ui.history import History, sample
 from webhook.ui.picture import Picture, draw
@@ -48,7 +48,7 @@ class Scene:
     picture: Picture
     gangs: list[GangRow]
     namespaces: frozenset[str] = frozenset()
-    room: list[ModelRoom] = field(default_factory=list)
+    capacity: list[ModelCapacity] = field(default_factory=list)
     troubles: Troubles = field(default_factory=Troubles)
 
 
@@ -103,11 +103,11 @@ class Artist:
         self._version += 1
         named = {pod.namespace for tile in picture.nodes.values() for pod in tile.pods}
         named |= {row.namespace for row in gangs}
-        named |= {tile.held_for.partition("/")[0] for tile in picture.nodes.values() if tile.held_for}
+        named |= {tile.reserved_for.partition("/")[0] for tile in picture.nodes.values() if tile.reserved_for}
         tiles = picture.nodes.values()
-        room, troubles = room_by_model(tiles), find_troubles(tiles)
+        capacity, troubles = capacity_by_model(tiles), find_troubles(tiles)
         return Scene(
-            self._version, time.time(), view, snapshot, picture, gangs, frozenset(named), room, troubles
+            self._version, time.time(), view, snapshot, picture, gangs, frozenset(named), capacity, troubles
         )
 
     def _classes(self) -> dict[str, Counter[PodClass]]:

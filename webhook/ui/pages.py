@@ -15,10 +15,10 @@ from webhook.scheduling.gpus import Counting
 from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
 from webhook.ui.access import Access, CurrentViewer
+from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import Detail, detail, find
 from webhook.ui.events import GangEvents
 from webhook.ui.gangs import GangRow
-from webhook.ui.kept import Kept
 from webhook.ui.live import Live, Scene
 from webhook.ui.picture import NodeTile, count_by_top_domain
 from webhook.ui.redact import Rights, gangs_for, node_for, troubles_for
@@ -68,7 +68,7 @@ class Pages:
         self._streams = _Streams()
         self._events = GangEvents(dependencies.api)
         self._thinking = threading.Lock()
-        self._details: Kept[tuple[str, Rights], Detail] = Kept(MOST_DETAILS)
+        self._details: AnswerCache[tuple[str, Rights], Detail] = AnswerCache(MOST_DETAILS)
 
     def readyz(self) -> Response:
         """Ready once the cluster has been read; says which collection is missing."""
@@ -95,7 +95,7 @@ class Pages:
                 "families": picture.families,
                 "models": picture.models,
                 "cluster": self._of.cluster,
-                "room": scene.room,
+                "room": scene.capacity,
                 "troubles": troubles_for(scene.troubles, seen.rights),
                 "domains": picture.domains,
                 "nodes": len(picture.nodes),
@@ -165,11 +165,11 @@ class Pages:
         """
         viewer = self._of.access.viewer()
         self._streams.take(viewer.user)
-        stream = Response(self._told(self._of.access.watched()), content_type="text/event-stream")
+        stream = Response(self._version_events(self._of.access.watched()), content_type="text/event-stream")
         stream.call_on_close(lambda: self._streams.give_back(viewer.user))
         return stream
 
-    def _told(self, is_viewer: Callable[[], bool]) -> Iterator[str]:
+    def _version_events(self, is_viewer: Callable[[], bool]) -> Iterator[str]:
         version = -1
         while is_viewer():
             scene = self._of.live.wait(version, STREAM_SECONDS)

@@ -34,7 +34,7 @@ PlacedPod = tuple[Pod, str, str]
 """A pod, how it is there, and its gang; see PodTile."""
 
 Holder = tuple[str, str]
-"""For which gang a node is held, and until when; see NodeTile."""
+"""For which gang a node is reserved, and until when; see NodeTile."""
 
 NOBODY: Final[Holder] = ("", "")
 
@@ -71,8 +71,8 @@ class CardTile(Shown, frozen=True):
 class NodeTile(Shown, frozen=True):
     """A node: its GPUs, what holds them, and why it takes no pods ("" when it does).
 
-    held_for: the gang for which it is held, as namespace/kind/name, "" if for none; held_until: RFC 3339, ""
-    where it is kept for pods of that gang that are yet to be made. avoided: why gangs avoid it, "" if not.
+    reserved_for: the gang that has it reserved, as namespace/kind/name, "" if none; reserved_until: RFC 3339,
+    "" where it is reserved for later pods of that gang. avoided: why gangs avoid it, "" if not.
     """
 
     name: str
@@ -85,8 +85,8 @@ class NodeTile(Shown, frozen=True):
     cause: str = ""
     cards: list[CardTile] = msgspec.field(default_factory=list)
     pods: list[PodTile] = msgspec.field(default_factory=list)
-    held_for: str = ""
-    held_until: str = ""
+    reserved_for: str = msgspec.field(default="", name="heldFor")
+    reserved_until: str = msgspec.field(default="", name="heldUntil")
     avoided: str = ""
     by_model: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """Where a node has several models, as MIG instances beside whole GPUs: how many, and how many in use."""
@@ -109,9 +109,9 @@ class DomainTile(Shown, frozen=True):
     waiting: int
     nodes: list[int]
     whole: int
-    """GPUs on nodes that are wholly free and held for nobody."""
+    """GPUs on nodes that are wholly free and reserved for nobody."""
     reserved: int = 0
-    """GPUs that are free and held for a gang."""
+    """GPUs that are free and reserved for a gang."""
 
 
 class Picture(Shown, frozen=True):
@@ -136,7 +136,7 @@ def draw(
 
     avoided: nodes where pods fail, and why. gang_of: the gang of a pod, if that is known already.
     """
-    places, holders = _pods_by_node(view, gang_of or view.gang_of), held_nodes(view)
+    places, holders = _pods_by_node(view, gang_of or view.gang_of), reserved_nodes(view)
     tiles = {
         state.name: node_tile(
             state,
@@ -196,8 +196,8 @@ def _pods_by_node(view: View, gang_of: Callable[[Pod], GangKey]) -> dict[str, li
     return found
 
 
-def held_nodes(view: View) -> dict[str, Holder]:
-    """Node -> for which gang it is held: one that has waited long, or whose later pods are yet to be made."""
+def reserved_nodes(view: View) -> dict[str, Holder]:
+    """Node -> for which gang it is reserved: one that has waited long, or has pods yet to be made."""
     found: dict[str, Holder] = {}
     for placement in view.placements.values():
         holder = f"{placement.metadata.namespace}/{placement.spec.gang}", placement.status.held_until

@@ -38,10 +38,10 @@ def node_for(tile: NodeTile, rights: Rights) -> NodeTile:
     if rights.namespaces is None:
         return tile
     pods = [pod if rights.may_list(pod.namespace) else _hidden(pod) for pod in tile.pods]
-    held_for = tile.held_for
-    if held_for and not rights.may_list(held_for.partition("/")[0]):
-        held_for = HIDDEN
-    return msgspec.structs.replace(tile, pods=pods, held_for=held_for)
+    reserved_for = tile.reserved_for
+    if reserved_for and not rights.may_list(reserved_for.partition("/")[0]):
+        reserved_for = HIDDEN
+    return msgspec.structs.replace(tile, pods=pods, reserved_for=reserved_for)
 
 
 def _hidden(pod: PodTile) -> PodTile:

@@ -21,7 +21,7 @@ BELIEVED_SECONDS: Final = 60.0
 
 MOST_ANSWERS: Final = 20_000
 MOST_TOKENS: Final = 2_000
-STRANGERS_A_SECOND: Final = 20
+UNKNOWN_TOKENS_A_SECOND: Final = 20
 """Tokens that were not accepted before, of all viewers together."""
 
 MOST_NAMESPACES: Final = 500
@@ -65,7 +65,7 @@ class TooManyError(Exception):
     """Too many tokens are tried that nobody knows; the message says what to do."""
 
 
-class Strangers:
+class UnknownTokens:
     """Bounds how often the API server is asked about tokens that it has not accepted before.
 
     Anybody who reaches the page can make tokens up. Those that have been accepted are asked about anew
@@ -76,7 +76,7 @@ class Strangers:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: OrderedDict[str, None] = OrderedDict()
-        self._left = float(STRANGERS_A_SECOND)
+        self._left = float(UNKNOWN_TOKENS_A_SECOND)
         self._at = clock()
 
     def let_in(self, digest: str) -> None:
@@ -85,7 +85,7 @@ class Strangers:
             if digest in self._known:
                 return
             now = self._clock()
-            self._left = min(STRANGERS_A_SECOND, self._left + (now - self._at) * STRANGERS_A_SECOND)
+            self._left = min(UNKNOWN_TOKENS_A_SECOND, self._left + (now - self._at) * UNKNOWN_TOKENS_A_SECOND)
             self._at = now
             if self._left < 1:
                 raise TooManyError("Too many unknown tokens are tried just now; try again in a moment.")
@@ -110,7 +110,7 @@ class Gatekeeper:
         self._api = api
         self._answers = answers or Answers(clock)
         self._tokens = Answers(clock, MOST_TOKENS)
-        self._strangers = Strangers(clock)
+        self._unknown_tokens = UnknownTokens(clock)
 
     def viewer(self, token: str) -> Viewer | None:
         """Whose token it is; None for one that the API server does not accept.
@@ -120,10 +120,10 @@ class Gatekeeper:
         digest = _digest(token)
 
         def ask() -> Viewer | None:
-            self._strangers.let_in(digest)
+            self._unknown_tokens.let_in(digest)
             found = self._review(token)
             if found is not None:
-                self._strangers.know(digest)
+                self._unknown_tokens.know(digest)
             return found
 
         viewer: Viewer | None = self._tokens.get(digest, ask)

@@ -110,11 +110,11 @@ def serve_laptop(
 
     api.request("GET", "/version")
 
-    def tell(_arbiter: object) -> None:
+    def print_address(_arbiter: object) -> None:
         print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
 
     # Told once it listens: whoever opens the address at once would be refused before.
-    PageServer({**options(address), "when_ready": tell}, load_app).run()
+    PageServer({**options(address), "when_ready": print_address}, load_app).run()
     return 0
 
 

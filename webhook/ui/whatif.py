@@ -7,8 +7,8 @@ import msgspec
 
 from webhook.devices.supply import Supply
 from webhook.inquiry import documents, simulation
+from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, with_levels
 from webhook.inquiry.manifest import InputError
-from webhook.inquiry.whole import WholeAnswer, ask_whole, resized, with_levels
 from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
@@ -217,7 +217,7 @@ def _each(
     found: list[WhatIf] = []
     for gang in gangs:
         asked = _ask(gang, view, snapshot, options, change, counting, gang.key.name)
-        found.append(_told(asked, ()))
+        found.append(_of_answer(asked, ()))
         if isinstance(asked.found, Assignment):
             for question, step in ((asked.asked, asked.found), *asked.beside.steps):
                 snapshot = snapshot.assume(step, question.gang)
@@ -231,12 +231,12 @@ def _of_groups(found: Sequence[WhatIf], notes: Iterable[str]) -> WhatIf:
     placed, waits = [each for each in found if each.fits], [each for each in found if not each.fits]
     places = {member: node for each in placed for member, node in each.places.items()}
     if waits:
-        told = f"{len(waits)} of {len(found)} groups have no place. {waits[0].sentence}"
-        return WhatIf(False, told, places, notes=list(notes))
+        sentence = f"{len(waits)} of {len(found)} groups have no place. {waits[0].sentence}"
+        return WhatIf(False, sentence, places, notes=list(notes))
     shown = [each.sentence.removeprefix("It fits: ").removesuffix(".") for each in placed]
     more = f"; and {counted(len(shown) - _GROUPS, 'more group')}" if len(shown) > _GROUPS else ""
-    told = f"It fits, {len(shown)} groups, each by itself: {'; '.join(shown[:_GROUPS])}{more}."
-    return WhatIf(True, told, places, notes=list(notes))
+    sentence = f"It fits, {len(shown)} groups, each by itself: {'; '.join(shown[:_GROUPS])}{more}."
+    return WhatIf(True, sentence, places, notes=list(notes))
 
 
 def answer(
@@ -253,7 +253,7 @@ def answer(
 
     Raises InputError for a change that has no meaning.
     """
-    return _told(_ask(gang, view, snapshot, options, change, counting, name), notes)
+    return _of_answer(_ask(gang, view, snapshot, options, change, counting, name), notes)
 
 
 def _ask(
@@ -264,13 +264,13 @@ def _ask(
     change: WhatIfChange,
     counting: Counting,
     name: str,
-) -> WholeAnswer:
+) -> GangAnswer:
     if change.size is not None:
         if not 1 <= change.size <= MOST_PODS:
             raise InputError(f"a size is between 1 and {MOST_PODS}, not {change.size}")
         gang = resized(gang, change.size)
     try:
-        return ask_whole(
+        return ask_gang(
             with_levels(gang, change.level),
             view,
             snapshot,
@@ -282,11 +282,11 @@ def _ask(
         raise InputError(str(error)) from None
 
 
-def _told(found: WholeAnswer, notes: Iterable[str]) -> WhatIf:
+def _of_answer(found: GangAnswer, notes: Iterable[str]) -> WhatIf:
     if isinstance(found.found, NoFit):
-        return WhatIf(False, found.told, notes=list(notes))
+        return WhatIf(False, found.sentence, notes=list(notes))
     places = {each.member: each.node for each in found.placed}
-    return WhatIf(True, f"It fits: {found.told}.", places, notes=list(notes))
+    return WhatIf(True, f"It fits: {found.sentence}.", places, notes=list(notes))
 
 
 def on_model(gang: Gang, snapshot: Snapshot, model: str, counting: Counting) -> Gang:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from webhook.admission.worker import Connection, Worker
 
-SPARED_SECONDS: Final = 0.5
+GUARANTEED_SECONDS: Final = 0.5
 """For so long a request has its thread, whoever else wants one."""
 
 ANSWER_SECONDS: Final = 20.0
@@ -71,11 +71,11 @@ class PageWorker(Worker):
 
     def _free_threads(self) -> None:
         """End the oldest requests, as many as wait for a thread."""
-        before = time.monotonic() - SPARED_SECONDS
+        before = time.monotonic() - GUARANTEED_SECONDS
         for pool in (self.tpool, self.newcomers):
-            held = [conn for conn in self.under_way if conn.pool is pool]
-            wanted = len(held) - self.cfg.threads
-            for conn in held if wanted > 0 else ():
+            busy = [conn for conn in self.under_way if conn.pool is pool]
+            wanted = len(busy) - self.cfg.threads
+            for conn in busy if wanted > 0 else ():
                 if wanted <= 0 or conn.since > before:
                     break
                 if not conn.is_stream:

@@ -125,8 +125,8 @@ def _defaults(like: PodSpec, made: PodSpec) -> _Defaults:
         own = written.get(each.name)
         if own is None:
             continue
-        said = {**own.limits, **own.requests}  # the API server itself makes requests of limits
-        found.requests |= {k: v for k, v in each.resources.requests.items() if k not in said}
+        named = {**own.limits, **own.requests}  # the API server itself makes requests of limits
+        found.requests |= {k: v for k, v in each.resources.requests.items() if k not in named}
         found.limits |= {k: v for k, v in each.resources.limits.items() if k not in own.limits}
     return found
 

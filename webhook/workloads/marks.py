@@ -37,13 +37,13 @@ GANG_LABELS: Final = (
 )
 """Labels or annotations, outermost owner first: a JobSet's pods carry their child Job's labels as well."""
 
-GOES_ON: Final = frozenset({"RayCluster"})
+SURVIVES_LOST_PODS: Final = frozenset({"RayCluster"})
 """Kinds of gangs that go on with fewer pods, while their controller makes each lost one again by itself."""
 
 GANG_KEYS: Final = frozenset(key for _, *two in GANG_LABELS for key in two)
 """All that tell a gang's name or which of that name it is."""
 
-COMPANION_LABELS: Final = (
+CPU_POD_LABELS: Final = (
     JOBSET_NAME_LABEL,
     LEADER_WORKER_SET_NAME_LABEL,
     TRAINING_JOB_NAME_LABEL,
@@ -130,7 +130,7 @@ LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-
 first and the third, controllers make some pods only after a leader has a node, unless (the second) the nodes
 are labelled beforehand."""
 
-SHUNNED_LABELS: Final = (
+EXCLUSIVE_LABELS: Final = (
     "jobset.sigs.k8s.io/job-key",
     "leaderworkerset.sigs.k8s.io/group-key",
     "leaderworkerset.sigs.k8s.io/subgroup-key",

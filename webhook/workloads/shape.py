@@ -78,18 +78,18 @@ def pod_count(shape: Shape) -> int:
 
 
 @dataclass(frozen=True)
-class Awaited:
+class MissingPods:
     """What is missing of a shape.
 
-    stage_is_whole: whether all pods are there that the controller can have made by now. later: the pods of
+    is_stage_complete: whether all pods are there that the controller can have made by now. later: the pods of
     later stages as they will be, each with its rank.
     """
 
-    stage_is_whole: bool = False
+    is_stage_complete: bool = False
     later: tuple[tuple[Rank, Pod], ...] = ()
 
 
-def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
+def missing_pods(shape: Shape, pods: Iterable[Pod]) -> MissingPods:
     """What the controller still makes when these pods of its gang are there; nothing beyond MOST_PODS.
 
     Of earlier stages what has not ended is awaited: it was rolled back, or lost, and is made again. Pods that
@@ -97,16 +97,16 @@ def awaited(shape: Shape, pods: Iterable[Pod]) -> Awaited:
     are a stage.
     """
     if not shape or pod_count(shape) > MOST_PODS:
-        return Awaited()
+        return MissingPods()
     there = {rank: pod for pod in pods if (rank := own_rank(pod)) is not None}
     parts = [part for part in shape if not _is_opted_out(part.template)]
     begun = [part for part in parts if any(rank in there for rank in part.ranks)]
     if not begun:
-        return Awaited()
+        return MissingPods()
     devices = frozenset(id(part.template) for part in parts if asks_for_devices(part.template.spec))
     newest = max(begun, key=lambda part: (part.stage, id(part.template) in devices))
     progress = _StagesMade(parts, there, devices, newest)
-    return Awaited(progress.is_stage_whole(), tuple(progress.later()))
+    return MissingPods(progress.is_stage_complete(), tuple(progress.later()))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class _StagesMade:
     devices: Container[int]
     newest: Part
 
-    def is_stage_whole(self) -> bool:
+    def is_stage_complete(self) -> bool:
         """Whether all pods are there that the controller can have made by now."""
         now = self._counting(self.newest.stage)
         if self._leaders_have_run(now):

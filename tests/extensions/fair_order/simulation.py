@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from webhook.extensions.fair_order.book import Book
-from webhook.extensions.fair_order.turns import Waiter
+from webhook.extensions.fair_order.scores import Waiter
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0
@@ -74,7 +74,7 @@ class Cluster:
             )
             for gang in self.waiting
         ]  # fmt: skip
-        known = self.book.standings({gang.account for gang in self.waiting}, self.fair)
+        known = self.book.scores({gang.account for gang in self.waiting}, self.fair)
         ordered, late = self.book.order(waiters, known, self.now, self.fair, self.free)
         free, held = self.free, 0
         self.tried = set()

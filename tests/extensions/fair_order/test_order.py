@@ -83,7 +83,7 @@ class Case:
         gangs = gather(view.gated, view.others, lambda _: OwnerSays())
         view, self.memories = self.hooks.begin(view, self.memories)
         ordered, self.memories = self.hooks.order(gangs, view, self.causes, stages or {}, self.memories)
-        self.found_no_room = {gang.key: Cause.NO_ROOM for gang in gangs}
+        self.found_no_place = {gang.key: Cause.NO_ROOM for gang in gangs}
         return [gang.key.name for gang in ordered]
 
     def view(self) -> View:
@@ -99,7 +99,7 @@ class Case:
     def told_order(self) -> list[str]:
         """The same, of gangs that have found no room before."""
         self.order()
-        self.causes = self.found_no_room
+        self.causes = self.found_no_place
         return self.order()
 
     def metric(self, name: str, account: str) -> float | None:

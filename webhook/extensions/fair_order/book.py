@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from webhook.extensions.fair_order.turns import AccountStanding, Waiter, in_turn, standings
+from webhook.extensions.fair_order.scores import AccountScore, Waiter, account_scores, sorted_waiters
 from webhook.extensions.fair_order.use import Rates, Use, add, advanced, gained
 from webhook.policy.fair import FairOrder
 
@@ -51,21 +51,21 @@ class Book:
             add(grown, each.account, each.model, gained(each.gpus, seconds, fair.half_life_seconds))
         return replace(self, use=grown, at=now)
 
-    def standings(self, accounts: Iterable[str], fair: FairOrder) -> dict[str, AccountStanding]:
-        """See turns.standings."""
-        return standings(self.use, self.rates, accounts, fair)
+    def scores(self, accounts: Iterable[str], fair: FairOrder) -> dict[str, AccountScore]:
+        """See scores.account_scores."""
+        return account_scores(self.use, self.rates, accounts, fair)
 
     def order(
         self,
         waiters: Collection[Waiter[T]],
-        known: dict[str, AccountStanding],
+        known: dict[str, AccountScore],
         now: float,
         fair: FairOrder,
         free: int,
     ) -> tuple[list[Waiter[T]], list[Waiter[T]]]:
-        """See turns.in_turn."""
+        """See scores.sorted_waiters."""
         served = self._served_within(now, fair)
-        return in_turn(waiters, known, fair, free, served.__contains__)
+        return sorted_waiters(waiters, known, fair, free, served.__contains__)
 
     def with_served(self, account: str, now: float, fair: FairOrder) -> "Book":
         """An overdue gang of this account was placed: none of it is overdue for as long as that takes."""

@@ -21,7 +21,7 @@ AccountOf = Callable[[str], str]
 """Namespace -> account."""
 
 
-class StandingGpus(NamedTuple):
+class PodGpus(NamedTuple):
     """GPUs of a pod that stands on a node, or is planned there."""
 
     account: str
@@ -64,7 +64,7 @@ class GpuCounts:
         selector = pod.spec.node_selector
         return self._model(selector) if selector else ""
 
-    def standing(self, view: View, account: AccountOf) -> Iterator[StandingGpus]:
+    def in_use(self, view: View, account: AccountOf) -> Iterator[PodGpus]:
         """Each pod that has GPUs: bound, released, or planned."""
         accounts: dict[str, str] = {}
         for pod, node in view.standing():
@@ -74,13 +74,18 @@ class GpuCounts:
                 name = accounts.get(namespace)
                 if name is None:
                     name = accounts[namespace] = account(namespace)
-                yield StandingGpus(name, self.model_on(view, node), gpus, pod)
+                yield PodGpus(name, self.model_on(view, node), gpus, pod)
 
     def reserved(
         self, view: View, account: AccountOf, stages: Mapping[str, Reservation]
     ) -> Iterator[tuple[str, str, int]]:
         """Account, model and GPUs of what stands empty for pods of placed gangs that are yet to be made."""
-        nodes = {node: key for key, kept in stages.items() for node in kept.nodes if node in view.nodes}
+        nodes = {
+            node: key
+            for key, reservation in stages.items()
+            for node in reservation.nodes
+            if node in view.nodes
+        }
         if not nodes:
             return
         taken: dict[str, int] = {}

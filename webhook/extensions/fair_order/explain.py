@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.extensions.fair_order.record import KEY, RecordError, decode
-from webhook.extensions.fair_order.telling import shares, whole_turn
-from webhook.extensions.fair_order.turns import standings
+from webhook.extensions.fair_order.scores import account_scores
+from webhook.extensions.fair_order.sentences import full_position, shares
 from webhook.extensions.fair_order.use import window
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang
@@ -30,8 +30,8 @@ def explain(given: ExplainInput) -> Iterator[str]:
     def account(each: PodGang) -> str:
         return fair.account(each.key.namespace, (labels or {}).get(each.key.namespace, {}))
 
-    rivals = {account(each) for each in given.gangs if each.priority == given.gang.priority}
+    waiting = {account(each) for each in given.gangs if each.priority == given.gang.priority}
     taking_part = {account(each) for each in given.gangs} | record.rates.keys()
-    known = standings(record.use, record.rates, taking_part, fair)
+    known = account_scores(record.use, record.rates, taking_part, fair)
     half_life = fair.half_life_seconds
-    yield whole_turn(account(given.gang), known, shares(known, taking_part), rivals, window(half_life))
+    yield full_position(account(given.gang), known, shares(known, taking_part), waiting, window(half_life))

@@ -11,10 +11,10 @@ from operator import mul
 from typing import Final
 
 from webhook.extensions.fair_order.book import Book, Ran
-from webhook.extensions.fair_order.counts import OTHER, AccountOf, GpuCounts, StandingGpus, added
+from webhook.extensions.fair_order.counts import OTHER, AccountOf, GpuCounts, PodGpus, added
 from webhook.extensions.fair_order.record import KEY, RecordError, decode, encode
-from webhook.extensions.fair_order.telling import own_turn, shares
-from webhook.extensions.fair_order.turns import AccountStanding, Waiter
+from webhook.extensions.fair_order.scores import AccountScore, Waiter
+from webhook.extensions.fair_order.sentences import own_position, shares
 from webhook.kube.times import since_1970
 from webhook.policy.fair import FairOrder
 from webhook.sweeper.decide.orders import Cause, NewPlan
@@ -29,10 +29,10 @@ SHARE: Final = 0.02
 MOST_SECONDS: Final = 10.0
 """It is counted this often all the same."""
 
-TOLD: Final = 8
-"""Gangs of an account, of one priority, that are told how it stands; the others wait behind these."""
+EXPLAINED_GANGS: Final = 8
+"""Gangs of an account, of one priority, that get its score as their reason; the others wait behind these."""
 
-TOLD_SECONDS: Final = 60.0
+SENTENCE_SECONDS: Final = 60.0
 """A sentence is not replaced by a newer one before this."""
 
 MOST_ACCOUNTS: Final = 32
@@ -51,7 +51,7 @@ DUE: Final = GaugeSpec(
     ("account",),
 )
 
-_NO_ROOM: Final = frozenset({Cause.NO_ROOM, Cause.RESERVED, Cause.UNDECIDED})
+_NO_PLACE: Final = frozenset({Cause.NO_ROOM, Cause.RESERVED, Cause.UNDECIDED})
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ class FairMemory:
 
     counts: by the policy as it was last, None before that. record: what was read and not heeded yet. due_at:
     when GPUs are to be counted again. free: GPUs that nobody has. accounts: of gangs that were ordered; late:
-    those that come before all turns. told: by account and priority, when it was told how it stands, and what.
+    those that come before all turns. sentences: by account and priority, when and what
+    its gangs were last told of its score.
     """
 
     counts: GpuCounts | None = None
@@ -72,7 +73,7 @@ class FairMemory:
     free: int = 0
     accounts: Mapping[GangKey, str] = field(default_factory=dict)
     late: frozenset[GangKey] = frozenset()
-    told: Mapping[tuple[str, int], tuple[float, str]] = field(default_factory=dict)
+    sentences: Mapping[tuple[str, int], tuple[float, str]] = field(default_factory=dict)
 
 
 def order_gangs(given: OrderInput, memory: FairMemory) -> tuple[Ordered, FairMemory]:
@@ -93,14 +94,14 @@ def order_gangs(given: OrderInput, memory: FairMemory) -> tuple[Ordered, FairMem
     if memory.record is not None or given.view.now.seconds >= memory.due_at:
         memory = _counted(given, memory, counts, account, fair)
     waiters = [_waiter(gang, account(gang.key.namespace), given, counts, fair) for gang in given.gangs]
-    known = memory.book.standings({each.account for each in waiters}, fair)
+    known = memory.book.scores({each.account for each in waiters}, fair)
     ordered, late = memory.book.order(waiters, known, given.view.now.seconds, fair, memory.free)
     memory = replace(
         memory,
         accounts={each.gang.key: each.account for each in ordered},
         late=frozenset(each.gang.key for each in late),
     )
-    return _told(ordered, known, given.view.now.seconds, memory)
+    return _explained(ordered, known, given.view.now.seconds, memory)
 
 
 def after_pass(given: PassEnd, memory: FairMemory) -> tuple[EndOrders, FairMemory]:
@@ -128,13 +129,13 @@ def _counted(
     given: OrderInput, memory: FairMemory, counts: GpuCounts, account: AccountOf, fair: FairOrder
 ) -> FairMemory:
     before, now, view = given.cpu_seconds(), given.view.now, given.view
-    standing = list(counts.standing(view, account))
+    in_use = list(counts.in_use(view, account))
     book = memory.book
     if memory.record is not None:
-        book = _from_record(book, memory.record, standing, view, fair)
-    rates = added({}, (each[:3] for each in standing))
+        book = _from_record(book, memory.record, in_use, view, fair)
+    rates = added({}, (each[:3] for each in in_use))
     rates = added(rates, counts.reserved(view, account, given.stages))
-    free = counts.capacity(view) - sum(each.gpus for each in standing)
+    free = counts.capacity(view) - sum(each.gpus for each in in_use)
     counts.end_round()
     pause = (given.cpu_seconds() - before) / SHARE
     return replace(
@@ -147,7 +148,7 @@ def _counted(
 
 
 def _from_record(
-    book: Book, data: Mapping[str, str], standing: Sequence[StandingGpus], view: View, fair: FairOrder
+    book: Book, data: Mapping[str, str], in_use: Sequence[PodGpus], view: View, fair: FairOrder
 ) -> Book:
     """Use as it was written, and what has been running since."""
     text, now = data.get(KEY), view.now.at.timestamp()
@@ -166,7 +167,7 @@ def _from_record(
             each.gpus,
             now - (since_1970(each.pod.metadata.creation_timestamp) or 0.0),
         )
-        for each in standing
+        for each in in_use
     ]
     return book.begun(record.use, now - record.at, running, view.now.seconds, fair)
 
@@ -198,41 +199,41 @@ def _waiter(
         cost = sum(map(mul, gpus, (fair.cost(counts.model_wanted(pod)) for pod in waiting)))
     oldest = min((pod.metadata.creation_timestamp or "" for pod in waiting), default="")
     waited = given.view.now.at.timestamp() - (since_1970(oldest) or 0.0) if oldest else 0.0
-    no_room = given.causes.get(gang.key) in _NO_ROOM
+    has_no_place = given.causes.get(gang.key) in _NO_PLACE
     name = f"{gang.key}/{gang.key.id}"
-    return Waiter(gang, gang.priority, account, gang.created, name, cost, sum(gpus), no_room, waited)
+    return Waiter(gang, gang.priority, account, gang.created, name, cost, sum(gpus), has_no_place, waited)
 
 
-def _told(
-    ordered: Sequence[Waiter[PodGang]], known: Mapping[str, AccountStanding], now: float, memory: FairMemory
+def _explained(
+    ordered: Sequence[Waiter[PodGang]], known: Mapping[str, AccountScore], now: float, memory: FairMemory
 ) -> tuple[Ordered, FairMemory]:
     """The order, with how the account stands of each gang that found no room, and the metrics of all."""
     taking_part = {each.account for each in ordered} | set(memory.book.rates)
     of = shares(known, taking_part)
     first: dict[int, str] = {}
-    told: dict[tuple[str, int], tuple[float, str]] = {}
+    sentences: dict[tuple[str, int], tuple[float, str]] = {}
     numbers: dict[tuple[str, int], int] = {}
     found: dict[str, str] = {}
     for each in ordered:
         leader = first.setdefault(each.tier, each.account)
         group = each.account, each.tier
-        if group not in told:
-            before = memory.told.get(group)
-            if before is None or now - before[0] >= TOLD_SECONDS:
-                before = now, own_turn(each.account, known, of, leader != each.account)
-            told[group] = before
+        if group not in sentences:
+            before = memory.sentences.get(group)
+            if before is None or now - before[0] >= SENTENCE_SECONDS:
+                before = now, own_position(each.account, known, of, leader != each.account)
+            sentences[group] = before
         number = numbers[group] = numbers.get(group, 0) + 1
-        if not each.found_no_room:
+        if not each.found_no_place:
             continue
         if each.gang.key in memory.late:
             sentence = OVERDUE
-        elif number <= TOLD:
-            sentence = told[group][1]
+        elif number <= EXPLAINED_GANGS:
+            sentence = sentences[group][1]
         else:
-            sentence = f"fair order: more than {TOLD} gangs of {each.account} come before it"
+            sentence = f"fair order: more than {EXPLAINED_GANGS} gangs of {each.account} come before it"
         found[each.gang.key.placement_key] = sentence
     gangs = [each.gang for each in ordered]
-    return Ordered(gangs, found, _gauges(of.used, of.due)), replace(memory, told=told)
+    return Ordered(gangs, found, _gauges(of.used, of.due)), replace(memory, sentences=sentences)
 
 
 def _gauges(used: Mapping[str, float], due: Mapping[str, float]) -> Gauges:

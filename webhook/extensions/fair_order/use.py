@@ -26,12 +26,12 @@ def gained(gpus: float, seconds: float, half_life: float) -> float:
 
 def advanced(use: Use, seconds: float, rates: Rates, half_life: float) -> Use:
     """Use after so many seconds with these GPUs; amounts of less than a GPU-second are forgotten."""
-    kept = exp2(-max(0.0, seconds) / half_life)
+    factor = exp2(-max(0.0, seconds) / half_life)
     after: Use = {}
     for account in use.keys() | rates.keys():
         before, now = use.get(account, {}), rates.get(account, {})
         models = {
-            model: before.get(model, 0.0) * kept + gained(now.get(model, 0), seconds, half_life)
+            model: before.get(model, 0.0) * factor + gained(now.get(model, 0), seconds, half_life)
             for model in before.keys() | now.keys()
         }
         if left := {model: amount for model, amount in models.items() if amount >= 1.0 or now.get(model)}:

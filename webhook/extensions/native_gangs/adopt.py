@@ -98,11 +98,11 @@ def _adopted(
     fault = gang.fault or _missing([name for name in names if name not in there])
     if fault := fault or _lacking(there, members):
         return replace(gang, fault=fault)
-    gang, told = leveled(gang, there, given.settings.topology)
+    gang, problems = leveled(gang, there, given.settings.topology)
     keys = sorted({key for group in there.values() for key in group.topology_keys})
-    told = [*told, *filter(None, map(problem_of, keys)), *_shared(gang, members)]
+    problems = [*problems, *filter(None, map(problem_of, keys)), *_shared(gang, members)]
     minimum, problem = _minimum(gang, there, members)
-    return replace(gang, minimum=minimum, problems=(*gang.problems, *few_problems([*told, *problem])))
+    return replace(gang, minimum=minimum, problems=(*gang.problems, *few_problems([*problems, *problem])))
 
 
 def _missing(names: Sequence[str]) -> str:

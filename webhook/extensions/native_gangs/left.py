@@ -26,7 +26,7 @@ LEFT: Final = GaugeSpec(
 )
 
 MOST_EVENTS: Final = 20
-"""Of one pass; the others are told in the next ones."""
+"""Of one pass; the others follow in the next ones."""
 
 REQUESTS: Final = (
     keys.REQUIRED_TOPOLOGY_ANNOTATION,
@@ -38,9 +38,9 @@ REQUESTS: Final = (
 
 @dataclass(frozen=True)
 class LeftMemory:
-    """told: the gangs whose owners have been told. A new process tells them again."""
+    """notified: the gangs whose owners have had the Event. A new process sends it again."""
 
-    told: frozenset[GangKey] = frozenset()
+    notified: frozenset[GangKey] = frozenset()
 
 
 def after_pass(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
@@ -49,11 +49,11 @@ def after_pass(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemor
         return EndOrders(), memory
     there = _ungated(given.view) if not given.policy.adopts_native_gangs else ()
     left = by_gang(there, given.policy, given.namespaces, given.view.gang_of)
-    told = memory.told & left.keys()
-    news = [key for key in sorted(left) if key not in told][:MOST_EVENTS]
+    notified = memory.notified & left.keys()
+    news = [key for key in sorted(left) if key not in notified][:MOST_EVENTS]
     events = tuple(PodEvent(left[key][0], "LeftToKubeScheduler", _note(left[key][0]), True) for key in news)
     gauges: Gauges = {LEFT.name: {(): float(sum(map(len, left.values())))}}
-    return EndOrders(gauges=gauges, events=events), LeftMemory(told | frozenset(news))
+    return EndOrders(gauges=gauges, events=events), LeftMemory(notified | frozenset(news))
 
 
 def _ungated(view: View) -> Iterator[Pod]:

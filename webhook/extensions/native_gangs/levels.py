@@ -30,20 +30,20 @@ def leveled(
         return replace(gang, fault=str(error)), []
     if not levels:
         return gang, []
-    told: list[str] = []
-    whole = frozenset(pod.metadata.uid for pod in (*gang.workers, *gang.later))
-    parts = gang.parts or (GangPart(whole, gang.required_level, gang.preferred_levels, gang.slices),)
+    problems: list[str] = []
+    all_uids = frozenset(pod.metadata.uid for pod in (*gang.workers, *gang.later))
+    parts = gang.parts or (GangPart(all_uids, gang.required_level, gang.preferred_levels, gang.slices),)
     group_of = {pod.metadata.uid: group_name(pod.spec) for pod in gang.pods}
     found = [
-        replace(part, uids=uids, required_level=_finer(part.required_level, level, topology, told))
+        replace(part, uids=uids, required_level=_finer(part.required_level, level, topology, problems))
         for part in parts
         for uids, level in _split(part, group_of, levels)
     ]
     if len(found) == 1:
-        return replace(gang, required_level=found[0].required_level), told
+        return replace(gang, required_level=found[0].required_level), problems
     found.sort(key=lambda part: (-len(part.uids), part.name))
     parted = replace(gang, parts=tuple(found), required_level=None, preferred_levels=(), slices=())
-    return replace(parted, fault=_why_not(parted)), told
+    return replace(parted, fault=_why_not(parted)), problems
 
 
 def _levels(groups: Mapping[str, NativePodGroup], topology: Topology) -> Mapping[str, int]:
@@ -92,7 +92,7 @@ def _split(
     return [(frozenset(those), levels.get(name)) for name, those in sorted(uids.items())]
 
 
-def _finer(own: str | None, level: int | None, topology: Topology, told: list[str]) -> str | None:
+def _finer(own: str | None, level: int | None, topology: Topology, problems: list[str]) -> str | None:
     """The finer of the level that pods require and that of their group."""
     if level is None:
         return own
@@ -107,8 +107,8 @@ def _finer(own: str | None, level: int | None, topology: Topology, told: list[st
     sentence = (
         f"its PodGroup requires one {name}, which is finer than the {printable(own)} that its pods require"
     )
-    if sentence not in told:
-        told.append(sentence)
+    if sentence not in problems:
+        problems.append(sentence)
     return name
 
 

@@ -16,7 +16,7 @@ from webhook.kube.client import JSON_PATCH, METADATA_ONLY, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.kube.planned import PlannedPod
-from webhook.scheduling.podrules import goes_in_turn
+from webhook.scheduling.podrules import needs_release_order
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.retry import answered
 from webhook.sweeper.observe.pins import is_gated, pinned_node
@@ -139,7 +139,7 @@ class Releaser:
         also = annotations or {}
         by_node: dict[tuple[str, str], list[tuple[Pod, PlannedPod]]] = {}
         for pod, planned in pairs:
-            in_turn = goes_in_turn(pod.spec)
+            in_turn = needs_release_order(pod.spec)
             line = (pod.metadata.namespace, "") if in_turn else ("", planned.node)
             by_node.setdefault(line, []).append((pod, planned))
         deadline = time.monotonic() + _TOGETHER_SECONDS

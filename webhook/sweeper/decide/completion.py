@@ -57,7 +57,7 @@ def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: 
 
 
 def _needs_nobody(gang: PodGang) -> bool:
-    return gang.stage_is_whole or _is_whole(gang)
+    return gang.is_stage_complete or _is_whole(gang)
 
 
 def _is_whole(gang: PodGang) -> bool:

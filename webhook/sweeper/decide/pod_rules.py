@@ -156,7 +156,7 @@ class _RuleSearch:
         )
 
     def _kept_off(self, member: Member, snapshot: Snapshot) -> Member:
-        kept_off = self.rules.kept_off(member.name, snapshot.nodes)
+        kept_off = self.rules.excluded_nodes(member.name, snapshot.nodes)
         if not kept_off:
             return member
         own = member.pod_class.rules

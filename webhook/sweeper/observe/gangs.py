@@ -25,7 +25,7 @@ from webhook.sweeper.observe.membership import companions, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import counted, printable
 from webhook.workloads.ranks import ranks_by_uid
-from webhook.workloads.shape import MOST_PODS, Shape, asks_for_devices, awaited, pod_count
+from webhook.workloads.shape import MOST_PODS, Shape, asks_for_devices, missing_pods, pod_count
 
 _SPREAD_PARTS: Final = (
     f"{keys.SPREAD_TOPOLOGY_ANNOTATION} does not go together with unlike levels of its pods"
@@ -73,7 +73,7 @@ class PodGang:
     them before some run; ranks maps a pod's uid to its rank where every pod has one; slices: the
     largest first; problems are sentences for the user; fault says why the gang cannot be placed as it is
     written, "" if it can. later: pods of a staged gang that are made once its present ones run, as they will
-    be; stage_is_whole: no more pods come before these run. minimum: how many are enough to run, the others
+    be; is_stage_complete: no more pods come before these run. minimum: how many are enough to run, the others
     joining as room comes; None where all are needed. hindrance: why its controller cannot make those that are
     missing, "" where it does not say so. parts: those that wish unlike levels or slices, () where all wish
     the same: then the levels and slices are the gang's. companions: uids of those without GPUs that go beside
@@ -93,7 +93,7 @@ class PodGang:
     problems: tuple[str, ...] = ()
     fault: str = ""
     later: tuple[Pod, ...] = ()
-    stage_is_whole: bool = False
+    is_stage_complete: bool = False
     minimum: int | None = None
     hindrance: str = ""
     parts: tuple[GangPart, ...] = ()
@@ -199,7 +199,7 @@ def gang_of(
     """The gang of these pods, whatever else they say of what they belong to."""
     problems = [_CUT] if owner.is_cut or (owner.staged and (owner.size or 0) > MOST_PODS) else []
     pods = [*gated, *released]
-    missing = awaited(owner.shape, pods)
+    missing = missing_pods(owner.shape, pods)
     later = tuple(pod for _, pod in missing.later)
     beside = companions(pods, bool(later))
     ranked = [pod for pod in gated if pod.metadata.uid not in beside]
@@ -218,7 +218,7 @@ def gang_of(
     minimum = minimum_of(pods, size, owner.minimum, problems)
     enough = size if minimum is None else minimum
     hindrance = ""
-    if enough is not None and len(pods) < enough and not missing.stage_is_whole:
+    if enough is not None and len(pods) < enough and not missing.is_stage_complete:
         hindrance = _hindrance(pods, owner)
         problems[:0] = _why_lacking(f"{len(pods)} of {size} pods are there", hindrance, owner.failed())
     return PodGang(
@@ -236,7 +236,7 @@ def gang_of(
         problems=few_problems(problems),
         fault=printable(fault),
         later=later,
-        stage_is_whole=missing.stage_is_whole,
+        is_stage_complete=missing.is_stage_complete,
         minimum=minimum,
         hindrance=hindrance,
         companions=beside,

@@ -97,7 +97,7 @@ def exclusive_over(pod: Pod) -> frozenset[str]:
 
 def is_of_a_set(pod: Pod) -> bool:
     """Whether Jobs and groups with domains of their own may keep it out of these, or it is of one."""
-    return bool(claims_of(pod)) or any(label in pod.metadata.labels for label in marks.SHUNNED_LABELS)
+    return bool(claims_of(pod)) or any(label in pod.metadata.labels for label in marks.EXCLUSIVE_LABELS)
 
 
 MOST_JOBS: Final = 128
@@ -206,5 +206,5 @@ def _held_for_its_labels(pod: Pod) -> bool:
     return (
         any(gate.name.endswith(keys.GATE_NAME) for gate in pod.spec.scheduling_gates)
         and keys.WISH_ANNOTATIONS.isdisjoint(metadata.annotations)
-        and not metadata.labels.keys().isdisjoint(marks.COMPANION_LABELS)
+        and not metadata.labels.keys().isdisjoint(marks.CPU_POD_LABELS)
     )

@@ -18,7 +18,7 @@ from webhook.sweeper.observe.pods import Sort, name_of
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
 from webhook.text import counted
-from webhook.workloads.marks import GOES_ON, REVISION_LABEL
+from webhook.workloads.marks import REVISION_LABEL, SURVIVES_LOST_PODS
 from webhook.workloads.shape import asks_for_devices
 
 _NO_PLACE: Final = frozenset({Cause.NO_ROOM, Cause.RESERVED, Cause.UNDECIDED})
@@ -105,7 +105,7 @@ def _patience(settings: Settings) -> float:
 
 def _left(gang: PodGang, view: View) -> list[Pod]:
     """The pods of ours that a gang has left which ran as a whole, if they are too few; else []."""
-    if gang.key.kind in GOES_ON:
+    if gang.key.kind in SURVIVES_LOST_PODS:
         return []
     placement = view.placements.get(gang.key.placement_key)
     if placement is None or not placement.is_complete:

@@ -9,7 +9,7 @@ Q = TypeVar("Q", bound=Hashable)
 A = TypeVar("A")
 
 
-class Kept(Generic[Q, A]):
+class AnswerCache(Generic[Q, A]):
     """At most so many answers about the latest version, none about others. Safe for use by many threads."""
 
     def __init__(self, most: int) -> None:

@@ -1,4 +1,4 @@
-"""Where all pods of a gang that wait would go: asked as the sweeper asks it, its companions included.
+"""Where all pods of a gang that wait would go: asked as the sweeper asks it, its CPU-only pods included.
 
 What others wait for or hold is not heeded: the answer is for this gang alone.
 """
@@ -28,7 +28,7 @@ Change = Callable[[Gang], Gang]
 
 
 @dataclass(frozen=True)
-class WholeAnswer:
+class GangAnswer:
     """What was asked about a gang, and answered; names: of its members, as people know them."""
 
     asked: GangQuestion
@@ -37,17 +37,17 @@ class WholeAnswer:
     names: dict[str, str]
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """The answer in a sentence without an end."""
         if isinstance(self.found, NoFit):
             return self.found.sentence
-        doubt = "" if self.found.proven else " (the best found; not proven to be the best there is)"
+        unproven = "" if self.found.proven else " (the best found; not proven to be the best there is)"
         near = sum(bool(node) for node in self.beside.nodes.values())
         also = f", {near} without GPUs beside them" if near else ""
         free = (
             f", {len(self.beside.free)} without GPUs where kube-scheduler likes" if self.beside.free else ""
         )
-        return f"{counted(len(self.found.placed), 'pod')} on {self.found.spread}{also}{free}{doubt}"
+        return f"{counted(len(self.found.placed), 'pod')} on {self.found.spread}{also}{free}{unproven}"
 
     @property
     def placed(self) -> tuple[Placed, ...]:
@@ -71,7 +71,7 @@ class WholeAnswer:
         return list(found)
 
 
-def ask_whole(
+def ask_gang(
     gang: PodGang,
     view: View,
     snapshot: Snapshot,
@@ -79,7 +79,7 @@ def ask_whole(
     *,
     name: str = "",
     change: Change = lambda asked: asked,
-) -> WholeAnswer:
+) -> GangAnswer:
     """Ask for places for all pods of a gang that have none, and for those that are yet to be made.
 
     name: what the answer calls the gang. Raises PlacementError for a wish that contradicts itself.
@@ -101,17 +101,17 @@ def ask_whole(
         first = next(asks(gang, view, (), snapshot.topology))
         asked, found = fewer(first.gang, workers, lambda some: one(first, some))
     if isinstance(found, NoFit):
-        told = next(asks(gang, view, (), snapshot.topology)).told
+        exclusive_note = next(asks(gang, view, (), snapshot.topology)).told
         no_node = impossible(asked.gang, snapshot, Settings().counting)
-        found = replace(found, sentence=joined(found.sentence, no_node, told))
-        return WholeAnswer(asked, found, Beside(), {})
-    companions = [pod for pod in waiting if pod.metadata.uid in gang.companions]
+        found = replace(found, sentence=joined(found.sentence, no_node, exclusive_note))
+        return GangAnswer(asked, found, Beside(), {})
+    cpu_pods = [pod for pod in waiting if pod.metadata.uid in gang.companions]
     on = {**places, **found.nodes}
     near = Beside()
-    if companions:
+    if cpu_pods:
         near = beside(
             gang,
-            companions,
+            cpu_pods,
             on,
             snapshot.assume(found, asked.gang),
             avoid=closed_to_companions(gang, on, view, ()),
@@ -119,7 +119,7 @@ def ask_whole(
             class_of=view.class_of,
         )
     names = {pod.metadata.uid: pod.metadata.name for pod in (*gang.pods, *gang.later)}
-    return WholeAnswer(asked, found, near, names)
+    return GangAnswer(asked, found, near, names)
 
 
 def _first(
@@ -165,9 +165,9 @@ def with_levels(gang: PodGang, required: str | None, preferred: str | None = Non
 
 
 def resized(gang: PodGang, size: int) -> PodGang:
-    """The gang with so many waiting members, companions not counted: more are like its last one."""
+    """The gang with so many waiting members, CPU-only pods not counted: more are like its last one."""
     members = [pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in gang.companions]
-    last, kept = members[-1], {pod.metadata.uid for pod in members[:size]} | gang.companions
+    last, chosen = members[-1], {pod.metadata.uid for pod in members[:size]} | gang.companions
     ranks, highest = dict(gang.ranks), max(gang.ranks.values(), default=0)
     more = []
     for number in range(len(members), size):
@@ -182,8 +182,8 @@ def resized(gang: PodGang, size: int) -> PodGang:
     )
     return replace(
         gang,
-        gated=(*(pod for pod in gang.gated if pod.metadata.uid in kept), *more),
-        later=tuple(pod for pod in gang.later if pod.metadata.uid in kept),
+        gated=(*(pod for pod in gang.gated if pod.metadata.uid in chosen), *more),
+        later=tuple(pod for pod in gang.later if pod.metadata.uid in chosen),
         ranks=ranks,
         size=None,
         minimum=None,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.extensions.fair_order.book import Book
-from webhook.extensions.fair_order.turns import AHEAD, FREE_TRIES, Waiter, in_turn
+from webhook.extensions.fair_order.scores import AHEAD, FREE_TRIES, Waiter, sorted_waiters
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0
@@ -23,8 +23,8 @@ def order(
     *waiters: Waiter[str], use: dict[str, float] | None = None, fair: FairOrder = FAIR, free: int = 0
 ) -> list[str]:
     book = Book(use={account: {"m": amount} for account, amount in (use or {}).items()})
-    known = book.standings({each.account for each in waiters}, fair)
-    return [each.gang for each in in_turn(waiters, known, fair, free)[0]]
+    known = book.scores({each.account for each in waiters}, fair)
+    return [each.gang for each in sorted_waiters(waiters, known, fair, free)[0]]
 
 
 def test_who_has_used_less_for_its_weight_comes_first() -> None:
@@ -62,9 +62,11 @@ def test_a_gang_of_many_gpus_moves_its_account_s_turn_back_by_as_much() -> None:
 
 def test_what_an_account_has_now_counts_before_it_is_used() -> None:
     book = Book(rates={"a": {"m": 8}})
-    known = book.standings({"c"}, FAIR)
+    known = book.scores({"c"}, FAIR)
     assert known["a"].score == AHEAD * FAIR.half_life_seconds * 8
-    assert [each.gang for each in in_turn([waiter("a1"), waiter("c1", created=9)], known, FAIR, 0)[0]] == [
+    assert [
+        each.gang for each in sorted_waiters([waiter("a1"), waiter("c1", created=9)], known, FAIR, 0)[0]
+    ] == [
         "c1",
         "a1",
     ]
@@ -94,7 +96,7 @@ def test_hundreds_of_gangs_without_gpus_do_not_keep_others_behind_them() -> None
 def test_models_count_by_their_costs() -> None:
     fair = FairOrder(model_costs={"H100": 4.0})
     book = Book(use={"a": {"H100": 100.0}, "b": {"T4": 300.0}})
-    known = book.standings((), fair)
+    known = book.scores((), fair)
     assert (known["a"].used, known["b"].used) == (400, 300)
 
 
@@ -115,7 +117,7 @@ def test_an_account_that_was_served_as_overdue_waits_as_long_for_the_next() -> N
     late = [waiter(f"a{number}", no_room=True, waited=LATE, created=number) for number in range(3)]
 
     def overdue(now: float) -> list[str]:
-        known = book.standings({"a"}, FAIR)
+        known = book.scores({"a"}, FAIR)
         return [each.gang for each in book.order(late, known, now, FAIR, 0)[1]]
 
     assert overdue(0) == ["a0"]

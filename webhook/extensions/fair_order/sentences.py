@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from webhook.extensions.fair_order.turns import AccountStanding
+from webhook.extensions.fair_order.scores import AccountScore
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Shares:
     due: Mapping[str, float]
 
 
-def shares(known: Mapping[str, AccountStanding], taking_part: Collection[str]) -> Shares:
+def shares(known: Mapping[str, AccountScore], taking_part: Collection[str]) -> Shares:
     """Of those that wait or have GPUs; what others have used before counts for nobody's share."""
     some = {account: known[account] for account in taking_part}
     used = sum(each.used for each in some.values()) or 1.0
@@ -25,14 +25,14 @@ def shares(known: Mapping[str, AccountStanding], taking_part: Collection[str]) -
     )
 
 
-def own_turn(account: str, known: Mapping[str, AccountStanding], of: Shares, others_first: bool) -> str:
+def own_position(account: str, known: Mapping[str, AccountScore], of: Shares, others_first: bool) -> str:
     """For people of an account, without a word on who the others are."""
     turn = "those of others, that have used less for their weight, come" if others_first else "it comes"
     return f"fair order: {_of(account, known, of)}; {turn} first"
 
 
-def whole_turn(
-    account: str, known: Mapping[str, AccountStanding], of: Shares, waiting: Collection[str], window: float
+def full_position(
+    account: str, known: Mapping[str, AccountScore], of: Shares, waiting: Collection[str], window: float
 ) -> str:
     """For whoever may read everybody's use. waiting: accounts with gangs of that priority."""
     gpus = known[account].used / window
@@ -46,7 +46,7 @@ def whole_turn(
     return f"Fair order: {own}; {one}{more} {'come' if more else 'comes'} first."
 
 
-def _of(account: str, known: Mapping[str, AccountStanding], of: Shares) -> str:
+def _of(account: str, known: Mapping[str, AccountScore], of: Shares) -> str:
     used, due = of.used[account], of.due[account]
     weight = f"weight {known[account].weight:g}"
     return f"{account} has used {used:.0%} of the GPU time of late, and is due {due:.0%} ({weight})"

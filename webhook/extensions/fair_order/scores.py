@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Waiter(Generic[T]):
     """A gang that waits. tier: its priority. created: what its age is told by (sorts as text).
 
-    cost: GPUs that it asks for, each times its model's cost. found_no_room: when it was last asked about.
+    cost: GPUs that it asks for, each times its model's cost. found_no_place: when it was last asked about.
     waited: seconds since its oldest waiting pod was made. gpus: without costs.
     """
 
@@ -38,12 +38,12 @@ class Waiter(Generic[T]):
     name: str
     cost: float
     gpus: int
-    found_no_room: bool = False
+    found_no_place: bool = False
     waited: float = 0.0
 
 
 @dataclass(frozen=True)
-class AccountStanding:
+class AccountScore:
     """An account's: score is what its turn goes by. used: its use, with its models' costs, in GPU-seconds."""
 
     score: float
@@ -51,28 +51,30 @@ class AccountStanding:
     weight: float
 
 
-def standings(use: Use, rates: Rates, accounts: Iterable[str], fair: FairOrder) -> dict[str, AccountStanding]:
+def account_scores(
+    use: Use, rates: Rates, accounts: Iterable[str], fair: FairOrder
+) -> dict[str, AccountScore]:
     """Of these accounts, and of all that have used or have anything."""
     ahead = AHEAD * fair.half_life_seconds
-    found: dict[str, AccountStanding] = {}
+    found: dict[str, AccountScore] = {}
     for account in {*use, *rates, *accounts}:
         used = sum(fair.cost(model) * amount for model, amount in use.get(account, {}).items())
         now = sum(fair.cost(model) * gpus for model, gpus in rates.get(account, {}).items())
         weight = fair.weight(account)
-        found[account] = AccountStanding((used + ahead * now) / weight, used, weight)
+        found[account] = AccountScore((used + ahead * now) / weight, used, weight)
     return found
 
 
-def in_turn(
+def sorted_waiters(
     waiters: Collection[Waiter[T]],
-    known: Mapping[str, AccountStanding],
+    known: Mapping[str, AccountScore],
     fair: FairOrder,
     free: int,
     is_served: Callable[[str], bool] = lambda _: False,
 ) -> tuple[list[Waiter[T]], list[Waiter[T]]]:
     """The waiters, most urgent first, and those that are overdue.
 
-    known: standings of all their accounts. free: GPUs that nobody has, wherever they are. is_served: whether
+    known: scores of all their accounts. free: GPUs that nobody has, wherever they are. is_served: whether
     an overdue gang of an account was placed less than the longest wait ago, so that no other is overdue.
     """
     ordered: list[Waiter[T]] = []
@@ -96,7 +98,7 @@ def _overdue(
     """Of each account the oldest that found no room, if it has waited too long."""
     oldest: dict[str, Waiter[T]] = {}
     for each in by_age:
-        if each.found_no_room:
+        if each.found_no_place:
             oldest.setdefault(each.account, each)
     return [
         each
@@ -106,7 +108,7 @@ def _overdue(
 
 
 def _by_accounts(
-    by_age: Sequence[Waiter[T]], known: Mapping[str, AccountStanding], fair: FairOrder, free: int
+    by_age: Sequence[Waiter[T]], known: Mapping[str, AccountScore], fair: FairOrder, free: int
 ) -> list[Waiter[T]]:
     queues: dict[str, list[Waiter[T]]] = {}
     for each in reversed(by_age):
@@ -125,7 +127,7 @@ def _by_accounts(
         score, _, _, account = heappop(heap)
         each = queues[account].pop()
         ordered.append(each)
-        if each.found_no_room and each.gpus > free and tries[account]:
+        if each.found_no_place and each.gpus > free and tries[account]:
             tries[account] -= 1  # that it is asked about again takes nothing from anybody
         else:
             score += ahead * max(1.0, each.cost) / known[account].weight
