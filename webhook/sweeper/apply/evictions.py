@@ -55,37 +55,34 @@ def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deleted:
     since: our copy may be behind. Of one that runs the version changes at any moment, and of a gang that goes
     back as a whole none may be left behind for that: there the uid is enough.
     """
-    metadata = pod.metadata
-    path = pod_path(pod)
-    version = "" if may_run else metadata.resource_version
+    path, uid = pod_path(pod), pod.metadata.uid
+    version = "" if may_run else pod.metadata.resource_version
     contested: ApiError | None = None
     for _ in range(_TRIES):
-        guard = {"uid": metadata.uid} | ({"resourceVersion": version} if version else {})
+        guard = {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard}
         try:
-            api.request(
-                "DELETE",
-                path,
-                body={"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard},
-            )
+            api.request("DELETE", path, body=body)
             return Deleted(Deletion.DELETED)
         except ApiError as error:
-            if error.status == 404:
-                return Deleted(Deletion.DELETED)
             if error.status != 409:
-                logger.warning(
-                    "evict_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error)
-                )
-                return Deleted(Deletion.PUT_OFF if error.is_for_now else Deletion.REFUSED, error)
+                return _not_deleted(pod, error)
             contested = error
         try:
-            version = _version_if_unbound(api, path, metadata.uid)
+            version = _version_if_unbound(api, path, uid)
         except ApiError as error:
-            if error.status == 404:
-                return Deleted(Deletion.DELETED)
-            return Deleted(Deletion.PUT_OFF if error.is_for_now else Deletion.REFUSED, error)
+            return _not_deleted(pod, error)
         if not version:
             return Deleted(Deletion.ANOTHER)
     return Deleted(Deletion.CONTESTED, contested)
+
+
+def _not_deleted(pod: Pod, error: ApiError) -> Deleted:
+    """The outcome where the API server has answered so."""
+    if error.status == 404:
+        return Deleted(Deletion.DELETED)
+    logger.warning("evict_failed pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error))
+    return Deleted(Deletion.PUT_OFF if error.is_for_now else Deletion.REFUSED, error)
 
 
 def _version_if_unbound(api: Api, path: str, uid: str) -> str:

@@ -39,6 +39,9 @@ some 100 s."""
 _ANSWERED_SECONDS: Final = 30.0
 """How long a release may still arrive after an answer that does not say that it was refused: etcd may have it
 still, and gives it up after some 7 s; a proxy answers before the API server's time is over."""
+_LOOK_AGAIN: Final = (404, 409, 422)
+"""A guard failed, or the object is not what it was: it is read again before that is judged. Somebody's
+webhook may say so too of a pod that is there."""
 logger = logging.getLogger(__name__)
 _decoder: Final = msgspec.json.Decoder(Pod)
 
@@ -76,27 +79,49 @@ class Release:
     """How much longer it may still arrive though it failed; 0 if it is known that it did not and will not."""
 
 
-def _unconfirmed_seconds(error: ApiError) -> float:
-    """For how many seconds a write that failed so may still arrive; 0 if it did not and will not."""
-    if error.is_unwritten:
-        return 0.0
-    return _ANSWERED_SECONDS if error.status else LOST_SECONDS
-
-
 @dataclass
-class _Unconfirmed:
-    """Until when (time.monotonic) some attempt may still arrive."""
+class _Attempts:
+    """What the attempts to release one pod have come to.
 
-    until: float = float("-inf")
+    pod: as it was read last. also: annotations that are written with the release. objection: what the API
+    server said of a release that empties managedFields, "" where it refused none. detail, status, answer: of
+    the last error, see Release. unconfirmed_until: until when (time.monotonic) some attempt may still arrive.
+    """
 
-    def add(self, error: ApiError) -> None:
-        """An attempt has failed so."""
-        if seconds := _unconfirmed_seconds(error):
-            self.until = max(self.until, time.monotonic() + seconds)
+    pod: Pod
+    planned: PlannedPod
+    also: dict[str, str]
+    objection: str = ""
+    detail: str = ""
+    status: int = 0
+    answer: str = ""
+    unconfirmed_until: float = float("-inf")
 
-    @property
-    def seconds(self) -> float:
-        return max(0.0, self.until - time.monotonic())
+    def note(self, error: ApiError) -> None:
+        """The API server has given this error."""
+        self.detail, self.status, self.answer = str(error), error.status, answered(error)
+
+    def note_failed_write(self, error: ApiError) -> None:
+        """The same of a release; unless it is known to be unwritten, it may arrive still."""
+        self.note(error)
+        if not error.is_unwritten:
+            seconds = _ANSWERED_SECONDS if error.status else LOST_SECONDS
+            self.unconfirmed_until = max(self.unconfirmed_until, time.monotonic() + seconds)
+
+    def failed(self, detail: str = "", *, is_tried: bool = True) -> Release:
+        """The outcome where none of them has succeeded, for now. detail: told where there was no error."""
+        return Release(
+            self.planned, Outcome.FAILED, self.detail or detail, answer=self.answer, status=self.status,
+            is_tried=is_tried,
+        )  # fmt: skip
+
+    def refused(self, *, depends_on_node: bool = True) -> Release:
+        """The outcome where the API server would refuse the same again."""
+        return Release(self.planned, Outcome.REFUSED, self.detail, depends_on_node, status=self.status)
+
+    def with_unconfirmed(self, release: Release) -> Release:
+        """The outcome, with how much longer an attempt may still arrive."""
+        return replace(release, unconfirmed_seconds=max(0.0, self.unconfirmed_until - time.monotonic()))
 
 
 class Releaser:
@@ -189,73 +214,66 @@ class Releaser:
         return [self._release(pod, planned, deadline, also.get(planned.uid, {})) for pod, planned in pairs]
 
     def _release(self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str]) -> Release:
-        unconfirmed = _Unconfirmed()
-        release = self._tried(pod, planned, deadline, also, unconfirmed)
-        return replace(release, unconfirmed_seconds=unconfirmed.seconds)
-
-    def _tried(
-        self,
-        pod: Pod,
-        planned: PlannedPod,
-        deadline: float,
-        also: Mapping[str, str],
-        unconfirmed: _Unconfirmed,
-    ) -> Release:
-        path = pod_path(pod)
-        detail = objection = answer = ""
-        status = 0
         # Of what a plan holds only the annotations that hand out cards are written.
         cards = {key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS}
-        for attempt in range(_ATTEMPTS):
+        attempts = _Attempts(pod, planned, {**cards, **also})
+        release = None
+        for number in range(_ATTEMPTS):
             if self._stopping.is_set() or not self._may_act():
-                return Release(planned, Outcome.FAILED, "the sweeper is stopping, or no longer leads")
-            if time.monotonic() > deadline:
-                detail = detail or "no time left in this pass"
-                return Release(
-                    planned, Outcome.FAILED, detail, answer=answer, status=status, is_tried=attempt > 0
-                )
-            begun = time.monotonic()
-            # Tried once: no release is to fail for it, whatever else guards the cluster.
-            forgets = patches.forgetting_patch(pod) if self._forgets(pod) and not attempt else []
-            try:
-                patch = patches.release_patch(pod, planned.node, {**cards, **also}, self._prefix)
-                self._send(path, [*patch, *forgets])
-                if objection:
-                    self._keep_managers(pod.metadata.namespace, objection)
-                return Release(planned, Outcome.RELEASED)
-            except patches.UnpinnableError as error:
-                return Release(planned, Outcome.REFUSED, str(error))
-            except ApiError as error:
-                unconfirmed.add(error)
-                detail = str(error)
-                if error.status in (404, 409, 422):
-                    # A guard failed, or the object is not what it was: look again before judging. Somebody's
-                    # webhook may say so too of a pod that is there.
-                    try:
-                        fresh = self._read(path)
-                    except ApiError as unread:
-                        detail, status, answer = str(unread), unread.status, answered(unread)
-                        self._wait(unread, attempt)
-                        continue
-                    if ended := self._ended(fresh, planned, detail):
-                        return ended
-                    assert fresh is not None
-                    if _is_the_same(fresh, pod):
-                        if not forgets:
-                            return Release(planned, Outcome.REFUSED, detail, status=error.status)
-                        objection = detail
-                    pod, status, answer = fresh, error.status, answered(error)
-                elif not error.is_for_now:
-                    if not forgets:
-                        is_of_node = error.status != 403
-                        return Release(planned, Outcome.REFUSED, detail, is_of_node, status=error.status)
-                    objection = detail
-                else:  # also who is not known: that tells of the server or our token, not of pod and node
-                    status, answer = error.status, answered(error)
-                    if time.monotonic() - begun >= _SLOW_SECONDS:
-                        break
-                    self._wait(error, attempt)
-        return Release(planned, Outcome.FAILED, detail, answer=answer, status=status)
+                release = Release(planned, Outcome.FAILED, "the sweeper is stopping, or no longer leads")
+            elif time.monotonic() > deadline:
+                release = attempts.failed("no time left in this pass", is_tried=number > 0)
+            else:
+                release = self._attempt(attempts, number)
+            if release is not None:
+                break
+        return attempts.with_unconfirmed(release or attempts.failed())
+
+    def _attempt(self, attempts: _Attempts, number: int) -> Release | None:
+        """The outcome of an attempt, None if there is to be another."""
+        begun, pod = time.monotonic(), attempts.pod
+        # Tried once: no release is to fail for it, whatever else guards the cluster.
+        forgets = number == 0 and self._forgets(pod)
+        try:
+            node = attempts.planned.node
+            patch = patches.release_patch(pod, node, attempts.also, self._prefix)
+            self._send(pod_path(pod), [*patch, *(patches.forgetting_patch(pod) if forgets else ())])
+        except patches.UnpinnableError as error:
+            return Release(attempts.planned, Outcome.REFUSED, str(error))
+        except ApiError as error:
+            attempts.note_failed_write(error)
+            if error.status in _LOOK_AGAIN:
+                return self._look_again(attempts, number, forgets=forgets)
+            if error.is_for_now:  # also a 401: that tells of the server or our token, not of pod and node
+                if time.monotonic() - begun >= _SLOW_SECONDS:
+                    return attempts.failed()
+                self._wait(error, number)
+                return None
+            if not forgets:
+                return attempts.refused(depends_on_node=error.status != 403)
+            attempts.objection = attempts.detail
+            return None
+        if attempts.objection:
+            self._keep_managers(pod.metadata.namespace, attempts.objection)
+        return Release(attempts.planned, Outcome.RELEASED)
+
+    def _look_again(self, attempts: _Attempts, number: int, *, forgets: bool) -> Release | None:
+        """Read a pod that is not as it was, says the API server; None if it is to be tried again."""
+        try:
+            fresh = self._read(pod_path(attempts.pod))
+        except ApiError as error:
+            attempts.note(error)
+            self._wait(error, number)
+            return None
+        if ended := self._ended(fresh, attempts.planned, attempts.detail):
+            return ended
+        assert fresh is not None
+        if _is_the_same(fresh, attempts.pod):
+            if not forgets:
+                return attempts.refused()
+            attempts.objection = attempts.detail
+        attempts.pod = fresh
+        return None
 
     def _wait(self, error: ApiError, attempt: int) -> None:
         """Before the next attempt: as long as the API server asks, else longer each time."""
