@@ -192,7 +192,7 @@ class Reporter:
             return [placements.BOUND]
         if placement.metadata.namespace in self._settings.ignored_namespaces:
             return []
-        members = _members(placement, view)
+        members = view.pods_of(placement)
         if not members and gang is not None:
             return [self._report_gang(gang, placement)]
         if not members:
@@ -311,13 +311,6 @@ class Reporter:
         if held is None or not held.nodes:
             return {}
         return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
-
-
-def _members(placement: Placement, view: View) -> list[Pod]:
-    """The pods of a plan that are there: it speaks for those of its own namespace alone, whoever wrote it."""
-    found = (view.by_uid.get(each.uid) for each in placement.spec.pods)
-    namespace = placement.metadata.namespace
-    return [pod for pod in found if pod is not None and pod.metadata.namespace == namespace]
 
 
 def _finished(placement: Placement, members: Sequence[Pod], evicted: Set[PodId]) -> int:

@@ -23,7 +23,7 @@ from webhook.sweeper.decide.reservations import (
     share_of,
 )
 from webhook.sweeper.observe.gangs import PodGang, urgency
-from webhook.sweeper.observe.view import View, identity
+from webhook.sweeper.observe.view import View
 from webhook.text import counted
 
 
@@ -47,7 +47,7 @@ def reserve_for_later_stages(given: ReservationInput) -> Sequence[Reservation]:
     before = {each.claim: each for each in ledger.reservations if isinstance(each, _Stage)}
     found, begun = list[Reservation](), []
     for key, plan in plans.items():
-        there = _there(plan, view)
+        there = view.pods_of(plan)
         stage = _stage(key, plan, there, before.get(plan.metadata.uid), ledger)
         if there and ledger.now.seconds < stage.until:
             begun.append((replace(stage, priority=urgency(there)), plan))
@@ -130,13 +130,6 @@ def _nodes(stage: _Stage, plan: Placement, most: int, ledger: ReservationLedger)
     nodes = [name for name in plan.spec.kept if name not in cooling]
     counted = [name for name in nodes if name not in stage.beyond_share]
     return frozenset(counted[:most]) | stage.beyond_share.intersection(nodes)
-
-
-def _there(plan: Placement, view: View) -> list[Pod]:
-    """The pods of a plan that are there, of its own namespace."""
-    namespace = plan.metadata.namespace
-    found = (view.by_uid.get(each.uid) for each in plan.spec.pods)
-    return [pod for pod in found if pod is not None and identity(pod) == (namespace, pod.metadata.uid)]
 
 
 def later_sentence(gang: PodGang) -> str:

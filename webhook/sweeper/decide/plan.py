@@ -1,7 +1,9 @@
 """From the placement core's answer to a gang's plan, the Placement. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from labeler.contract import annotations
 from webhook.kube.objects import Pod
@@ -12,6 +14,8 @@ from webhook.sweeper.decide.companions import Beside
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.release_queue import Timestamps
 from webhook.sweeper.observe.gangs import PodGang
+
+_NONE: Final[Mapping[str, str]] = {}
 
 
 def planned_pods(
@@ -63,9 +67,9 @@ def plan_spec(
     *,
     proven: bool = True,
     preempts: bool = False,
-    domains: Mapping[str, str] | None = None,
+    domains: Mapping[str, str] = _NONE,
     victims: Sequence[VictimGroup] = (),
-    avoided: Mapping[str, str] | None = None,
+    avoided: Mapping[str, str] = _NONE,
     usable_nodes: int = 0,
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
@@ -76,37 +80,50 @@ def plan_spec(
     A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
     does not hold for this one.
     """
-    size = min(gang.minimum or gang.size or 0, len(gang.pods) + len(gang.later))
-    present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
-    earlier = before.spec if before else PlacementSpec()
-    there = [planned for planned in earlier.pods if planned.uid in present]
+    earlier = _still_valid(gang, before.spec, added) if before is not None else PlacementSpec()
     return PlacementSpec(
         gang=f"{gang.key.kind}/{gang.key.name}",
         gang_id=gang.key.id,
-        # A gang that lacks pods which its controller cannot make is never taken for whole.
-        size=gang.size or 0 if gang.hindrance else size,
+        size=_size(gang),
         proven=proven,
-        preempts=preempts or bool(there and earlier.preempts),
-        victims=_victims(gang, earlier, there, victims),
-        attempt=earlier.attempt + bool(earlier.pods and not there),
-        pods=there + added,
+        preempts=preempts or earlier.preempts,
+        victims=_victims(gang, earlier, victims),
+        attempt=earlier.attempt,
+        pods=earlier.pods + added,
         kept=list(kept),
-        usable_nodes=((there and earlier.usable_nodes) or usable_nodes) if kept else 0,
+        usable_nodes=(earlier.usable_nodes or usable_nodes) if kept else 0,
         minimum=gang.minimum or 0,
-        domains={**(earlier.domains if there else {}), **(domains or {})},
-        avoided=dict(avoided or {}),
+        domains={**earlier.domains, **domains},
+        avoided=dict(avoided),
     )
 
 
-def _victims(
-    gang: PodGang, earlier: PlacementSpec, there: Iterable[PlannedPod], added: Sequence[VictimGroup]
-) -> list[VictimGroup]:
-    """Who is to go for a gang, with these. there: those of its earlier entries that still count.
+def _still_valid(gang: PodGang, before: PlacementSpec, added: Iterable[PlannedPod]) -> PlacementSpec:
+    """What an earlier plan says of pods that are there and are not planned again; see plan_spec."""
+    present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
+    there = [planned for planned in before.pods if planned.uid in present]
+    if there:
+        return replace(before, pods=there)
+    return PlacementSpec(attempt=before.attempt + bool(before.pods))
+
+
+def _size(gang: PodGang) -> int:
+    """With how many pods a gang counts as complete, 0 where nobody says.
+
+    A gang that lacks pods which its controller cannot make is never taken for whole.
+    """
+    if gang.hindrance:
+        return gang.size or 0
+    return min(gang.minimum or gang.size or 0, len(gang.pods) + len(gang.later))
+
+
+def _victims(gang: PodGang, earlier: PlacementSpec, added: Sequence[VictimGroup]) -> list[VictimGroup]:
+    """Who is to go for a gang, with these. earlier: what still counts of its plan.
 
     Whoever was to go for pods that have been released since is in nobody's way any more.
     """
     waiting = {pod.metadata.uid for pod in gang.gated}
-    before = earlier.victims if any(each.uid in waiting for each in there) else []
+    before = earlier.victims if any(each.uid in waiting for each in earlier.pods) else []
     return [*(old for old in before if old not in added), *added]
 
 

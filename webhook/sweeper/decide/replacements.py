@@ -8,15 +8,23 @@ from typing import NamedTuple
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.view import View, identity
+from webhook.sweeper.observe.view import View
 
 Amounts = tuple[tuple[tuple[str, str | int | float], ...], ...]
 """Requests and limits of each container, as they are written: a controller writes the same each time."""
 
 
 class _Planned(NamedTuple):
+    """asked: how many of the plan's pods have asked for what, of those that were ever seen there."""
+
     plan: Placement
     asked: Counter[Amounts]
+
+    def asked_by(self, size: int) -> Mapping[Amounts, int]:
+        """The same of all `size` pods: who was never seen is taken to ask for what all others ask for."""
+        if len(self.asked) == 1 and self.asked.total() < size:
+            return dict.fromkeys(self.asked, size)
+        return self.asked
 
 
 @dataclass(frozen=True)
@@ -39,16 +47,12 @@ class Replacements:
         }
         if not changed and len(known) == len(self.plans):
             return self
-        named = {(plan.metadata.namespace, each.uid) for plan in changed.values() for each in plan.spec.pods}
-        found = (view.by_uid[uid] for _, uid in named if uid in view.by_uid)
-        asked = {identity(pod): _amounts(pod) for pod in found if identity(pod) in named}
         for key, plan in changed.items():
-            ids = ((plan.metadata.namespace, each.uid) for each in plan.spec.pods)
-            there = Counter(asked[each] for each in ids if each in asked)
+            asked = Counter(map(_amounts, view.pods_of(plan)))
             before = known.get(key)
-            if before is not None and there.total() < before.asked.total():
-                there = before.asked
-            known[key] = _Planned(plan, there)
+            if before is not None and asked.total() < before.asked.total():
+                asked = before.asked
+            known[key] = _Planned(plan, asked)
         return Replacements(known)
 
     def fill_up(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
@@ -61,9 +65,7 @@ class Replacements:
         size = len(plan.spec.pods) if gang.staged else max(plan.spec.size, len(plan.spec.pods))
         if len(gang.pods) > size:
             return False
-        asked: Mapping[Amounts, int] = known.asked
-        if len(known.asked) == 1 and known.asked.total() < size:
-            asked = dict.fromkeys(known.asked, size)
+        asked = known.asked_by(size)
         named = {each.uid for each in plan.spec.pods}
         there = Counter(_amounts(pod) for pod in gang.released if pod.metadata.uid in named)
         wanted = Counter(_amounts(pod) for pod in waiting)

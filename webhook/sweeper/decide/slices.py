@@ -30,18 +30,34 @@ def asked_for(asked: Gang, gang: PodGang) -> Gang:
         return asked
     wish = gang.slices[0]
     counted = _counted_from(asked, _first_worker(gang) or _like_leaders(gang, wish.size))
-    placed = {anchor.rank // wish.size for anchor in counted.anchors if anchor.rank is not None}
-    loose = [each for each in counted.members if _slice_of(each, wish.size) not in placed]
+    loose = _without_placed_mates(counted, wish.size)
     if _makes_whole_slices(loose, wish.size, is_new=not asked.anchors):
         return replace(counted, slices=_kept(counted, gang.slices))
-    numbers = {_slice_of(each, wish.size) for each in loose}
-    if len(loose) == len(counted.members) and len(numbers) == 1 and None not in numbers:
-        alike = max(Counter(each.pod_class for each in loose).values())
-        strangers = tuple(replace(anchor, rank=None) for anchor in counted.anchors)
-        return replace(counted, slices=(Slice(wish.level, alike),), anchors=strangers)
-    if not asked.anchors and not gang.staged and len(gang.pods) >= (gang.size or 0):
-        return replace(counted, slices=gang.slices)
-    return asked
+    if len(loose) == len(counted.members) and _are_of_one_slice(loose, wish.size):
+        return _as_one_slice(counted, wish.level)
+    return replace(counted, slices=gang.slices) if _is_complete(gang) and not asked.anchors else asked
+
+
+def _is_complete(gang: PodGang) -> bool:
+    return not gang.staged and len(gang.pods) >= (gang.size or 0)
+
+
+def _without_placed_mates(asked: Gang, size: int) -> list[Member]:
+    """The members of whose slice no pod is placed."""
+    placed = {anchor.rank // size for anchor in asked.anchors if anchor.rank is not None}
+    return [each for each in asked.members if _slice_of(each, size) not in placed]
+
+
+def _as_one_slice(asked: Gang, level: str) -> Gang:
+    """The same with its members in one domain of the level, wherever the placed pods are."""
+    alike = max(Counter(each.pod_class for each in asked.members).values())
+    strangers = tuple(replace(anchor, rank=None) for anchor in asked.anchors)
+    return replace(asked, slices=(Slice(level, alike),), anchors=strangers)
+
+
+def _are_of_one_slice(members: Sequence[Member], size: int) -> bool:
+    numbers = {_slice_of(each, size) for each in members}
+    return len(numbers) == 1 and None not in numbers
 
 
 def _kept(counted: Gang, slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
@@ -110,9 +126,11 @@ def _makes_whole_slices(loose: Sequence[Member], size: int, *, is_new: bool) -> 
 
     In a new gang slices are counted along the ranks that are there, else by the ranks themselves.
     """
-    numbers = [_slice_of(each, size) for each in loose]
-    if is_new or None in numbers:
-        workers_of = Counter(e.pod_class for e, n in zip(loose, numbers, strict=True) if n is None or n >= 0)
-        return not loose or max(workers_of.values(), default=0) % size == 0
-    workers = Counter(number for number in numbers if number is not None and number >= 0)
-    return all(count == size for count in workers.values()) and (bool(workers) or not loose)
+    if not loose:
+        return True
+    numbered = [(each.pod_class, _slice_of(each, size)) for each in loose]
+    workers = [(kind, number) for kind, number in numbered if number is None or number >= 0]
+    counts = Counter(number for _, number in workers)
+    if is_new or None in counts:
+        return max(Counter(kind for kind, _ in workers).values(), default=0) % size == 0
+    return set(counts.values()) == {size}

@@ -7,7 +7,7 @@ together with those that ask the same.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, starmap
 from typing import Final
@@ -124,11 +124,7 @@ def slices_of(levels: str | None, sizes: str | None) -> tuple[Slice, ...]:
         raise PlacementError(
             f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}: how many pods"
         )
-    found = []
-    for size in sizes.split(","):
-        if not COUNT.fullmatch(size) or not int(size):
-            raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {size[:_QUOTED]!r} is no positive integer")
-        found.append(int(size))
+    found = [_slice_size(size) for size in sizes.split(",")]
     names = levels.split(",")
     if len(names) != len(found):
         raise PlacementError(
@@ -142,6 +138,12 @@ def slices_of(levels: str | None, sizes: str | None) -> tuple[Slice, ...]:
                 f"slices of {smaller} in a {below[:_QUOTED]}"
             )
     return tuple(starmap(Slice, zip(names, found, strict=True)))
+
+
+def _slice_size(text: str) -> int:
+    if not COUNT.fullmatch(text) or not int(text):
+        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {text[:_QUOTED]!r} is no positive integer")
+    return int(text)
 
 
 MOST_PARTS: Final = 4
@@ -192,28 +194,36 @@ def parts_of(pods: Sequence[Pod]) -> tuple[GangPart, ...]:
         for key in _WISHES
     }
     common = {key: next(iter(values), None) for key, values in said.items() if len(values) <= 1}
-    claims = {pod.metadata.uid: next(filter(_is_of_a_group, claims_of(pod)), None) for pod in pods}
-    if len(set(claims.values())) == 1:
-        claims = dict.fromkeys(claims)  # what all want together is the gang's
+    claims = _claims_of_groups(pods)
     if len(common) == len(_WISHES) and not any(claims.values()):
         return (_part(frozenset(claims), common),)
     uids: dict[tuple[tuple[str | None, ...], Claim | None], set[str]] = {}
     for pod in pods:
         own = tuple(common[key] if key in common else pod.metadata.annotations.get(key) for key in _WISHES)
         uids.setdefault((own, claims[pod.metadata.uid]), set()).add(pod.metadata.uid)
-    ways = {own for own, _ in uids}
-    if len(ways) > MOST_PARTS:
-        raise PlacementError(f"its pods name levels or slices in {len(ways)} ways; at most {MOST_PARTS}")
-    if len({claim for _, claim in uids if claim is not None}) < sum(claim is not None for _, claim in uids):
-        raise PlacementError("the pods of one domain of their own name unlike levels or slices")
+    _check(uids)
     found = (
         _part(frozenset(of), dict(zip(_WISHES, own, strict=True)), claim) for (own, claim), of in uids.items()
     )
     return tuple(sorted(found, key=lambda part: (-len(part.uids), part.name)))
 
 
-def _is_of_a_group(claim: Claim) -> bool:
-    return bool(claim.group)
+def _claims_of_groups(pods: Sequence[Pod]) -> dict[str, Claim | None]:
+    """By uid, the domain that a pod wants with some of its gang; what all want together is the gang's."""
+    claims = {
+        pod.metadata.uid: next((claim for claim in claims_of(pod) if claim.group), None) for pod in pods
+    }
+    return dict.fromkeys(claims) if len(set(claims.values())) == 1 else claims
+
+
+def _check(parts: Collection[tuple[tuple[str | None, ...], Claim | None]]) -> None:
+    """Raises PlacementError where pods ask in too many ways, or those of one domain in several."""
+    ways = {own for own, _ in parts}
+    if len(ways) > MOST_PARTS:
+        raise PlacementError(f"its pods name levels or slices in {len(ways)} ways; at most {MOST_PARTS}")
+    claims = [claim for _, claim in parts if claim is not None]
+    if len(set(claims)) < len(claims):
+        raise PlacementError("the pods of one domain of their own name unlike levels or slices")
 
 
 def _part(uids: frozenset[str], wishes: Mapping[str, str | None], claim: Claim | None = None) -> GangPart:

@@ -1,7 +1,7 @@
 """The gangs: their pods, in which order these stand, how many they will be, and what they wish."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -25,7 +25,7 @@ from webhook.sweeper.observe.membership import companions, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import counted, printable
 from webhook.workloads.ranks import ranks_by_uid
-from webhook.workloads.shape import MOST_PODS, Shape, asks_for_devices, missing_pods, pod_count
+from webhook.workloads.shape import MOST_PODS, MissingPods, Shape, asks_for_devices, missing_pods, pod_count
 
 _SPREAD_PARTS: Final = (
     f"{keys.SPREAD_TOPOLOGY_ANNOTATION} does not go together with unlike levels of its pods"
@@ -63,6 +63,11 @@ class OwnerSays:
     is_cut: bool = False
     devices: Callable[[], bool | None] = lambda: None
     failed: Callable[[], int] = lambda: 0
+
+    @property
+    def problems(self) -> list[str]:
+        """What of it a user is to know."""
+        return [_CUT] if self.is_cut or (self.staged and (self.size or 0) > MOST_PODS) else []
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,11 @@ class PodGang:
     def pods(self) -> tuple[Pod, ...]:
         """All members."""
         return self.gated + self.released
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether fewer pods are there than are enough to run, as far as anybody says."""
+        return _lacks_pods(self.pods, self.size, self.minimum)
 
     @cached_property
     def maker(self) -> GangKey:
@@ -197,44 +207,33 @@ def gang_of(
     owner: OwnerSays,
 ) -> PodGang:
     """The gang of these pods, whatever else they say of what they belong to."""
-    problems = [_CUT] if owner.is_cut or (owner.staged and (owner.size or 0) > MOST_PODS) else []
+    problems = owner.problems
     pods = [*gated, *released]
     missing = missing_pods(owner.shape, pods)
     later = tuple(pod for _, pod in missing.later)
     beside = companions(pods, bool(later))
-    ranked = [pod for pod in gated if pod.metadata.uid not in beside]
-    others = [*released, *(pod for pod in gated if pod.metadata.uid in beside)]
-    ranks = ranks_by_uid(ranked, others, problems, missing.later)
-    all_pods = [*pods, *later]
-    parts, fault = _parts([pod for pod in all_pods if pod.metadata.uid not in beside], ranks, problems)
-    spread, spread_fault = _spread(all_pods, len(parts) > 1, problems)
-    fault = next(filter(None, map(_too_long, gated)), fault or spread_fault)
-    own = parts[0] if len(parts) == 1 else GangPart(frozenset())
-
-    def order(pod: Pod) -> tuple[int, str, str]:
-        return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
-
+    ranks = _ranks(gated, released, beside, missing, problems)
+    requests = _topology_requests([*pods, *later], beside, ranks, problems)
     size = size_of(key, pods, owner.size, problems)
     minimum = minimum_of(pods, size, owner.minimum, problems)
-    enough = size if minimum is None else minimum
     hindrance = ""
-    if enough is not None and len(pods) < enough and not missing.is_stage_complete:
+    if _lacks_pods(pods, size, minimum) and not missing.is_stage_complete:
         hindrance = _hindrance(pods, owner)
         problems[:0] = _why_lacking(f"{len(pods)} of {size} pods are there", hindrance, owner.failed())
     return PodGang(
         key,
-        tuple(sorted(gated, key=order)),
-        tuple(sorted(released, key=order)),
+        _by_rank(gated, ranks),
+        _by_rank(released, ranks),
         size=size,
         staged=owner.staged,
         ranks=ranks,
-        required_level=own.required_level,
-        preferred_levels=own.preferred_levels,
-        slices=own.slices,
-        spread=spread,
-        parts=parts if len(parts) > 1 else (),
+        required_level=requests.common.required_level,
+        preferred_levels=requests.common.preferred_levels,
+        slices=requests.common.slices,
+        spread=requests.spread,
+        parts=requests.parts,
         problems=few_problems(problems),
-        fault=printable(fault),
+        fault=printable(next(filter(None, map(_too_long, gated)), requests.fault)),
         later=later,
         is_stage_complete=missing.is_stage_complete,
         minimum=minimum,
@@ -242,6 +241,27 @@ def gang_of(
         companions=beside,
         alone=len(beside) == len(pods) and not later and owner.devices() is False,
     )
+
+
+def _lacks_pods(pods: Sequence[Pod], size: int | None, minimum: int | None) -> bool:
+    enough = size if minimum is None else minimum
+    return enough is not None and len(pods) < enough
+
+
+def _ranks(
+    gated: Sequence[Pod], released: Sequence[Pod], beside: Set[str], missing: MissingPods, problems: list[str]
+) -> dict[str, int]:
+    """Ranks by uid, see ranks_by_uid; of companions (beside) none needs to have one."""
+    ranked = [pod for pod in gated if pod.metadata.uid not in beside]
+    others = [*released, *(pod for pod in gated if pod.metadata.uid in beside)]
+    return ranks_by_uid(ranked, others, problems, missing.later)
+
+
+def _by_rank(pods: Sequence[Pod], ranks: Mapping[str, int]) -> tuple[Pod, ...]:
+    def order(pod: Pod) -> tuple[int, str, str]:
+        return ranks.get(pod.metadata.uid, 0), pod.metadata.creation_timestamp or "", pod.metadata.name
+
+    return tuple(sorted(pods, key=order))
 
 
 class GangCache:
@@ -297,9 +317,7 @@ class GangCache:
 
 def _asks_again(gang: PodGang) -> bool:
     """Whether more is asked about it than its pods and the owner's figures: complaints, or templates."""
-    enough = gang.size if gang.minimum is None else gang.minimum
-    lacks = enough is not None and len(gang.pods) < enough
-    return lacks or len(gang.companions) == len(gang.pods)
+    return gang.lacks_pods or len(gang.companions) == len(gang.pods)
 
 
 def _hindrance(pods: list[Pod], owner: OwnerSays) -> str:
@@ -327,10 +345,36 @@ def _why_lacking(there: str, hindrance: str, failed: int) -> list[str]:
     return told
 
 
+@dataclass(frozen=True)
+class _TopologyRequests:
+    """What the pods of a gang ask of the topology.
+
+    common: what all ask for; parts: those that ask for different things, () where all ask the same.
+    fault: why it cannot be granted as it is written, "" if it can.
+    """
+
+    common: GangPart
+    parts: tuple[GangPart, ...]
+    spread: Spread | None
+    fault: str
+
+
+def _topology_requests(
+    pods: Sequence[Pod], beside: Set[str], ranks: Mapping[str, int], problems: list[str]
+) -> _TopologyRequests:
+    """beside: companions, whose levels and slices do not count. problems: gains sentences for the user."""
+    parts, fault = _parts([pod for pod in pods if pod.metadata.uid not in beside], ranks, problems)
+    spread, spread_fault = _spread(pods, len(parts) > 1, problems)
+    fault = fault or spread_fault
+    if len(parts) == 1:
+        return _TopologyRequests(parts[0], (), spread, fault)
+    return _TopologyRequests(GangPart(frozenset()), parts, spread, fault)
+
+
 def _parts(
     pods: list[Pod], ranks: Mapping[str, int], problems: list[str]
 ) -> tuple[tuple[GangPart, ...], str]:
-    """The parts of a gang, and what is wrong with their wishes."""
+    """The parts of a gang, and what is wrong with their requests."""
     try:
         parts = parts_of(pods)
     except PlacementError as error:
@@ -341,8 +385,8 @@ def _parts(
     return parts, ""
 
 
-def _spread(pods: list[Pod], has_parts: bool, problems: list[str]) -> tuple[Spread | None, str]:
-    """The wish to be spread, and what is wrong with it."""
+def _spread(pods: Sequence[Pod], has_parts: bool, problems: list[str]) -> tuple[Spread | None, str]:
+    """The request to be spread, and what is wrong with it."""
     try:
         spread = spread_of(common_value(pods, keys.SPREAD_TOPOLOGY_ANNOTATION, problems))
         return spread, _SPREAD_PARTS if spread and has_parts else ""

@@ -135,25 +135,11 @@ class Pods:
         )
 
     def _resorted(self, gone: Mapping[str, Pod], come: Mapping[str, Pod]) -> Mapping[Sort, Mapping[str, Pod]]:
-        out: dict[Sort, list[str]] = {each: [] for each in Sort}
         into: dict[Sort, dict[str, Pod]] = {each: {} for each in Sort}
-        for uid in gone:
-            for sort, there in self.of.items():
-                if uid in there:
-                    out[sort].append(uid)
         for uid, pod in come.items():
             for sort in self.sorter.sorts(pod):
                 into[sort][uid] = pod
-        found: dict[Sort, Mapping[str, Pod]] = {}
-        for sort, there in self.of.items():
-            if not out[sort] and not into[sort]:
-                found[sort] = there  # the very same, so that what was made of it holds
-                continue
-            fresh = found[sort] = {**there, **into[sort]}
-            for uid in out[sort]:
-                if uid not in into[sort]:
-                    del fresh[uid]
-        return found
+        return {sort: _changed(there, gone, into[sort]) for sort, there in self.of.items()}
 
     def _gang_with_others(self, pod: Pod) -> GangKey | None:
         gang = self.sorter.gang_of(pod)
@@ -196,6 +182,20 @@ class Journal:
 def name_of(pod: Pod) -> str:
     """The name of the pod's Usage."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _changed(
+    before: Mapping[str, Pod], gone: Mapping[str, Pod], come: Mapping[str, Pod]
+) -> Mapping[str, Pod]:
+    """Without what is gone, and with what has come; the very same where neither changes it."""
+    out = [uid for uid in gone if uid in before]
+    if not out and not come:
+        return before
+    found = {**before, **come}
+    for uid in out:
+        if uid not in come:
+            del found[uid]
+    return found
 
 
 def _regrouped(

@@ -243,6 +243,12 @@ class View:
     def _names(self, sort: Sort) -> frozenset[str]:
         return frozenset(map(name_of, self.index.of[sort].values()))
 
+    def pods_of(self, placement: Placement) -> list[Pod]:
+        """The pods of a plan that are there: it speaks for those of its own namespace alone."""
+        found = (self.by_uid.get(each.uid) for each in placement.spec.pods)
+        namespace = placement.metadata.namespace
+        return [pod for pod in found if pod is not None and pod.metadata.namespace == namespace]
+
     def labels_of(self, nodes: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """Node name -> its labels, of those that are there."""
         return {name: self.nodes[name].metadata.labels for name in nodes if name in self.nodes}
