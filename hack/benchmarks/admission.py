@@ -1,22 +1,16 @@
-"""What admission costs: ratios, each of two measurements taken in turns within one run.
+"""What admission costs: CPU of the webhook beside a Flask app that does nothing, in turns within one run.
 
-1. CPU and requests a second of the webhook against a Flask app that does nothing, both under the same
-   gunicorn, TLS, body and clients. CPU is the worker's own time from /proc, so the clients do not count.
-2. Pod creations a second through a real API server: without admission, with a webhook that does nothing, with
-   ours, with the gate added in-process alone; and pods that are none of ours.
-
-Absolute figures belong to the machine; only the ratios are meant to be compared.
+Both have the same gunicorn, TLS, body and clients. CPU is the worker's own time from /proc, so the clients do
+not count. Absolute figures belong to the machine; only the ratio is meant to be compared.
 """
 
 import argparse
 import contextlib
 import http.client
-import json
 import os
 import re
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,10 +20,9 @@ from typing import Final
 
 from flask import Flask, Response, request
 
-from hack.comparing import creations
 from hack.local.cluster import Cluster
-from labeler.contract import keys
-from tests.admission.harness import HOSTS, Webhook, gpu_pod, install_classes
+from tests.admission.harness import HOSTS, Webhook, install_classes
+from tests.admission.reviews import usual_review
 from webhook.admission import certificates, serve
 
 CONNECTIONS: Final = 8
@@ -64,45 +57,6 @@ class NoOp(Webhook):
     """Started like the webhook, by this file instead of webhook.admission.serve."""
 
     module = "hack.benchmarks.admission"
-
-
-def usual_review() -> bytes:
-    """A review of about 6 KB: a worker of a Job, with the managed fields that the API server sends."""
-    pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high", keys.GPU_MODEL_ANNOTATION: "rtx-4090"})
-    pod["metadata"] |= {
-        "generateName": "train-workers-0-0-",
-        "labels": {f"batch.kubernetes.io/label-{number}": "value-of-a-label" for number in range(8)},
-        "creationTimestamp": None,
-        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}],
-        "managedFields": [
-            {
-                "manager": "kube-controller-manager",
-                "operation": "Update",
-                "fieldsType": "FieldsV1",
-                "fieldsV1": {f"f:field-{number}": {".": {}, "f:value": {}} for number in range(40)},
-            }
-        ],
-    }
-    environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(30)]
-    side = {"name": "side", "image": "registry.example.com/side:1", "env": environment[:8]}
-    pod["spec"]["containers"][0] |= {"env": environment, "command": ["torchrun", "train.py"]}
-    pod["spec"]["containers"].append(side)
-    pod["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
-    review_request = {
-        "uid": uid,
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
-        "namespace": "team",
-        "operation": "CREATE",
-        "userInfo": {"username": "system:serviceaccount:kube-system:job-controller"},
-        "object": pod,
-        "oldObject": None,
-        "dryRun": False,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review_request}
-    return json.dumps(review).encode()
 
 
 @dataclass(frozen=True)
@@ -196,8 +150,8 @@ def compare_servers(cluster: Cluster, folder: Path, rounds: int, seconds: float)
             for _ in range(rounds):
                 found["no-op"].append(load(noop, body, seconds))
                 found["webhook"].append(load(own, body, seconds))
-    print(f"\n1. The app under its server: {len(body)} bytes a review, {CONNECTIONS} kept-alive connections,")
-    print(f"   {rounds} rounds of {seconds:g} s each in turns; medians (lowest to highest)")
+    print(f"\nThe app under its server: {len(body)} bytes a review, {CONNECTIONS} kept-alive connections,")
+    print(f"{rounds} rounds of {seconds:g} s each in turns; medians (lowest to highest)")
     for name, measured in found.items():
         cpu, rate = [r.cpu_microseconds for r in measured], [r.per_second for r in measured]
         print(f"   {name:8} CPU {_spread(cpu)} us a request; {_spread(rate)} requests/s")
@@ -209,46 +163,25 @@ def compare_servers(cluster: Cluster, folder: Path, rounds: int, seconds: float)
     return statistics.median(ratios)
 
 
-def compare_creations(cluster: Cluster, folder: Path, rounds: int, pods: int) -> None:
-    """Create pods under each kind of admission in turns."""
-    with started(NoOp, cluster, folder / "noop") as noop, started(Webhook, cluster, folder / "own") as own:
-        servers = {creations.NO_OP: noop, creations.OURS: own}
-        found = creations.compare(cluster, servers, rounds, pods, CONNECTIONS)
-    print(f"\n2. Pods through a real API server: {CONNECTIONS} clients, {rounds} rounds of {pods} in turns,")
-    print("   scheduler, controllers and kwok held still, everything on the same cores")
-    print("\n".join(creations.told(found)))
-
-
 def _spread(values: list[float], digits: int = 0) -> str:
     middle, low, high = statistics.median(values), min(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run both comparisons; 1 if the webhook costs more than --limit times the no-op's CPU."""
+    """Compare; 1 if the webhook costs more than --limit times the no-op's CPU."""
     arguments = sys.argv[1:] if argv is None else argv
     if "--cert-dir" in arguments:  # started by this file as the no-op server
         serve.Server = NoOpServer  # type: ignore[misc]
         return serve.main(arguments)
     parser = argparse.ArgumentParser(prog="hack/bench admission", description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="length of a round of part 1")
-    parser.add_argument("--pods", type=int, default=800, help="pods of a round of part 2")
-    parser.add_argument("--part", type=int, choices=(1, 2), help="only one of the two comparisons")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of a round")
     parser.add_argument("--limit", type=float, default=1.25, help="most CPU against the no-op's")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        cluster = Cluster.up(folder / "cluster", tied=True)
-        try:
-            install_classes(cluster)
-            ratio = 0.0
-            if options.part != 2:
-                ratio = compare_servers(cluster, folder / "servers", options.rounds, options.seconds)
-            if options.part != 1:
-                compare_creations(cluster, folder / "creations", options.rounds, options.pods)
-        finally:
-            cluster.down()
+    with Cluster.fresh() as cluster:
+        install_classes(cluster)
+        ratio = compare_servers(cluster, cluster.folder / "servers", options.rounds, options.seconds)
     if ratio > options.limit:
         print(f"\nFAILED: {ratio:.2f} times the CPU of the no-op app, more than {options.limit}")
         return 1

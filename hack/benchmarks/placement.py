@@ -4,8 +4,7 @@ Times include everything from the snapshot to the assignment: eligibility, rooms
 changed" is the next gang after a pod appeared in one block. Times are CPU seconds of this process, so that
 other work on the machine does not count, the median and in brackets the range; absolute figures belong to the
 machine all the same, ratios are meant to be compared. Python's collector runs as seldom as in the sweeper.
-Rivals are a greedy placer and a window over the sorted nodes (see comparing.rivals), brute force on small
-instances, and HiGHS, an exact solver of integer programs.
+The rival is HiGHS, an exact solver of integer programs.
 """
 
 import argparse
@@ -17,25 +16,19 @@ from typing import Final
 
 import msgspec
 
-from hack.benchmarks.placing import alike, bound, carded, mixed, ruled, small, unlike
+from hack.benchmarks.placing import alike, bound, mixed, ruled
 from hack.benchmarks.placing.row import HEADER, Row, timed
 from webhook.sweeper.garbage_collection import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "identical": alike.sizes,
     "equal": alike.equal,
-    "modes": alike.modes,
-    "sequence": alike.sequence,
     "leaders": mixed.leaders,
     "slices": mixed.slices,
     "spread": mixed.spread,
-    "unlike": unlike.kinds,
-    "packings": unlike.packings,
-    "cards": carded.rows,
     "rules": ruled.rows,
     "claims": ruled.claims,
     "volumes": ruled.volumes,
-    "small": small.rows,
     "bound": bound.rows,
 }
 

@@ -22,7 +22,7 @@ from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.nodes import SimulatedNode
-from hack.soaks.runs import fresh_cluster, make_namespace
+from hack.soaks.runs import make_namespace
 from hack.soaks.sweepers import start_sweepers
 from labeler.contract import keys
 from webhook.kube.client import ApiError
@@ -225,7 +225,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     rounds = -(-options.preemptions // options.cells)
     alone, ours = LeftHalfDead(), LeftHalfDead()
-    with fresh_cluster() as cluster:
+    with Cluster.fresh() as cluster:
         bench = PreemptionBench(cluster, options.cells)
         bench.set_up()
         (sweeper,) = start_sweepers(Installation(cluster), {}, 1)

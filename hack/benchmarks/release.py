@@ -9,24 +9,20 @@ for it, by Go's own count, which does not depend on what else the machine does.
 """
 
 import argparse
-import contextlib
 import re
 import statistics
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
 from hack.local import controlplane, nodes
 from hack.local.build import say
-from hack.local.cluster import Cluster
 from hack.observing.loaded import CLIENTS, Loaded
 from hack.observing.observer import cpu_seconds
 from webhook.kube.client import STRATEGIC_MERGE_PATCH, Api
@@ -63,21 +59,10 @@ class WriteCost:
 class Writes(Loaded):
     """Bindings, releases and statuses in turns."""
 
-    @classmethod
-    @contextlib.contextmanager
-    def fresh(cls, options: argparse.Namespace) -> Iterator[tuple[Self, Path]]:
-        """On a control plane of its own, with a folder; neither is there afterwards."""
-        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            cluster = Cluster.up(Path(folder) / "cluster", tied=True)
-            stack.callback(cluster.down)
-            bench = cls(cluster, options)
-            with bench.set_up():
-                yield bench, Path(folder)
-
-    def run(self, folder: Path) -> dict[str, list[WriteCost]]:
+    def run(self) -> dict[str, list[WriteCost]]:
         """Of each kind of write, what it cost, by round."""
         self.installation.programs["sweeper"].stop()
-        releasers = {name: self._releaser(folder, forgets=forgets) for name, forgets in RELEASES.items()}
+        releasers = {name: self._releaser(forgets=forgets) for name, forgets in RELEASES.items()}
         found: dict[str, list[WriteCost]] = {}
         with self.cluster.paused("kube-scheduler"), ThreadPoolExecutor(CLIENTS) as pool:
 
@@ -105,10 +90,10 @@ class Writes(Loaded):
             releaser.close()
         return found
 
-    def _releaser(self, folder: Path, *, forgets: bool) -> Releaser:
-        """The sweeper's own, under its ServiceAccount. folder: for its kubeconfig."""
+    def _releaser(self, *, forgets: bool) -> Releaser:
+        """The sweeper's own, under its ServiceAccount."""
         token = self.api.json("POST", _TOKEN, body={"kind": "TokenRequest", "spec": {}})["status"]["token"]
-        kubeconfig = folder / "sweeper.kubeconfig"
+        kubeconfig = self.cluster.folder / "bench.kubeconfig"
         ports = self.cluster.ports
         controlplane.write_kubeconfig(kubeconfig, self.cluster.folder, ports.apiserver, {"token": token})
         client = Api.connect(kubeconfig, user_agent="topogate-bench")
@@ -210,8 +195,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--without-guards", action="store_true")
     parser.set_defaults(nodes=100, blocks=1, subblocks=1, gangs=1)
     options = parser.parse_args(argv)
-    with Writes.fresh(options) as (bench, folder):
-        found = bench.run(folder)
+    with Writes.fresh(options) as bench:
+        found = bench.run()
     print_table(found, of=BINDING)
     print_table(lives(found), of=_PLAIN_LIFE)
     return 0

@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -243,19 +242,15 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.gangs * options.pods > options.nodes:
         parser.error(f"{options.gangs} gangs of {options.pods} pods need a node for each pod")
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster.up(Path(folder) / "cluster", tied=True)
-        bench = Bench(cluster, options)
+    with Bench.fresh(options) as bench:
         try:
-            with bench.set_up():
-                if options.memory:
-                    bench.memory()
-                else:
-                    bench.compare()
+            if options.memory:
+                bench.memory()
+            else:
+                bench.compare()
         finally:
-            if options.log and "sweeper" in bench.installation.programs:
+            if options.log:
                 options.log.write_bytes(bench.installation.programs["sweeper"].log.read_bytes())
-            cluster.down()
     return 0
 
 

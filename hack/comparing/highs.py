@@ -1,4 +1,4 @@
-"""HiGHS, an exact solver of integer programs, on what placement is asked: fewest domains, and packings."""
+"""HiGHS, an exact solver of integer programs, on what placement is asked: the fewest domains."""
 
 import time
 from collections import Counter
@@ -7,8 +7,14 @@ from typing import Any, NamedTuple, cast
 
 import highspy
 
-from hack.comparing.packings import Packing
-from hack.comparing.rivals import Leaf, Place
+Place = tuple[str, ...]
+
+
+class Leaf(NamedTuple):
+    """A node: its place from block to host, and how many pods it takes."""
+
+    place: Place
+    slots: int
 
 
 class Fewest(NamedTuple):
@@ -46,8 +52,8 @@ def fewest_domains(
     nothing.
     """
     model = _model(seconds)
-    kinds = Counter((leaf.place[:2], leaf.room) for leaf in leaves if leaf.room)
-    free = Counter((leaf.place[:2], leaf.room) for leaf in leaves if leaf.room and leaf.place in paid)
+    kinds = Counter((leaf.place[:2], leaf.slots) for leaf in leaves if leaf.slots)
+    free = Counter((leaf.place[:2], leaf.slots) for leaf in leaves if leaf.slots and leaf.place in paid)
     blocks: dict[Place, Any] = {}
     subblocks: dict[Place, Any] = {}
     workers: dict[Place, Any] = {}
@@ -99,28 +105,3 @@ def _in_turn(model: Any, totals: Sequence[Any], seconds: float) -> Fewest:
         found.append(round(model.getObjectiveValue()))
         model.addConstr(total <= found[-1] + 0.01)
     return Fewest(tuple(found), True)
-
-
-def packs(packing: Packing, seconds: float) -> bool | None:
-    """Whether all pods fit: one integer for each kind and node; None: not decided in time."""
-    model = _model(seconds)
-    of_kind: list[list[Any]] = [[] for _ in packing.sizes]
-    for free in packing.free:
-        here = []
-        for kind, size in enumerate(packing.sizes):
-            room = min(have // need for have, need in zip(free, size, strict=True) if need)
-            here.append(model.addIntegral(0, min(room, packing.counts[kind])))
-            of_kind[kind].append(here[-1])
-        for number, have in enumerate(free):
-            taken = [
-                size[number] * pods for size, pods in zip(packing.sizes, here, strict=True) if size[number]
-            ]
-            if taken:
-                model.addConstr(sum(taken) <= have)
-    for pods, count in zip(of_kind, packing.counts, strict=True):
-        model.addConstr(sum(pods) == count)
-    model.minimize(of_kind[0][0] * 0)
-    status = model.getModelStatus()
-    if status == highspy.HighsModelStatus.kOptimal:
-        return True
-    return False if status == highspy.HighsModelStatus.kInfeasible else None

@@ -1,9 +1,7 @@
-"""Unlike pods that are hard to pack into nodes, and OR-Tools' CP-SAT as the rival that packs them."""
+"""Heterogeneous pods that are hard to pack into nodes."""
 
-import importlib
 import random
 from dataclasses import dataclass
-from typing import Any
 
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
 
@@ -47,40 +45,3 @@ def loose(nodes: int, kinds: int, each: int, seed: int) -> Packing:
         for _ in range(nodes)
     ]
     return Packing(sizes, [each] * kinds, free)
-
-
-def cp_sat(packing: Packing, steps: float) -> bool | None:
-    """Whether all pods fit, by CP-SAT with one worker in so many deterministic seconds; None: not decided.
-
-    One integer for each kind and node, one row for each node and resource.
-    """
-    cp_model: Any = importlib.import_module("ortools.sat.python.cp_model")
-    model = cp_model.CpModel()
-    of_kind: list[list[Any]] = [[] for _ in packing.sizes]
-    for free in packing.free:
-        here = []
-        for kind, size in enumerate(packing.sizes):
-            room = min(have // need for have, need in zip(free, size, strict=True) if need)
-            pods = model.new_int_var(0, min(room, packing.counts[kind]), "")
-            here.append(pods)
-            of_kind[kind].append(pods)
-        for number, have in enumerate(free):
-            model.add(
-                sum(size[number] * pods for size, pods in zip(packing.sizes, here, strict=True)) <= have
-            )
-    for pods, count in zip(of_kind, packing.counts, strict=True):
-        model.add(sum(pods) == count)
-    return solved(model, steps)
-
-
-def solved(model: Any, steps: float) -> bool | None:
-    """Whether a model has a solution, by one worker in so many deterministic seconds; None: not decided."""
-    cp_model: Any = importlib.import_module("ortools.sat.python.cp_model")
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = steps
-    status = solver.solve(model)
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return True
-    return False if status == cp_model.INFEASIBLE else None

@@ -9,6 +9,8 @@ import json
 import shutil
 import signal
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -80,6 +82,18 @@ class Cluster(ClusterFolder):
                 raise
             return cluster
         raise AssertionError("unreachable")
+
+    @classmethod
+    @contextlib.contextmanager
+    def fresh(cls) -> Iterator["Cluster"]:
+        """A new cluster in a folder that is made for it; neither is there afterwards. As `up` else."""
+        with tempfile.TemporaryDirectory() as folder:
+            is_main = threading.current_thread() is threading.main_thread()
+            cluster = cls.up(Path(folder) / "cluster", tied=is_main)
+            try:
+                yield cluster
+            finally:
+                cluster.down()
 
     @classmethod
     def load(cls, folder: Path) -> "Cluster":

@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from hack.local import nodes
 from hack.local.build import say
@@ -41,6 +41,15 @@ class Loaded:
         self.installation = Installation(cluster)
         self.namespace = ""
         self.total = options.gangs * options.pods
+
+    @classmethod
+    @contextlib.contextmanager
+    def fresh(cls, options: argparse.Namespace) -> Iterator[Self]:
+        """On a control plane of its own, set up; nothing of it is there afterwards."""
+        with Cluster.fresh() as cluster:
+            bench = cls(cluster, options)
+            with bench.set_up():
+                yield bench
 
     @contextlib.contextmanager
     def set_up(self) -> Iterator[None]:

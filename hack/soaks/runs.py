@@ -1,12 +1,9 @@
 """What every soak does around its own work: a cluster of its own, replicas of programs, logs, a verdict."""
 
 import argparse
-import contextlib
 import random
 import shutil
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,18 +22,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def seed_of(options: argparse.Namespace) -> int:
     """The seed that was asked for, or a new one."""
     return int(options.seed) if options.seed is not None else random.SystemRandom().randrange(10**6)
-
-
-@contextlib.contextmanager
-def fresh_cluster() -> Iterator[Cluster]:
-    """A cluster that is gone afterwards, with all of its files. Raises ClusterError."""
-    with tempfile.TemporaryDirectory() as folder:
-        tied = threading.current_thread() is threading.main_thread()
-        cluster = Cluster.up(Path(folder) / "cluster", tied=tied)
-        try:
-            yield cluster
-        finally:
-            cluster.down()
 
 
 def start_replicas(installation: Installation, component: str, count: int, *arguments: str) -> list[Program]:

@@ -275,7 +275,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     seed = runs.seed_of(options)
     say(f"Seed {seed}, {options.minutes:g} minutes.")
-    with runs.fresh_cluster() as cluster:
+    with Cluster.fresh() as cluster:
         soak = Soak(cluster, Plan(options.minutes * 60, seed, without=frozenset(options.without)))
         try:
             faults = soak.run()

@@ -148,7 +148,7 @@ def main(argv: list[str] | None = None) -> int:
     seed = runs.seed_of(options)
     say(f"Seed {seed}, {options.tasks} tasks.")
     began = time.monotonic()
-    with runs.fresh_cluster() as cluster:
+    with Cluster.fresh() as cluster:
         soak = TaskSoak(cluster, TaskPlan(options.tasks, seed))
         try:
             faults = soak.run()

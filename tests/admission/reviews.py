@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.admission import shapes
+from tests.admission.harness import gpu_pod
 from webhook.admission import patch
 from webhook.admission.decide import Decision, decide
 from webhook.admission.review import NewPod
@@ -30,6 +31,45 @@ WISH_KEYS: Final = (
     "gas-allocate-xelink",
     "other/~key",
 )
+
+
+def usual_review() -> bytes:
+    """A review of about 6 KB: a worker of a Job, with the managed fields that the API server sends."""
+    pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high", keys.GPU_MODEL_ANNOTATION: "rtx-4090"})
+    pod["metadata"] |= {
+        "generateName": "train-workers-0-0-",
+        "labels": {f"batch.kubernetes.io/label-{number}": "value-of-a-label" for number in range(8)},
+        "creationTimestamp": None,
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}],
+        "managedFields": [
+            {
+                "manager": "kube-controller-manager",
+                "operation": "Update",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {f"f:field-{number}": {".": {}, "f:value": {}} for number in range(40)},
+            }
+        ],
+    }
+    environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(30)]
+    side = {"name": "side", "image": "registry.example.com/side:1", "env": environment[:8]}
+    pod["spec"]["containers"][0] |= {"env": environment, "command": ["torchrun", "train.py"]}
+    pod["spec"]["containers"].append(side)
+    pod["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
+    review_request = {
+        "uid": uid,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+        "namespace": "team",
+        "operation": "CREATE",
+        "userInfo": {"username": "system:serviceaccount:kube-system:job-controller"},
+        "object": pod,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review_request}
+    return json.dumps(review).encode()
 
 
 def review(pod: Any, **request: Any) -> dict[str, Any]:

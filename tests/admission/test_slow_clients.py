@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.benchmarks import bursts
-from tests.admission import impatient
+from tests.admission import bursts, impatient
 from tests.admission.alone import (
     Impatient,
     post,

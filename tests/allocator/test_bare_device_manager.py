@@ -1,23 +1,22 @@
-"""The allocator and the kubelet's own device manager; the long form is hack/bench allocator."""
+"""The allocator and the kubelet's own device manager, each killed at random."""
 
 import pytest
 
-from hack.allocating import run
-from hack.allocating.machine import lacking
-from hack.benchmarks.allocator import measure
+from tests.allocator import allocations
+from tests.allocator.machine import lacking
 
 
 @pytest.fixture(scope="module")
-def count(tmp_path_factory: pytest.TempPathFactory) -> run.Count:
+def count(tmp_path_factory: pytest.TempPathFactory) -> allocations.Count:
     if reason := lacking():
         pytest.skip(reason)
-    return measure(tmp_path_factory.mktemp("bare"), allocations=150, kill_every=12, seed=3)
+    return allocations.measure(tmp_path_factory.mktemp("bare"), 150, kill_every=12, seed=3)
 
 
 pytestmark = pytest.mark.cluster
 
 
-def test_no_container_gets_another_card_or_tile_whoever_is_killed(count: run.Count) -> None:
+def test_no_container_gets_another_card_or_tile_whoever_is_killed(count: allocations.Count) -> None:
     assert count.wrong == []
     assert count.planned > 100
     assert count.without_plan > 0
@@ -25,14 +24,16 @@ def test_no_container_gets_another_card_or_tile_whoever_is_killed(count: run.Cou
     assert count.kills["manager"] > 0
 
 
-def test_pods_that_cannot_be_told_apart_are_refused(count: run.Count) -> None:
+def test_pods_that_cannot_be_told_apart_are_refused(count: allocations.Count) -> None:
     assert count.ambiguous_refused > 0
     assert count.reasons["none of them is guessed"] == count.ambiguous_refused
 
 
-def test_refusals_stay_with_those_who_could_not_be_told_apart_or_were_in_the_middle(count: run.Count) -> None:
+def test_refusals_stay_with_those_who_could_not_be_told_apart_or_were_in_the_middle(
+    count: allocations.Count,
+) -> None:
     assert count.refused <= count.ambiguous_refused + sum(count.kills.values())
 
 
-def test_it_stays_small(count: run.Count) -> None:
+def test_it_stays_small(count: allocations.Count) -> None:
     assert count.peak_bytes < 60 * 10**6

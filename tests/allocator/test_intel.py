@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from hack.allocating.machine import MachineCard, plug, unplug
 from labeler.allocator.devices import Inventory
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.intel import Intel
+from tests.allocator.machine import MachineCard, plug, unplug
 
 needs_root = pytest.mark.skipif("__import__('os').geteuid() != 0", reason="device files are root's to make")
 pytestmark = needs_root

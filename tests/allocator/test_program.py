@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from hack.allocating.machine import MachineCard, plug
 from hack.local.processes import open_tied
 from labeler.contract import keys
 from tests.allocator.conftest import Kubelet
+from tests.allocator.machine import MachineCard, plug
 from tests.support import serving
 
 pytestmark = pytest.mark.skipif("__import__('os').geteuid() != 0", reason="device files are root's to make")

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from hack.comparing.clusters import fragmented
-from hack.comparing.rivals import Leaf
+from hack.comparing.highs import Leaf
 from labeler.contract import keys
 from webhook.placement import Gang, Member, NodeInfo, PodClass, vector
 
@@ -61,11 +61,6 @@ def leaves_of(nodes: Sequence[NodeInfo], slots: int) -> list[Leaf]:
     return [
         Leaf(tuple(n.labels[key] for key in keys.GCE_TOPOLOGY), n.allocatable[GPU] // need) for n in nodes
     ]
-
-
-def domains(chosen: Sequence[Leaf]) -> tuple[int, ...]:
-    """Blocks, subblocks and hosts used."""
-    return tuple(len({leaf.place[:length] for leaf in chosen}) for length in (1, 2, 3))
 
 
 def told(counts: Sequence[int]) -> str:

@@ -92,24 +92,6 @@ def answered(found: Assignment | NoFit) -> str:
     return f"{'optimum' if found.proven else 'not proven'}: {found.spread}"
 
 
-def placed(
-    gang: Gang,
-    nodes: Sequence[NodeInfo],
-    repeats: int,
-    options: Options | None = None,
-    usage: Sequence[tuple[str, Usage]] = (),
-) -> tuple[tuple[float, ...], Assignment | NoFit]:
-    """The gang placed on a new snapshot each time; what is found keeps every rule."""
-    seconds = []
-    for _ in range(repeats):
-        snapshot = Snapshot.build(nodes, usage)
-        taken, found = timed(place, gang, snapshot, options)
-        seconds.append(taken)
-    if isinstance(found, Assignment):
-        assert not check(found, gang, snapshot)
-    return tuple(seconds), found
-
-
 @dataclass(frozen=True, slots=True)
 class Rounds:
     """seconds, changed: see Row. found: the last answer."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hack.allocating.site import CARDS
+from tests.allocator.site import CARDS
 
 
 def visible(cards: set[int], environment: Mapping[str, str]) -> set[tuple[int, int]]:

@@ -12,14 +12,15 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-from hack.allocating.machine import NODE, Machine, ManagerGoneError
-from hack.allocating.reading import kind_of, visible
-from hack.allocating.site import CARDS, NAMESPACE, SHARES
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from labeler.contract.annotations import Slot, SlotCard, encode_allocation
+from tests.allocator.machine import NODE, Machine, ManagerGoneError
+from tests.allocator.reading import kind_of, visible
+from tests.allocator.site import CARDS, NAMESPACE, SHARES, prepare
 from webhook.kube.client import Api
 
 _REGISTER_SECONDS: Final = 90.0
@@ -269,3 +270,13 @@ def _shortened(created: Mapping[str, Any]) -> dict[str, Any]:
 
 def _askers(pod: _Living) -> list[str]:
     return [each["name"] for each in pod.manifest["spec"]["containers"]]
+
+
+def measure(folder: Path, allocations: int, kill_every: int, seed: int) -> Count:
+    """A run on a control plane of its own. folder: takes the machine's files."""
+    with Cluster.fresh() as cluster:
+        prepare(cluster, folder / "token")
+        with Machine(cluster, folder, CARDS, f"--shares={SHARES}") as machine:
+            running = AllocationRun(cluster, machine, seed)
+            running.start()
+            return running.many(allocations, kill_every)

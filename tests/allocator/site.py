@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, Final
 
-from hack.allocating.machine import NODE, MachineCard
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
+from tests.allocator.machine import NODE, MachineCard
 from webhook.kube.client import Api, ApiError
 
 CARDS: Final = tuple(MachineCard(number, tiles=2, bus=0x20 - number) for number in range(4))

@@ -4,16 +4,12 @@ Each node is filled with pods that it holds, so that there is a place for all; w
 is less than what the last pods that were drawn ask for.
 """
 
-import importlib
 import random
-from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from hack.comparing.hostile import PLUGIN
-from hack.comparing.packings import solved
 from labeler.contract import keys
 from webhook.placement import Card, CardRequest, Gang, Member, NodeInfo, PodClass, Snapshot, vector
-from webhook.placement.cards.state import CardState
 
 SHARES: Final = 10
 """Pods that may share a card."""
@@ -90,58 +86,3 @@ def _card(number: int, count: int) -> Card:
     """One of so many cards in a ring, each linked to the next."""
     links = tuple((tile, f"card{(number + 1) % count}", tile) for tile in range(TILES))
     return Card(f"card{number}", {PLUGIN: SHARES, "m": 1000}, TILES, links=links)
-
-
-def cp_sat(asked: Gang, snapshot: Snapshot, steps: float) -> bool | None:
-    """Whether all pods fit, by CP-SAT with one worker in so many deterministic seconds; None: not decided.
-
-    One integer for each kind and node, and for each kind and card or pair of linked cards; one row for each
-    resource of a node and of a card. For pods of planted_cards: one container, whose cards are linked two by
-    two or not at all.
-    """
-    cp_model: Any = importlib.import_module("ortools.sat.python.cp_model")
-    model = cp_model.CpModel()
-    counts = Counter(member.pod_class for member in asked.members)
-    of_kind: dict[PodClass, list[Any]] = {kind: [] for kind in counts}
-    for state in snapshot.nodes.values():
-        here = {kind: model.new_int_var(0, count, "") for kind, count in counts.items()}
-        for kind, pods in here.items():
-            of_kind[kind].append(pods)
-        for resource, free in state.free.items():
-            model.add(sum(dict(kind.requests).get(resource, 0) * pods for kind, pods in here.items()) <= free)
-        _cards_of(model, state.cards, here)
-    for kind, parts in of_kind.items():
-        model.add(sum(parts) == counts[kind])
-    return solved(model, steps)
-
-
-def _cards_of(model: Any, cards: tuple[CardState, ...], here: dict[PodClass, Any]) -> None:
-    """The rows of a node's cards: what each serves, at most once a pod."""
-    names = [state.card.name for state in cards]
-    served: dict[PodClass, list[Any]] = {}
-    for kind, pods in here.items():
-        (wish,) = kind.cards
-        if kind.linked:
-            ends = {
-                tuple(sorted((number, names.index(other))))
-                for number, state in enumerate(cards)
-                for _, other, _ in state.card.links
-            }
-            pairs = {each: model.new_int_var(0, len(cards), "") for each in sorted(ends)}
-            model.add(sum(pairs.values()) == pods)
-            served[kind] = [
-                sum(pair for each, pair in pairs.items() if number in each) for number in range(len(cards))
-            ]
-        else:
-            served[kind] = [model.new_int_var(0, SHARES, "") for _ in cards]
-            model.add(sum(served[kind]) == wish.count * pods)
-            for each in served[kind]:
-                model.add(each <= pods)
-    for number, state in enumerate(cards):
-        for resource, free in state.free:
-            asked = (
-                (dict(kind.cards[0].per_card).get(resource, 0), each[number]) for kind, each in served.items()
-            )
-            model.add(sum(amount * each for amount, each in asked) <= free)
-        tiles = ((kind.cards[0].tiles, each[number]) for kind, each in served.items())
-        model.add(sum(amount * each for amount, each in tiles) <= len(state.tiles))

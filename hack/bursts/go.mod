@@ -1,3 +1,0 @@
-module topogate.io/hack/bursts
-
-go 1.26.0

@@ -1,0 +1,3 @@
+module topogate.io/tests/bursting
+
+go 1.26.0
