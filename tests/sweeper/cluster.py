@@ -113,7 +113,7 @@ class Placing:
         self.backoff = self.backoff.refused(gang, nodes, self.clock())
 
     def _excluded(self, gang: PodGang) -> frozenset[str]:
-        return self.backoff.nodes_of(gang.key, gang.maker) | self.health.of(gang).hard
+        return self.backoff.nodes_of(gang.key, gang.maker) | self.health.excluded([gang]).hard_of(gang.key)
 
     def reserve(self, gang: GangKey, nodes: Iterable[str]) -> None:
         """Reserve nodes for a gang that waits, as far as the share goes."""
@@ -126,20 +126,20 @@ class Placing:
         """What is reserved by now."""
         return self.memory.ledger
 
-    def rules(self, view: View) -> PassRules:
+    def rules(self, view: View, gangs: Iterable[PodGang] = ()) -> PassRules:
         """What a pass on this view works with."""
         timestamps = timestamps_of(view, self.memory.stamp)
-        return PassRules(self.settings, self.health, timestamps, nobody_kept)
+        return PassRules(self.settings, self.health.excluded(gangs), timestamps, nobody_kept)
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""
         self.memory = remembered(
-            self.memory, gangs, view, snapshot, self.rules(view), self.sources, self._excluded
+            self.memory, gangs, view, snapshot, self.rules(view, gangs), self.sources, self._excluded
         )
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """What a pass decides that has taken that in."""
-        rules, watch = self.rules(given.view), Stopwatch(self.clock, self.beat)
+        rules, watch = self.rules(given.view, gangs), Stopwatch(self.clock, self.beat)
         orders, self.memory, self.state = place(gangs, given, rules, self.memory, watch)
         return orders
 

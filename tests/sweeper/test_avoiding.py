@@ -12,8 +12,8 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.ledger import MOST_OF_A_NAMESPACE, FailureState
+from webhook.sweeper.decide.node_exclusions import Exclusion, GangExclusions, steps_of
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.shunned import Shunned, steps_of
 from webhook.sweeper.decide.spare_nodes import spares
 from webhook.sweeper.decide.verdicts import NodeVerdict, Verdicts
 from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
@@ -274,8 +274,7 @@ def test_all_are_passed_over_before_the_cheaper_ones_are_taken(
 
 
 def test_of_many_bad_nodes_ten_are_told_and_those_of_other_models_not() -> None:
-    why = {f"n{number}": "bad" for number in range(20)}
-    shunned = Shunned(why=why, models={name: "A100" if name == "n0" else "H100" for name in why})
-    told = shunned.passed_over({"n1"}, {"H100"})
+    why = {f"n{number}": Exclusion("bad") for number in range(20)}
+    told = GangExclusions.of(why).unused({"n1"}, lambda name: name != "n0")
     assert len(told) == 10
     assert not {"n0", "n1"} & told.keys()

@@ -45,7 +45,9 @@ def observation_of(cluster: Nodes) -> Observation:
     snapshot = placing.snapshotter.snapshot(view)
     jobs = cast(Any, SimpleNamespace())
     watch = Stopwatch(Clock())
-    return Observation(view, snapshot, placing.gangs(), 1, Budgets(), jobs, placing.health, watch)
+    return Observation(
+        view, snapshot, placing.gangs(), 1, Budgets(), jobs, watch, placing.health.excluded(())
+    )
 
 
 def decided_on(seen: Observation, memory: Memory) -> Decided:

@@ -105,7 +105,7 @@ def test_a_refusal_counts_for_as_long_as_any_failure(seconds: int) -> None:
     health._now = lambda: float(seconds_of(clock_time(10)) or 0) + seconds
     health.saw(view, [])
     (gang,) = gather_all(gpu_pod("new", metadata=GANG))
-    assert bool(health.of(gang).steps) is (seconds < 3600)
+    assert bool(health.excluded([gang]).for_gangs) is (seconds < 3600)
 
 
 @pytest.mark.parametrize("at", [5, 15])
@@ -114,7 +114,7 @@ def test_what_an_operator_has_forgiven_counts_no_more(at: int) -> None:
     health = NodeHealth(SETTINGS, now=lambda: NOW)
     health.saw(View([], [], {"n0": node("n0", annotations=annotations)}, {}), [gone("OutOfcpu", "n0")])
     (gang,) = gather_all(gpu_pod("new", metadata=GANG))
-    assert bool(health.of(gang).steps) is (at < 10)
+    assert bool(health.excluded([gang]).for_gangs) is (at < 10)
 
 
 def test_a_refusal_accuses_the_node_before_nobody_else() -> None:

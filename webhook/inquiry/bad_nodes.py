@@ -14,7 +14,7 @@ from webhook.inquiry.findings import Finding, State, found, some
 from webhook.kube.client import Api, ApiError
 from webhook.sweeper.apply import failure_log
 from webhook.sweeper.apply.failure_log import AvoidedNode
-from webhook.sweeper.decide.shunned import why_bad
+from webhook.sweeper.decide.verdicts import why_bad
 from webhook.sweeper.observe.node_failures import seconds_of
 from webhook.text import counted
 

@@ -17,8 +17,8 @@ from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.asking import ask, place_anew
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible, main_cause
+from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.decide.shunned import told_of
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.pins import is_gated, occupied_node, pinned_node
@@ -111,9 +111,9 @@ def explain_gated(
     if holders := _holders(gang, view, named):
         yield f"Nodes that other gangs hold: {holders}."
     if placement is not None and placement.spec.avoided:
-        yield f"Its plan {told_of(placement.spec.avoided)}."
+        yield f"Its plan {avoided_sentence(placement.spec.avoided)}."
     elif there := {name: why for name, why in avoided.items() if name in snapshot.nodes}:
-        yield f"It {told_of(there)}, or uses them where nothing else fits, as is set (bad_nodes)."
+        yield f"It {avoided_sentence(there)}, or uses them where nothing else fits, as is set (bad_nodes)."
     if pod.metadata.uid in view.planned:
         planned = view.planned[pod.metadata.uid].node or "no node of our choice"
         if victims := _victims(gang, view, named):

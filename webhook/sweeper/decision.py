@@ -19,7 +19,7 @@ from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
 from webhook.sweeper.decide.drafts import stamped, timestamps_of
-from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY, Eviction, Orders
 from webhook.sweeper.decide.placing import place, remembered, reserve_anew
 from webhook.sweeper.decide.preempting import Preempting, look_for_victims, waiting_for
@@ -54,8 +54,8 @@ class Observation:
     usage_version: int
     budgets: Budgets
     jobs: JobBudgets
-    health: NodeHealth
     watch: Stopwatch
+    excluded: ExcludedNodes = NOTHING_EXCLUDED
     policy: Policy | None = None
     ungated: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
     sources: Sequence[ReservationSource] = ()
@@ -113,7 +113,7 @@ def decide(
     are_gangs_known: else only that is decided for which none need be known.
     """
     timestamps = timestamps_of(seen.view, memory.placing.stamp)
-    rules = PassRules(settings, seen.health, timestamps, nobody_kept)
+    rules = PassRules(settings, seen.excluded, timestamps, nobody_kept)
     now = Decided(memory, rules)
     for name, step in STEPS.items():
         if not are_gangs_known and name not in _OF_PODS:
@@ -165,7 +165,7 @@ def remember(seen: Observation, now: Decided) -> Decided:
     view, memory = seen.view, now.memory
 
     def excluded(gang: PodGang) -> frozenset[str]:
-        return memory.backoff.nodes_of(gang.key, gang.maker) | seen.health.of(gang).hard
+        return memory.backoff.nodes_of(gang.key, gang.maker) | seen.excluded.hard_of(gang.key)
 
     placing = remembered(memory.placing, seen.gangs, view, seen.snapshot, now.rules, seen.sources, excluded)
     repairs = memory.repairs.of(seen.gangs, view.now.seconds)

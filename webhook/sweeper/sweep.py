@@ -183,8 +183,8 @@ class Sweeper:
             cluster.usage_version,
             budgets,
             cache.owners,
-            self._health,
             Stopwatch(self._pass.clock, self._pass.beat),
+            self._health.excluded(gangs or ()),
             self._pass.policy(),
             self._look_for_ungated(),
             (

@@ -61,8 +61,8 @@ def ask_around(
 ) -> Assignment | NoFit:
     """The best place without the nodes that a gang avoids, if there is room without them.
 
-    avoided: see Shunned.steps. With cards, beside a pod that nobody can repair (blocked) only where there is
-    no other place.
+    avoided: see GangExclusions.steps. With cards, beside a pod that nobody can repair (blocked) only where
+    there is no other place.
 
     What is best of all nodes and uses none of those is the best without them as well, and what does not fit
     at all does not fit without them: so mostly one question is enough.

@@ -18,13 +18,12 @@ from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import Claim, VolumeCounts
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.completion import Growth
-from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.node_exclusions import NOTHING, ExcludedNodes, GangExclusions
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt
 from webhook.sweeper.decide.question import Ask, GangQuestion, question
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, reserved_sentence
-from webhook.sweeper.decide.shunned import NONE, Shunned
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import unknown_owner
 from webhook.sweeper.observe.view import View
@@ -89,13 +88,14 @@ class PassInput:
 
 @dataclass(frozen=True)
 class PassRules:
-    """What steps work with beside what is seen. timestamps: for plans of this pass.
+    """What steps work with beside what is seen.
 
+    excluded: nodes that gangs do not use. timestamps: for plans of this pass.
     keeps: tells which gangs are rather not to go for others.
     """
 
     settings: Settings
-    health: NodeHealth
+    excluded: ExcludedNodes
     timestamps: Timestamps
     keeps: Keeps
 
@@ -243,13 +243,13 @@ class PassState:
 class AllowedNodes:
     """Which nodes a gang may use.
 
-    reserved: what is reserved for others. shunned: nodes that it passes over. refusing: those that
+    reserved: what is reserved for others. exclusions: nodes that it does not use. refusing: those that
     did not take a pod of it. closed: where an exclusive gang may not be, and always_closed: where it may not
     be in any domain that it may choose; told: a sentence on these. unlabelled: see PassState.
     """
 
     reserved: Reserved = field(default_factory=Reserved)
-    shunned: Shunned = NONE
+    exclusions: GangExclusions = NOTHING
     refusing: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
     always_closed: frozenset[str] = frozenset()
@@ -259,7 +259,7 @@ class AllowedNodes:
     @cached_property
     def kept_off(self) -> frozenset[str]:
         """Nodes that are out of the question, but for those that have refused it and other domains."""
-        return self.reserved.nodes | self.shunned.hard | self.unlabelled
+        return self.reserved.nodes | self.exclusions.hard | self.unlabelled
 
     @cached_property
     def excluded(self) -> frozenset[str]:
@@ -269,7 +269,7 @@ class AllowedNodes:
     @property
     def elsewhere(self) -> frozenset[str]:
         """Where it would not go if nothing were held for others."""
-        return self.refusing | self.shunned.hard | self.unlabelled | self.always_closed
+        return self.refusing | self.exclusions.hard | self.unlabelled | self.always_closed
 
 
 _NOTHING_ASKED: Final = GangQuestion(Gang("", ()), {})
@@ -314,7 +314,7 @@ class Attempt:
         """What is told beside the reason why it waits. room: for how many of its pods there is room."""
         of_owner = _owner_told(self.gang, settings.owner_rules, room)
         reserved = reserved_sentence(self.nodes.reserved.others, self.gang.key.namespace)
-        return joined(of_owner, reserved, self.nodes.shunned.told)
+        return joined(of_owner, reserved, self.nodes.exclusions.sentence)
 
 
 def _owner_told(gang: PodGang, rules: OwnerRules, room: int) -> str:

@@ -73,7 +73,8 @@ def new_plan(
     }
     labels = now.view.labels_of(nodes)
     before = now.view.placements.get(gang.key.placement_key)
-    models = {now.settings.counting.model(each) for each in labels.values()}
+    model_of = now.settings.counting.model
+    models = {model_of(each) for each in labels.values()}
     return NewPlan(
         gang,
         asked,
@@ -88,7 +89,9 @@ def new_plan(
         domains=domains_of(gang, {**others, **({} if unpinned else answer.nodes)}, now.view),
         placed=len({*others, *asked.pods}),
         victims=tuple(victims or ()),
-        avoided=attempt.nodes.shunned.passed_over(nodes, models),
+        avoided=attempt.nodes.exclusions.unused(
+            nodes, lambda name: any(model_of(each) in models for each in now.view.labels_of([name]).values())
+        ),
     )
 
 

@@ -6,15 +6,18 @@ What it remembers beside the failures, since when a pod runs or does not start, 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Final
 
 from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.decide import ledger
 from webhook.sweeper.decide.ledger import Failures, Running
+from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion, SpareRule
 from webhook.sweeper.decide.refusals import Refusals, why_refused
-from webhook.sweeper.decide.shunned import Shunned, steps_of, why_bad
-from webhook.sweeper.decide.verdicts import NodeFacts, Verdicts, verdicts
+from webhook.sweeper.decide.spare_nodes import spares
+from webhook.sweeper.decide.verdicts import NodeFacts, NodeVerdict, Verdicts, verdicts, why_bad
 from webhook.sweeper.node_rules import Avoid
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.node_failures import (
@@ -102,36 +105,38 @@ class NodeHealth:
         else:
             self.unreadable, self._facts = {}, {}
 
-    def of(
-        self, gang: PodGang, spare: frozenset[str] = frozenset(), held: frozenset[str] = frozenset()
-    ) -> Shunned:
-        """The nodes that the gang passes over.
+    def excluded(self, gangs: Iterable[PodGang]) -> ExcludedNodes:
+        """The nodes that gangs do not use. gangs: those that may be asked about."""
+        rules, verdicts = self._settings.spare_nodes, self.verdicts
+        for_all = self._exclusions(verdicts.for_all.values())
+        for_namespaces = {
+            namespace: self._exclusions(each for name, each in those.items() if name not in for_all)
+            for namespace, those in verdicts.for_namespaces.items()
+        }
+        for_gangs = {}
+        if verdicts.for_gangs or self._refusals:
+            for_gangs = {gang.key: own for gang in gangs if (own := self._of_gang(gang))}
+        rule = None
+        if rules.per_block:
+            choose = partial(
+                spares,
+                counting=self._settings.counting,
+                per_block=rules.per_block,
+                without=frozenset(for_all),
+            )
+            rule = SpareRule(choose, is_hard=not rules.if_nothing_else_fits)
+        return ExcludedNodes(for_all, for_namespaces, for_gangs, rule)
 
-        spare: those that are not for it as long as others do; held: those that it may use, and leaves to
-        those for whom they are held while there is other room.
-        """
+    def _exclusions(self, bad: Iterable[NodeVerdict]) -> dict[str, Exclusion]:
+        is_hard = self._rules.avoid is Avoid.HARD
+        return {each.node: Exclusion(why_bad(each.gangs, each.at, each.cause), is_hard) for each in bad}
+
+    def _of_gang(self, gang: PodGang) -> dict[str, Exclusion]:
+        """Nodes where pods of it have failed or were refused: its next ones go there last."""
         namespace, names = gang.key.namespace, {gang_id(key) for key in (gang.key, gang.maker)}
-        bad = self.verdicts.of(namespace)
-        failed = frozenset[str]().union(
-            *(self.verdicts.for_gangs.get((namespace, name), ()) for name in names)
-        )
-        refused = self._refused(namespace, names)
-        own = failed | refused.keys()
-        if not bad and not own and not spare and not held:
-            return Shunned()
-        why = dict.fromkeys(failed, _OWN) | refused
-        why |= {name: why_bad(each.gangs, each.at, each.cause) for name, each in bad.items()}
-        models = {name: facts.model for name in why if (facts := self._fact(name)) is not None}
-        hard: frozenset[str] = frozenset()
-        soft = set(own)
-        if self._rules.avoid is Avoid.HARD:
-            hard |= bad.keys()
-        else:
-            soft |= bad.keys()
-        rules = self._settings.spare_nodes
-        if rules.if_nothing_else_fits:
-            return Shunned(hard, steps_of(soft - hard, held, spare), why, models)
-        return Shunned(hard | spare, steps_of(soft - hard, held), why, models, len(spare))
+        failed = (self.verdicts.for_gangs.get((namespace, name), ()) for name in names)
+        why = dict.fromkeys(chain.from_iterable(failed), _OWN) | self._refused(namespace, names)
+        return {name: Exclusion(each) for name, each in why.items()}
 
     def _refused(self, namespace: str, gangs: Set[str]) -> dict[str, str]:
         """Nodes where a pod of one of these gangs was refused, and why; not what is forgiven there."""

@@ -10,8 +10,8 @@ from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide.companions import Beside
+from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.shunned import told_of
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.text import counted
 
@@ -76,7 +76,7 @@ class NewPlan:
             later = counted(len(self.gang.later), "pod that comes", "pods that come")
             said += f"; {kept} kept for the {later} later"
         if self.avoided:
-            said += f"; {told_of(self.avoided)}"
+            said += f"; {avoided_sentence(self.avoided)}"
         return said
 
     def _told_of_workers(self) -> str:

@@ -34,6 +34,7 @@ from webhook.sweeper.decide.completion import grown
 from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.later_stages import LATER_STAGES
+from webhook.sweeper.decide.node_exclusions import NO_SPARES
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Orders, Verdict
 from webhook.sweeper.decide.preemption import preempting
 from webhook.sweeper.decide.reservations import (
@@ -44,7 +45,6 @@ from webhook.sweeper.decide.reservations import (
     excludes_none,
     opened,
 )
-from webhook.sweeper.decide.spare_nodes import spares
 from webhook.sweeper.decide.steps import (
     allow_nodes,
     ask_without_refusals,
@@ -143,7 +143,8 @@ def remembered(
     sources: of reservations beside those for later stages.
     """
     gang_memories = {gang.key: _known(memory.gangs.get(gang.key), gang, view) for gang in gangs}
-    before = replace(memory.ledger, spares=frozenset() if snapshot is None else _spares(snapshot, rules))
+    spares = NO_SPARES if snapshot is None else rules.excluded.spares_on(snapshot)
+    before = replace(memory.ledger, spares=spares)
     ledger = opened(before, gangs, view, snapshot, (LATER_STAGES, *sources), rules.settings, excluded)
     return replace(memory, gangs=gang_memories, ledger=ledger)
 
@@ -216,11 +217,6 @@ def _begin(
         unlabelled=frozenset(new),
         promised=tuple(group for each, _ in preempting(given.view) for group in each.spec.victims),
     )
-
-
-def _spares(snapshot: Snapshot, rules: PassRules) -> frozenset[str]:
-    bad = frozenset(rules.health.verdicts.for_all)
-    return spares(snapshot, rules.settings.counting, rules.settings.spare_nodes.per_block, bad)
 
 
 def _in_time(
@@ -317,9 +313,10 @@ def _anew(gang: PodGang, part: Sequence[Pod], now: PassState, ledger: Reservatio
     reserved = ledger.reserved(gang, (*gang.gated, *part), view)
     avoid = now.given.backoff.nodes_of(gang.key, gang.maker)
     avoid |= first.closed | reserved.nodes | now.unlabelled
-    # Nor to bad or spare nodes: those of now, and those that are spare once they are gone.
-    spares_then = _spares(without_part(part, view, now.snapshot), now.rules)
-    avoid |= now.rules.health.of(gang, ledger.spares | spares_then).hard
+    # Nor to excluded or spare nodes: those of now, and those that are spare once they are gone.
+    excluded = now.rules.excluded
+    spares_then = excluded.spares_on(without_part(part, view, now.snapshot))
+    avoid |= excluded.hard_of(gang.key) | ledger.spares.hard | spares_then.hard
     budget = Budget(QUESTIONS * settings.options.bound)
     return place_anew(
         first.gang, part, view, now.snapshot, avoid, settings.options, budget, now.near, now.class_of

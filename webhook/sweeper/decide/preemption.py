@@ -83,7 +83,7 @@ class VictimSearch:
     budget: Budget
 
     def find(self, asked: GangQuestion, avoided: Sequence[frozenset[str]]) -> Preemption | None:
-        """Where the gang goes so. avoided: nodes used only where the others do not suffice, see Shunned."""
+        """Where the gang goes so. avoided: nodes used last, see GangExclusions.steps."""
         if not self.settings.preempt or not may_preempt(self.gang) or asked.parts:
             return None
         if any(member.pod_class.wants_cards for member in asked.gang.members):

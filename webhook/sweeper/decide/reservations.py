@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from webhook.kube.objects import Pod, PodSpec
 from webhook.placement import Snapshot
+from webhook.sweeper.decide.node_exclusions import NO_SPARES, Spares
 from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import START, Moment, View
@@ -105,13 +106,13 @@ class Reserved:
     """What a gang may not use, or only if nothing else fits.
 
     others: reservations for others, whose nodes it may not use. soft: nodes reserved for others that its
-    pods may use, as they replace lost ones. spares: nodes that are kept free for replacements, and so not
-    for this gang.
+    pods may use, as they replace lost ones. spares: free nodes for replacements,
+    so not for this gang.
     """
 
     others: tuple[Reservation, ...] = ()
     soft: frozenset[str] = frozenset()
-    spares: frozenset[str] = frozenset()
+    spares: Spares = NO_SPARES
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -127,7 +128,8 @@ class ReservationLedger:
 
     most: how many nodes may be reserved in all. cooldowns: by node. order: Placement -> its gang's position
     among those that are asked about in the pass. promised: nodes for later stages in plans of this pass.
-    replacements: what pods of plans asked for. spares: nodes that are kept free for replacements.
+    replacements: what pods of plans asked for. spares: reserved for replacements,
+    for no gang: they count neither against the share nor as reserved for others.
     paused_until: until when nothing is reserved for starving gangs, if a gang in stages has waited for the
     share in the pass before (stages_waited); stages_wait says so for the next pass. used: what was
     reserved for gangs that have found their place in this pass, for as long as their plans are not written.
@@ -141,7 +143,7 @@ class ReservationLedger:
     order: Mapping[str, int] = field(default_factory=dict)
     promised: frozenset[str] = frozenset()
     replacements: Replacements = field(default_factory=Replacements)
-    spares: frozenset[str] = frozenset()
+    spares: Spares = NO_SPARES
     paused_until: float = float("-inf")
     stages_waited: bool = False
     stages_wait: bool = False
@@ -156,7 +158,7 @@ class ReservationLedger:
         """
         waiting = list(waiting)
         others = self._others(gang, waiting)
-        if (others or self.spares) and self.replacements.fill_up(gang, waiting, view):
+        if (others or self.spares.names) and self.replacements.fill_up(gang, waiting, view):
             return Reserved(soft=nodes_of(others))
         return Reserved(others, spares=self.spares)
 

@@ -26,6 +26,7 @@ from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.later_stages import later_sentence, why_not_reserved
+from webhook.sweeper.decide.node_exclusions import GangExclusions
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.preemption import VictimSearch
 from webhook.sweeper.decide.question import GangQuestion
@@ -117,11 +118,13 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
     """Which nodes it may use: none that others hold, that are bad or spare, or that have refused it."""
     gang, waiting, rules = attempt.gang, attempt.workers, now.rules
     reserved = now.ledger.reserved(gang, waiting, now.view)
-    shunned = rules.health.of(gang, reserved.spares, reserved.soft)
+    exclusions = GangExclusions.of(rules.excluded.of(gang.key), reserved.spares, reserved.soft)
     refusing = now.given.backoff.nodes_of(gang.key, gang.maker)
     domains = asks(gang, now.view, now.plans, now.settings.topology)
     first = next(domains)
-    nodes = AllowedNodes(reserved, shunned, refusing, first.closed, first.closed, now.unlabelled, first.told)
+    nodes = AllowedNodes(
+        reserved, exclusions, refusing, first.closed, first.closed, now.unlabelled, first.told
+    )  # fmt: skip
     return replace(attempt, gang=first.gang, nodes=nodes, domains=domains)
 
 
@@ -222,7 +225,7 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlace
     search = VictimSearch(
         gang, now.view, now.snapshot, promised, now.rules.keeps, now.settings, attempt.budget
     )
-    found = search.find(attempt.asked, attempt.nodes.shunned.steps)
+    found = search.find(attempt.asked, attempt.nodes.exclusions.steps)
     if found is None:
         return attempt
     begun = _may_begin(replace(attempt, answer=found.assignment), found.assignment, now)
@@ -283,7 +286,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
 
 def _ask(attempt: Attempt, asked: GangQuestion, now: PassState) -> Assignment | NoFit:
     return ask_around(
-        asked, now.snapshot, now.settings.options, attempt.budget, attempt.nodes.shunned.steps,
+        asked, now.snapshot, now.settings.options, attempt.budget, attempt.nodes.exclusions.steps,
         now.given.blocked,
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ with the most accusations first. By 1 a gang avoids two nodes at most, and never
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 from webhook.sweeper.decide.ledger import FailureState, GangFailure
@@ -62,6 +63,16 @@ class Verdicts:
     def of(self, namespace: str) -> Mapping[str, NodeVerdict]:
         """The nodes that pods of a namespace avoid, without those that a single gang avoids."""
         return self.for_namespaces.get(namespace, self.for_all)
+
+
+def why_bad(gangs: int, at: int, cause: str) -> str:
+    """Why a node is bad, without a word of whose pods: who reads it may know nothing of other namespaces.
+
+    at: the last failure, in seconds since 1970.
+    """
+    failed = "1 gang" if gangs == 1 else f"{gangs} gangs"
+    when = datetime.fromtimestamp(at, UTC)
+    return f"pods of {failed} failed there and ran elsewhere, last at {when:%Y-%m-%d %H:%M:%SZ} by {cause}"
 
 
 def accusations(

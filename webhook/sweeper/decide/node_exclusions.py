@@ -1,0 +1,169 @@
+"""Nodes that gangs do not use though they may: why each is excluded, or avoided while others have room. Pure.
+
+The extensions' hooks `exclude_nodes` say so for all gangs, for those of a namespace, or for one. Beside that
+some free nodes may be spares: they are reserved for pods that only replace lost ones, of whichever gang.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.placement import Snapshot
+from webhook.sweeper.observe.membership import GangKey
+from webhook.text import counted
+
+MOST_NAMED_IN_PLAN: Final = 10
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Why gangs do not use a node, as a sentence. is_hard: also where nothing else fits."""
+
+    sentence: str
+    is_hard: bool = False
+
+
+Exclusions = Mapping[str, Exclusion]
+"""By the node's name."""
+
+
+@dataclass(frozen=True)
+class SpareRule:
+    """Which free nodes are reserved for pods that only replace lost ones.
+
+    choose: their names, by the snapshot on which they are chosen. is_hard: whether other pods wait rather
+    than use them.
+    """
+
+    choose: Callable[[Snapshot], frozenset[str]]
+    is_hard: bool = True
+
+
+@dataclass(frozen=True)
+class Spares:
+    """The nodes that a SpareRule has chosen: a reservation without a gang."""
+
+    names: frozenset[str] = frozenset()
+    is_hard: bool = True
+
+    @property
+    def hard(self) -> frozenset[str]:
+        """Those that other pods do not use even where nothing else fits."""
+        return self.names if self.is_hard else frozenset()
+
+
+NO_SPARES: Final = Spares()
+
+
+@dataclass(frozen=True)
+class ExcludedNodes:
+    """Nodes that gangs do not use.
+
+    for_all: all gangs; for_namespaces: those of a namespace as well; for_gangs: one gang as well. spares:
+    None where there are none.
+    """
+
+    for_all: Exclusions = field(default_factory=dict)
+    for_namespaces: Mapping[str, Exclusions] = field(default_factory=dict)
+    for_gangs: Mapping[GangKey, Exclusions] = field(default_factory=dict)
+    spares: SpareRule | None = None
+
+    def of(self, gang: GangKey) -> Exclusions:
+        """Those of one gang. Of several of a node the hard one counts, then the one of more gangs."""
+        scopes = (self.for_all, self.for_namespaces.get(gang.namespace), self.for_gangs.get(gang))
+        return _merged(filter(None, scopes))
+
+    def hard_of(self, gang: GangKey) -> frozenset[str]:
+        """The nodes that this gang never uses."""
+        return frozenset(name for name, each in self.of(gang).items() if each.is_hard)
+
+    def spares_on(self, snapshot: Snapshot) -> Spares:
+        """The spares of this state of the cluster."""
+        rule = self.spares
+        return NO_SPARES if rule is None else Spares(rule.choose(snapshot), rule.is_hard)
+
+
+NOTHING_EXCLUDED: Final = ExcludedNodes()
+
+
+@dataclass(frozen=True)
+class GangExclusions:
+    """What one gang does not use.
+
+    hard: never. steps: passed over as long as there is other room: first all of a step, then all of the next.
+    exclusions: of single nodes. spare_count: spares that it never uses.
+    """
+
+    hard: frozenset[str] = frozenset()
+    steps: tuple[frozenset[str], ...] = ()
+    exclusions: Exclusions = field(default_factory=dict)
+    spare_count: int = 0
+
+    @classmethod
+    def of(
+        cls, exclusions: Exclusions, spares: Spares = NO_SPARES, reserved: Set[str] = frozenset()
+    ) -> "GangExclusions":
+        """spares: none if its pods may use them. reserved: nodes that it leaves to others while it can."""
+        if not exclusions and not spares.names and not reserved:
+            return NOTHING
+        hard = frozenset(name for name, each in exclusions.items() if each.is_hard)
+        soft = exclusions.keys() - hard
+        if spares.is_hard:
+            return cls(hard | spares.names, steps_of(soft, reserved), exclusions, len(spares.names))
+        return cls(hard, steps_of(soft, reserved, spares.names), exclusions)
+
+    def unused(self, nodes: Set[str], is_like_them: Callable[[str], bool]) -> dict[str, str]:
+        """Node -> why a plan for these nodes did without it; at most ten.
+
+        is_like_them: whether a node could have been used in the place of these.
+        """
+        names = [name for name in sorted(self.exclusions) if name not in nodes and is_like_them(name)]
+        return {name: self.exclusions[name].sentence for name in names[:MOST_NAMED_IN_PLAN]}
+
+    @property
+    def sentence(self) -> str:
+        """What a gang is told that waits, as far as these nodes may be the reason; "" if they are not."""
+        hard = {name: each.sentence for name, each in sorted(self.exclusions.items()) if each.is_hard}
+        parts = [avoided_sentence(hard)] if hard else []
+        if self.spare_count:
+            nodes = counted(self.spare_count, "free node is", "free nodes are")
+            parts.append(f"{nodes} kept for replacements of failed pods")
+        return "; ".join(parts)
+
+
+NOTHING: Final = GangExclusions()
+
+
+def avoided_sentence(avoided: Mapping[str, str]) -> str:
+    """What people are told of nodes that are not used. avoided: node -> why."""
+    named = [f"{name} ({why})" for name, why in sorted(avoided.items())]
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    nodes = "node" if len(named) == 1 else "nodes"
+    return f"avoids the {nodes} {', '.join(named[:_NAMED])}{more}"
+
+
+def steps_of(*sets: Iterable[str]) -> tuple[frozenset[str], ...]:
+    """All of these passed over, then all but the last, and so on; each set is dearer than those after it."""
+    found: list[frozenset[str]] = []
+    for number in range(len(sets), 0, -1):
+        step = frozenset(name for each in sets[:number] for name in each)
+        if step and step not in found:
+            found.append(step)
+    return tuple(found)
+
+
+def _merged(scopes: Iterable[Exclusions]) -> Exclusions:
+    """The first of a node counts, unless a later one is hard and it is not."""
+    found: Exclusions = {}
+    for scope in scopes:
+        if found:
+            added = {
+                name: each
+                for name, each in scope.items()
+                if name not in found or (each.is_hard and not found[name].is_hard)
+            }
+            found = {**found, **added}
+        else:
+            found = scope
+    return found
