@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from hack.program_metrics import served_metrics
 from labeler import config
 from webhook.cli.main import COMMANDS, module_of
 from webhook.policy.fields import rows
@@ -98,10 +99,22 @@ def policy_fields() -> str:
     )
 
 
+def program_metrics() -> str:
+    """All metrics of all programs."""
+    return _table(
+        ("Metric", "Type", "Labels", "By", "Meaning"),
+        [
+            (f"`{each.name}`", each.kind, ", ".join(each.labels), ", ".join(each.programs), each.meaning)
+            for each in served_metrics()
+        ],
+    )
+
+
 TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
     ("docs/operators/settings.md", "sweeper settings"): sweeper_settings,
     ("docs/operators/settings.md", "labeler keys"): labeler_keys,
     ("docs/operators/policy.md", "policy fields"): policy_fields,
+    ("docs/operators/metrics.md", "metrics"): program_metrics,
     ("docs/users/options.md", "command options"): command_options,
 }
 """By page and name of the table."""

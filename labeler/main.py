@@ -86,7 +86,7 @@ def metrics_of(contention: Contention) -> "tuple[Metric, ...]":
         Metric(
             "topogate_labeler_contested_labels",
             "gauge",
-            "Labels of the Node that another writer keeps changing.",
+            "Labels of the Node that another writer keeps changing; its Events (LabelContested) name them.",
             lambda: contention.contested,
         ),
         Metric(

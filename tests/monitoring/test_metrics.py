@@ -12,16 +12,15 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from hack.local.build import ROOT
+from hack.program_metrics import sweeper_metrics
 from labeler.allocator import metrics as allocator
 from labeler.contention import Contention
 from labeler.health import Health
 from labeler.main import metrics_of
 from tests.admission.alone import serving
 from tests.monitoring.scrapes import COMPONENT, alerts
-from webhook.extensions.known import all_extensions
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.metrics import Metrics
-from webhook.tasks.main import _Metrics as TaskMetrics
+from webhook.tasks.main import TaskMetrics
 
 HELD_BY_OTHERS = {
     "up": set(),
@@ -55,16 +54,8 @@ def served(text: str) -> set[Row]:
     return {row for row in rows if not row[0].endswith("_created")}
 
 
-def sweepers_metrics() -> Metrics:
-    """Those of a sweeper all of whose extensions are on."""
-    metrics = Metrics()
-    for extension in all_extensions():
-        metrics.declare(extension.all_gauges, extension.counters)
-    return metrics
-
-
 def of_sweeper(_folder: Path) -> str:
-    metrics = sweepers_metrics()
+    metrics = sweeper_metrics()
     metrics.oldest.value = metrics.unplaced.value = metrics.ungated.value = 0
     return generate_latest(metrics.registry).decode()
 
@@ -123,7 +114,7 @@ def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:
 def test_the_tables_labels_are_those_of_the_metrics() -> None:
     service: Any = SimpleNamespace()
     declared = {
-        **labels_of(sweepers_metrics().registry),
+        **labels_of(sweeper_metrics().registry),
         **labels_of(TaskMetrics(service).registry),
         **labels_of(REGISTRY),
     }

@@ -69,7 +69,7 @@ def create_app(dependencies: Dependencies) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
     metrics = AdmissionMetrics()
     large_body = threading.Lock()
-    _export_state(metrics, dependencies)
+    export_state(metrics, dependencies)
 
     def answered(environ: Environ, length: int | None) -> Response:
         body = _body(environ, length)
@@ -223,9 +223,10 @@ def _classes_state(dependencies: Dependencies, *, synced: bool) -> str:
     return f"stale: nothing heard of PriorityClasses for {silence:.0f} s; tiers have no effect meanwhile"
 
 
-def _export_state(metrics: AdmissionMetrics, dependencies: Dependencies) -> None:
+def export_state(metrics: AdmissionMetrics, dependencies: Dependencies) -> None:
+    """Declare what the webhook's metrics read of its policy, certificate and classes."""
     store, certificate = dependencies.store, dependencies.certificate
-    metrics.gauge("topogate_policy_generation", "Versions of the policy taken up.", lambda: store.generation)
+    metrics.gauge("topogate_policy_generation", "Versions of the policy loaded.", lambda: store.generation)
     metrics.gauge(
         "topogate_policy_rejected",
         "1 while the policy file on disk is unusable and an older version is in force.",
@@ -248,12 +249,12 @@ def _export_state(metrics: AdmissionMetrics, dependencies: Dependencies) -> None
     )
     metrics.gauge(
         "topogate_priority_classes_silence_seconds",
-        "Since anything was heard of PriorityClasses; beyond 120 the watch is dead.",
+        "Since the last message about PriorityClasses; usually below 120.",
         dependencies.classes_silence,
     )
     metrics.gauge(
         "topogate_priority_classes",
-        "PriorityClasses known from the watch.",
+        "PriorityClasses known.",
         lambda: float(len(dependencies.classes())),
     )
 

@@ -24,7 +24,7 @@ class AdmissionMetrics:
         self.registry = CollectorRegistry()
         self._decisions = Counter(
             "topogate_admission_decisions",
-            "Reviews answered, by outcome (mutated, unchanged, left-alone, denied, error) and reason.",
+            "Reviews answered. Outcome: mutated, unchanged, left-alone, denied, error.",
             ("outcome", "reason"),
             registry=self.registry,
         )
@@ -34,7 +34,7 @@ class AdmissionMetrics:
         )
         self.latency = Histogram(
             "topogate_admission_seconds",
-            "Time from the whole body read to the answer made, without TLS and HTTP.",
+            "From the whole body read to the answer made, without TLS and HTTP.",
             buckets=BUCKETS_SECONDS,
             registry=self.registry,
         )

@@ -65,6 +65,10 @@ class KnownGauge(Collector):
         self._text = text
         self.value: float | None = None
 
+    def describe(self) -> Iterator[Metric]:
+        """The series without a value, whether it is known or not."""
+        yield GaugeMetricFamily(self._name, self._text)
+
     def collect(self) -> Iterator[Metric]:
         """What the registry asks for."""
         if self.value is not None:
@@ -77,10 +81,15 @@ class Metrics:
     def __init__(self) -> None:
         """Every series starts at 0."""
         self.registry = CollectorRegistry()
-        self.gangs = Gauge("topogate_gangs", "Gangs by state.", ["state"], registry=self.registry)
+        self.gangs = Gauge(
+            "topogate_gangs",
+            "Gangs by state: Settling, Waiting, Releasing, Released, Bound.",
+            ["state"],
+            registry=self.registry,
+        )
         self.oldest = KnownGauge(
             "topogate_oldest_gated_pod_seconds",
-            "Age of the oldest pod that waits for us: alert on it, and on its absence in all replicas.",
+            "Age of the oldest pod that waits for topogate; absent while the cluster is not known.",
         )
         self.registry.register(self.oldest)
         self.passes = Histogram(
@@ -92,14 +101,14 @@ class Metrics:
         )
         self.releases = Counter(
             "topogate_releases_total",
-            "Pods by what became of their release.",
+            "Pods by the outcome of their release.",
             ["outcome"],
             registry=self.registry,
         )
-        self.placed = Counter("topogate_gangs_placed_total", "Plans written.", registry=self.registry)
+        self.placed = Counter("topogate_gangs_placed_total", "Placements written.", registry=self.registry)
         self.repairs = Counter(
             "topogate_repairs_total",
-            "Released pods deleted to be placed anew.",
+            "Released pods deleted to be placed again.",
             ["cause"],
             registry=self.registry,
         )
@@ -112,25 +121,25 @@ class Metrics:
         self.leading = Gauge("topogate_leader", "1 while this process leads.", registry=self.registry)
         self.silence = Gauge(
             "topogate_watch_silence_seconds",
-            "Seconds since the API server last said anything on a watch.",
+            "Seconds since the last message of the API server on a watch.",
             ["resource"],
             registry=self.registry,
         )
         self.unreadable = Gauge(
             "topogate_unreadable_objects",
-            "Objects that could not be decoded (the log names them): their last readable version counts.",
+            "Objects that could not be decoded; the log names them, and their last readable version counts.",
             ["resource"],
             registry=self.registry,
         )
         self.refused_owners = Gauge(
             "topogate_refused_owners",
-            "1 for each kind of owner that is served but cannot be read: its gangs have no known size.",
+            "1 for each kind of owner that may not be read; the size of its gangs is not known.",
             ["resource"],
             registry=self.registry,
         )
         self.dropped_events = Counter(
             "topogate_events_dropped_total",
-            "Events for people that were not written: too many, or the API server was slow or refused.",
+            "Events that were not written: there were too many, or the API server was slow or refused them.",
             registry=self.registry,
         )
         self._dropped = 0
@@ -147,15 +156,20 @@ class Metrics:
         registry = self.registry
         self.ungated = KnownGauge(
             "topogate_ungated_pods",
-            "GPU pods of opted-in namespaces that were created without a gate in the last hour.",
+            "GPU pods of opted-in namespaces created without a gate in the last hour, as far as this leader "
+            "saw.",
         )
         registry.register(self.ungated)
         self.waiting = Gauge(
-            "topogate_gangs_waiting", "Gangs that have no place, by cause.", ["cause"], registry=registry
+            "topogate_gangs_waiting",
+            "Gangs that wait, by cause; see the causes below the table.",
+            ["cause"],
+            registry=registry,
         )
         self.placement_seconds = Histogram(
             "topogate_time_to_placement_seconds",
-            "From the creation of a plan's oldest pod until it was written and its first pods released.",
+            "From the creation of a plan's oldest pod until the plan was written and its first pods were "
+            "released.",
             ["priority_class"],
             buckets=_LONG_SECONDS,
             registry=registry,
@@ -169,26 +183,29 @@ class Metrics:
         )
         self.spread_ratio = Histogram(
             "topogate_spread_ratio",
-            "Domains of a whole gang's plan, by the fewest that its GPUs need in an empty cluster.",
+            "Domains of a whole gang's plan, divided by the fewest that it needs on the nodes that it may "
+            "use, if they "
+            "were empty.",
             ["level"],
             buckets=(1, 1.25, 1.5, 2, 3, 5, 10, 100),
             registry=registry,
         )
         self.preemptions = Counter(
             "topogate_preemptions_total",
-            "Gangs released in the place of pods of lower priority.",
+            "Gangs planned in the place of pods of lower priority.",
             registry=registry,
         )
         self.evictions = Counter(
             "topogate_evictions_total",
-            "Pods evicted for others: with their whole gang (preempted), of what it can spare (spared), or "
-            "as what is left of a gang that others have broken (broken).",
+            "Pods evicted for others. Cause: with their whole gang (preempted), above its minimum (spared), "
+            "or "
+            "as the rest of a gang that lost pods (broken). Outcome: evicted, refused by a budget, failed.",
             ["cause", "outcome"],
             registry=registry,
         )
         self.undecided = Counter(
             "topogate_undecided_decisions_total",
-            "Decisions cut at their bound of steps: gangs placed (perhaps not best), or waiting.",
+            "Decisions that ended at their work budget: gangs placed (perhaps not best), or waiting.",
             ["outcome"],
             registry=registry,
         )
@@ -196,13 +213,14 @@ class Metrics:
             self.undecided.labels(outcome)
         self.scale_up_requests = Gauge(
             "topogate_scale_up_requests",
-            "Requests for nodes by how far they are; none where nodes are not asked for.",
+            "Requests for nodes: asked, delayed (the autoscaler tries again), provided, failed, expired, "
+            "revoked.",
             ["state"],
             registry=registry,
         )
         self.scale_ups = Counter(
             "topogate_scale_ups_total",
-            "Requests for nodes that were made (asked), and what an autoscaler has said of them since.",
+            "Requests for nodes created (asked), and their outcomes.",
             ["outcome"],
             registry=registry,
         )
@@ -211,19 +229,19 @@ class Metrics:
         registry = self.registry
         self.avoided = Gauge(
             "topogate_avoided_nodes",
-            "Nodes that all gangs avoid since pods of several failed there, by GPU model.",
+            "Nodes that all gangs avoid, since pods of several gangs failed there.",
             ["model"],
             registry=registry,
         )
         self.avoided_info = Gauge(
             "topogate_avoided_node_info",
-            "1 for each node that all gangs avoid; cause: of the last failure.",
+            "1 for each node that all gangs avoid; the cause is that of the last failure.",
             ["node", "cause"],
             registry=registry,
         )
         self.failures = Gauge(
             "topogate_node_failures",
-            "Failures of gangs that are kept, at most 1000, whether they speak against their nodes or not.",
+            "Recorded failures of gangs, at most 1000, whether they count against nodes or not.",
             registry=registry,
         )
 
@@ -231,7 +249,11 @@ class Metrics:
         registry = self.registry
         self.gpus = Gauge(
             "topogate_gpus",
-            "GPUs: free, used (also by pods that are on their way), excluded (the node takes no pods).",
+            "GPUs: free, used (also by planned pods), excluded (the node takes no pods). A shared or "
+            "time-sliced card "
+            "counts as one, and is used when any share is. A MIG instance counts as one, of a model of its "
+            "own. A "
+            "device of a claim counts as one.",
             ["model", "state"],
             registry=registry,
         )
@@ -243,14 +265,15 @@ class Metrics:
         )
         self.domains = Gauge(
             "topogate_domains",
-            "Domains with GPUs by level: free, partly or full.",
+            "Domains with GPUs: free, partly used, full.",
             ["level", "state"],
             registry=registry,
         )
         self.reserved = Gauge(
             "topogate_reserved_gpus",
-            "GPUs of nodes held for gangs that wait long (waiting), for pods yet to be made (stages), or new "
-            "for gangs that asked for them (booked).",
+            "GPUs of nodes reserved for gangs that have waited long (waiting), for pods of later stages "
+            "(stages), "
+            "or for gangs that asked an autoscaler (booked).",
             ["purpose"],
             registry=registry,
         )

@@ -121,7 +121,7 @@ class Service:
         return f"nothing has been heard of {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
 
 
-class _Metrics:
+class TaskMetrics:
     """What /metrics shows."""
 
     def __init__(self, service: Service) -> None:
@@ -129,9 +129,11 @@ class _Metrics:
         self.registry = CollectorRegistry()
         gauge = functools.partial(Gauge, registry=self.registry)
         self._leading = gauge("topogate_tasks_leading", "1 for the replica that leads.")
-        self._tasks = gauge("topogate_tasks", "GPUTasks by phase; told by the leader.", ["phase"])
+        self._tasks = gauge("topogate_tasks", "GPUTasks by phase; of the leader.", ["phase"])
         self._silence = gauge(
-            "topogate_tasks_watch_silence_seconds", "Since the API server last said anything.", ["resource"]
+            "topogate_tasks_watch_silence_seconds",
+            "Seconds since the last message of the API server on a watch.",
+            ["resource"],
         )
         self._unreadable = gauge(
             "topogate_tasks_unreadable_objects", "Objects that could not be decoded.", ["resource"]
@@ -181,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stopping.set())
     if options.metrics_port is not None:
-        metrics = _Metrics(service)
+        metrics = TaskMetrics(service)
         checks = {"/healthz": service.stalled, "/readyz": service.unready}
         serve(options.metrics_address, options.metrics_port, metrics.registry, metrics.refresh, checks)
     recorder.start()

@@ -10,7 +10,7 @@ from webhook.sweeper.metrics import GaugeSpec
 
 WRITTEN: Final = GaugeSpec(
     "topogate_fair_use_written_timestamp_seconds",
-    "When this process wrote use down last, 0 if it has not.",
+    "When this process last saved the use, 0 if it has not; with a fair order alone.",
 )
 
 FAIR_ORDER: Final = Extension(

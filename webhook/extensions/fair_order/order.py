@@ -42,12 +42,14 @@ OVERDUE: Final = "fair order: it has waited so long that it comes before all tur
 
 USED: Final = GaugeSpec(
     "topogate_fair_used_ratio",
-    "Of the decayed GPU time of all accounts that wait or run, the part of each; of the 32 largest.",
+    "The share of each account in the decayed GPU time of all that wait or run; of the 32 largest, and with "
+    "a "
+    "fair order alone.",
     ("account",),
 )
 DUE: Final = GaugeSpec(
     "topogate_fair_due_ratio",
-    "Of the weights of all accounts that wait or run, the part of each; of the same 32.",
+    "The share of each account in the weights of all that wait or run: what it is due; of the same 32.",
     ("account",),
 )
 

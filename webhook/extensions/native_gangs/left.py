@@ -22,7 +22,7 @@ from webhook.workloads.native_gangs import group_name
 
 LEFT: Final = GaugeSpec(
     "topogate_native_gang_pods_left",
-    "Pods that name a topology, and that the policy leaves to kube-scheduler (nativeGangs: leave).",
+    "Pods that name a topology, and that nativeGangs: leave leaves to kube-scheduler.",
 )
 
 MOST_EVENTS: Final = 20
