@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from hack.local.nodes import SimulatedNode
+from webhook.extensions.scale_up.provisioning import GROUP_VERSION, REQUESTS
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
-from webhook.kube.provisioning import GROUP_VERSION, REQUESTS
 
 BEST_EFFORT: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 GPU: Final = "nvidia.com/gpu"
@@ -146,7 +146,7 @@ class StandIn:
             if time.monotonic() - since >= self.label_seconds:
                 self._unlabelled.remove((since, node))
                 self._label(node)
-        for request in self._api.json("GET", REQUESTS)["items"]:
+        for request in self._api.json("GET", REQUESTS.path)["items"]:
             conditions = request.get("status", {}).get("conditions", [])
             if not any(each["status"] == "True" for each in conditions):
                 self._answer(request)

@@ -15,8 +15,8 @@ from hack.local.nodes import SimulatedNode
 from hack.soaks.crowd import OURS, UNFINISHED, Crowd
 from hack.soaks.reader import PLACEMENTS, PODS
 from hack.soaks.takes import GPUS
+from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
-from webhook.kube.provisioning import REQUESTS, TEMPLATES
 
 POOL: Final = "local.topogate.io/pool"
 """Taint of the pool's nodes, so that other gangs of the soak run where they are known; and their label."""
@@ -114,7 +114,7 @@ class Scaling:
         if time.monotonic() - self._looked < (0.0 if any(self._lurks.values()) else 1.0):
             return
         self._looked = time.monotonic()
-        for request in self._api.json("GET", REQUESTS)["items"]:
+        for request in self._api.json("GET", REQUESTS.path)["items"]:
             conditions = request.get("status", {}).get("conditions", [])
             provided = next((each for each in conditions if each["type"] == "Provisioned"), None)
             ended = {each["type"] for each in conditions} & {"BookingExpired", "Failed"}
@@ -184,7 +184,9 @@ class Scaling:
         while True:
             try:
                 items = [
-                    each for path in (REQUESTS, TEMPLATES) for each in self._api.json("GET", path)["items"]
+                    each
+                    for kind in (REQUESTS, TEMPLATES)
+                    for each in self._api.json("GET", kind.path)["items"]
                 ]
             except ApiError as error:
                 return [f"requests for nodes cannot be read: {error}"]

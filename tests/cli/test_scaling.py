@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from webhook.extensions.scale_up.provisioning import REQUESTS
 from webhook.inquiry.findings import State
 from webhook.inquiry.scaling import examine
 from webhook.kube.client import ApiError
-from webhook.kube.provisioning import REQUESTS
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 CLASS = "check-capacity.autoscaling.x-k8s.io"
@@ -33,7 +33,7 @@ class Cluster:
         self.refused: tuple[str, str] | None = None
 
     def json(self, method: str, path: str, *, body: Any = None, **_: Any) -> dict[str, Any]:
-        if path == REQUESTS:
+        if path == REQUESTS.path:
             if not self.is_served:
                 raise ApiError(404, "NotFound", "not there")
             return {"items": self.items}

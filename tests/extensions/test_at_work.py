@@ -11,7 +11,6 @@ from tests.sweeper.at_work import create_job, template
 from tests.sweeper.mortal import MortalApi, living
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import Extension, NoFitInput, NoFitOrders, Switch
-from webhook.sweeper.scaleup.asker import Asker
 from webhook.sweeper.settings import Settings
 
 
@@ -20,21 +19,24 @@ def explains(given: NoFitInput, memory: Any) -> tuple[NoFitOrders, Any]:
     return NoFitOrders(notes=dict.fromkeys(waiting, "more nodes come at noon")), memory
 
 
-SWITCHES: Sequence[Switch] = (Switch(lambda *_: True, lambda: Extension("noon", after_no_fit=explains)),)
+def is_broken(given: NoFitInput, memory: Any) -> tuple[NoFitOrders, Any]:
+    raise ZeroDivisionError
+
+
+def on(*extensions: Extension) -> Sequence[Switch]:
+    return [Switch(lambda *_: True, lambda found=each: found) for each in extensions]  # type: ignore[misc]
+
+
+NOON, BROKEN = Extension("noon", after_no_fit=explains), Extension("broken", after_no_fit=is_broken)
 
 
 @pytest.mark.parametrize(
-    "is_asker_broken", [False, True], ids=["as it is", "while asking for nodes has a defect"]
+    "switches", [on(NOON), on(BROKEN, NOON)], ids=["as it is", "while another has a defect"]
 )
 def test_a_gang_without_a_place_is_told_the_note_of_an_extension_beside_the_reason(
-    definitions: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, is_asker_broken: bool
+    definitions: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, switches: Sequence[Switch]
 ) -> None:
-    def broken(*_: Any) -> float:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(mortal, "SWITCHES", SWITCHES)
-    if is_asker_broken:
-        monkeypatch.setattr(Asker, "step", broken)
+    monkeypatch.setattr(mortal, "SWITCHES", switches)
     create_job(definitions.api(), namespace, "train", 1, template(8))
     api = MortalApi.connect(definitions.kubeconfig, user_agent="test-sweeper")
     assert isinstance(api, MortalApi)

@@ -208,3 +208,22 @@ def test_the_sweeper_starts_without_importing_any_feature_that_is_off() -> None:
     code = "import sys, webhook.sweeper.main; print(*(m for m in sys.modules if 'webhook.extensions' in m))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == {"webhook.extensions", "webhook.extensions.known"}
+
+
+OFF = """
+import sys
+from webhook.extensions.known import SWITCHES
+from webhook.sweeper.context import Pass
+from webhook.sweeper.hooks import ExtensionHooks
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+ExtensionHooks(Pass(None, None, Settings(), extensions=SWITCHES)).begin(View([], [], {}, {}), {})
+print(*(name for name in sys.modules if name.startswith("webhook.extensions.")))
+"""
+
+
+def test_a_pass_imports_no_extension_that_is_off() -> None:
+    done = subprocess.run([sys.executable, "-c", OFF], capture_output=True, text=True, check=True)
+    packages = {name.split(".")[2] for name in done.stdout.split()}
+    assert packages == {"known", "native_gangs"}, "which is always on"

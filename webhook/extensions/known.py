@@ -26,7 +26,17 @@ def _native_gangs() -> Extension:
     return NATIVE_GANGS
 
 
-SWITCHES: Final = (Switch(_has_fair_order, _fair_order), Switch(lambda *_: True, _native_gangs))
+def _scale_up() -> Extension:
+    from webhook.extensions.scale_up.scale_up import SCALE_UP
+
+    return SCALE_UP
+
+
+SWITCHES: Final = (
+    Switch(_has_fair_order, _fair_order),
+    Switch(lambda *_: True, _native_gangs),
+    Switch(lambda settings, _: settings.scale_up.is_on, _scale_up),
+)
 
 
 def completed(gangs: Sequence[PodGang], view: View, settings: Settings) -> Sequence[PodGang]:

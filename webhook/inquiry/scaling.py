@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from labeler.contract import keys
+from webhook.extensions.scale_up.attempts import SILENT_SECONDS
+from webhook.extensions.scale_up.provisioning import GROUP_VERSION, REQUESTS
 from webhook.inquiry.findings import SYSTEM, Finding, State, found, some
 from webhook.kube.access import may
 from webhook.kube.client import Api, ApiError
-from webhook.kube.provisioning import GROUP_VERSION, REQUESTS
-from webhook.sweeper.scaleup.steps import SILENT_SECONDS
 from webhook.sweeper.settings import SettingsError, parse
 
 _FLAG: Final = "--scale-up="
@@ -27,7 +27,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(State.WELL, "no nodes are asked for: scale-up is off")
         return
     try:
-        items = api.json("GET", REQUESTS, query={"labelSelector": keys.SCALE_UP_LABEL})["items"]
+        items = api.json("GET", REQUESTS.path, query={"labelSelector": keys.SCALE_UP_LABEL})["items"]
     except ApiError as error:
         if error.status != 404:
             raise

@@ -82,9 +82,10 @@ class ExtensionHooks:
         self.due_seconds = NO_HURRY
 
     def close(self) -> None:
-        """End the watches."""
+        """End the watches, and show nothing more."""
         for running in self._running.values():
             running.objects.stop()
+            self._clear(running.extension)
 
     def begin(self, view: View, memories: Memories) -> tuple[View, Memories]:
         """Begin a pass: bring what runs up to date with settings and policy; who is switched off forgets.
@@ -223,9 +224,12 @@ class ExtensionHooks:
         running = self._running.pop(number)
         running.objects.stop()
         gone = running.extension
-        self._show({each.name: {} for each in gone.gauges if each.labels})
+        self._clear(gone)
         logger.info("extension_off name=%s", gone.name)
         return gone
+
+    def _clear(self, extension: Extension) -> None:
+        self._show({each.name: {} for each in extension.gauges if each.labels})
 
     def _show(self, gauges: Gauges) -> None:
         for name, values in gauges.items():

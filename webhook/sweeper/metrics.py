@@ -211,19 +211,6 @@ class Metrics:
         )
         for outcome in ("placed", "waiting"):
             self.undecided.labels(outcome)
-        self.scale_up_requests = Gauge(
-            "topogate_scale_up_requests",
-            "Requests for nodes: asked, delayed (the autoscaler tries again), provided, failed, expired, "
-            "revoked.",
-            ["state"],
-            registry=registry,
-        )
-        self.scale_ups = Counter(
-            "topogate_scale_ups_total",
-            "Requests for nodes created (asked), and their outcomes.",
-            ["outcome"],
-            registry=registry,
-        )
 
     def _add_nodes(self) -> None:
         registry = self.registry
@@ -272,8 +259,7 @@ class Metrics:
         self.reserved = Gauge(
             "topogate_reserved_gpus",
             "GPUs of nodes reserved for gangs that have waited long (waiting), for pods of later stages "
-            "(stages), "
-            "or for gangs that asked an autoscaler (booked).",
+            "(stages), or, with scale-up, for gangs that asked an autoscaler (booked).",
             ["purpose"],
             registry=registry,
         )
@@ -314,7 +300,7 @@ class Metrics:
     def forget_cluster(self) -> None:
         """Show nothing of a cluster that this process does not follow any more."""
         told = self.gangs, self.waiting, self.silence, self.unreadable, self.refused_owners
-        shown = self.gpus, self.largest, self.domains, self.reserved, self.scale_up_requests
+        shown = self.gpus, self.largest, self.domains, self.reserved
         for gauge in (*told, *shown, self.avoided, self.avoided_info):
             gauge.clear()
         self.oldest.value = self.unplaced.value = self.ungated.value = None

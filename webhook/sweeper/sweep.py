@@ -44,7 +44,7 @@ from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.health import NodeHealth
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.release_queue import sentences
-from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION, ReservationSource
+from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
 from webhook.sweeper.decide.steering import let_go
 from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.decide.valid_plans import standing, without_overbooked
@@ -58,15 +58,12 @@ from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.reasons import causes_of
 from webhook.sweeper.report import Reporter
-from webhook.sweeper.scaleup.asker import Asker
-from webhook.sweeper.scaleup.new_nodes import SCALE_UP, Booking, reserve_new_nodes
-from webhook.text import joined
 
 SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked
 without end."""
 
-_KINDS: Final = (STARVATION, LATER_STAGE, SCALE_UP)
+_KINDS: Final = (STARVATION, LATER_STAGE)
 """Of reservations, for the metrics."""
 
 logger = logging.getLogger(__name__)
@@ -97,16 +94,14 @@ class Sweeper:
         self._memory = Memory()
         self._health = NodeHealth(settings, clock)
         self._failing = Failing(surroundings, self._health)
-        self._asker = Asker(surroundings)
         self._hooks = ExtensionHooks(surroundings)
-        self._applier = Applier(surroundings, self._snapshotter, self._annotations)
+        self._applier = Applier(surroundings, self._snapshotter, lambda: self._hooks.annotations)
         self._reporter = Reporter(surroundings)
         self._figures = Figures(surroundings)
 
     def close(self) -> None:
         """End the threads."""
         self._applier.close()
-        self._asker.close()
         self._hooks.close()
 
     def sweep(self) -> float:
@@ -124,7 +119,7 @@ class Sweeper:
         due = min(decided.due_seconds, self._apply(decided, cluster.view))
         if gangs is None:
             return SOON_SECONDS  # nobody knows who waits, so nobody is told or forgotten
-        due = min(due, self._after_no_fit(cluster.view, gangs))
+        self._after_no_fit(cluster.view, gangs)
         is_reported = self._report(decided, cluster, gangs)
         is_whole = is_reported and not decided.failed
         due = min(due, self._hooks.due_seconds)
@@ -169,10 +164,7 @@ class Sweeper:
 
     def _seen(self, cluster: _Cluster, gangs: Sequence[PodGang] | None) -> Observation:
         cache = self._pass.cache
-        bookings = list[Booking]()
         budgets = Budgets(is_read=False)  # until they are read anybody may be kept by one
-        with self._guarded("scale"):
-            bookings = self._asker.bookings()
         with self._guarded("observe"):
             if cluster.snapshot is not None:
                 budgets = cache.budgets()
@@ -187,10 +179,7 @@ class Sweeper:
             self._health.excluded(gangs or ()),
             self._pass.policy(),
             self._look_for_ungated(),
-            (
-                ReservationSource(SCALE_UP, lambda given: reserve_new_nodes(bookings, given)),
-                *self._hooks.sources,
-            ),
+            self._hooks.sources,
         )
 
     def _look_for_ungated(self) -> Mapping[str, Sequence[Pod]]:
@@ -227,9 +216,6 @@ class Sweeper:
         self._memory = self._memory.unplaced(unwritten)
         return due
 
-    def _annotations(self) -> Mapping[str, Mapping[str, str]]:
-        return {**self._hooks.annotations, **self._asker.provided()}
-
     def _carry_out(self, orders: Orders, view: View) -> Done:
         """Have orders done; after a defect it is not known what became of them."""
         with self._guarded("apply"):
@@ -243,23 +229,14 @@ class Sweeper:
             return done
         return Done(failed=True)
 
-    def _after_no_fit(self, view: View, gangs: Sequence[PodGang]) -> float:
-        """Have an autoscaler asked for nodes, and extensions act, for gangs that found no place.
-
-        Returns the seconds after which the autoscaler is to be asked again; hooks keep their own.
-        """
-        due, causes = SOON_SECONDS, causes_of(self._reporter.told)
+    def _after_no_fit(self, view: View, gangs: Sequence[PodGang]) -> None:
+        """Have extensions act for gangs that found no place."""
         notes: Mapping[GangKey, str] = {}
-        with self._guarded("scale"):
-            due = self._asker.step(view, gangs, causes)
         with self._guarded("extensions"):
-            notes, memories = self._hooks.after_no_fit(gangs, view, causes, self._memory.extensions)
+            causes, memories = causes_of(self._reporter.told), self._memory.extensions
+            notes, memories = self._hooks.after_no_fit(gangs, view, causes, memories)
             self._memory = replace(self._memory, extensions=memories)
-        own = self._asker.notes
-        self._reporter.notes = {
-            key: joined(own.get(key, ""), notes.get(key, "")) for key in own.keys() | notes.keys()
-        }
-        return due
+        self._reporter.notes = notes
 
     # --- report ---------------------------------------------------------------------------------
 

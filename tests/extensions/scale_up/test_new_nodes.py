@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.stages import groups_of
+from webhook.extensions.scale_up import new_nodes
+from webhook.extensions.scale_up.new_nodes import NEW_NODES, Booking, _classes, reserve_new_nodes
 from webhook.kube.objects import Condition, Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -23,8 +25,6 @@ from webhook.sweeper.decide.orders import Cause, Orders, Verdict
 from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.scaleup import new_nodes
-from webhook.sweeper.scaleup.new_nodes import SCALE_UP, Booking, _classes, reserve_new_nodes
 from webhook.sweeper.settings import Settings
 
 ASKED, LATER = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
@@ -61,7 +61,7 @@ class Scene:
         self.placing = Placing(self.cluster, settings)
         self.bookings: list[Booking] = []
         reserve = partial(reserve_new_nodes, self.bookings)
-        self.placing.sources = [ReservationSource(SCALE_UP, reserve)]
+        self.placing.sources = [ReservationSource(NEW_NODES, reserve)]
         if books:
             self.book("g", 3)
 

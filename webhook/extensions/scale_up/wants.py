@@ -98,8 +98,8 @@ def want_of(gang: PodGang, pods: Sequence[Pod], owner: Placement) -> Want:
     for pod in pods:
         by_spec.setdefault(msgspec.json.encode(_spec(pod), order="sorted"), []).append(pod)
     kinds = [
-        PodKind(len(alike), {"metadata": {"labels": _common(alike)}, "spec": msgspec.json.decode(text)})
-        for text, alike in sorted(by_spec.items())
+        PodKind(len(same), {"metadata": {"labels": _common(same)}, "spec": msgspec.json.decode(text)})
+        for text, same in sorted(by_spec.items())
     ]
     text = msgspec.json.encode([(kind.count, kind.template) for kind in kinds], order="sorted")
     return Want(gang, owner, tuple(kinds), hashlib.sha256(text).hexdigest()[:12])

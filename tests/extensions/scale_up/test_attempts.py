@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.scaleup.requests import BEGAN, CHOICES, Conditions, asked, request, want
-from webhook.sweeper.scaleup.steps import MOST_WRITES, Progress, pause_seconds, standing_of, steps
+from tests.extensions.scale_up.requests import BEGAN, CHOICES, Conditions, asked, request, want
+from webhook.extensions.scale_up.attempts import MOST_WRITES, pause_seconds, steps
+from webhook.extensions.scale_up.progress import Progress, progress_of
 
 
 def test_a_gang_without_a_request_asks() -> None:
@@ -25,7 +26,7 @@ def test_a_gang_without_a_request_asks() -> None:
     ],
 )
 def test_how_far_a_request_is_its_conditions_say(conditions: dict[str, str], state: Progress) -> None:
-    assert standing_of(request(want(), conditions=conditions)).state is state
+    assert progress_of(request(want(), conditions=conditions)).state is state
 
 
 @pytest.mark.parametrize("conditions", [{}, {"Provisioned": "False"}, {"Provisioned": "True"}])
@@ -33,13 +34,13 @@ def test_a_request_under_way_is_left_alone_and_told(conditions: dict[str, str]) 
     wish = want()
     made = steps([wish], set(), [request(wish, conditions=conditions)], CHOICES, BEGAN)
     assert (made.asks, made.withdrawn) == ([], [])
-    assert "ProvisioningRequest job-train-1" in made.told[wish.gang.key]
+    assert "ProvisioningRequest job-train-1" in made.notes[wish.gang.key]
 
 
 def test_of_a_request_that_nobody_answers_that_is_told() -> None:
     wish = want()
     made = steps([wish], set(), [request(wish)], CHOICES, BEGAN + 121)
-    assert made.told[wish.gang.key].endswith("no autoscaler has said anything of it yet")
+    assert made.notes[wish.gang.key].endswith("no autoscaler has said anything of it yet")
 
 
 @pytest.mark.parametrize("end", ["Failed", "BookingExpired", "CapacityRevoked"])
@@ -49,7 +50,7 @@ def test_what_has_ended_is_asked_for_again_after_a_pause_that_grows(end: str) ->
         there = [request(wish, attempt, conditions={end: "True"})]
         early = steps([wish], set(), there, CHOICES, BEGAN + pause - 1)
         assert (early.asks, early.due_seconds) == ([], 1)
-        assert "asked again at 00:0" in early.told[wish.gang.key]
+        assert "asked again at 00:0" in early.notes[wish.gang.key]
         assert asked(steps([wish], set(), there, CHOICES, BEGAN + pause)) == [("train", attempt + 1)]
 
 
@@ -80,7 +81,7 @@ def test_a_namespace_has_so_many_requests_at_a_time_and_others_have_their_own() 
     wishes = [want(f"j{number}", pods=1) for number in range(5)] + [want("x", "other")]
     made = steps(wishes, set(), [], CHOICES, BEGAN)
     assert asked(made) == [("j0", 1), ("x", 1), ("j1", 1), ("j2", 1)]
-    assert "3 requests for nodes, as many as it may" in made.told[wishes[4].gang.key]
+    assert "3 requests for nodes, as many as it may" in made.notes[wishes[4].gang.key]
 
 
 @pytest.mark.parametrize(
@@ -105,8 +106,8 @@ def test_a_namespace_asks_for_so_many_pods_in_all() -> None:
     wishes = [want("a", pods=6), want("b", pods=6), want("c", pods=11), want("d", pods=4)]
     made = steps(wishes, set(), [], CHOICES, BEGAN)
     assert asked(made) == [("a", 1), ("d", 1)]
-    assert "nodes for 6 pods already, of the 10" in made.told[wishes[1].gang.key]
-    assert "it has 11 pods" in made.told[wishes[2].gang.key]
+    assert "nodes for 6 pods already, of the 10" in made.notes[wishes[1].gang.key]
+    assert "it has 11 pods" in made.notes[wishes[2].gang.key]
 
 
 def test_of_ten_thousand_gangs_of_one_tenant_the_bound_is_asked_for_and_another_s_is_not_behind_them() -> (

@@ -8,8 +8,8 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import create_namespace
+from webhook.extensions.scale_up.provisioning import GROUP_VERSION
 from webhook.kube.client import JSON_PATCH, Api, ApiError
-from webhook.kube.provisioning import GROUP_VERSION
 
 SWEEPER = "system:serviceaccount:topogate-system:sweeper"
 TENANT = "tenant"

@@ -1,7 +1,8 @@
 """Which gangs ask: those without room, bounded by namespace; in memory, without an API server."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -9,104 +10,136 @@ import pytest
 
 from hack.local.autoscaler import BEST_EFFORT
 from labeler.contract import keys
-from tests.scaleup.requests import BEGAN, CLASS, request
+from tests.extensions.scale_up.requests import BEGAN, CLASS, request
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from webhook.kube.objects import Node, OwnerReference, Pod
+from webhook.extensions.known import SWITCHES
+from webhook.extensions.scale_up.new_nodes import bookings_of
+from webhook.extensions.scale_up.provisioning import (
+    CHECK_CAPACITY,
+    REQUESTS,
+    TEMPLATES,
+    ProvisioningRequest,
+    RequestTemplate,
+)
+from webhook.extensions.scale_up.scale_up import (
+    BEHIND,
+    OUTCOMES,
+    SCALE_UP,
+    STATES,
+    UNREAD,
+    UNREAD_SECONDS,
+    ScaleUpMemory,
+    after_no_fit,
+    annotations,
+)
+from webhook.extensions.scale_up.wants import want_of
+from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
-from webhook.kube.provisioning import CHECK_CAPACITY
-from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.extension import NoFitInput, NoFitOrders, ObjectWrite, WriteResult
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.scaleup.asker import BEHIND, UNREAD, UNREAD_SECONDS, Asker
-from webhook.sweeper.scaleup.wants import want_of
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings
+from webhook.workloads import marks
 
 
-class Copy:
-    """Stands for an informer that has read everything."""
-
-    def __init__(self, *items: Any) -> None:
-        self.there = {each.metadata.name: each for each in items}
-        self.synced = True
-
-    def start(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-    def items(self) -> Mapping[str, Any]:
-        return self.there
-
-
-class Writes:
-    """Stands for the API server: notes what is made and removed."""
-
-    def __init__(self) -> None:
-        self.made: list[str] = []
-
-    def request(self, method: str, path: str, **_: Any) -> bytes:
-        self.made.append(f"{method} {path.rpartition('/')[2]}")
-        return b"{}"
-
-
-class Scene(Silent):
-    """Gangs of one pod each, all of which wait, and an asker whose clock is the test's."""
+class Scene:
+    """Gangs of one pod each, all of which wait, and the hook, whose clock and API objects are the test's."""
 
     def __init__(self, *pods: Pod, **choices: Any) -> None:
-        settings = Settings(scale_up=ScaleUp(BEST_EFFORT, **choices))
-        self.cluster, self.clock, self.api = Nodes(0, *pods), Clock(), Writes()
-        self.cluster.changed = _Changed()  # type: ignore[attr-defined]
+        self.settings = Settings(scale_up=ScaleUp(BEST_EFFORT, **choices))
+        self.cluster, self.clock = Nodes(0, *pods), Clock()
+        self.requests: dict[str, ProvisioningRequest] = {}
+        self.templates: dict[str, RequestTemplate] = {}
+        self.are_read = True
+        self.memory, self.orders = ScaleUpMemory(), NoFitOrders()
+        self.written: Sequence[WriteResult] = ()
         self.said: list[tuple[str, bool]] = []
-        api: Any = self.api
-        cache: Any = self.cluster
-        surroundings = Pass(api, cache, settings, announcer=self, clock=self.clock)
-        self.metrics = surroundings.metrics
-        self.asker = Asker(surroundings, now=lambda: BEGAN + 1)
-        self.asker._writer.requests = self.asker._writer.templates = Copy()  # type: ignore[assignment]
-        self.view = Snapshotter(self.cluster, settings).view()
-        self.gangs = gather(self.view.gated, (), lambda _: OwnerSays())
+        self.counts: dict[str, float] = {}
+        view = Snapshotter(self.cluster, self.settings).view()
+        self.gangs = gather(view.gated, (), lambda _: OwnerSays())
         for gang in self.gangs:
             key = gang.key.placement_key
             metadata = {"namespace": gang.key.namespace, "name": gang.key.placement_name, "uid": key}
             self.cluster.placements[key] = msgspec.convert({"metadata": metadata}, Placement)
 
-    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
-        raise AssertionError("of a node it says nothing")
-
-    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
-        self.said.append((f"{pod.metadata.name} {reason}", warning))
-
-    def counted(self, outcome: str) -> float | None:
-        return self.metrics.registry.get_sample_value("topogate_scale_ups_total", {"outcome": outcome})
+    def view(self) -> View:
+        now = Moment(self.clock(), datetime.fromtimestamp(BEGAN + 1, UTC))
+        view = Snapshotter(self.cluster, self.settings).view(now)
+        objects: dict[Hashable, Mapping[str, Any]] = {REQUESTS: self.requests, TEMPLATES: self.templates}
+        return replace(view, objects=objects if self.are_read else {})
 
     def step(self, cause: Cause = Cause.NO_ROOM) -> list[str]:
-        """What one step writes."""
-        self.api.made.clear()
-        self.asker.step(self.view, self.gangs, {gang.key: cause for gang in self.gangs})
-        return list(self.api.made)
+        """What one step writes; it is there in the next one."""
+        causes = {gang.key: cause for gang in self.gangs}
+        given = NoFitInput(self.gangs, self.view(), self.settings, None, causes, self.written)
+        self.orders, self.memory = after_no_fit(given, self.memory)
+        self.written = [WriteResult(each, True) for each in self.orders.writes]
+        self.said += [
+            (f"{each.pod.metadata.name} {each.reason}", each.is_warning) for each in self.orders.events
+        ]
+        for (outcome,), count in self.orders.counts.get(OUTCOMES.name, {}).items():
+            self.counts[outcome] = self.counts.get(outcome, 0) + count
+        return [self._write(each) for each in self.orders.writes]
+
+    def _write(self, write: ObjectWrite) -> str:
+        resource, key = write.collection.path.rpartition("/")[2], f"{write.namespace}/{write.name}"
+        there: dict[str, Any] = self.requests if write.collection is REQUESTS else self.templates
+        if write.verb == "create":
+            there[key] = msgspec.convert(write.body, write.collection.struct)
+        else:
+            del there[key]
+        return f"{write.verb} {resource}"
 
     def notes(self) -> Mapping[GangKey, str]:
-        return self.asker.notes
+        return self.orders.notes
 
 
-class _Changed:
-    def set(self) -> None:
-        pass
-
-
-ASKED = ["POST podtemplates", "POST provisioningrequests"]
+ASKED = ["create podtemplates", "create provisioningrequests"]
 
 
 def test_a_gang_asks_once_it_has_waited_and_not_twice() -> None:
     scene = Scene(gpu_pod("p"), after_seconds=5.0)
     assert scene.step() == []
+    assert scene.orders.due_seconds == 5.0
     scene.clock.now += 5.0
     assert scene.step() == ASKED
+    (gang,) = scene.gangs
+    assert scene.notes()[gang.key].startswith("nodes are asked for by ProvisioningRequest pod-p-")
     assert scene.step() == []
+    assert (scene.said, scene.counts) == ([("p NodesRequested", False)], {"asked": 1})
+
+
+def test_a_request_that_the_api_server_refuses_is_told_and_ordered_again() -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    (gang,) = scene.gangs
+    assert scene.step() == ASKED
+    first, second = scene.orders.writes
+    scene.requests.clear()
+    scene.written = [WriteResult(first, True), WriteResult(second, False, "exceeded quota", 4.0)]
+    assert scene.step() == ["create provisioningrequests"], "its template is there"
+    assert scene.notes()[gang.key] == "nodes cannot be asked for: exceeded quota"
+    assert (scene.said, scene.counts) == ([], {})
+
+
+def test_templates_are_removed_once_nobody_wants_what_they_are_for() -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    assert scene.step() == ASKED
+    scene.requests.clear()
+    assert scene.step(Cause.RESERVED) == ["delete podtemplates"]
+    assert scene.step(Cause.RESERVED) == []
+
+
+def test_requests_of_gangs_that_need_no_more_nodes_are_withdrawn() -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    assert scene.step() == ASKED
+    assert scene.step(Cause.RESERVED) == [], "it may be over in a moment"
+    scene.gangs = []
+    assert scene.step() == ["delete provisioningrequests"]
+    assert scene.step() == ["delete podtemplates"]
 
 
 @pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.NO_ROOM, Cause.UNDECIDED}))
@@ -139,7 +172,7 @@ def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_are_told() 
     scene = Scene(*many, other, after_seconds=0.0, requests=3)
     assert scene.step() == [*ASKED] * 4
     notes = scene.notes()
-    assert len(scene.asker._wants) == 4
+    assert len(scene.memory.wants) == 4
     assert sum(note == BEHIND for note in notes.values()) == 2_000 - 3
     assert len(notes) == 2_001
 
@@ -160,19 +193,18 @@ def test_what_an_autoscaler_says_is_an_event_once_and_counted(
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     (gang,) = scene.gangs
     want = want_of(gang, gang.gated, scene.cluster.placements[gang.key.placement_key])
-    scene.asker._writer.requests = Copy(request(want, conditions=conditions))  # type: ignore[assignment]
+    scene.requests["ns/r"] = request(want, conditions=conditions)
     scene.step()
     scene.step()
     assert scene.said == [event]
-    assert scene.counted(outcome) == 1
-    states = scene.metrics.registry.get_sample_value
-    assert states("topogate_scale_up_requests", {"state": outcome}) == 1
+    assert scene.counts == {outcome: 1}
+    assert scene.orders.gauges[STATES.name][outcome,] == 1
     assert "ProvisioningRequest" in scene.notes()[gang.key]
 
 
 def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
-    scene.asker._writer.requests.synced = False  # type: ignore[misc]
+    scene.are_read = False
     assert (scene.step(), dict(scene.notes())) == ([], {})
     scene.clock.now += UNREAD_SECONDS
     assert scene.step() == []
@@ -197,7 +229,7 @@ def test_new_nodes_are_for_gangs_whose_requests_an_autoscaler_works_on(
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     (gang,) = scene.gangs
     hear(scene, conditions)
-    found = scene.asker.bookings()
+    found = bookings_of(scene.view())
     assert [each.is_served for each in found] == booked
     assert all((each.placement, each.pods) == (gang.key.placement_key, 1) for each in found)
 
@@ -206,7 +238,7 @@ def test_new_nodes_are_for_gangs_whose_requests_an_autoscaler_works_on(
 def test_only_classes_that_make_nodes_have_made_any(name: str, is_made: bool) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     hear(scene, {"Provisioned": "True"}, name)
-    assert [each.is_made for each in scene.asker.bookings()] == [is_made]
+    assert [each.is_made for each in bookings_of(scene.view())] == [is_made]
 
 
 def hear(scene: Scene, conditions: dict[str, str], class_name: str = CLASS) -> None:
@@ -218,13 +250,22 @@ def hear(scene: Scene, conditions: dict[str, str], class_name: str = CLASS) -> N
     metadata = msgspec.structs.replace(made.metadata, owner_references=[reference])
     spec = msgspec.structs.replace(made.spec, provisioning_class_name=class_name)
     known = msgspec.structs.replace(made, metadata=metadata, spec=spec)
-    scene.asker._choices = replace(scene.asker._choices, provisioning_class=class_name)
-    scene.asker._writer.requests = Copy(known)  # type: ignore[assignment]
-    scene.step()
+    scene.requests["ns/r"] = known
 
 
-def test_nothing_is_read_or_written_where_no_class_is_chosen() -> None:
+@pytest.mark.parametrize(("conditions", "is_named"), [({"Provisioned": "True"}, True), ({}, False)])
+def test_pods_name_the_request_by_which_their_nodes_were_provided(
+    conditions: dict[str, str], is_named: bool
+) -> None:
     scene = Scene(gpu_pod("p"))
-    scene.asker._choices = ScaleUp()
-    assert scene.step() == []
-    assert not scene.asker._is_started
+    hear(scene, conditions)
+    (gang,), (made,) = scene.gangs, scene.requests.values()
+    named = {marks.CONSUMED_REQUEST: made.metadata.name, marks.PROVISIONING_CLASS: CLASS}
+    assert annotations(scene.view()) == ({gang.key.placement_key: named} if is_named else {})
+
+
+@pytest.mark.parametrize(("name", "is_on"), [("", False), (CLASS, True)])
+def test_nothing_is_read_or_written_where_no_class_is_chosen(name: str, is_on: bool) -> None:
+    settings = Settings(scale_up=ScaleUp(name))
+    on = [switch.load() for switch in SWITCHES if switch.is_on(settings, None)]
+    assert (SCALE_UP in on) is is_on

@@ -1,4 +1,4 @@
-"""Reservations of new nodes for gangs that asked an autoscaler for them. Pure but for the requests.
+"""Reservations of new nodes for gangs that asked an autoscaler for them. Pure.
 
 Nobody tells which node was made for which request. So a gang's own are those that have come since it asked
 and take pods of it: first come those that their autoscaler says it has served, then those that asked first.
@@ -16,6 +16,9 @@ from datetime import timedelta
 from itertools import islice
 from typing import Final
 
+from webhook.extensions.scale_up.progress import Progress, progress_of
+from webhook.extensions.scale_up.provisioning import CHECK_CAPACITY, live_requests
+from webhook.kube.placements import KIND
 from webhook.placement import Budget, Snapshot
 from webhook.placement.capacity import rooms
 from webhook.placement.model import PodClass
@@ -36,9 +39,12 @@ pods wish may suit no node. Whose share is used up reserves no more, and is plac
 AT_ONCE: Final = 64
 """So many nodes are looked at together."""
 
-SCALE_UP: Final = ReservationKind(
+NEW_NODES: Final = ReservationKind(
     "booked", "new nodes are reserved for gangs that have asked for them", of_new_nodes=True
 )
+
+_COMING: Final = frozenset({Progress.ASKED, Progress.PROVIDED})
+"""While a request is in one of these, new nodes may be for it."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,30 +66,53 @@ class Booking:
     is_made: bool = False
 
 
+def reserve(given: ReservationInput) -> list[Reservation]:
+    """New nodes for gangs that wait, see ReservationSource."""
+    return reserve_new_nodes(bookings_of(given.view), given)
+
+
+def bookings_of(view: View) -> list[Booking]:
+    """The requests that an autoscaler has heard and may yet make nodes for, or has."""
+    return [
+        Booking(
+            f"{each.metadata.namespace}/{owner.name}",
+            each.metadata.uid,
+            each.metadata.creation_timestamp or "",
+            each.pods,
+            progress.state is Progress.PROVIDED,
+            each.spec.provisioning_class_name != CHECK_CAPACITY,
+        )
+        for each in live_requests(view)
+        if (progress := progress_of(each)).state in _COMING and progress.is_answered
+        for owner in each.metadata.owner_references
+        if owner.kind == KIND
+    ]
+
+
 def reserve_new_nodes(bookings: Iterable[Booking], given: ReservationInput) -> list[Reservation]:
     """New nodes for gangs that wait: one reservation for each request.
 
     Also without nodes where it had some: its time goes on. bookings: requests as they are now.
     """
-    bookings, ledger = sorted(bookings, key=_fair_order), given.ledger
+    bookings, reserved = sorted(bookings, key=_fair_order), given.ledger
     if not bookings:
         return []
-    known = {each.claim: each for each in ledger.of_kind(SCALE_UP)}
-    closed = set(nodes_of(each for each in ledger.reservations if each.kind is not SCALE_UP))
-    left = ledger.most - len(closed)
+    known = {each.claim: each for each in reserved.of_kind(NEW_NODES)}
+    closed = set(nodes_of(each for each in reserved.reservations if each.kind is not NEW_NODES))
+    left = reserved.most - len(closed)
     by_placement = {gang.key.placement_key: gang for gang in given.gangs}
     new, looks = _new_nodes(bookings, given.view, given.snapshot), _looks(bookings)
     found: list[Reservation] = []
     for booking in bookings:
         before, gang = known.get(booking.request), by_placement.get(booking.placement)
-        reservation = _without_nodes(booking, before, ledger)
-        is_beyond = bool(ledger.most) and booking.is_served and booking.is_made
+        reservation = _without_nodes(booking, before, reserved)
+        is_beyond = bool(reserved.most) and booking.is_served and booking.is_made
         most = None if is_beyond else max(0, left)
-        if gang is not None and most != 0 and ledger.now.seconds < reservation.until:
+        if gang is not None and most != 0 and reserved.now.seconds < reservation.until:
             # A node that was not ready for a moment cools down, but not from whom it was reserved for.
-            off = closed | ledger.cooling(but=booking.request) | given.excluded(gang)
+            off = closed | reserved.cooling(but=booking.request) | given.excluded(gang)
             there = [state for came, state in new if came >= booking.created and state.name not in off]
-            bound = ledger.settings.options.bound
+            bound = reserved.settings.options.bound
             nodes = frozenset(_suited(gang, booking.pods, iter(there), given.view, looks, bound)[:most])
             beyond = nodes if is_beyond else frozenset[str]()
             reservation = replace(
@@ -96,13 +125,13 @@ def reserve_new_nodes(bookings: Iterable[Booking], given: ReservationInput) -> l
     return found
 
 
-def _without_nodes(booking: Booking, before: Reservation | None, ledger: ReservationLedger) -> Reservation:
+def _without_nodes(booking: Booking, before: Reservation | None, reserved: ReservationLedger) -> Reservation:
     """What a request has reserved before, or begins to, with no nodes yet."""
     if before is not None:
         return replace(before, nodes=frozenset(), beyond_share=frozenset())
-    now, seconds = ledger.now, ledger.settings.reserve_hold_seconds
+    now, seconds = reserved.now, reserved.settings.reserve_hold_seconds
     return Reservation(
-        SCALE_UP, booking.placement, frozenset(), now.seconds, now.seconds + seconds,
+        NEW_NODES, booking.placement, frozenset(), now.seconds, now.seconds + seconds,
         now.at + timedelta(seconds=seconds), claim=booking.request, priority=0,
     )  # fmt: skip
 
@@ -140,10 +169,10 @@ def _suited(
                 break
             looks[gang.key.namespace] -= len(some) * len(classes)
             counts = [rooms(each, some, budget).counts for each in classes]
-            for state, room in zip(some, map(max, zip(*counts, strict=True)), strict=True):
-                if pods > 0 and room > 0:
+            for state, slots in zip(some, map(max, zip(*counts, strict=True)), strict=True):
+                if pods > 0 and slots > 0:
                     found.append(state.name)
-                    pods -= room
+                    pods -= slots
     except ValueError:  # the gang is told where it is placed
         return []
     except Exception:  # one bad gang never stops the others

@@ -7,11 +7,11 @@ import msgspec
 
 from labeler.contract import keys
 from tests.sweeper.pods import gather_all, job_pod
+from webhook.extensions.scale_up.attempts import Steps
+from webhook.extensions.scale_up.provisioning import ProvisioningRequest
+from webhook.extensions.scale_up.wants import Want, want_of
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement
-from webhook.kube.provisioning import ProvisioningRequest
-from webhook.sweeper.scaleup.steps import Steps
-from webhook.sweeper.scaleup.wants import Want, want_of
 from webhook.sweeper.scaling import ScaleUp
 
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"

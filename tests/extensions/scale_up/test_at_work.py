@@ -11,7 +11,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.at_work import create_job, is_gated, run_all, sweep, template
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, living, sweep_until
-from webhook.kube.provisioning import REQUESTS, TEMPLATES
+from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES
 from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -23,12 +23,12 @@ GRID = nodes.grid(nodes.Shape(nodes=16, blocks=2, subblocks=2))
 
 def left_of(cluster: Cluster, namespace: str) -> list[str]:
     """Names of requests and PodTemplates of a namespace."""
-    items = [each for path in (REQUESTS, TEMPLATES) for each in cluster.api().json("GET", path)["items"]]
+    items = [each for kind in (REQUESTS, TEMPLATES) for each in cluster.api().json("GET", kind.path)["items"]]
     return [each["metadata"]["name"] for each in items if each["metadata"]["namespace"] == namespace]
 
 
 def requests_of(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
-    items = cluster.api().json("GET", REQUESTS)["items"]
+    items = cluster.api().json("GET", REQUESTS.path)["items"]
     return [each for each in items if each["metadata"]["namespace"] == namespace]
 
 

@@ -15,83 +15,24 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from labeler.contract import keys
+from webhook.extensions.scale_up.progress import FINISHED, Progress, RequestProgress, progress_of
+from webhook.extensions.scale_up.provisioning import ProvisioningRequest
+from webhook.extensions.scale_up.wants import MOST_KINDS, Want
 from webhook.kube.placements import KIND
-from webhook.kube.provisioning import ProvisioningRequest, RequestCondition
 from webhook.kube.times import since_1970
 from webhook.sweeper.observe.gangs import GangKey
-from webhook.sweeper.scaleup.wants import MOST_KINDS, Want
 from webhook.sweeper.scaling import ScaleUp
-from webhook.text import counted, printable
+from webhook.text import counted
 
 LONGEST_PAUSE_SECONDS: Final = 3600.0
 SILENT_SECONDS: Final = 120.0
 """After this long without a word of an autoscaler it is told that none has answered."""
 MOST_WRITES: Final = 16
 """Requests that are made, and withdrawn, in one pass: the others have their turn in the next ones."""
-_QUOTED: Final = 300
-"""Characters of an autoscaler's message that are told."""
-
-
-class Progress(StrEnum):
-    """How far a request is."""
-
-    ASKED = "asked"
-    DELAYED = "delayed"
-    """There are no nodes now; the autoscaler tries again by itself."""
-    PROVIDED = "provided"
-    FAILED = "failed"
-    EXPIRED = "expired"
-    """The nodes were booked for a time that is over."""
-    REVOKED = "revoked"
-
-
-FINISHED: Final = frozenset({Progress.FAILED, Progress.EXPIRED, Progress.REVOKED})
-"""Nothing more comes of a request in one of these."""
-
-_ENDS: Final = (
-    ("CapacityRevoked", Progress.REVOKED),
-    ("Failed", Progress.FAILED),
-    ("BookingExpired", Progress.EXPIRED),
-)
-
-
-@dataclass(frozen=True)
-class RequestStanding:
-    """How far a request is, and what its autoscaler says of that.
-
-    since: seconds since 1970, by the autoscaler's clock; of one that nobody has heard, by the API server's.
-    """
-
-    state: Progress
-    since: float
-    message: str = ""
-    is_heard: bool = True
-
-
-def standing_of(request: ProvisioningRequest) -> RequestStanding:
-    """How far a request is, by its conditions."""
-    conditions = {each.type: each for each in request.status.conditions}
-    for kind, state in _ENDS:
-        if kind in conditions and conditions[kind].status == "True":
-            return _standing(state, conditions[kind])
-    provisioned = conditions.get("Provisioned")
-    if provisioned is not None and provisioned.status in ("True", "False"):
-        return _standing(Progress.PROVIDED if provisioned.status == "True" else Progress.DELAYED, provisioned)
-    return RequestStanding(
-        Progress.ASKED,
-        since_1970(request.metadata.creation_timestamp) or 0.0,
-        is_heard=bool(request.status.conditions),
-    )
-
-
-def _standing(state: Progress, condition: RequestCondition) -> RequestStanding:
-    said = printable(condition.message or condition.reason).rstrip(".")[:_QUOTED]
-    return RequestStanding(state, since_1970(condition.last_transition_time) or 0.0, said)
 
 
 @dataclass(frozen=True)
@@ -108,8 +49,8 @@ class Steps:
 
     asks: list[NodeAsk] = field(default_factory=list)
     withdrawn: list[ProvisioningRequest] = field(default_factory=list)
-    told: dict[GangKey, str] = field(default_factory=dict)
-    standings: dict[GangKey, RequestStanding] = field(default_factory=dict)
+    notes: dict[GangKey, str] = field(default_factory=dict)
+    progress: dict[GangKey, RequestProgress] = field(default_factory=dict)
     due_seconds: float = float("inf")
 
     def later(self, seconds: float) -> None:
@@ -160,12 +101,12 @@ def steps(
     pods: Counter[str] = Counter()
     for each in requests:
         uid = owner_uid(each)
-        if uid not in placed or uid in wanted or standing_of(each).state is not Progress.PROVIDED:
+        if uid not in placed or uid in wanted or progress_of(each).state is not Progress.PROVIDED:
             counts[each.metadata.namespace] += 1
             pods[each.metadata.namespace] += each.pods
     for uid, own in by_owner.items():
         if uid not in wanted:
-            over = [each for each in own if uid not in kept or standing_of(each).state in FINISHED]
+            over = [each for each in own if uid not in kept or progress_of(each).state in FINISHED]
             made.withdrawn += over
     for want in _in_turn(wants):
         own = by_owner.get(want.owner.metadata.uid, [])
@@ -203,7 +144,7 @@ def _step(
     if stale:
         made.withdrawn += stale
         if not same:
-            made.told[key] = "nodes are asked for anew, as it asks for something else than before"
+            made.notes[key] = "nodes are asked for anew, as it asks for something else than before"
             return
     if same:
         *older, newest = sorted(same, key=lambda each: (attempt_of(each), each.metadata.name))
@@ -212,7 +153,7 @@ def _step(
         _follow(want, newest, made, choices, now, since.get(newest.metadata.uid, taken))
         return
     if refusal := _bound(want, counts[key.namespace], pods[key.namespace], choices):
-        made.told[key] = refusal
+        made.notes[key] = refusal
         return
     counts[key.namespace] += 1
     pods[key.namespace] += want.pods
@@ -246,14 +187,14 @@ def _follow(
     want: Want, request: ProvisioningRequest, made: Steps, choices: ScaleUp, now: float, since: float
 ) -> None:
     """Tell how far a request is; ask again in its place when it is time. since: it is as it is."""
-    standing, key = standing_of(request), want.gang.key
-    made.standings[key] = standing
-    if standing.state not in FINISHED:
-        made.told[key] = _TOLD[standing.state](request.metadata.name, standing)
-        if not standing.is_heard:
+    progress, key = progress_of(request), want.gang.key
+    made.progress[key] = progress
+    if progress.state not in FINISHED:
+        made.notes[key] = _SENTENCES[progress.state](request.metadata.name, progress)
+        if not progress.is_answered:
             silent = now - since
             if silent >= SILENT_SECONDS:
-                made.told[key] += "; no autoscaler has said anything of it yet"
+                made.notes[key] += "; no autoscaler has said anything of it yet"
             else:
                 made.later(SILENT_SECONDS - silent)
         return
@@ -263,28 +204,28 @@ def _follow(
         made.asks.append(NodeAsk(want, attempt + 1))
         return
     at = datetime.fromtimestamp(again, UTC)
-    told = _TOLD[standing.state](request.metadata.name, standing)
-    made.told[key] = f"{told}; asked again at {at:%H:%M:%S} UTC"
+    notes = _SENTENCES[progress.state](request.metadata.name, progress)
+    made.notes[key] = f"{notes}; asked again at {at:%H:%M:%S} UTC"
     made.later(again - now)
 
 
-_TOLD: Final[dict[Progress, Callable[[str, RequestStanding], str]]] = {
+_SENTENCES: Final[dict[Progress, Callable[[str, RequestProgress], str]]] = {
     Progress.ASKED: lambda name, _: f"nodes are asked for by ProvisioningRequest {name}",
-    Progress.DELAYED: lambda name, said: (
+    Progress.DELAYED: lambda name, progress: (
         f"the autoscaler has no nodes for it yet, and tries again by itself (ProvisioningRequest {name}: "
-        f"{said.message})"
+        f"{progress.message})"
     ),
-    Progress.PROVIDED: lambda name, said: (
+    Progress.PROVIDED: lambda name, progress: (
         "the autoscaler says that there are, or come, nodes for it "
-        f"(ProvisioningRequest {name}: {said.message})"
+        f"(ProvisioningRequest {name}: {progress.message})"
     ),
-    Progress.FAILED: lambda name, said: (
-        f"the autoscaler refuses nodes (ProvisioningRequest {name}: {said.message})"
+    Progress.FAILED: lambda name, progress: (
+        f"the autoscaler refuses nodes (ProvisioningRequest {name}: {progress.message})"
     ),
     Progress.EXPIRED: lambda name, _: (
         f"the time is over for which nodes were booked for it (ProvisioningRequest {name})"
     ),
-    Progress.REVOKED: lambda name, said: (
-        f"the autoscaler has taken its nodes back (ProvisioningRequest {name}: {said.message})"
+    Progress.REVOKED: lambda name, progress: (
+        f"the autoscaler has taken its nodes back (ProvisioningRequest {name}: {progress.message})"
     ),
 }

@@ -1,0 +1,205 @@
+"""Scale-up: gangs that no node has room for ask an autoscaler for nodes, by ProvisioningRequests. Pure."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from webhook.extensions.scale_up.attempts import Steps, steps
+from webhook.extensions.scale_up.new_nodes import NEW_NODES, reserve
+from webhook.extensions.scale_up.node_requests import request_name, writes
+from webhook.extensions.scale_up.progress import Progress, Sightings, progress_of, sighted, since_by_uid
+from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES, ProvisioningRequest, live_requests
+from webhook.extensions.scale_up.requesters import Asking, KnownWant, placed, still_wanted, who_asks
+from webhook.kube.placements import KIND
+from webhook.sweeper.decide.reservations import ReservationSource
+from webhook.sweeper.extension import (
+    Extension,
+    NoFitInput,
+    NoFitOrders,
+    Ordered,
+    OrderInput,
+    PodEvent,
+    Verb,
+    WriteResult,
+)
+from webhook.sweeper.metrics import CounterSpec, GaugeSpec
+from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.view import View
+from webhook.workloads import marks
+
+STATES: Final = GaugeSpec(
+    "topogate_scale_up_requests",
+    "Requests for nodes: asked, delayed (the autoscaler tries again), provided, failed, expired, revoked; "
+    "with scale-up alone.",
+    ("state",),
+)
+OUTCOMES: Final = CounterSpec(
+    "topogate_scale_ups_total",
+    "Requests for nodes created (asked), and their outcomes; with scale-up alone.",
+    ("outcome",),
+)
+
+UNREAD_SECONDS: Final = 10.0
+"""After this long it is told that requests cannot be read."""
+UNREAD: Final = (
+    "no nodes are asked for: the sweeper cannot read ProvisioningRequests and PodTemplates; are the "
+    "autoscaler's CustomResourceDefinition and the component scale-up installed?"
+)
+
+BEHIND: Final = "no nodes are asked for yet: other gangs of its namespace come first"
+
+_NEWS: Final = {
+    Progress.DELAYED: ("NodesDelayed", True),
+    Progress.PROVIDED: ("NodesProvided", False),
+    Progress.FAILED: ("NodesRefused", True),
+    Progress.EXPIRED: ("NodesExpired", True),
+    Progress.REVOKED: ("NodesRevoked", True),
+}
+"""Events: the reason, and whether it is a warning."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ScaleUpMemory:
+    """What is remembered from pass to pass; losing it delays, or repeats an Event.
+
+    since, wants: see Asking. unread_since: when requests were first found not to be read (Moment.seconds),
+    None while they are. progress: of the requests of gangs, as it was told. asked: by the group of its
+    writes, the gang for which a request was ordered in the pass before.
+    """
+
+    since: Mapping[GangKey, float] = field(default_factory=dict)
+    wants: Mapping[GangKey, KnownWant] = field(default_factory=dict)
+    unread_since: float | None = None
+    sightings: Sightings = field(default_factory=dict)
+    progress: Mapping[GangKey, Progress] = field(default_factory=dict)
+    asked: Mapping[str, GangKey] = field(default_factory=dict)
+
+
+def order_gangs(given: OrderInput, memory: ScaleUpMemory) -> tuple[Ordered, ScaleUpMemory]:
+    """The gangs as they are. The pods of those that have nodes from an autoscaler say so to it."""
+    return Ordered(given.gangs, annotations=annotations(given.view)), memory
+
+
+def annotations(view: View) -> dict[str, dict[str, str]]:
+    """By Placement, what is written on the pods of its gang, so that they use the nodes provided for them."""
+    return {
+        f"{each.metadata.namespace}/{owner.name}": {
+            marks.CONSUMED_REQUEST: each.metadata.name,
+            marks.PROVISIONING_CLASS: each.spec.provisioning_class_name,
+        }
+        for each in live_requests(view)
+        if progress_of(each).state is Progress.PROVIDED
+        for owner in each.metadata.owner_references
+        if owner.kind == KIND
+    }
+
+
+def after_no_fit(given: NoFitInput, memory: ScaleUpMemory) -> tuple[NoFitOrders, ScaleUpMemory]:
+    """Bring the requests to what the gangs want."""
+    view, choices = given.view, given.settings.scale_up
+    asking = who_asks(given, memory.since, memory.wants)
+    templates = TEMPLATES.of(view)
+    if templates is None or REQUESTS.of(view) is None:
+        return _unread(view, memory, asking)
+    requests, now = live_requests(view), view.now.at.timestamp()
+    sightings, on_their_way = sighted(memory.sightings, requests, now), placed(view.placements)
+    stay = still_wanted(given, asking.early) | on_their_way
+    decided = steps(asking.wanted, stay, requests, choices, now, since_by_uid(sightings), on_their_way)
+    names = {ask.want.gang.key: request_name(ask, choices) for ask in decided.asks}
+    news = _news(asking, decided, memory.progress)
+    made = _made(given, memory.asked)
+    outcomes = Counter(outcome for outcome, _ in (*made, *news))
+    orders = NoFitOrders(
+        gauges={STATES.name: _states(requests)},
+        writes=writes(decided, choices, requests, templates),
+        events=[event for _, event in (*made, *news) if event is not None],
+        counts={OUTCOMES.name: {(outcome,): count for outcome, count in outcomes.items()}},
+        due_seconds=min(asking.due_seconds, decided.due_seconds),
+        notes=_notes(asking, decided, names, given.written),
+    )
+    progress = {key: each.state for key, each in decided.progress.items()}
+    asked = {f"{key.namespace}/{name}": key for key, name in names.items()}
+    return orders, ScaleUpMemory(asking.since, asking.wants, None, sightings, progress, asked)
+
+
+def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[NoFitOrders, ScaleUpMemory]:
+    """Nobody knows what has been asked for: nothing is, and that is told after a while."""
+    now = view.now.seconds
+    since = now if memory.unread_since is None else memory.unread_since
+    notes = dict.fromkeys(asking.wants, UNREAD) if now - since >= UNREAD_SECONDS else {}
+    due = min(asking.due_seconds, 1.0) if asking.wants else asking.due_seconds
+    orders = NoFitOrders(notes=notes, due_seconds=due)
+    return orders, replace(memory, since=asking.since, wants=asking.wants, unread_since=since)
+
+
+_Outcome = tuple[str, PodEvent | None]
+"""What is counted, and the Event for it."""
+
+
+def _made(given: NoFitInput, asked: Mapping[str, GangKey]) -> list[_Outcome]:
+    """The requests that the API server has taken since the pass before."""
+    gangs = {gang.key: gang for gang in given.gangs}
+    found: list[_Outcome] = []
+    for result in given.written:
+        write = result.write
+        if result.is_done and write.verb is Verb.CREATE and write.collection is REQUESTS:
+            gang = gangs.get(asked[write.group]) if write.group in asked else None
+            event = (
+                PodEvent(gang.gated[0], "NodesRequested", _asked_sentence(write.name))
+                if gang is not None
+                else None
+            )
+            found.append((Progress.ASKED, event))
+    return found
+
+
+def _news(asking: Asking, decided: Steps, known: Mapping[GangKey, Progress]) -> list[_Outcome]:
+    """What an autoscaler has said and nobody has been told."""
+    found: list[_Outcome] = []
+    for want in asking.wanted:
+        key = want.gang.key
+        progress = decided.progress.get(key)
+        if progress is None or progress.state is known.get(key, Progress.ASKED):
+            continue
+        reason, is_warning = _NEWS[progress.state]
+        logger.info("nodes_%s gang=%s said=%r", progress.state, key, progress.message)
+        event = PodEvent(want.gang.gated[0], reason, decided.notes.get(key, ""), is_warning)
+        found.append((progress.state, event))
+    return found
+
+
+def _notes(
+    asking: Asking, decided: Steps, names: Mapping[GangKey, str], written: Sequence[WriteResult]
+) -> dict[GangKey, str]:
+    """What gangs are told. names: of requests that are made in this pass."""
+    errors = {result.write.group: result.error for result in written if result.error}
+    notes = {**dict.fromkeys(asking.behind, BEHIND), **decided.notes}
+    for key, name in names.items():
+        error = errors.get(f"{key.namespace}/{name}")
+        notes[key] = f"nodes cannot be asked for: {error}" if error else _asked_sentence(name)
+    return notes
+
+
+def _asked_sentence(name: str) -> str:
+    return f"nodes are asked for by ProvisioningRequest {name}"
+
+
+def _states(requests: Sequence[ProvisioningRequest]) -> dict[tuple[str, ...], float]:
+    counts = Counter(progress_of(each).state for each in requests)
+    return {(state,): counts[state] for state in Progress}
+
+
+SCALE_UP: Final = Extension(
+    "scale_up",
+    memory=ScaleUpMemory(),
+    collections=(REQUESTS, TEMPLATES),
+    gauges=(STATES,),
+    counters=(OUTCOMES,),
+    source=ReservationSource(NEW_NODES, reserve),
+    order_gangs=order_gangs,
+    after_no_fit=after_no_fit,
+)

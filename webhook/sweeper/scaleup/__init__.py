@@ -1,1 +1,0 @@
-"""Asking an autoscaler for nodes: what a gang wants, what becomes of its request, and the writes."""
