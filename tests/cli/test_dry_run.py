@@ -9,8 +9,8 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.cli.test_lint import job
-from tests.cli.test_odd_answers import Answer, Server, serving
+from tests.cli.jobs import job
+from tests.cli.odd_server import Answer, Server, serving
 from tests.support import create_namespace, install_definitions, register_nodes
 from webhook.cli.main import main
 

@@ -7,40 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.local import nodes
 from labeler.contract import keys
+from tests.cli.explanations import GPU, GRID, cluster, job_pods, said
 from tests.sweeper.pods import decode, pod_json
 from webhook.extensions.fair_order.record import KEY, Record, encode
 from webhook.inquiry.explanation import ExplainError, explain
-from webhook.inquiry.reading import ClusterReading
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder
-from webhook.sweeper.observe.gangs import OwnerSays, key_of
+from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
-from webhook.workloads import marks
-
-GRID = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
-GPU = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
-
-
-def job_pods(count: int, **metadata: Any) -> list[Pod]:
-    """Gated 8-GPU pods of an indexed Job."""
-    made = []
-    for index in range(count):
-        own = {
-            "uid": f"u{index}",
-            "labels": {
-                marks.JOB_NAME_LABEL: "train",
-                "batch.kubernetes.io/controller-uid": "j",
-                marks.JOB_INDEX_KEY: str(index),
-            },
-            "ownerReferences": [{"kind": "Job", "name": "train", "uid": "j", "controller": True}],
-            **metadata,
-        }
-        made.append(decode(pod_json(f"train-{index}", containers=[{"name": "c", **GPU}], metadata=own)))
-    return made
 
 
 def busy_pod(node: str, priority: int = 0) -> Pod:
@@ -53,15 +30,6 @@ def busy_pod(node: str, priority: int = 0) -> Pod:
         priority=priority,
     )
     return decode({**pod, "status": {"phase": "Running"}})
-
-
-def cluster(pods: list[Pod], parallelism: int = 0) -> ClusterReading:
-    made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in GRID}
-    return ClusterReading(tuple(pods), made, {}, lambda _: OwnerSays(parallelism or None))
-
-
-def said(of: ClusterReading, name: str = "train-0", settings: Settings | None = None) -> str:
-    return "\n".join(explain(of, "ns", name, settings or Settings()))
 
 
 def test_a_gang_that_fits_is_said_to_fit_and_where() -> None:

@@ -1,13 +1,15 @@
 """What `topogate doctor` says where Kueue chooses nodes as well."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tests.cli.test_scaling import NOW
 from webhook.inquiry.findings import State
 from webhook.inquiry.kueue import examine
 from webhook.kube.client import ApiError
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Cluster:

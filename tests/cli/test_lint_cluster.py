@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cli.test_lint import job, pod_spec
+from tests.cli.jobs import job, pod_spec
 from tests.ui.scenes import node_objects
 from webhook.inquiry.lint_cluster import ClusterRules
 from webhook.inquiry.simulation import shipped_rules

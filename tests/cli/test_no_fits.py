@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
-from tests.cli.test_explain import cluster as reading
-from tests.cli.test_explain import job_pods, said
-from tests.cli.test_simulate import (
+from tests.cli.explanations import cluster as reading
+from tests.cli.explanations import job_pods, said
+from tests.cli.simulations import (
     away_from,
     cluster,
     group,

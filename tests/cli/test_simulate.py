@@ -1,55 +1,28 @@
 """topogate simulate on files, as a person calls it."""
 
-import argparse
 import json
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from labeler.contract import keys
-from webhook.cli import simulate
+from tests.cli.simulations import (
+    WORKER,
+    away_from,
+    cluster,
+    group,
+    job,
+    node,
+    owner,
+    replicated,
+    simulated,
+    template,
+    with_spec,
+)
 from webhook.placement.names import natural
 from webhook.workloads import marks
-
-
-def node(name: str, block: str, gpus: int, **more: Any) -> dict[str, Any]:
-    labels = dict(zip(keys.GCE_TOPOLOGY, (block, "r0", name), strict=True))
-    return {
-        "kind": "Node",
-        "apiVersion": "v1",
-        "metadata": {"name": name, "labels": labels | more.pop("labels", {}), "creationTimestamp": None},
-        "status": {
-            "allocatable": {"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": str(gpus)} | more,
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
-
-
-def job(pods: int, **annotations: str) -> dict[str, Any]:
-    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": 4}, "requests": None}}
-    template = {"metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "train", "creationTimestamp": None},
-        "spec": {"parallelism": pods, "completions": pods, "template": template},
-    }
-
-
-def simulated(tmp_path: Path, cluster: object, manifest: object, *more: str) -> int:
-    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
-    (tmp_path / "job.yaml").write_text(manifest if isinstance(manifest, str) else yaml.safe_dump(manifest))
-    parser = argparse.ArgumentParser()
-    simulate.add_parser(parser.add_subparsers())
-    arguments = ["simulate", "--cluster", str(tmp_path / "cluster.json"), str(tmp_path / "job.yaml"), *more]
-    return simulate.run(parser.parse_args(arguments))
-
-
-def cluster(*nodes: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "List", "apiVersion": "v1", "items": list(nodes)}
 
 
 def test_a_job_is_as_many_pods_as_run_at_once_and_limits_stand_in_for_requests(
@@ -209,16 +182,6 @@ def resident(node: str, namespace: str = "default", **spec: Any) -> dict[str, An
     return {"kind": "Pod", "metadata": metadata, "spec": {"nodeName": node, "containers": [], **spec}}
 
 
-def away_from(selector: dict[str, Any], **more: Any) -> dict[str, Any]:
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector, **more}
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-
-
-def with_spec(body: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    body["spec"]["template"]["spec"] |= spec
-    return body
-
-
 def nodes_of(printed: str) -> list[str]:
     return [line.split()[1] for line in printed.splitlines()[1:]]
 
@@ -298,7 +261,6 @@ def test_a_map_and_json_at_once_are_a_mistake(tmp_path: Path, capsys: pytest.Cap
 
 # --- gangs of several templates -------------------------------------------------------------------
 
-WORKER: dict[str, Any] = {"limits": {"nvidia.com/gpu": 8}}
 CPU: dict[str, Any] = {"limits": {"cpu": 1}}
 JOBSET_OVER = {marks.JOBSET_EXCLUSIVE: keys.GCE_TOPOLOGY[1]}
 
@@ -315,26 +277,6 @@ def racks(*sizes: int) -> dict[str, Any]:
             made.append(node(f"cpu{rack // 2}", f"b{rack // 2}", 0))
             made[-1]["metadata"]["labels"][keys.GCE_TOPOLOGY[1]] = f"none{rack}"
     return cluster(*made)
-
-
-def template(resources: dict[str, Any], **annotations: str) -> dict[str, Any]:
-    container = {"name": "c", "resources": resources}
-    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}] if resources is WORKER else []
-    spec = {"containers": [container], "tolerations": tolerations}
-    return {"metadata": {"annotations": annotations}, "spec": spec}
-
-
-def replicated(name: str, replicas: int, count: int, body: dict[str, Any]) -> dict[str, Any]:
-    spec = {"parallelism": count, "completions": count, "template": body}
-    return {"name": name, "replicas": replicas, "template": {"spec": spec}}
-
-
-def owner(kind: str, spec: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    return {"kind": kind, "metadata": {"name": "t", "annotations": annotations or {}}, "spec": spec}
-
-
-def group(spec: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    return owner("LeaderWorkerSet", {"leaderWorkerTemplate": spec}, annotations)
 
 
 REQUIRED = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}

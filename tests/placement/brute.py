@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations, groupby
 from operator import itemgetter
 
-from tests.placement.test_cards import feasible
+from tests.placement.cards import feasible
 from webhook.placement import Gang, Mode, NoFit, Objective, Options, PodClass, Snapshot, place
 from webhook.placement.snapshot import NodeState
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.placement import brute, test_spread
+from tests.placement import brute, spread_brute
 from tests.placement.small import FAMILY, pod_class, seeds, taken
 from webhook.placement import (
     Anchor,
@@ -137,13 +137,13 @@ def drawn(shape: str, seed: int) -> tuple[Gang, Snapshot]:
 def best(gang: Gang, snapshot: Snapshot) -> tuple[int, Objective] | None:
     """How uneven a spread must be, and the objective; None where the gang has no place."""
     if gang.spread is not None:
-        return test_spread.best(gang, snapshot)
+        return spread_brute.best(gang, snapshot)
     found = brute.best(gang, snapshot)
     return None if found is None else (0, found)
 
 
 def value(gang: Gang, snapshot: Snapshot, found: Assignment) -> tuple[int, Objective]:
-    uneven = 0 if gang.spread is None else test_spread.squares(gang, snapshot, taken(found.nodes))
+    uneven = 0 if gang.spread is None else spread_brute.squares(gang, snapshot, taken(found.nodes))
     return uneven, found.objective
 
 

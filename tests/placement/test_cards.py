@@ -6,14 +6,12 @@ whole, count cards by number (card2 before card10), and refuse what its node sid
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import combinations
-from typing import Any
 
 import pytest
 
 from labeler.contract import keys
+from tests.placement.cards import feasible, gpu_node, gpu_pod, text_of
 from webhook.kube import objects
-from webhook.kube.containers import Container, Resources
 from webhook.placement import CardRequest, PodClass, Snapshot
 from webhook.placement.cards.choose import choose, fits, room
 from webhook.placement.cards.search import POLISH
@@ -53,53 +51,6 @@ def pod_of(dice: random.Random) -> PodClass:
         single_numa=dice.random() < 0.3,
         linked=all(wish.count in (0, 2) for wish in wishes) and dice.random() < 0.5,
     )
-
-
-def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
-    """By trying every set of cards for every container."""
-    demands: list[tuple[PodClass, list[CardRequest]]] = []
-    for pod in pods:
-        if pod.same_card:
-            demands.append((pod, [pod.cards[i] for i in pod.same_card]))
-        demands += [(pod, [w]) for i, w in enumerate(pod.cards) if w.count and i not in pod.same_card]
-    free = [dict(state.free) for state in states]
-
-    def usable(pod: PodClass, number: int) -> bool:
-        card = states[number].card
-        allowed = pod.allowed_cards is None or card.name in pod.allowed_cards
-        return allowed and not card.disabled and card.name not in pod.denied_cards
-
-    def linked(first: int, second: int) -> bool:
-        a, b = states[first], states[second]
-        ends = [(x, y) for x, name, y in a.card.links if name == b.card.name]
-        ends += [(y, x) for x, name, y in b.card.links if name == a.card.name]
-        return any(x in a.tiles and y in b.tiles for x, y in ends)
-
-    def descend(depth: int) -> bool:
-        if depth == len(demands):
-            return True
-        pod, wishes = demands[depth]
-        for chosen in combinations(range(len(states)), wishes[0].count):
-            if not all(usable(pod, number) for number in chosen):
-                continue
-            if pod.single_numa and len({states[number].card.numa for number in chosen}) > 1:
-                continue
-            if pod.linked and not linked(*chosen):
-                continue
-            for number in chosen:
-                for wish in wishes:
-                    for resource, amount in wish.per_card:
-                        free[number][resource] -= amount
-            good = all(amount >= 0 for number in chosen for amount in free[number].values())
-            if good and descend(depth + 1):
-                return True
-            for number in chosen:
-                for wish in wishes:
-                    for resource, amount in wish.per_card:
-                        free[number][resource] += amount
-        return False
-
-    return descend(0)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -164,61 +115,6 @@ def test_tiles_are_given_out_once_also_where_the_choice_is_not_polished() -> Non
 
 
 # --- cases in the words of nodes and pods -----------------------------------------------------------
-
-
-def resource(name: str) -> str:
-    """ "memory_max" is memory.max; other names have no dot."""
-    return name.replace("memory_", "memory.")
-
-
-def gpu_node(numbers: str, **amounts: str) -> objects.Node:
-    labels = {keys.GPU_NUMBERS_LABEL: numbers} if numbers else {}
-    names = {
-        name.replace("memory_", "memory."): text
-        for name, text in amounts.items()
-        if not name.startswith("label_")
-    }
-    labels |= {
-        keys.INTEL_PREFIX + name.removeprefix("label_").replace("_", "-"): text
-        for name, text in amounts.items()
-        if name.startswith("label_")
-    }
-    allocatable: dict[str, Any] = {keys.INTEL_PREFIX + name: text for name, text in names.items()}
-    return objects.Node(
-        metadata=objects.NodeMetadata(name="n", labels=labels),
-        status=objects.NodeStatus(allocatable={"pods": "110", **allocatable}),
-    )
-
-
-def gpu_pod(*containers: dict[str, int], **annotations: str) -> objects.Pod:
-    made = [
-        Container(
-            name=f"c{number}",
-            resources=Resources(
-                requests={
-                    keys.INTEL_PREFIX + name.replace("memory_", "memory."): n for name, n in wants.items()
-                }
-            ),
-        )
-        for number, wants in enumerate(containers, start=1)
-    ]
-    texts = {name.replace("_", "-"): value for name, value in annotations.items()}
-    return objects.Pod(
-        metadata=objects.PodMetadata(name="p", annotations=texts), spec=objects.PodSpec(containers=made)
-    )
-
-
-def text_of(node: objects.Node, pod: objects.Pod, used: Sequence[objects.Pod] = ()) -> str:
-    """The cards in the annotation's form, or why there are none."""
-    kind = convert.pod_class_of(pod)
-    if kind.problem:
-        return kind.problem
-    usage = [("n", convert.usage_of(other)) for other in used]
-    snapshot = Snapshot.build([node_of(node)], usage)
-    found = choose(snapshot.nodes["n"].cards, [kind]).slots
-    if found is None:
-        return "no"
-    return "|".join(",".join(s.card + "".join(f":gt{t}" for t in s.tiles) for s in slot) for slot in found[0])
 
 
 TWO = gpu_node("0.1", i915="20", millicores="2000", memory_max="17")

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.placement.brute import best
+from tests.placement.heterogeneous import asked_of, cluster, snapshot_with
 from tests.placement.small import gang_of, node, pod_class, seeds
-from tests.placement.test_mixed import asked_of, cluster, snapshot_with
 from webhook.placement import Anchor, Assignment, Gang, Member, Mode, Options, Slice, Snapshot, check, place
 from webhook.placement.budget import Budget
 from webhook.placement.homogeneous.greedy import first_found

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.placement.brute import agrees
+from tests.placement.random_clusters import LEVELS, gang, random_snapshot
 from tests.placement.small import Tree, gang_of, node, placed, pod_class, seeds, snapshot_of, taken
-from tests.placement.test_optimum import LEVELS, gang, random_snapshot
 from webhook.placement import Assignment, Gang, Mode, Options, Slice, Snapshot, Spread, Topology, place
 
 KEEP_WHOLE = Options(mode=Mode.KEEP_WHOLE)

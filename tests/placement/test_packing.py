@@ -11,7 +11,7 @@ from functools import lru_cache
 import pytest
 
 from labeler.contract import keys
-from tests.placement.test_cards import feasible
+from tests.placement.cards import feasible
 from webhook.placement import (
     Assignment,
     Card,

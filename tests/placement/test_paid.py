@@ -7,8 +7,8 @@ import pytest
 
 from hack.benchmarks.placing import instances
 from tests.placement.brute import agrees
+from tests.placement.heterogeneous import asked_of, cluster, snapshot_with
 from tests.placement.small import gang_of, pod_class, seeds
-from tests.placement.test_mixed import asked_of, cluster, snapshot_with
 from webhook.placement import Anchor, Assignment, Slice, Snapshot, check, place
 
 

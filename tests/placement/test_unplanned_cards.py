@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from labeler.allocator.choose import default_devices
 from labeler.allocator.values import card_of
 from labeler.contract import keys
-from tests.placement.test_cards import gpu_node, gpu_pod, text_of
+from tests.placement.cards import gpu_node, gpu_pod, text_of
 from webhook.kube import containers, objects
 from webhook.placement.cards.state import unplanned_use
 from webhook.scheduling import convert

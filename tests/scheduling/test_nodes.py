@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.placement.test_cards import gpu_node, gpu_pod, text_of
+from tests.placement.cards import gpu_node, gpu_pod, text_of
 from webhook.kube import objects
 from webhook.scheduling.nodes import left_out, node_of
 

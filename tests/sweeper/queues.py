@@ -16,7 +16,7 @@ from labeler.contract.annotations import encode_timestamp
 from tests.sweeper.clock import Clock
 from tests.sweeper.mortal import Killed
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.test_defects import Never
+from tests.sweeper.releases import Never
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.planned import PlannedPod

@@ -9,8 +9,8 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.test_report import Answers
-from tests.sweeper.test_view import Cluster
+from tests.sweeper.readings import Cluster
+from tests.sweeper.reports import Answers
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from tests.sweeper.test_preempting import member, plan
+from tests.sweeper.preemptions import member, plan
 from webhook.kube.objects import NodeSpec, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.sweeper.test_preempting import plan
+from tests.sweeper.preemptions import plan
 from webhook.kube.collection import Listing
 from webhook.kube.placements import Placement
 from webhook.sweeper.observe.cache import BUDGETS_SECONDS, ClusterCache

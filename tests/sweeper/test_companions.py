@@ -9,43 +9,22 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.cluster import GPU, Nodes, Placing, places
+from tests.sweeper.cluster import GPU, Placing, places
+from tests.sweeper.launchers import SETTINGS, TOLERATION, node, placing, some_devices
 from tests.sweeper.pods import decode, pod_json
 from webhook.inquiry.explanation import explain_gated
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.gangs import OwnerSays, gather
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.kinds import WORKLOADS
-
-TOLERATION = {"key": GPU, "operator": "Exists"}
-SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
-
-
-def some_devices() -> bool:
-    """What an owner says whose pods ask for some."""
-    return True
 
 
 def no_devices() -> bool:
     """What an owner says none of whose pods asks for any."""
     return False
-
-
-def node(name: str, place: str, gpus: int = 0, cpu: str = "64", **spec: Any) -> Node:
-    """place: "block/subblock/host", "" for a node without topology labels."""
-    labels = dict(zip(keys.PRERELEASE_TOPOLOGY, place.split("/"), strict=True)) if place else {}
-    amounts = {"cpu": cpu, "pods": "110", **({GPU: str(gpus)} if gpus else {})}
-    taints = {"taints": [{"key": GPU, "effect": "NoSchedule"}]} if gpus else {}
-    body = {
-        "metadata": {"name": name, "uid": name, "labels": {keys.HOSTNAME_LABEL: name, **labels}},
-        "spec": {**taints, **spec},
-        "status": {"allocatable": amounts},
-    }
-    return msgspec.convert(body, Node)
 
 
 def pod(
@@ -72,15 +51,6 @@ def launcher(**more: Any) -> Pod:
 
 def workers(count: int, **more: Any) -> list[Pod]:
     return [pod(f"worker-{index}", {GPU: "8", "cpu": "4"}, **more) for index in range(count)]
-
-
-def placing(nodes: list[Node], *pods: Pod, says: OwnerSays | None = None) -> Placing:
-    cluster = Nodes(0, *pods)
-    cluster.nodes = {each.metadata.name: each for each in nodes}
-    made = Placing(cluster, SETTINGS)
-    told = says or OwnerSays(len(pods), devices=some_devices)
-    made.says = lambda _: told
-    return made
 
 
 GPUS = [node(f"g{b}{h}", f"b{b}/s{b}/h{h}", gpus=8) for b in range(2) for h in range(2 + b)]

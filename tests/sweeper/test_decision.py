@@ -13,8 +13,8 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
-from tests.sweeper.test_guarded import Empty
-from tests.sweeper.test_preempting import Scene
+from tests.sweeper.empty_api import Empty
+from tests.sweeper.preemptions import Scene
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod

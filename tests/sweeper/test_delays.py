@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
+from tests.sweeper.deferred import BUSY, PODS
+from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
-from tests.sweeper.test_defects import Answers, Never
-from tests.sweeper.test_evicting import BOTH_WAYS, Slow
-from tests.sweeper.test_put_off import BUSY, PODS
-from tests.sweeper.test_report import Copy
+from tests.sweeper.releases import Answers, Never
+from tests.sweeper.reports import Copy
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import gather_all, job_pod, no_size
-from tests.sweeper.test_report import Answers, Copy
+from tests.sweeper.reports import Answers, Copy
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
+from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import ApiError
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.retry import FIRST_SECONDS, PutOff
 from webhook.sweeper.context import Pass
@@ -16,28 +17,6 @@ from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import SOON_SECONDS
-
-BOTH_WAYS = pytest.mark.parametrize("for_others", [True, False], ids=["evicted", "deleted"])
-
-
-class Slow(Api):
-    """An API server that takes a second for each eviction, or as long as is said."""
-
-    def __init__(self, clock: Clock, *, refuses: bool = False, status: int = 500, seconds: float = 1) -> None:
-        self.clock = clock
-        self.seconds = seconds
-        self.status = status
-        self.refuses = refuses
-        self.evicted: list[str] = []
-        self.sent: list[tuple[str, Any]] = []
-
-    def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
-        self.clock.now += self.seconds
-        self.evicted.append(path.split("/")[6])
-        self.sent.append((f"{method} {path}", msgspec.to_builtins(body)))
-        if self.refuses:
-            raise ApiError(self.status, "InternalError", "a webhook gave no answer in time")
-        return b"{}"
 
 
 def apply(api: Slow, *, for_others: bool = True) -> Done:

@@ -11,8 +11,8 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import GPU, places
+from tests.sweeper.launchers import TOLERATION, node, placing
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.test_companions import TOLERATION, node, placing
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod

@@ -224,7 +224,7 @@ def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
     assert passes.shown("topogate_gpus") == {}
 
 
-def test_32_classes_models_and_accounts_have_series_of_their_own() -> None:
+def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> None:
     assert {
         MOST_CLASSES,
         stock.MOST_MODELS,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import gpu_pod
-from tests.sweeper.test_unrepairable import GANG, NODE, SETTINGS, Repairs
+from tests.sweeper.repairs import GANG, NODE, SETTINGS, Repairs
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from webhook.kube.client import Api, ApiError
+from tests.sweeper.empty_api import Empty
 from webhook.sweeper import decision
 from webhook.sweeper.context import Pass
 from webhook.sweeper.node_rules import Avoid, BadNodes
@@ -14,16 +14,6 @@ from webhook.sweeper.repair.repair import RepairMemory
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import SOON_SECONDS, Sweeper
-
-
-class Empty(Api):
-    """An API server that has nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def request(self, method: str, path: str, **_: Any) -> bytes:
-        raise ApiError(404, "NotFound", f"{method} {path}: there is none")
 
 
 def failing(*_: Any, **__: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
-from tests.sweeper.test_report import Answers, Copy
+from tests.sweeper.reports import Answers, Copy
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement

@@ -15,7 +15,7 @@ from hack.local.cluster import Cluster
 from tests.support import wait_for_pods
 from tests.sweeper.at_work import create_job, create_pod, named, run_all, sweep, template
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.test_defects import Never
+from tests.sweeper.releases import Never
 from webhook.kube.client import APPLY_PATCH, Api, ApiError
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import patches

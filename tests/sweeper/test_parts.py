@@ -8,8 +8,8 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
+from tests.sweeper.launchers import TOLERATION, node, placing
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.test_companions import TOLERATION, node, placing
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Slice
 from webhook.sweeper.observe.gang_requests import GangPart

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
-from tests.sweeper.pods import job_pod, pod_json
-from tests.sweeper.test_defects import Answers, Never
+from tests.sweeper.deferred import BUSY, PODS
+from tests.sweeper.pods import pod_json
+from tests.sweeper.releases import Answers, Never
 from webhook.kube.client import ApiError
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import release
@@ -21,9 +22,6 @@ from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Stee
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-
-PODS = [job_pod(number) for number in range(20)]
-BUSY = ApiError(429, "TooManyRequests", "too many requests, please try again later")
 
 
 def applier_of(answers: list[ApiError | None], stopping: Never | None = None, **surroundings: Any) -> Applier:

@@ -12,7 +12,7 @@ from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.test_report import Answers, Copy
+from tests.sweeper.reports import Answers, Copy
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod

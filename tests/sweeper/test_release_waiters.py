@@ -8,7 +8,7 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.queues import BROKEN, HANGS, UNDONE, Answer, Leader, cluster, given_to, led_for_long
-from tests.sweeper.test_report import Answers, Copy
+from tests.sweeper.reports import Answers, Copy
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod

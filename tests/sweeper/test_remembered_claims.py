@@ -12,8 +12,8 @@ import pytest
 from tests.devices.bodies import claim, claim_spec, device_class, exactly, given, gpus
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.test_remembered import NODES, Story, seen
-from tests.sweeper.test_view import HOSTNAME, Cluster
+from tests.sweeper.readings import HOSTNAME, Cluster
+from tests.sweeper.stories import NODES, Story, seen
 from webhook.devices.supply import Supply
 from webhook.kube.client import Api
 from webhook.kube.devices import DeviceClass, ResourceClaim, ResourceSlice

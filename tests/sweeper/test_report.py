@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.kube.client import Api, ApiError
+from tests.sweeper.reports import Answers, Copy
+from webhook.kube.client import ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
@@ -26,39 +26,6 @@ AWAY_AGAIN = ApiError(0, "Unreachable", "no answer from port 40002")
 FORBIDDEN = ApiError(403, "Forbidden", "placements is forbidden")
 NOT_SERVED = ApiError(404, "NotFound", "the server could not find the requested resource")
 EXISTS = ApiError(409, "AlreadyExists", "it is there already")
-
-
-class Answers(Api):
-    """An API server that answers each write as the test says: by an error, or by taking it."""
-
-    def __init__(self) -> None:
-        self.answer: Exception | None = None
-        self.writes: list[str] = []
-        self.bodies: list[Any] = []
-
-    def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
-        self.writes.append(f"{method} {path}")
-        self.bodies.append(body)
-        if self.answer is not None:
-            raise self.answer
-        metadata = {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
-        return msgspec.json.encode({"metadata": metadata})
-
-
-class Copy:
-    """Placements as they were written."""
-
-    def __init__(self) -> None:
-        self.placements: dict[str, Placement] = {}
-
-    def current_placements(self) -> dict[str, Placement]:
-        return self.placements
-
-    def written(self, placement: Placement) -> None:
-        pass
-
-    def forgotten(self, placement: Placement) -> None:
-        pass
 
 
 def gangs_of(*names: str) -> list[PodGang]:

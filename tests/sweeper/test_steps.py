@@ -10,7 +10,7 @@ import pytest
 from labeler.contract import keys
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from tests.sweeper.test_volumes_of_a_pass import WithStorage
+from tests.sweeper.stored import WithStorage
 from webhook.sweeper import decision
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Orders

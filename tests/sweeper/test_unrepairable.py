@@ -1,28 +1,21 @@
 """Released pods that will not run and that nobody makes again: what they keep from others, and how long."""
 
 from collections.abc import Iterable
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube.objects import Node, Pod
+from tests.sweeper.repairs import ABANDON, BIND, GANG, Repairs
+from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Done
-from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.allowance import Allowance, JobBudgets
-from webhook.sweeper.repair.repair import STAYS_SECONDS, Repaired, RepairMemory, repair_released
+from webhook.sweeper.repair.repair import STAYS_SECONDS, Repaired
 from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
 PINNED = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM]}}}
-BIND, ABANDON = 100.0, 1000.0
-SETTINGS = Settings(bind_seconds=BIND, abandon_seconds=ABANDON, rollback_seconds=50)
-GANG = {"annotations": {"topogate.io/gang": "g"}}
 
 
 def released(name: str, *, tried: bool = True, scheduler: str = "default-scheduler", gang: str = "") -> Pod:
@@ -34,29 +27,6 @@ def released(name: str, *, tried: bool = True, scheduler: str = "default-schedul
     reason = "Unschedulable" if tried else ""
     body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": reason}]
     return decode(body)
-
-
-NODE = msgspec.convert(
-    {"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}, Node
-)
-
-
-class Repairs:
-    """Passes that look at released pods, all of them released by us, while nothing changes."""
-
-    def __init__(self, *pods: Pod) -> None:
-        owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
-        self.allowance = Allowance(SETTINGS, cast(JobBudgets, owners))
-        self.view = View([], pods, {"n1": NODE}, {}, named={("ns", pod.metadata.uid) for pod in pods})
-        self.memory = RepairMemory()
-
-    def at(self, seconds: float) -> Repaired:
-        view = replace(self.view, now=Moment(seconds))
-        repaired, self.memory = repair_released(view, self.memory, self.allowance, SETTINGS)
-        return repaired
-
-    def hear(self, done: Done, seconds: float) -> None:
-        self.memory = self.memory.after(done, seconds)
 
 
 def after(seconds: float, *pods: Pod) -> Repaired:

@@ -8,7 +8,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube.devices import DeviceClass
+from tests.sweeper.readings import HOSTNAME, Cluster
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -16,45 +16,6 @@ from webhook.placement import Snapshot
 from webhook.scheduling import conflicts
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
-
-HOSTNAME = "kubernetes.io/hostname"
-
-
-class Cluster:
-    """One reading of a cluster that a test may change."""
-
-    def __init__(self, *pods: Pod) -> None:
-        self.pods = list(pods)
-        self.placements: dict[str, Placement] = {}
-        body = {"status": {"allocatable": {"cpu": "8", "pods": "110"}}}
-        self.nodes = {
-            name: msgspec.convert({"metadata": {"name": name, "uid": name}, **body}, Node)
-            for name in ("n1", "n2")
-        }
-
-    def pod_items(self) -> list[Pod]:
-        return self.pods
-
-    def node_items(self) -> dict[str, Node]:
-        return dict(self.nodes)
-
-    def current_placements(self) -> dict[str, Placement]:
-        return self.placements
-
-    def namespace_labels(self) -> None:
-        return None
-
-    def storage(self, is_wanted: bool) -> None:
-        return None
-
-    def supply(self, is_wanted: bool) -> None:
-        return None
-
-    def device_classes(self) -> dict[str, DeviceClass]:
-        return {}
-
-    def pod_groups(self) -> None:
-        return None
 
 
 def pod(name: str, app: str, away_from: str = "", node: str = "", port: int = 0) -> Pod:

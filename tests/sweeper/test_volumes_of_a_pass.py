@@ -4,21 +4,12 @@ import pytest
 
 from labeler.contract import keys
 from tests.scheduling.shelf import Shelf
-from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.cluster import Placing, gpu_pod, places
+from tests.sweeper.stored import WithStorage
 from webhook.kube.objects import Pod
-from webhook.scheduling.storage import Storage
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0)
-
-
-class WithStorage(Nodes):
-    """A cluster with the storage of a shelf."""
-
-    shelf: Shelf
-
-    def storage(self, is_wanted: bool) -> Storage | None:  # type: ignore[override]
-        return self.shelf.storage if is_wanted else None
 
 
 def gang(name: str, *claims: str) -> list[Pod]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import gpu_pod
-from tests.sweeper.test_defects import Never
+from tests.sweeper.releases import Never
 from webhook.kube.client import Api, ApiError, Stream
 from webhook.kube.collection import Listing
 from webhook.kube.objects import Metadata, Node

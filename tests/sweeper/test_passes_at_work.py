@@ -1,7 +1,4 @@
-"""Defects of the first topology scheduler for GKE that only show at work: on the real API server.
-
-Numbered as in test_defects.py.
-"""
+"""Passes on the real API server: odd labels, failing requests, ignored namespaces, intervals, watches."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,7 +16,7 @@ from webhook.sweeper.observe.cache import NODES, PODS
 from webhook.sweeper.settings import Settings
 
 
-def test_25_a_gang_runs_on_nodes_whose_hostname_label_is_not_their_name(
+def test_a_gang_runs_on_nodes_whose_hostname_label_is_not_their_name(
     misnamed_nodes: Cluster, namespace: str
 ) -> None:
     create_job(misnamed_nodes.api(), namespace, "train", 2, template(8))
@@ -40,7 +37,7 @@ class Failing(MortalApi):
         return super().request(method, path, **options)
 
 
-def test_30_requests_that_fail_end_nothing(misnamed_nodes: Cluster, namespace: str) -> None:
+def test_requests_that_fail_end_nothing(misnamed_nodes: Cluster, namespace: str) -> None:
     create_job(misnamed_nodes.api(), namespace, "train", 2, template(8))
     api = Failing.connect(misnamed_nodes.kubeconfig, user_agent="test-sweeper")
     assert isinstance(api, Failing)
@@ -60,9 +57,7 @@ def pods_of(api: Api, namespace: str) -> Pods:
     return pods
 
 
-def test_31_a_gated_pod_of_an_ignored_namespace_stays_as_it_is(
-    misnamed_nodes: Cluster, namespace: str
-) -> None:
+def test_a_gated_pod_of_an_ignored_namespace_stays_as_it_is(misnamed_nodes: Cluster, namespace: str) -> None:
     theirs = create_namespace(misnamed_nodes)
     try:
         create_job(misnamed_nodes.api(), theirs, "theirs", 1, template(8))
@@ -79,7 +74,7 @@ def test_31_a_gated_pod_of_an_ignored_namespace_stays_as_it_is(
 
 
 @pytest.mark.parametrize("seconds", [7.0, 0.5])
-def test_31_a_pass_is_due_again_after_the_interval(misnamed_nodes: Cluster, seconds: float) -> None:
+def test_a_pass_is_due_again_after_the_interval(misnamed_nodes: Cluster, seconds: float) -> None:
     api = MortalApi.connect(misnamed_nodes.kubeconfig, user_agent="test-sweeper")
     assert isinstance(api, MortalApi)
     api.prepare(None)
@@ -104,9 +99,7 @@ class Counting(MortalApi):
         return super().stream(path, query=query, timeout_seconds=timeout_seconds)
 
 
-def test_32_the_cluster_is_read_once_and_watched_from_then_on(
-    misnamed_nodes: Cluster, namespace: str
-) -> None:
+def test_the_cluster_is_read_once_and_watched_from_then_on(misnamed_nodes: Cluster, namespace: str) -> None:
     api = Counting.connect(misnamed_nodes.kubeconfig, user_agent="test-sweeper")
     assert isinstance(api, Counting)
     api.read = Counter()
@@ -132,7 +125,7 @@ def _passes_until(one_pass: Callable[[], float], api: Api, namespace: str, name:
     return runs
 
 
-def test_36_a_gang_does_not_wait_for_a_pod_that_is_being_deleted_nor_count_it(
+def test_a_gang_does_not_wait_for_a_pod_that_is_being_deleted_nor_count_it(
     misnamed_nodes: Cluster, namespace: str
 ) -> None:
     """Two pods are expected; of two that are gated one is on its way out, and a third comes later."""

@@ -1,8 +1,4 @@
-"""What went wrong in the first topology scheduler for GKE, in capacity, filters and search, defect by defect.
-
-Source: gke-topology-scheduler/schedule-daemon.py of GoogleCloudPlatform/container-engine-accelerators.
-Pods and nodes come as the API server gives them, so that reading them is under test as well.
-"""
+"""Capacity, filters and search for pods and nodes as the API server gives them: their reading is tested."""
 
 from dataclasses import replace
 from typing import Any
@@ -69,21 +65,21 @@ def gpus(count: int) -> objects.Pod:
     return pod({GPU: str(count)})
 
 
-# --- 7, 8, 35: what a gang takes from its neighbours ----------------------------------------------------
+# --- what a gang takes from its neighbours ----------------------------------------------------
 
 
-def test_7_unrelated_pods_need_not_fit_together() -> None:
+def test_unrelated_pods_need_not_fit_together() -> None:
     snapshot = Snapshot.build([node("a")], [])
     assert isinstance(answer(gang(gpus(8), gpus(1)), snapshot), str)
     assert answer(gang(gpus(8)), snapshot) == {"p0": "a"}
     assert answer(gang(gpus(1)), snapshot) == {"p0": "a"}
 
 
-def test_8_a_node_takes_several_pods_of_a_gang() -> None:
+def test_a_node_takes_several_pods_of_a_gang() -> None:
     assert where(gang(*[gpus(1)] * 4), node("a"), node("b")) == dict.fromkeys(("p0", "p1", "p2", "p3"), "a")
 
 
-def test_8_a_node_takes_several_gangs_in_one_pass() -> None:
+def test_a_node_takes_several_gangs_in_one_pass() -> None:
     snapshot = Snapshot.build([node("a")], [])
     first = gang(gpus(4), name="first")
     found = place(first, snapshot)
@@ -93,13 +89,13 @@ def test_8_a_node_takes_several_gangs_in_one_pass() -> None:
     assert isinstance(answer(gang(gpus(5), name="third"), after), str)
 
 
-def test_35_a_gang_without_place_takes_no_node_from_the_next_one() -> None:
+def test_a_gang_without_place_takes_no_node_from_the_next_one() -> None:
     snapshot = Snapshot.build([node("a"), node("b")], [])
     assert isinstance(answer(gang(gpus(8), gpus(8), gpus(8), name="too large"), snapshot), str)
     assert answer(gang(gpus(8), gpus(8), name="next"), snapshot) == {"p0": "a", "p1": "b"}
 
 
-def test_35_a_gang_taken_back_gives_its_nodes_back() -> None:
+def test_a_gang_taken_back_gives_its_nodes_back() -> None:
     snapshot = Snapshot.build([node("a")], [])
     asked = gang(gpus(8))
     found = place(asked, snapshot)
@@ -109,7 +105,7 @@ def test_35_a_gang_taken_back_gives_its_nodes_back() -> None:
     assert answer(gang(gpus(8), name="other"), taken.forget(found, asked)) == {"p0": "a"}
 
 
-# --- 9-14: capacity -------------------------------------------------------------------------------------
+# --- capacity -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -123,21 +119,21 @@ def test_35_a_gang_taken_back_gives_its_nodes_back() -> None:
     ],
     ids=["running", "bound and still pending", "just bound", "succeeded", "failed"],
 )
-def test_9_a_pod_takes_room_from_its_binding_to_its_end(status: dict[str, Any], takes: bool) -> None:
+def test_a_pod_takes_room_from_its_binding_to_its_end(status: dict[str, Any], takes: bool) -> None:
     assert convert.occupies(pod({GPU: "8"}, status, nodeName="a")) is takes
 
 
-def test_9_a_pod_that_was_just_placed_takes_room_before_anyone_has_seen_it() -> None:
+def test_a_pod_that_was_just_placed_takes_room_before_anyone_has_seen_it() -> None:
     snapshot = Snapshot.build([node("a")], [("a", convert.usage_of(pod({GPU: "8"}, nodeName="a")))])
     assert isinstance(answer(gang(gpus(1)), snapshot), str)
 
 
-def test_10_a_bound_pod_without_container_statuses_counts_in_full() -> None:
+def test_a_bound_pod_without_container_statuses_counts_in_full() -> None:
     fresh = pod({GPU: "8"}, {"phase": "Pending"}, nodeName="a")
     assert convert.usage_of(fresh).requests == {GPU: 8, "pods": 1}
 
 
-def test_11_a_finished_helper_does_not_hide_the_worker_beside_it() -> None:
+def test_a_finished_helper_does_not_hide_the_worker_beside_it() -> None:
     containers = [
         {"name": "worker", "resources": {"requests": {GPU: "8"}}},
         {"name": "helper", "resources": {"requests": {"cpu": "1"}}},
@@ -150,7 +146,7 @@ def test_11_a_finished_helper_does_not_hide_the_worker_beside_it() -> None:
     assert convert.usage_of(busy).requests == {GPU: 8, "cpu": 1000, "pods": 1}
 
 
-def test_12_init_containers_sidecars_and_overhead_count_as_in_kube_scheduler() -> None:
+def test_init_containers_sidecars_and_overhead_count_as_in_kube_scheduler() -> None:
     heavy = pod(
         {"cpu": "1"},
         initContainers=[
@@ -162,7 +158,7 @@ def test_12_init_containers_sidecars_and_overhead_count_as_in_kube_scheduler() -
     assert convert.usage_of(heavy).requests == {"cpu": 4500, "pods": 1}
 
 
-def test_12_requests_of_the_pod_as_a_whole_count() -> None:
+def test_requests_of_the_pod_as_a_whole_count() -> None:
     whole = pod({"cpu": "1"}, resources={"requests": {"cpu": "4"}})
     assert convert.usage_of(whole).requests == {"cpu": 4000, "pods": 1}
 
@@ -173,7 +169,7 @@ RESOURCES = (
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
-def test_13_every_resource_counts_not_cpu_memory_and_one_gpu_alone(resource: str) -> None:
+def test_every_resource_counts_not_cpu_memory_and_one_gpu_alone(resource: str) -> None:
     full, wants = node("a", allocatable={resource: "4"}), pod({resource: "3"})
     assert where(gang(wants), full) == {"p0": "a"}
     found = where(gang(wants), full, running={"a": pod({resource: "2"}, nodeName="a")})
@@ -181,22 +177,22 @@ def test_13_every_resource_counts_not_cpu_memory_and_one_gpu_alone(resource: str
     assert f'resource "{resource}": 1' in where(gang(wants), node("a"))
 
 
-def test_13_the_number_of_pods_on_a_node_counts() -> None:
+def test_the_number_of_pods_on_a_node_counts() -> None:
     small = node("a", allocatable={"pods": "1"})
     assert where(gang(pod()), small) == {"p0": "a"}
     assert 'resource "pods": 1' in where(gang(pod()), small, running={"a": pod(nodeName="a")})
 
 
-def test_14_a_part_of_a_gpu_counts_as_a_whole_one() -> None:
+def test_a_part_of_a_gpu_counts_as_a_whole_one() -> None:
     assert convert.usage_of(pod({GPU: "500m"})).requests == {GPU: 1, "pods": 1}
 
 
-def test_14_limits_without_requests_count_as_requests() -> None:
+def test_limits_without_requests_count_as_requests() -> None:
     limited = pod(containers=[{"name": "c", "resources": {"limits": {GPU: "8"}}}])
     assert convert.usage_of(limited).requests == {GPU: 8, "pods": 1}
 
 
-# --- 15-21: filters -------------------------------------------------------------------------------------
+# --- filters -------------------------------------------------------------------------------------
 
 
 def tainted(effect: str = "NoSchedule", value: str = "red") -> NodeInfo:
@@ -249,12 +245,12 @@ def test_taints_are_tolerated_as_in_kube_scheduler(
 
 
 @pytest.mark.parametrize(("operator", "placed"), [("Gt", True), ("Lt", False)])
-def test_18_tolerations_compare_numbers(operator: str, placed: bool) -> None:
+def test_tolerations_compare_numbers(operator: str, placed: bool) -> None:
     wants = tolerating({"key": "team", "operator": operator, "value": "5"})
     assert (where(gang(wants), tainted(value="7")) == {"p0": "a"}) is placed
 
 
-def test_20_required_node_affinity_is_kept() -> None:
+def test_required_node_affinity_is_kept() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z2"]}]}
     affinity = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
@@ -263,11 +259,11 @@ def test_20_required_node_affinity_is_kept() -> None:
     assert where(gang(pod({GPU: "1"}, affinity=affinity)), *nodes) == {"p0": "b"}
 
 
-def test_20_an_unschedulable_node_is_left_out_by_its_field_not_only_by_its_taint() -> None:
+def test_an_unschedulable_node_is_left_out_by_its_field_not_only_by_its_taint() -> None:
     assert "unschedulable: 1" in where(gang(gpus(1)), node("a", spec={"unschedulable": True}))
 
 
-def test_21_pods_of_one_gang_may_tolerate_different_taints() -> None:
+def test_pods_of_one_gang_may_tolerate_different_taints() -> None:
     coloured = [
         node(name, spec={"taints": [{"key": "team", "value": value, "effect": "NoSchedule"}]})
         for name, value in (("a", "red"), ("b", "blue"))
@@ -276,32 +272,32 @@ def test_21_pods_of_one_gang_may_tolerate_different_taints() -> None:
     assert where(gang(*pods), *coloured) == {"p0": "b", "p1": "a"}
 
 
-# --- 22, 23: topology labels ----------------------------------------------------------------------------
+# --- topology labels ----------------------------------------------------------------------------
 
 
-def test_22_a_node_without_topology_labels_is_neither_an_error_nor_the_closest() -> None:
+def test_a_node_without_topology_labels_is_neither_an_error_nor_the_closest() -> None:
     bare, near = node("bare", ()), [node("n1", ("b", "s", "h1")), node("n2", ("b", "s", "h2"))]
     assert where(gang(gpus(8), gpus(8)), bare, *near) == {"p0": "n1", "p1": "n2"}
     assert "no topology labels: 1" in where(gang(gpus(8), gpus(8), required_level="block"), bare, near[0])
 
 
-def test_22_a_node_without_any_labels_takes_pods_without_a_wish() -> None:
+def test_a_node_without_any_labels_takes_pods_without_a_wish() -> None:
     assert where(gang(gpus(8)), replace(node("bare", ()), labels={})) == {"p0": "bare"}
 
 
-def test_22_a_node_with_some_of_the_labels_has_no_place() -> None:
+def test_a_node_with_some_of_the_labels_has_no_place() -> None:
     half = node("half", (), labels={GCE[0]: "b"})
     assert "no topology labels: 1" in where(gang(gpus(8), required_level="block"), half)
 
 
-def test_23_a_node_of_both_label_families_is_beside_those_of_the_first() -> None:
+def test_a_node_of_both_label_families_is_beside_those_of_the_first() -> None:
     second = dict(zip(PRERELEASE, ("other", "other", "other"), strict=True))
     both = node("both", ("b", "s", "h1"), labels=second)
     asked = gang(gpus(8), gpus(8), required_level="subblock")
     assert where(asked, both, node("first", ("b", "s", "h2"))) == {"p0": "both", "p1": "first"}
 
 
-def test_23_equal_values_in_different_label_families_are_different_places() -> None:
+def test_equal_values_in_different_label_families_are_different_places() -> None:
     second = node("second", (), labels=dict(zip(PRERELEASE, ("b", "s", "h"), strict=True)))
     found = where(gang(gpus(8), gpus(8), required_level="block"), node("first"), second)
     assert "has room for 1 of 2" in found

@@ -1,0 +1,45 @@
+"""Pods that do not come to run, and what becomes of them."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import msgspec
+
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.allowance import Allowance, JobBudgets
+from webhook.sweeper.repair.repair import Repaired, RepairMemory, repair_released
+from webhook.sweeper.settings import Settings
+
+BIND, ABANDON = 100.0, 1000.0
+
+
+SETTINGS = Settings(bind_seconds=BIND, abandon_seconds=ABANDON, rollback_seconds=50)
+
+
+GANG = {"annotations": {"topogate.io/gang": "g"}}
+
+
+NODE = msgspec.convert(
+    {"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}, Node
+)
+
+
+class Repairs:
+    """Passes that look at released pods, all of them released by us, while nothing changes."""
+
+    def __init__(self, *pods: Pod) -> None:
+        owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
+        self.allowance = Allowance(SETTINGS, cast(JobBudgets, owners))
+        self.view = View([], pods, {"n1": NODE}, {}, named={("ns", pod.metadata.uid) for pod in pods})
+        self.memory = RepairMemory()
+
+    def at(self, seconds: float) -> Repaired:
+        view = replace(self.view, now=Moment(seconds))
+        repaired, self.memory = repair_released(view, self.memory, self.allowance, SETTINGS)
+        return repaired
+
+    def hear(self, done: Done, seconds: float) -> None:
+        self.memory = self.memory.after(done, seconds)

@@ -1,0 +1,56 @@
+"""The arguments of the sweeper, and what it answers about itself."""
+
+import http.client
+
+import pytest
+
+from tests.sweeper.pods import job_pod, no_size
+from webhook.inquiry.reading import ClusterReading
+from webhook.probes import serve
+from webhook.sweeper.main import _parser, _settings
+from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.observe.snapshotter import Snapshotter
+
+
+def test_an_ignored_namespace_is_left_alone() -> None:
+    pods = (job_pod(0, namespace="theirs"), job_pod(0, namespace="ours"))
+    settings = _settings(_parser().parse_args(["--ignored-namespace", "theirs"]))
+    view = Snapshotter(ClusterReading(pods, {}, {}, no_size), settings).view()
+    assert [pod.metadata.namespace for pod in view.gated] == ["ours"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--ignored-namespace", "a", "b"], ["--ignored-namespace", "a", "--ignored-namespace", "b"]],
+    ids=["one flag", "the flag again"],
+)
+def test_several_namespaces_may_be_ignored(arguments: list[str]) -> None:
+    assert _settings(_parser().parse_args(arguments)).ignored_namespaces == {"a", "b"}
+
+
+def test_the_interval_is_a_number_of_seconds() -> None:
+    assert _settings(_parser().parse_args(["--interval", "1.5"])).interval_seconds == 1.5
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/metrics", 200, "topogate_leader 0.0"),
+        ("/healthz", 200, "ok"),
+        ("/readyz", 503, "not complete"),
+        ("/", 404, "there are"),
+    ],
+)
+def test_how_it_is_can_be_asked(path: str, status: int, words: str) -> None:
+    checks = {"/healthz": lambda: "", "/readyz": lambda: "the copy of the cluster is not complete yet"}
+    server = serve("127.0.0.1", 0, Metrics().registry, lambda: None, checks)
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert words in answer.read().decode()
+        connection.close()
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,133 @@
+"""What a release changes of a pod, and what becomes of pods that changed meanwhile or are refused."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from labeler.contract import keys
+from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
+from tests.sweeper.releases import Answers, Never
+from webhook.inquiry.reading import ClusterReading
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Node
+from webhook.kube.planned import PlannedPod
+from webhook.placement import Assignment, place
+from webhook.sweeper.apply import patches
+from webhook.sweeper.apply.release import Outcome, Releaser
+from webhook.sweeper.decide.question import question
+from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.settings import Settings
+
+GPU = "nvidia.com/gpu"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def node(name: str, **labels: str) -> Node:
+    raw = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": {GPU: "8", "pods": "110"}}}
+    return msgspec.convert(raw, Node)
+
+
+def released(pod: dict[str, Any], node_name: str = "n1") -> dict[str, Any]:
+    """The pod after its release."""
+    after: dict[str, Any] = jsonpatch.apply_patch(
+        copy.deepcopy(pod), patches.release_patch(decode(pod), node_name, {})
+    )
+    return after
+
+
+def test_what_the_author_wrote_of_affinity_stays() -> None:
+    wish = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    affinity: dict[str, Any] = {
+        "nodeAffinity": {
+            REQUIRED: {"nodeSelectorTerms": [wish]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": copy.deepcopy(wish)}
+            ],
+        },
+        "podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname"}]},
+    }
+    after = released(pod_json(affinity=affinity))["spec"]["affinity"]
+    (term,) = after["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == wish["matchExpressions"]
+    assert term["matchFields"][0]["values"] == ["n1"]
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    assert after["nodeAffinity"][preferred] == affinity["nodeAffinity"][preferred]
+    assert after["podAntiAffinity"] == affinity["podAntiAffinity"]
+
+
+def test_a_pod_is_pinned_to_its_nodes_name_whatever_the_hostname_label_says() -> None:
+    pod = job_pod(0)
+    snapshotter = Snapshotter(
+        ClusterReading((pod,), {"n1": node("n1", **{keys.HOSTNAME_LABEL: "other"})}, {}, no_size), Settings()
+    )
+    (gang,) = gather_all(pod)
+    found = place(question(gang, [pod], {}).gang, snapshotter.snapshot(snapshotter.view()))
+    assert isinstance(found, Assignment)
+    after = released(pod_json(), found.nodes[pod.metadata.uid])
+    (term,) = after["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+
+
+def outcomes(api: Api, *pods: dict[str, Any]) -> dict[str, Outcome]:
+    """What becomes of pods that are planned on n1."""
+    pairs = [
+        (decode(pod), PlannedPod(name=pod["metadata"]["name"], uid=pod["metadata"]["uid"], node="n1"))
+        for pod in pods
+    ]
+    releaser = Releaser(api, Never(), lambda: True)  # type: ignore[arg-type]
+    try:
+        return {each.planned.name: each.outcome for each in releaser.release(pairs)}
+    finally:
+        releaser.close()
+
+
+def test_a_pod_that_somebody_else_has_written_meanwhile_is_read_again_and_released() -> None:
+    newer = pod_json("a", metadata={"annotations": {"written": "meanwhile"}})
+    tries: list[str] = []
+
+    def conflict_once(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ApiError(409, "Conflict", "the object has been modified")
+
+    assert outcomes(Answers(conflict_once, {"a": newer}), pod_json("a")) == {"a": Outcome.RELEASED}
+    assert len(tries) == 2
+
+
+def test_a_pod_of_which_somebody_else_wrote_what_we_do_not_keep_is_released_as_well() -> None:
+    seen = pod_json("a", metadata={"resourceVersion": "1", "annotations": {"theirs": "then"}})
+    newer = pod_json("a", metadata={"resourceVersion": "2", "annotations": {"theirs": "now"}})
+    tries: list[str] = []
+
+    def conflict_once(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ApiError(409, "Conflict", "the object has been modified")
+
+    assert outcomes(Answers(conflict_once, {"a": newer}), seen) == {"a": Outcome.RELEASED}
+
+
+def refuse(*names: str) -> Callable[[str], None]:
+    def patch(name: str) -> None:
+        if name in names:
+            raise ApiError(422, "Invalid", "the server rejected our request")
+
+    return patch
+
+
+def test_a_pod_that_has_no_gates_any_more_is_no_error_and_stops_nobody() -> None:
+    free = pod_json("a")
+    del free["spec"]["schedulingGates"]
+    assert not is_gated(decode(free))
+    api = Answers(refuse("a"), {"a": free})
+    assert outcomes(api, pod_json("a"), pod_json("b")) == {"a": Outcome.GONE, "b": Outcome.RELEASED}
+
+
+def test_a_pod_in_the_middle_that_is_refused_leaves_none_of_the_others_unreleased() -> None:
+    pods = [pod_json(name) for name in "abc"]
+    api = Answers(refuse("b"), {"b": pods[1]})
+    assert outcomes(api, *pods) == {"a": Outcome.RELEASED, "b": Outcome.REFUSED, "c": Outcome.RELEASED}
