@@ -80,9 +80,12 @@ def read_whole(app: "WSGIApplication") -> "WSGIApplication":
 
 
 @contextmanager
-def served(browser: Browser, scene: Scene, access: type[LaptopAccess] = LaptopAccess) -> Iterator[Served]:
-    live = Changing(scene)
-    made = PageDependencies(cast(Live, live), SETTINGS, COUNTING, access("me", SECRET), cast(Api, NoEvents()))
+def served(
+    browser: Browser, scene: Scene, access: type[LaptopAccess] = LaptopAccess, events: NoEvents | None = None
+) -> Iterator[Served]:
+    """events: the API server that is asked for Events, None for one without any."""
+    live, api = Changing(scene), cast(Api, events or NoEvents())
+    made = PageDependencies(cast(Live, live), SETTINGS, COUNTING, access("me", SECRET), api)
     server = make_server("127.0.0.1", free_port(), read_whole(create_app(made)), threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     context = window(browser)

@@ -157,6 +157,24 @@ def test_axes_of_the_charts_have_units_and_end_at_round_numbers(browser: Browser
         assert tops == [60, 120, 21600, 432000, 1, 5, 200]
 
 
+def test_charts_of_one_sample_show_ten_minutes_and_three_round_marks(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        expect(it.page.locator("#charts canvas")).to_have_count(4)
+        shown = it.page.evaluate("""async () => {
+            const { charts } = await import("/static/history.js");
+            return [...charts.values()].map(({ chart: { scales: { x, y }, axes }, chart }) =>
+                [x.max - x.min, axes[1].values(chart, axes[1].splits(chart, 1, y.min, y.max))]);
+        }""")
+        assert [seconds for seconds, _ in shown] == [pytest.approx(600)] * 4
+        marks = [each for _, each in shown]
+        assert marks == [
+            ["0", "100", "200"],
+            ["0", "100", "200"],
+            ["0 s", "3 h", "6 h"],
+            ["0 %", "50 %", "100 %"],
+        ]
+
+
 def test_up_to_5000_nodes_are_all_drawn_within_the_first_screen(browser: Browser) -> None:
     with served(browser, large(5000)) as it:
         page = sized(it, LAPTOP)
@@ -174,6 +192,7 @@ def test_more_nodes_are_summed_up_by_block_until_one_is_opened(browser: Browser)
     with served(browser, large(65_000)) as it:
         page = sized(it, LAPTOP)
         expect(page.locator("#domains .rack")).to_have_count(130)
+        assert bottom(page, "#map") < 2 * LAPTOP["height"], "gangs are less than two screens away"
         page.get_by_role("button", name="Show 500 nodes of b3", exact=True).click()
         expect(page.locator('[data-domain="1/b3"] svg.nodes')).to_have_count(10)
 

@@ -2,10 +2,12 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
@@ -13,6 +15,11 @@ from playwright.sync_api import Page, expect
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from webhook.kube.client import Api
+from webhook.kube.events import Recorder, Reference
+from webhook.kube.objects import Pod
+from webhook.kube.placements import GROUP_VERSION, KIND, PlacementSpec, write_plan
+from webhook.kube.planned import PlannedPod
+from webhook.sweeper.observe.gangs import key_of
 from webhook.text import printable
 
 GPU = {"limits": {"nvidia.com/gpu": "8"}}
@@ -65,6 +72,35 @@ def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_
     # The page may have been drawn while the gang's pods were still being made: it comes to the same words.
     expect(page.locator("#gang .sentence")).to_have_text(told)
     expect(page.locator(".domain.near")).to_have_attribute("data-domain", "1/b0")
+
+
+def test_the_pane_of_a_gang_shows_its_plan_and_its_events(
+    page: Page, eight_nodes: Cluster, namespace: str
+) -> None:
+    api = eight_nodes.api()
+    gang(api, namespace, "planned", 2)
+    pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+    plan = [
+        PlannedPod(pod["metadata"]["name"], pod["metadata"]["uid"], f"node-b1-s0-h0{rank}", rank)
+        for rank, pod in enumerate(pods)
+    ]
+    key = key_of(msgspec.convert(pods[0], Pod))
+    spec = PlacementSpec(gang=f"{key.kind}/{key.name}", size=2, pods=plan)
+    placement = write_plan(api, None, {"name": key.placement_name, "namespace": namespace}, spec)
+    recorder = Recorder(api, "topogate.io/sweeper", "sweeper")
+    recorder.start()
+    about = Reference.of(GROUP_VERSION, KIND, placement.metadata)
+    recorder.event(about, "GangPlaced", "Place", "2 pods placed on 1 block")
+    recorder.close()
+    page.locator("#gang-rows a", has_text=f"{namespace}/Gang/planned").click()
+    expect(page.locator("#gang summary")).to_have_text(["Plan: 2 pods", "Events: 1"])
+    for summary in page.locator("#gang summary").all():
+        summary.click()
+    expect(page.locator("#gang .plan li")).to_have_text(["0 p0: node-b1-s0-h00", "1 p1: node-b1-s0-h01"])
+    expect(page.locator("#gang .events li")).to_have_text(
+        re.compile("^GangPlaced .* ago: 2 pods placed on 1 block$")
+    )
+    expect(tile(page, "node-b1-s0-h01").locator("text")).to_have_text("1")
 
 
 def test_what_if_places_a_manifest_where_topogate_simulate_does(

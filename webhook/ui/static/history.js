@@ -9,7 +9,7 @@ const EVERY_SECONDS = 10; // how often there is a new sample
 const MOST = 6 * 360; // samples of six hours
 const SHORTEST_SECONDS = 600; // that the axis of time shows
 const FEW = 30; // samples that are drawn as points, as a line of them would be hard to see
-const charts = new Map();
+export const charts = new Map(); // by name
 document.head.append(el("link", { rel: "stylesheet", href: "/static/vendor/uplot/uPlot.min.css" }));
 let samples = [];
 let isNew = false;
@@ -30,11 +30,12 @@ export async function readHistory(at) {
 const whole = (value) => String(Math.round(value));
 const percent = (value) => `${Math.round(value)} %`;
 
-/** Seconds in the largest unit that leaves a short number: 45 s, 12 min, 3.5 h. */
+/** Seconds in the largest unit that leaves a short number: 45 s, 12 min, 3.5 h, 4 d. */
 function duration(value) {
   const short = (number) => String(Math.round(number * 10) / 10);
   if (value < 120) return `${Math.round(value)} s`;
-  return value < 7200 ? `${short(value / 60)} min` : `${short(value / 3600)} h`;
+  if (value < 7200) return `${short(value / 60)} min`;
+  return value < 172800 ? `${short(value / 3600)} h` : `${short(value / 86400)} d`;
 }
 
 /** Draw all charts, if there is anything new. */
@@ -96,7 +97,8 @@ function options(plot, written, series, top) {
   const axis = { stroke: colour("--soft"), grid: { stroke: colour("--faint-line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
   const rounded = written === duration ? roundDuration : roundUp;
   const range = (_, __, most) => [0, top ?? rounded(Math.max(most ?? 0, 1))];
-  const times = (_, first, last) => [Math.min(first, last - SHORTEST_SECONDS), last];
+  // Of a single sample uPlot would show the day that begins with it.
+  const times = (_, first) => [Math.min(first, samples.at(-1).at - SHORTEST_SECONDS), samples.at(-1).at];
   const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
   return {
     width: Math.max(120, plot.clientWidth), height: HEIGHT, legend: { show: false }, cursor: { y: false }, padding: [8, 8, 0, 0],
@@ -104,7 +106,7 @@ function options(plot, written, series, top) {
     series: [{}, ...lines],
     axes: [
       { ...axis, size: 22, space: 60, values: (_, marks) => marks.map(clock) },
-      { ...axis, size: 48, space: 30, values: (_, marks) => marks.map((mark) => (Number.isInteger(mark) || written === duration ? written(mark) : "")) },
+      { ...axis, size: 48, splits: (_, __, least, most) => [least, (least + most) / 2, most], values: (_, marks) => marks.map((mark) => (Number.isInteger(mark) || written === duration ? written(mark) : "")) },
     ],
   };
 }

@@ -52,12 +52,17 @@ function rack(domain, context) {
     parts = shelvesOf(domain, children).map((each) => shelf(each, context, each !== domain));
     if (left) parts.push(el("p", {}, `${left} more nodes are not drawn.`));
   } else if (isSplit) parts = [el("div", { class: "racks" }, ...below.map((each) => rack(each, context)))];
-  else parts = [el("button", { type: "button", class: "open", "data-focus": `open ${domain.id}`, "aria-label": `Show ${nodes} nodes of ${domainName(domain.id)}`, onclick: () => actions.open(domain.id) }, `Show ${nodes} nodes`)];
+  else parts = [];
   const here = state.domains.get(domain.id);
   const kind = `domain rack${isOpen || isSplit ? " is-open" : ""}${state.near === domain.id ? " near" : ""}${here ? " has-chosen" : ""}`;
   return el("div", { class: kind, "data-domain": domain.id },
-    el(domain.level === 0 ? "h3" : "div", { class: "title" }, ...title(domain, context)), bar(domain),
+    el(domain.level === 0 ? "h3" : "div", { class: "title" }, ...title(domain, context, isOpen || isSplit), isOpen || isSplit ? null : opener(domain, nodes, actions)), bar(domain),
     here && !isOpen ? el("p", { class: "here" }, `${count(here, "pod")} here`) : null, ...parts);
+}
+
+function opener(domain, nodes, { open }) {
+  const text = `Show ${nodes} nodes of ${domainName(domain.id)}`;
+  return el("button", { type: "button", class: "open", "data-focus": `open ${domain.id}`, "aria-label": text, title: text, onclick: () => open(domain.id) }, "+");
 }
 
 /** The domains whose nodes make one shelf: those above the lowest, or the domain itself. */
@@ -95,10 +100,11 @@ function shelf(domain, context, isNamed) {
 
 const free = (domain) => domain.gpus - domain.used - domain.waiting - domain.reserved;
 
-function title(domain, { actions }) {
+/** A closed rack is narrow: how many GPUs it has stands in its hint alone. */
+function title(domain, { actions }, isWide) {
   return [
     el("button", { type: "button", class: "link", "data-focus": domain.id, onclick: () => actions.show(domain.id) }, domain.name),
-    el("small", { title: `${free(domain)} of ${domain.gpus} GPUs are free and reserved for nobody` }, el("b", {}, String(free(domain))), ` of ${domain.gpus} free`),
+    el("small", { title: `${free(domain)} of ${domain.gpus} GPUs are free and reserved for nobody` }, el("b", {}, String(free(domain))), isWide ? ` of ${domain.gpus} free` : " free"),
   ];
 }
 

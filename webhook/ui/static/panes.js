@@ -20,19 +20,37 @@ export function drawGang(detail, at, { close, tryChange }) {
     ["Pods", gang.waiting ? `${gang.pods - gang.waiting} of ${gang.size} placed` : `${gang.pods}`],
     ["GPUs", `${gang.gpus}${gang.models.length ? ` ${gang.models.join(", ")}` : ""}`],
     ["Priority", String(gang.priority)],
-    ["Spread", gang.spread], ["Best in an empty cluster", detail.best],
+    ["Spread", gang.spread], ["Best possible", detail.best, "If no other pod were in the cluster"],
     ["Proven", gang.spread ? (gang.proven ? "yes: nothing better existed" : "no") : ""],
   ].filter(([, value]) => value);
   redraw(place, [
     head(gangName(gang), el("span", { class: `state ${gang.state}` }, gang.state), close),
     el("div", { class: "sentences" }, ...detail.sentences.map((line) => el("p", { class: `sentence ${roleOf(line)}` }, line))),
     gang.waiting ? el("p", { class: "buttons" }, el("button", { type: "button", "data-focus": "try", onclick: () => tryChange(gang.id) }, "Try another size, level or model")) : "",
-    el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-    el("details", { open: open[0] ?? false }, el("summary", { "data-focus": "plan" }, `Plan: ${count(gang.members.length, "pod")}`),
-      lines(gang.members, (each) => `${each.rank ?? "-"}  ${each.name}: ${each.node || "waits"}`, "pods")),
+    el("dl", {}, ...facts.flatMap(([name, value, hint]) => [el("dt", { title: hint }, name), el("dd", {}, value)])),
+    el("details", { open: open[0] ?? false }, el("summary", { "data-focus": "plan" }, planTitle(gang.members)),
+      lines("plan", [...gang.members].sort(byRank), planLine, "pods")),
     el("details", { open: open[1] ?? false }, el("summary", { "data-focus": "events" }, `Events: ${detail.events.length}${detail.eventsMissing ? ` (${detail.eventsMissing})` : ""}`),
-      lines(detail.events, (each) => `${each.at} ${each.type} ${each.reason} (${each.count}): ${each.note}`, "Events")),
+      lines("events", detail.events, (each) => eventLine(each, at), "Events")),
   ]);
+}
+
+function planTitle(members) {
+  const planned = members.filter((each) => each.node).length;
+  const all = count(members.length, "pod");
+  if (!planned) return `Plan: none yet for ${all}`;
+  return `Plan: ${planned === members.length ? all : `${planned} of ${all}`}`;
+}
+
+const byRank = (one, other) =>
+  (one.rank ?? Infinity) === (other.rank ?? Infinity) ? one.name.localeCompare(other.name, "en", { numeric: true }) : (one.rank ?? Infinity) - (other.rank ?? Infinity);
+
+const planLine = ({ rank, name, node }) => el("li", {}, el("span", { class: "rank", title: "rank" }, String(rank ?? "")), ` ${name}: ${node || "waits"}`);
+
+function eventLine({ at, type, reason, note, count: times }, now) {
+  const when = age(at, now);
+  return el("li", { class: type === "Warning" ? "warning" : false },
+    el("b", {}, reason), " ", el("time", { datetime: at, title: at }, when ? `${when} ago` : at), times > 1 ? `, ${times} times` : "", `: ${note}`);
 }
 
 /** What a line of `topogate explain` is for the eye: the reason, or what would help. */
@@ -45,9 +63,9 @@ function head(title, beside, close) {
   return el("div", { class: "head" }, el("h2", {}, title), beside, el("button", { type: "button", class: "close", "data-focus": "close", "aria-label": "Close", onclick: close }, "×"));
 }
 
-function lines(items, written, noun) {
+function lines(kind, items, line, noun) {
   const more = items.length - MOST_LINES;
-  return el("ul", {}, ...items.slice(0, MOST_LINES).map((each) => el("li", {}, written(each))), more > 0 ? el("li", {}, `and ${more} more ${noun}`) : null);
+  return el("ul", { class: kind }, ...items.slice(0, MOST_LINES).map(line), more > 0 ? el("li", {}, `and ${more} more ${noun}`) : null);
 }
 
 /** Draw a domain, or one node of it: who holds how many GPUs there, and each node in words. */

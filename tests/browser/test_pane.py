@@ -1,0 +1,105 @@
+"""The pane of a chosen gang: its plan, its Events, and that it covers nothing."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.served_pages import served
+from tests.ui.busy import NAMES, busy_scene
+from tests.ui.scenes import NoEvents
+from webhook.kube.client import ApiError
+
+WAITS = "Gang research/Job/train-405b needs room for 40 pods in one block."
+
+
+class Events(NoEvents):
+    """An API server with two Events of the Jobs train-405b and embed each, in any namespace."""
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        return {"items": [each for name in ("train-405b", "embed") for each in events_of(name)]}
+
+
+class NoRights(NoEvents):
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        raise ApiError(403, "Forbidden", "events.events.k8s.io is forbidden")
+
+
+def events_of(name: str) -> list[dict[str, Any]]:
+    about = {"regarding": {"name": name}, "metadata": {}}
+    waited = {"reason": "GangWaits", "type": "Warning", "note": WAITS, "series": {"count": 7}}
+    made = {"reason": "SuccessfulCreate", "type": "Normal", "note": f"Created pod: {name}-0"}
+    return [{**about, **waited, "eventTime": ago(3)}, {**about, **made, "eventTime": ago(300)}]
+
+
+def ago(minutes: int) -> str:
+    return (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def choose(page: Page, gang: str) -> None:
+    page.locator("#gang-rows a", has_text=gang).click()
+    expect(page.locator("#gang h2")).to_have_text(gang)
+
+
+def unfold(page: Page, summary: str) -> Any:
+    """The lines below a summary of the pane, once they are seen."""
+    page.locator("#gang summary", has_text=summary).click()
+    lines = page.locator(f"#gang ul.{summary.lower()} li")
+    expect(lines.first).to_be_visible()
+    return lines
+
+
+def test_the_plan_says_which_rank_is_on_which_node(browser: Browser) -> None:
+    with served(browser, busy_scene()) as it:
+        choose(it.page, "search/Job/embed")
+        expect(it.page.locator("#gang summary").first).to_have_text("Plan: 6 pods")
+        nodes = NAMES[32:38]
+        expect(unfold(it.page, "Plan")).to_have_text(
+            [f"{rank} embed-{rank}: {node}" for rank, node in enumerate(nodes)]
+        )
+
+
+def test_the_plan_of_a_gang_that_waits_says_that_there_is_none_and_lists_pods_by_number(
+    browser: Browser,
+) -> None:
+    with served(browser, busy_scene()) as it:
+        choose(it.page, "research/Job/train-405b")
+        expect(it.page.locator("#gang summary").first).to_have_text("Plan: none yet for 40 pods")
+        lines = unfold(it.page, "Plan")
+        expect(lines).to_have_text([re.compile(f"train-405b-{number}: waits") for number in range(40)])
+
+
+def test_events_say_what_how_long_ago_and_how_often_the_latest_first(browser: Browser) -> None:
+    with served(browser, busy_scene(), events=Events()) as it:
+        choose(it.page, "research/Job/train-405b")
+        expect(it.page.locator("#gang summary").last).to_have_text("Events: 2")
+        lines = unfold(it.page, "Events")
+        expect(lines).to_have_text(
+            [f"GangWaits 3 min ago, 7 times: {WAITS}", "SuccessfulCreate 5 h ago: Created pod: train-405b-0"]
+        )
+        expect(lines.first.locator("time")).to_have_attribute("title", re.compile("^20.*Z$"))
+        expect(lines.first).to_have_class("warning")
+
+
+def test_events_that_cannot_be_read_are_said_to_be_missing(browser: Browser) -> None:
+    with served(browser, busy_scene(), events=NoRights()) as it:
+        choose(it.page, "search/Job/embed")
+        expect(it.page.locator("#gang summary").last).to_contain_text("Events: 0 (they cannot be read: ")
+        expect(it.page.locator("#gang summary").first).to_have_text("Plan: 6 pods")
+
+
+@pytest.mark.parametrize("unfolded", [False, True], ids=["folded", "unfolded"])
+def test_the_pane_covers_no_chart_when_one_scrolls_to_the_end(browser: Browser, unfolded: bool) -> None:
+    with served(browser, busy_scene(), events=Events()) as it:
+        it.page.set_viewport_size({"width": 1280, "height": 800})
+        expect(it.page.locator("#charts canvas")).to_have_count(4)
+        choose(it.page, "research/Job/train-405b")
+        if unfolded:
+            unfold(it.page, "Plan")
+        it.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        side, charts = (it.page.locator(each).bounding_box() for each in ("#side", "#time"))
+        assert side is not None
+        assert charts is not None
+        assert side["y"] + side["height"] <= charts["y"]
