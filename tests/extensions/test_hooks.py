@@ -9,9 +9,10 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from webhook.kube.client import Api
-from webhook.kube.objects import Pod
+from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Node, Pod
 from webhook.sweeper.context import Pass, Silent
+from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.reservations import (
     Reservation,
@@ -23,13 +24,16 @@ from webhook.sweeper.decide.reservations import (
 )
 from webhook.sweeper.extension import (
     EndOrders,
+    ExcludeInput,
     Extension,
+    NodeEvent,
     NoFitInput,
     NoFitOrders,
     Ordered,
     OrderInput,
     PassEnd,
     PodEvent,
+    RecordSpec,
     Switch,
 )
 from webhook.sweeper.hooks import ExtensionHooks, Memories
@@ -46,7 +50,7 @@ class Scene(Silent):
     """Two gangs that wait, of which one found no room, and extensions with these hooks."""
 
     def __init__(self, *extensions: Extension) -> None:
-        cluster = Nodes(1, gpu_pod("a"), gpu_pod("b"))
+        self.cluster = cluster = Nodes(1, gpu_pod("a"), gpu_pod("b"))
         placing = Placing(cluster, Settings())
         self.gangs, self.view = placing.gangs(), placing.view()
         self.said: list[tuple[str, str, bool]] = []
@@ -60,6 +64,15 @@ class Scene(Silent):
 
     def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
         self.said.append((pod.metadata.name, reason, warning))
+
+    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+        self.said.append((node.metadata.name, reason, warning))
+
+    def exclude(self, *failed: Pod) -> ExcludedNodes:
+        self.cluster.failed += failed
+        view, self.memories = self.hooks.begin(self.view, self.memories)
+        self.memories = self.hooks.exclude(self.gangs, view, self.memories)
+        return self.hooks.excluded
 
     def after_no_fit(self) -> dict[GangKey, str]:
         view, self.memories = self.hooks.begin(self.view, self.memories)
@@ -197,3 +210,99 @@ def test_pods_get_the_annotations_of_all_extensions() -> None:
     scene.hooks.order(scene.gangs, view, {}, {}, memories)
     found = scene.hooks.annotations
     assert found == {gang.key.placement_key: {"color": "red", "size": "large"} for gang in scene.gangs}
+
+
+# --- nodes that gangs do not use ----------------------------------------------------------------------
+
+
+def excluding(given: ExcludeInput, memory: tuple[str, ...]) -> tuple[ExcludedNodes, tuple[str, ...]]:
+    """Excludes the nodes of all pods that have failed by now; one without a node is a defect."""
+    assert all(pod.spec.node_name for pod in given.failed)
+    memory += tuple(pod.spec.node_name for pod in given.failed)
+    return ExcludedNodes({name: Exclusion("a pod failed there", is_hard=True) for name in memory}), memory
+
+
+EXCLUDING = Extension("excluding", (), exclude_nodes=excluding)
+
+
+def test_exclude_nodes_is_given_each_failed_pod_once() -> None:
+    scene = Scene(EXCLUDING)
+    assert not scene.exclude().names
+    assert scene.exclude(gpu_pod("x", node="n1")).names == {"n1"}
+    assert scene.exclude().names == {"n1"}
+    assert scene.memories == {"excluding": ("n1",)}
+
+
+def test_a_failed_pod_that_a_hook_cannot_read_hides_no_exclusion(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(EXCLUDING)
+    scene.exclude(gpu_pod("x", node="n1"))
+    assert scene.exclude(gpu_pod("y")).names == {"n1"}
+    assert "extension_failed name=excluding" in caplog.text
+    assert scene.exclude(gpu_pod("z", node="n2")).names == {"n1", "n2"}
+
+
+def test_after_a_defect_of_exclude_nodes_all_stays_excluded_that_was_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(EXCLUDING)
+    scene.exclude(gpu_pod("x", node="n1"))
+    scene.memories = {"excluding": None}
+    excluded = scene.exclude()
+    assert excluded.names == {"n1"}
+    assert excluded.hard_of(scene.gangs[0].key) == {"n1"}
+    assert "exclusions_kept name=excluding nodes=1" in caplog.text
+
+
+def test_nodes_that_several_extensions_exclude_are_all_excluded_and_the_harder_one_counts() -> None:
+    def softly(given: ExcludeInput, memory: Any) -> tuple[ExcludedNodes, Any]:
+        key = scene.gangs[0].key
+        soft = {name: Exclusion("is slow") for name in ("n1", "n2")}
+        return ExcludedNodes(soft, {"ns": soft}, {key: {"n3": Exclusion("is far")}}), memory
+
+    scene = Scene(Extension("softly", exclude_nodes=softly), EXCLUDING)
+    first, second = (scene.exclude(gpu_pod("x", node="n1")).of(gang.key) for gang in scene.gangs)
+    assert {name: each.is_hard for name, each in first.items()} == {"n1": True, "n2": False, "n3": False}
+    assert second.keys() == {"n1", "n2"}
+
+
+def test_what_is_switched_off_excludes_nothing() -> None:
+    scene = Scene(EXCLUDING)
+    assert scene.exclude(gpu_pod("x", node="n1")).names
+    scene.hooks._pass = replace(scene.surroundings, extensions=(Switch(lambda *_: False, lambda: EXCLUDING),))
+    assert not scene.exclude().names
+
+
+@pytest.mark.parametrize(
+    ("status", "given"), [(0, ()), (404, ("x",))], ids=["no answer yet", "there is none"]
+)
+def test_failed_pods_are_given_once_it_is_known_whether_there_is_a_record(
+    status: int, given: tuple[str, ...]
+) -> None:
+    class Refusing:
+        def json(self, *_: Any, **__: Any) -> dict[str, Any]:
+            raise ApiError(status, "No", "no answer")
+
+    seen: list[ExcludeInput] = []
+
+    def looks(given: ExcludeInput, memory: Any) -> tuple[ExcludedNodes, Any]:
+        seen.append(given)
+        return ExcludedNodes(), memory
+
+    scene = Scene()
+    extension = Extension("looks", record=RecordSpec("name"), exclude_nodes=looks)
+    switch = Switch(lambda *_: True, lambda: extension)
+    api = cast(Api, Refusing())
+    scene.hooks = ExtensionHooks(replace(scene.surroundings, api=api, extensions=(switch,)))
+    scene.exclude(gpu_pod("x", node="n1"))
+    assert tuple(pod.metadata.name for pod in seen[0].failed) == given
+    assert seen[0].is_record_pending is (status == 0)
+
+
+def test_events_on_nodes_are_as_a_hook_orders() -> None:
+    def ends(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
+        return EndOrders(events=[NodeEvent(given.view.nodes["n0"], "Slow", "a sentence", True)]), memory
+
+    scene = Scene(Extension("ends", after_pass=ends))
+    scene.after_no_fit()
+    scene.hooks.after_pass(scene.view, scene.memories)
+    assert scene.said == [("n0", "Slow", True)]

@@ -46,6 +46,7 @@ class Nodes:
 
     def __init__(self, count: int, *pods: Pod, gpus: int = 1) -> None:
         self.pods = list(pods)
+        self.failed: list[Pod] = []
         self.placements: dict[str, Placement] = {}
         self.labels: Mapping[str, Mapping[str, str]] | None = None
         self.groups: dict[str, NativePodGroup] | None = None
@@ -59,6 +60,10 @@ class Nodes:
 
     def pod_items(self) -> list[Pod]:
         return self.pods
+
+    def take_failed(self) -> list[Pod]:
+        taken, self.failed = self.failed, []
+        return taken
 
     def node_items(self) -> dict[str, Node]:
         return dict(self.nodes)

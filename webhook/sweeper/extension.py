@@ -15,9 +15,10 @@ from enum import StrEnum
 from typing import Any, Generic
 
 from webhook.kube.decoding import T
-from webhook.kube.objects import Metadata, Pod
+from webhook.kube.objects import Metadata, Node, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.reservations import Reservation, ReservationSource
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
@@ -35,11 +36,13 @@ class RecordSpec:
 
     The installation makes it. name: the ConfigMap's. seconds: between two writes, and between two attempts.
     written: the gauge that tells when it was written last, in seconds since 1970.
+    is_written_at_once: else the first write comes as long after it was read.
     """
 
     name: str
     seconds: float = 60.0
     written: GaugeSpec | None = None
+    is_written_at_once: bool = False
 
 
 class Verb(StrEnum):
@@ -153,7 +156,27 @@ class PodEvent:
     is_warning: bool = False
 
 
+@dataclass(frozen=True)
+class NodeEvent:
+    """The same on a node."""
+
+    node: Node
+    reason: str
+    note: str
+    is_warning: bool = False
+
+
 # --- hooks --------------------------------------------------------------------------------------------
+
+
+class Hook(StrEnum):
+    """The hooks of an extension, by the names of its fields."""
+
+    COMPLETE_GANGS = "complete_gangs"
+    ORDER_GANGS = "order_gangs"
+    EXCLUDE_NODES = "exclude_nodes"
+    AFTER_NO_FIT = "after_no_fit"
+    AFTER_PASS = "after_pass"
 
 
 @dataclass(frozen=True)
@@ -203,6 +226,24 @@ class Ordered:
 
 
 @dataclass(frozen=True)
+class ExcludeInput:
+    """What nodes may be excluded by.
+
+    gangs: all of which a pod waits. failed: pods that have failed since a hook took them in last. record,
+    cpu_seconds: see OrderInput. is_record_pending: the API server has not answered yet whether there is a
+    record; until then no failed pods are given.
+    """
+
+    gangs: Sequence[PodGang]
+    view: View
+    settings: Settings
+    failed: Sequence[Pod]
+    record: Mapping[str, str] | None
+    is_record_pending: bool
+    cpu_seconds: Callable[[], float]
+
+
+@dataclass(frozen=True)
 class NoFitInput:
     """Who waits once all gangs have been asked about.
 
@@ -240,13 +281,14 @@ class EndOrders:
     """What is to be done after a hook.
 
     record: keys to write into the extension's record, None for none. writes: of API objects. events: on
-    pods. counts: what is added to the extension's counters. due_seconds: after which another pass is due.
+    pods and nodes. counts: what is added to the extension's counters. due_seconds: after which another pass
+    is due.
     """
 
     record: Mapping[str, str] | None = None
     gauges: Gauges = field(default_factory=dict)
     writes: Sequence[ObjectWrite] = ()
-    events: Sequence[PodEvent] = ()
+    events: Sequence[PodEvent | NodeEvent] = ()
     counts: Gauges = field(default_factory=dict)
     due_seconds: float = NO_HURRY
 
@@ -284,9 +326,9 @@ class Extension:
     gauges, counters: that its hooks set and add to. source: reserves nodes for gangs, before any is placed,
     without memory. Hooks, each None where the feature does not need it:
     complete_gangs adds to gangs what the feature knows of them, without memory; order_gangs puts the gangs
-    into the order in which they are placed; after_no_fit does something for those that found no place, before
-    they are told; after_pass takes in what has become of the pass. explain: further lines of `topogate
-    explain`.
+    into the order in which they are placed; exclude_nodes says which nodes they do not use, and why;
+    after_no_fit does something for those that found no place, before they are told; after_pass takes in what
+    has become of the pass. explain: further lines of `topogate explain`.
     """
 
     name: str
@@ -298,6 +340,7 @@ class Extension:
     source: ReservationSource | None = None
     complete_gangs: Callable[[GangsInput], Sequence[PodGang]] | None = None
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
+    exclude_nodes: Callable[[ExcludeInput, Any], tuple[ExcludedNodes, Any]] | None = None
     after_no_fit: Callable[[NoFitInput, Any], tuple[NoFitOrders, Any]] | None = None
     after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None
     explain: Callable[[ExplainInput], Iterable[str]] | None = None

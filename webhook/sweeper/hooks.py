@@ -6,26 +6,33 @@ nor the pass. The memories of all extensions go from hook to hook as one mapping
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, merged
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
 from webhook.sweeper.decide.reservations import Reservation, ReservationInput, ReservationSource
 from webhook.sweeper.extension import (
     EndOrders,
+    ExcludeInput,
     Extension,
     GangsInput,
     Gauges,
+    Hook,
+    NodeEvent,
     NoFitInput,
     OrderInput,
     PassEnd,
     WriteResult,
 )
 from webhook.sweeper.extension_objects import ExtensionObjects
+from webhook.sweeper.observe.cache import MOST_FAILED
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.records import RecordStore
@@ -41,16 +48,19 @@ class _Running:
     """An extension that is on.
 
     unheeded: its record as it was read, until a hook has taken that in. written: by hook, what has become of
-    the writes that it ordered in the pass before.
+    the writes that it ordered in the pass before. excluded: by its hook exclude_nodes, as it answered last.
+    failed: pods that this hook is yet to take in.
     """
 
     def __init__(self, extension: Extension, surroundings: Pass) -> None:
         self.extension = extension
         self.objects = ExtensionObjects(surroundings, extension)
-        self.written: dict[str, Sequence[WriteResult]] = {}
+        self.written: dict[Hook, Sequence[WriteResult]] = {}
         spec = extension.record
         self.record = RecordStore(surroundings, spec) if spec is not None else None
         self.unheeded: Mapping[str, str] | None = None
+        self.excluded = NOTHING_EXCLUDED
+        self.failed: deque[Pod] = deque(maxlen=MOST_FAILED)
 
     def read(self) -> Mapping[str, str] | None:
         """Its record, if that is news."""
@@ -68,7 +78,8 @@ class ExtensionHooks:
     """The extensions of one leader.
 
     sentences: of the last pass, by Placement, on the order of gangs. annotations: likewise, for pods that are
-    released. due_seconds: after which another pass is due, by what hooks have said in this one.
+    released. excluded: nodes that gangs do not use. due_seconds: after which another pass is due, by what
+    hooks have said in this one.
     """
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
@@ -78,6 +89,7 @@ class ExtensionHooks:
         self._running: dict[int, _Running] = {}
         self._placed: list[NewPlan] = []
         self.sentences: Mapping[str, str] = {}
+        self.excluded: ExcludedNodes = NOTHING_EXCLUDED
         self.annotations: Mapping[str, Mapping[str, str]] = {}
         self.due_seconds = NO_HURRY
 
@@ -149,6 +161,36 @@ class ExtensionHooks:
             if source is not None
         ]
 
+    def exclude(self, gangs: Sequence[PodGang], view: View, memories: Memories) -> Memories:
+        """Bring up to date which nodes gangs do not use; see ExcludeInput."""
+        excluding = [each for each in self._running.values() if each.extension.exclude_nodes is not None]
+        failed = self._pass.cache.take_failed() if excluding else ()
+        for running in excluding:
+            running.failed.extend(failed)
+            memories = self._exclude(running, gangs, view, memories)
+        self.excluded = merged([each.excluded for each in excluding])
+        return memories
+
+    def _exclude(
+        self, running: _Running, gangs: Sequence[PodGang], view: View, memories: Memories
+    ) -> Memories:
+        """After a defect all stays excluded that was; failed pods, which may be its cause, are left out."""
+        extension = running.extension
+        assert extension.exclude_nodes is not None
+        record, is_pending = running.read(), running.record is not None and running.record.is_pending
+        failed = () if is_pending else tuple(running.failed)
+        given = ExcludeInput(gangs, view, self._pass.settings, failed, record, is_pending, time.thread_time)
+        for each in (given, replace(given, failed=())) if failed else (given,):
+            with _guarded(extension.name):
+                memory = memories.get(extension.name, extension.memory)
+                running.excluded, memory = extension.exclude_nodes(each, memory)
+                running.unheeded = None
+                if not is_pending:
+                    running.failed.clear()
+                return {**memories, extension.name: memory}
+        logger.error("exclusions_kept name=%s nodes=%d", extension.name, len(running.excluded.names))
+        return memories
+
     def hear(self, done: Done) -> None:
         """Take in what was written, for the end of the pass."""
         if self._running:
@@ -165,11 +207,11 @@ class ExtensionHooks:
                 continue
             with _guarded(name):
                 settings, policy = self._pass.settings, self._pass.policy()
-                written = running.written.pop("after_no_fit", ())
+                written = running.written.pop(Hook.AFTER_NO_FIT, ())
                 given = NoFitInput(gangs, view, settings, policy, causes, written)
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}
-                running.written["after_no_fit"] = self._carry_out(orders, running)
+                running.written[Hook.AFTER_NO_FIT] = self._carry_out(orders, running)
                 notes |= {key: joined(notes.get(key, ""), each) for key, each in orders.notes.items()}
         return notes, memories
 
@@ -181,12 +223,12 @@ class ExtensionHooks:
             if hook is None:
                 continue
             with _guarded(name):
-                written = running.written.pop("after_pass", ())
+                written = running.written.pop(Hook.AFTER_PASS, ())
                 labels = self._pass.cache.namespace_labels()
                 given = PassEnd(view, self._pass.policy(), placed, running.may_write, written, labels)
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}
-                running.written["after_pass"] = self._carry_out(orders, running)
+                running.written[Hook.AFTER_PASS] = self._carry_out(orders, running)
         return memories
 
     def _carry_out(self, orders: EndOrders, running: _Running) -> Sequence[WriteResult]:
@@ -195,7 +237,11 @@ class ExtensionHooks:
         for name, counts in orders.counts.items():
             self._pass.metrics.count(name, counts)
         for event in orders.events:
-            self._pass.announcer.say(event.pod, event.reason, event.note, warning=event.is_warning)
+            note, is_warning = event.note, event.is_warning
+            if isinstance(event, NodeEvent):
+                self._pass.announcer.say_of_node(event.node, event.reason, note, warning=is_warning)
+            else:
+                self._pass.announcer.say(event.pod, event.reason, note, warning=is_warning)
         results, due = running.objects.write(orders.writes)
         self.due_seconds = min(self.due_seconds, orders.due_seconds, due)
         if orders.record is not None and running.record is not None and running.record.write(orders.record):

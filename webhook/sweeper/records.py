@@ -16,12 +16,17 @@ from webhook.sweeper.extension import RecordSpec
 
 TIMEOUT_SECONDS: Final = 3.0
 """For each request: a pass waits for it."""
+MISSING_SECONDS: Final = 60.0
+"""Where one is not there, it is looked for again after this long."""
 
 logger = logging.getLogger(__name__)
 
 
 class RecordStore:
-    """Reads and writes one record. What fails is logged once, and tried again later."""
+    """Reads and writes one record. What fails is logged once, and tried again later.
+
+    is_pending: the API server has not answered yet what it holds, or that it is not there.
+    """
 
     def __init__(self, surroundings: Pass, spec: RecordSpec) -> None:
         self._pass = surroundings
@@ -31,19 +36,32 @@ class RecordStore:
         self._write_at = 0.0
         self._read_at = 0.0
         self._complaint = ""
+        self._data: Mapping[str, str] = {}
+        self._was_missing = False
+        self.is_pending = True
 
     def read(self) -> Mapping[str, str] | None:
-        """Its data if it is to be read: it has not been, or somebody else has written since. Else None."""
+        """Its data if they are news, else None.
+
+        They are once it has been read, and again if somebody else has written since. An empty one in the
+        place of one that was removed is none, so that what is known is written into it.
+        """
         if self._map.version or self._clock() < self._read_at:
             return None
-        self._read_at = self._clock() + self._spec.seconds
         try:
-            data = self._map.read()
+            self._data = self._map.read()
         except ApiError as error:
+            is_missing = error.status in (403, 404)
+            self.is_pending = not is_missing
+            self._was_missing = self._was_missing or is_missing  # no answer says nothing of that
+            self._read_at = self._clock() + (MISSING_SECONDS if is_missing else self._spec.seconds)
             self._complain(f"it cannot be read: {error}")
             return None
-        self._write_at = self._clock() + self._spec.seconds
-        return data
+        if not self._spec.is_written_at_once:
+            self._write_at = self._clock() + self._spec.seconds
+        was_missing, self._was_missing = self._was_missing, False
+        self.is_pending = False
+        return None if was_missing and not self._data else self._data
 
     @property
     def may_write(self) -> bool:
@@ -51,8 +69,8 @@ class RecordStore:
         return bool(self._map.version) and self._clock() >= self._write_at and self._pass.may_act()
 
     def write(self, data: Mapping[str, str]) -> bool:
-        """Write these keys, if it may be written now; returns whether that was done."""
-        if not self.may_write:
+        """Write these keys, if they are news and it may be written now; returns whether that was done."""
+        if not self.may_write or {**self._data, **data} == self._data:
             return False
         self._write_at = self._clock() + self._spec.seconds
         try:
@@ -60,9 +78,11 @@ class RecordStore:
         except ApiError as error:
             if error.status in (404, 409):
                 self._map.version, self._read_at = "", 0.0
+                self.is_pending = True
             if error.status != 409:
                 self._complain(f"it cannot be written: {error}")
             return False
+        self._data = {**self._data, **data}
         self._complaint = ""
         return True
 

@@ -42,6 +42,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.node_exclusions import merged
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
@@ -112,6 +113,9 @@ class Sweeper:
         gangs = None
         with self._guarded("gather"):
             gangs = self._gather(cluster.view)
+        with self._guarded("exclude"):
+            memories = self._hooks.exclude(gangs or (), cluster.view, self._memory.extensions)
+            self._memory = replace(self._memory, extensions=memories)
         decided = decide(
             self._seen(cluster, gangs), self._memory, self._pass.settings, self._guarded, gangs is not None
         )
@@ -176,7 +180,7 @@ class Sweeper:
             budgets,
             cache.owners,
             Stopwatch(self._pass.clock, self._pass.beat),
-            self._health.excluded(gangs or ()),
+            merged([self._health.excluded(gangs or ()), self._hooks.excluded]),
             self._pass.policy(),
             self._look_for_ungated(),
             self._hooks.sources,

@@ -37,7 +37,7 @@ from webhook.extensions.scale_up.wants import want_of
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import NoFitInput, NoFitOrders, ObjectWrite, WriteResult
+from webhook.sweeper.extension import NoFitInput, NoFitOrders, ObjectWrite, PodEvent, WriteResult
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -79,7 +79,9 @@ class Scene:
         self.orders, self.memory = after_no_fit(given, self.memory)
         self.written = [WriteResult(each, True) for each in self.orders.writes]
         self.said += [
-            (f"{each.pod.metadata.name} {each.reason}", each.is_warning) for each in self.orders.events
+            (f"{each.pod.metadata.name} {each.reason}", each.is_warning)
+            for each in self.orders.events
+            if isinstance(each, PodEvent)
         ]
         for (outcome,), count in self.orders.counts.get(OUTCOMES.name, {}).items():
             self.counts[outcome] = self.counts.get(outcome, 0) + count

@@ -4,13 +4,15 @@ The extensions' hooks `exclude_nodes` say so for all gangs, for those of a names
 some free nodes may be spares: they are reserved for pods that only replace lost ones, of whichever gang.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from webhook.placement import Snapshot
 from webhook.sweeper.observe.membership import GangKey
 from webhook.text import counted
+
+K = TypeVar("K")
 
 MOST_NAMED_IN_PLAN: Final = 10
 _NAMED: Final = 3
@@ -74,6 +76,12 @@ class ExcludedNodes:
         scopes = (self.for_all, self.for_namespaces.get(gang.namespace), self.for_gangs.get(gang))
         return _merged(filter(None, scopes))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """All nodes that any gang does not use."""
+        scopes = (self.for_all, *self.for_namespaces.values(), *self.for_gangs.values())
+        return frozenset[str]().union(*scopes)
+
     def hard_of(self, gang: GangKey) -> frozenset[str]:
         """The nodes that this gang never uses."""
         return frozenset(name for name, each in self.of(gang).items() if each.is_hard)
@@ -85,6 +93,19 @@ class ExcludedNodes:
 
 
 NOTHING_EXCLUDED: Final = ExcludedNodes()
+
+
+def merged(found: Sequence[ExcludedNodes]) -> ExcludedNodes:
+    """What several say, the first one before the others where both say why; spares as the first one says."""
+    if len(found) < 2:
+        return found[0] if found else NOTHING_EXCLUDED
+    rules = (each.spares for each in found if each.spares is not None)
+    return ExcludedNodes(
+        _merged(each.for_all for each in found),
+        _merged_by_key([each.for_namespaces for each in found]),
+        _merged_by_key([each.for_gangs for each in found]),
+        next(rules, None),
+    )
 
 
 @dataclass(frozen=True)
@@ -151,6 +172,11 @@ def steps_of(*sets: Iterable[str]) -> tuple[frozenset[str], ...]:
         if step and step not in found:
             found.append(step)
     return tuple(found)
+
+
+def _merged_by_key(found: Sequence[Mapping[K, Exclusions]]) -> dict[K, Exclusions]:
+    keys = set[K]().union(*found)
+    return {key: _merged(each[key] for each in found if key in each) for key in keys}
 
 
 def _merged(scopes: Iterable[Exclusions]) -> Exclusions:
