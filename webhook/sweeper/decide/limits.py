@@ -12,8 +12,9 @@ level where each share uses no more than the least one must, no other sharing is
 is where the gang could not use less without any rule.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,6 +22,7 @@ from webhook.placement import (
     Assignment,
     Budget,
     Gang,
+    Member,
     Mode,
     NoFit,
     Options,
@@ -68,23 +70,21 @@ def _floor(
 ) -> int | None:
     """What the emptiest domain holds in the end, the least with which all have a place; None if none has."""
 
-    def most(floor: int) -> int:
-        return sum(max(0, min(rooms.get(value, 0), floor + skew - count)) for value, count in held.items())
+    def is_enough(floor: int) -> bool:
+        free = (min(rooms.get(value, 0), floor + skew - count) for value, count in held.items())
+        return sum(max(0, each) for each in free) >= wanted
 
-    low = 0 if floor_is_zero else min(held.values(), default=0)
-    high = (
-        0 if floor_is_zero else min((count + rooms.get(value, 0) for value, count in held.items()), default=0)
-    )
-    while low < high:
-        middle = (low + high) // 2
-        if most(middle) >= wanted:
-            high = middle
-        else:
-            low = middle + 1
-    if most(low) < wanted:
-        return None
-    least = 0 if floor_is_zero else sum(max(0, low - count) for count in held.values())
-    return low if least <= wanted else None
+    if floor_is_zero:
+        return 0 if is_enough(0) else None
+    full = (count + rooms.get(value, 0) for value, count in held.items())
+    floor = _first(min(held.values(), default=0), min(full, default=0), is_enough)
+    least = sum(max(0, floor - count) for count in held.values())
+    return floor if is_enough(floor) and least <= wanted else None
+
+
+def _first(low: int, high: int, is_enough: Callable[[int], bool]) -> int:
+    """The first number from low on that is enough, as are all above it; high where none below it is."""
+    return low + bisect_left(range(low, high), True, key=is_enough)
 
 
 def cap(held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
@@ -92,28 +92,23 @@ def cap(held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool)
     if floor_is_zero or not held:
         return skew
     alike = Counter(held.values())
-    low, high = min(alike), max(alike) + wanted
-    while low < high:
-        middle = (low + high) // 2
-        if sum(times * max(0, middle + skew - count) for count, times in alike.items()) >= wanted:
-            high = middle
-        else:
-            low = middle + 1
-    return low + skew
+
+    def is_enough(floor: int) -> bool:
+        return sum(times * max(0, floor + skew - count) for count, times in alike.items()) >= wanted
+
+    return _first(min(alike), max(alike) + wanted, is_enough) + skew
 
 
 def least_share(value: str, held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
     """At least so many of the pods go to a domain, whatever room the others have; see shares."""
     others = Counter(count for other, count in held.items() if other != value)
-    low, high = 0, wanted
-    while low < high:
-        middle = (low + high) // 2
-        floor = 0 if floor_is_zero else held[value] + middle
-        if middle + sum(times * max(0, floor + skew - count) for count, times in others.items()) >= wanted:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def is_enough(share: int) -> bool:
+        floor = 0 if floor_is_zero else held[value] + share
+        rest = (times * max(0, floor + skew - count) for count, times in others.items())
+        return share + sum(rest) >= wanted
+
+    return _first(0, wanted, is_enough)
 
 
 def parted(
@@ -124,22 +119,25 @@ def parted(
     blocks: dict[str, dict[Path, Block]] = {value: {} for value in wanted}
     domain_of, levels = domains.of_nodes(key), len(snapshot.topology.level_names)
     for path, block in snapshot.blocks.items():
-        names = [state.node.name for state in block.states]
-        values = [domain_of[name] for name in names]
-        if values.count(values[0]) == len(values):  # most blocks lie in one domain alone
-            whole = values[0]
-            if whole is not None and whole in nodes:
-                nodes[whole].update(zip(names, block.states, strict=True))
-                blocks[whole][path] = block
-            continue
-        here: dict[str, dict[str, NodeState]] = {}
-        for name, value, state in zip(names, values, block.states, strict=True):
-            if value is not None and value in nodes:
-                here.setdefault(value, {})[name] = state
-        for value, states in here.items():
-            nodes[value].update(states)
-            blocks[value][path] = make_block(path, list(states.values()), levels)
+        for value, part in _by_domain(path, block, domain_of, levels):
+            if value in nodes:
+                nodes[value].update((state.node.name, state) for state in part.states)
+                blocks[value][path] = part
     return {value: Snapshot(snapshot.topology, nodes[value], blocks[value]) for value in wanted}
+
+
+def _by_domain(
+    path: Path, block: Block, domain_of: Mapping[str, str | None], levels: int
+) -> Iterable[tuple[str, Block]]:
+    """The parts of a block by the domains in which they lie; most lie in one alone."""
+    values = [domain_of[state.node.name] for state in block.states]
+    if values.count(values[0]) == len(values):
+        return [] if values[0] is None else [(values[0], block)]
+    here: dict[str, list[NodeState]] = {}
+    for value, state in zip(values, block.states, strict=True):
+        if value is not None:
+            here.setdefault(value, []).append(state)
+    return [(value, make_block(path, states, levels)) for value, states in here.items()]
 
 
 Domains = tuple[int, ...]
@@ -166,14 +164,18 @@ class Sharing:
         gang = self.gang
         if options.mode is not Mode.BEST_FIT or gang.anchors or gang.required_level:
             return False
-        blocks = [path for part in self.parts.values() for path in part.blocks]
-        if len(set(blocks)) < len(blocks) or not all(each.proven for each in self.found.values()):
+        if not self._are_apart() or not all(each.proven for each in self.found.values()):
             return False
         level = self._first_above(options, budget)
         if level == len(used):
             return True
         without_rule = least_domains(gang, self.snapshot, options, budget) or ()
         return used[level:] == without_rule[level:]
+
+    def _are_apart(self) -> bool:
+        """Whether no block lies in two of the label's domains: then what the shares use adds up."""
+        blocks = [path for part in self.parts.values() for path in part.blocks]
+        return len(set(blocks)) == len(blocks)
 
     def _first_above(self, options: Options, budget: Budget) -> int:
         """The first level of which some share uses more domains than the least one does."""
@@ -255,21 +257,29 @@ class LimitSearch:
             level = topology.level(key)
         except PlacementError:
             return None
-        labels, lowest = self.domains.labels, len(topology.level_names)
-        if level == lowest and len(self.snapshot.nodes) == len(labels):  # each node is a domain
-            return key if self.domains.are_single(key) else None
-        if level == lowest:
-            values = [value for name in self.snapshot.nodes if (value := labels[name].get(key)) is not None]
-            return key if len(set(values)) == len(values) else None
+        is_level = self._are_single(key) if level == len(topology.level_names) else self._are_of(level, key)
+        return key if is_level else None
+
+    def _are_single(self, key: str) -> bool:
+        """Whether no domain of a label has several nodes."""
+        if len(self.snapshot.nodes) == len(self.domains.labels):
+            return self.domains.are_single(key)
+        values = [
+            value for name in self.snapshot.nodes if (value := self.domains.value(name, key)) is not None
+        ]
+        return len(set(values)) == len(values)
+
+    def _are_of(self, level: int, key: str) -> bool:
+        """Whether the domains of a label are those of a level."""
         found: dict[str, object] = {}
         for name, state in self.snapshot.nodes.items():
-            value = labels[name].get(key)
+            value = self.domains.value(name, key)
             if value is None:
                 continue
             path = (state.path or ())[: level + 2]
             if not path or found.setdefault(value, path) != path:
-                return None
-        return key if len(set(found.values())) == len(found) else None
+                return False
+        return len(set(found.values())) == len(found)
 
     def place(self, gang: Gang, limits: list[Limit], snapshot: Snapshot) -> Assignment | None:
         """A place within these limits, None if none is found."""
@@ -278,11 +288,9 @@ class LimitSearch:
             return None if isinstance(answer, NoFit) else answer
         if gang.slices or gang.spread is not None:
             return None
-        level = self.level(limits[0].key) if len(limits) == 1 else None
-        is_alike = len({id(member.pod_class) for member in gang.members}) == 1 or (
-            len({member.pod_class for member in gang.members}) == 1
-        )
-        if level is not None and is_alike and not self._is_required_below(gang, level):
+        if (level := self._level_of(gang, limits)) is not None:
+            if limits[0].apart:
+                return self._apart_on_level(gang, limits[0], level, snapshot)
             return self._on_level(gang, limits[0], level, snapshot)
         if gang.required_level is None:
             return self._shared(gang, limits, snapshot)
@@ -291,6 +299,14 @@ class LimitSearch:
             if found := self._shared(inside, limits, snapshot.only(names)):
                 return found
         return None
+
+    def _level_of(self, gang: Gang, limits: list[Limit]) -> str | None:
+        """The level by which the placement core itself can keep these limits, None if there is none."""
+        level = self.level(limits[0].key) if len(limits) == 1 else None
+        if level is None or self._is_required_below(gang, level):
+            return None
+        classes = {id(member.pod_class): member.pod_class for member in gang.members}
+        return level if len(set(classes.values())) == 1 else None
 
     def _is_required_below(self, gang: Gang, level: str) -> bool:
         topology = self.snapshot.topology
@@ -313,32 +329,43 @@ class LimitSearch:
 
     def _on_level(self, gang: Gang, limit: Limit, level: str, snapshot: Snapshot) -> Assignment | None:
         """A place by the core's own rule on the domains of a level."""
-        if limit.apart:
-            peers = tuple(self._peers(limit.key, self._held(limit, snapshot), gang))
-            answer = self._ask(replace(gang, spread=Spread(level, 1, peers)), snapshot)
-            return None if isinstance(answer, NoFit) else answer
-        wanted, is_one_of_several = len(gang.members), len(self.limits) > 1
         answer = self._ask(gang, snapshot)
         if isinstance(answer, NoFit):
             return None
-        is_within = self._is_within(answer, limit.key, limit.held, limit.skew)  # whatever the others hold
-        if is_within and (is_one_of_several or in_order(answer, self.rules)):
-            return answer
         held = self._held(limit, snapshot)
-        peers = tuple(self._peers(limit.key, held, gang))
-        most = cap(held, wanted, limit.skew, floor_is_zero=limit.floor_is_zero)
-        is_within = not is_within and self._is_within(answer, limit.key, held, most)
-        if is_within and (is_one_of_several or in_order(answer, self.rules)):
+        most = cap(held, len(gang.members), limit.skew, floor_is_zero=limit.floor_is_zero)
+        # That is within the skew whatever the others hold, or within what each may hold in the end.
+        is_within = self._is_within(answer, limit.key, limit.held, limit.skew) or self._is_within(
+            answer, limit.key, held, most
+        )
+        if is_within and self._is_accepted(answer):
             return answer
-        capped = [Spread(level, most, peers)]
-        even = [] if limit.floor_is_zero else [Spread(level, None, peers)]
+        capped, even = self._spreads(gang, limit, level, held, most)
         # One above the emptiest: all lie evenly, unless one that counts stays empty.
-        order = (*even, *capped) if limit.skew == 1 and wanted > len(held) else (*capped, *even)
-        for spread in order:
+        is_even = limit.skew == 1 and len(gang.members) > len(held)
+        for spread in (*even, *capped) if is_even else (*capped, *even):
             answer = self._ask(replace(gang, spread=spread), snapshot)
-            if not isinstance(answer, NoFit) and (is_one_of_several or in_order(answer, self.rules)):
+            if not isinstance(answer, NoFit) and self._is_accepted(answer):
                 return replace(answer, proven=False)
         return None
+
+    def _apart_on_level(self, gang: Gang, limit: Limit, level: str, snapshot: Snapshot) -> Assignment | None:
+        """The same where each domain may have one pod."""
+        peers = tuple(self._peers(limit.key, self._held(limit, snapshot), gang))
+        answer = self._ask(replace(gang, spread=Spread(level, 1, peers)), snapshot)
+        return None if isinstance(answer, NoFit) else answer
+
+    def _spreads(
+        self, gang: Gang, limit: Limit, level: str, held: Mapping[str, int], most: int
+    ) -> tuple[list[Spread], list[Spread]]:
+        """At most so many in a domain; and evenly, where all domains count."""
+        peers = tuple(self._peers(limit.key, held, gang))
+        even = [] if limit.floor_is_zero else [Spread(level, None, peers)]
+        return [Spread(level, most, peers)], even
+
+    def _is_accepted(self, answer: Assignment) -> bool:
+        """Whether kube-scheduler takes the pods one by one; of several limits that is seen at the end."""
+        return len(self.limits) > 1 or in_order(answer, self.rules) is not None
 
     def _is_within(self, answer: Assignment, key: str, held: Mapping[str, int], most: int) -> bool:
         """Whether no domain ends with more."""
@@ -372,33 +399,48 @@ class LimitSearch:
             return None
         members = by_rank(gang.members)
         parts = parted(snapshot, self.domains, limit.key, held)
-        rooms = {value: len(members) if part.nodes else 0 for value, part in parts.items()}
+        rooms = {
+            value: 1 - held[value] if limit.apart else len(members)
+            for value, part in parts.items()
+            if part.nodes
+        }
         for _ in range(2 * len(parts) + 4):
-            if limit.apart:
-                rooms = {value: min(room, 1 - held[value]) for value, room in rooms.items()}
             quotas = shares(held, rooms, len(members), limit.skew, floor_is_zero=limit.floor_is_zero)
             if quotas is None or self.budget.exhausted:
                 return None
-            found: dict[str, Assignment] = {}
-            first = 0
-            for value, count in quotas.items():
-                part = replace(gang, members=tuple(members[first : first + count]), preferred_levels=())
-                answer = self.place(part, limits[1:], parts[value])
-                if answer is None:
-                    rooms[value] = min(count - 1, self._room(gang, parts[value]))
-                    break
-                first += count
-                found[value] = answer
-            else:
-                joined = together(gang, list(found.values()), snapshot)
-                if limit.apart:
-                    return joined
-                sharing = Sharing(
-                    gang, snapshot, parts, held, limit.skew, floor_is_zero=limit.floor_is_zero, found=found
-                )
-                is_least = sharing.is_least(joined.objective.domains, self.options, self.budget)
-                return replace(joined, proven=is_least)
+            found, full = self._place_shares(gang, members, quotas, limits[1:], parts)
+            if full is not None:
+                rooms[full] = min(quotas[full] - 1, self._room(gang, parts[full]))
+                continue
+            joined = together(gang, list(found.values()), snapshot)
+            if limit.apart:
+                return joined
+            sharing = Sharing(
+                gang, snapshot, parts, held, limit.skew, floor_is_zero=limit.floor_is_zero, found=found
+            )
+            is_least = sharing.is_least(joined.objective.domains, self.options, self.budget)
+            return replace(joined, proven=is_least)
         return None
+
+    def _place_shares(
+        self,
+        gang: Gang,
+        members: Sequence[Member],
+        quotas: Mapping[str, int],
+        limits: list[Limit],
+        parts: Mapping[str, Snapshot],
+    ) -> tuple[dict[str, Assignment], str | None]:
+        """The place of each domain's share of the members, and the first domain that is too full for its."""
+        found: dict[str, Assignment] = {}
+        first = 0
+        for value, count in quotas.items():
+            share = replace(gang, members=tuple(members[first : first + count]), preferred_levels=())
+            answer = self.place(share, limits, parts[value])
+            if answer is None:
+                return found, value
+            first += count
+            found[value] = answer
+        return found, None
 
     def _room(self, gang: Gang, snapshot: Snapshot) -> int:
         states = [state for name, state in snapshot.nodes.items() if name not in gang.excluded_nodes]

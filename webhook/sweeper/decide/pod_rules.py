@@ -76,24 +76,21 @@ class _RuleSearch:
     def answer(self) -> Answer:
         if len(self.gang.members) == 1:
             return self._one()
-        relaxed: Answer | None = None
         ways = list(self._ways())
-        # Where one domain of the coarsest level holds all of it, so does mostly one of the label.
-        are_split = any(way.least for way in ways) and min(way.least for way in ways)[:1] > (1,)
-        if not self._is_hopeless() and not are_split:
+        relaxed = None
+        if not self._is_hopeless() and not _are_split(ways):
             relaxed = self._place(self.gang, self.snapshot)
             if isinstance(relaxed, NoFit):
                 return relaxed
             if found := in_order(relaxed, self.rules):
                 return found
-        best = self._best_of([way for way in ways if relaxed is None or not self._is_plain(way)])
-        if best is None and not self.gang.slices and self.gang.spread is None:
-            best = self._one_by_one()
-        if best is not None:
-            return best
-        if relaxed is None:
-            relaxed = self._place(self.gang, self.snapshot)
-        return relaxed if isinstance(relaxed, NoFit) else broken(self.gang, self.rules, self.snapshot)
+            ways = [way for way in ways if not self._is_plain(way)]
+        return self._best_of(ways) or self._one_by_one() or self._no_fit(relaxed)
+
+    def _no_fit(self, relaxed: Answer | None) -> NoFit:
+        """Why it has no place. relaxed: the place without these rules, None where that was not asked."""
+        answer = relaxed or self._place(self.gang, self.snapshot)
+        return answer if isinstance(answer, NoFit) else broken(self.gang, self.rules, self.snapshot)
 
     def _best_of(self, ways: Sequence[_Way]) -> Assignment | None:
         """The best answer that keeps the rules."""
@@ -164,8 +161,11 @@ class _RuleSearch:
         return replace(member, pod_class=replace(member.pod_class, rules=rules))
 
     def _one_by_one(self) -> Assignment | None:
-        """Each pod where it may go beside those before it, as near to them as can be."""
-        if len(self.gang.members) > ONE_BY_ONE:
+        """Each pod where it may go beside those before it, as near to them as can be.
+
+        A single pod keeps no wish for slices, or to be spread.
+        """
+        if len(self.gang.members) > ONE_BY_ONE or self.gang.slices or self.gang.spread is not None:
             return None
         self.rules.reset()
         snapshot, anchors = self.snapshot, list(self.gang.anchors)
@@ -196,25 +196,15 @@ class _RuleSearch:
 
     def _ways(self) -> Iterator[_Way]:
         """What to ask about where pods want to be together."""
-        keys = {
-            tally.key
-            for kind in self.rules.kinds
-            for tally in kind.near
-            if not any(any(each.base.values()) for each in kind.near)
-        }
+        keys = self._keys_of_new_domains()
         if not keys:
             yield _Way(self.gang, self.snapshot, is_exact=True)
             return
         key = max(keys, key=lambda each: len(self.domains.by_value(each)))  # the others lie around it
         level = self.limits.level(key)
-        required = self.gang.required_level
         exact = self.is_one_kind and len(keys) == 1 and not self.limits.limits
-        topology = self.snapshot.topology
         if level is not None and not self.limits.limits:
-            if required is None or topology.level(required) <= topology.level(level):
-                yield _Way(replace(self.gang, required_level=level), self.snapshot, exact)
-            else:
-                yield _Way(self.gang, self.snapshot, is_exact=False)
+            yield self._way_at_level(level, exact)
             return
         nodes = self.domains.by_value(key)
         some = sorted(nodes, key=lambda each: (-len(nodes[each]), each))[:MOST_DOMAINS]
@@ -222,7 +212,31 @@ class _RuleSearch:
         found = [self._way(parts[value], exact and len(some) == len(nodes)) for value in some]
         yield from sorted((way for way in found if way is not None), key=lambda way: way.least)
 
+    def _keys_of_new_domains(self) -> set[str]:
+        """The labels of which pods want to share a domain, where none is there that they want to be near."""
+        return {
+            tally.key
+            for kind in self.rules.kinds
+            if not any(any(each.base.values()) for each in kind.near)
+            for tally in kind.near
+        }
+
+    def _way_at_level(self, level: str, is_exact: bool) -> _Way:
+        """All of the gang in one domain of a level; a finer one that it requires itself says more."""
+        required, level_of = self.gang.required_level, self.snapshot.topology.level
+        if required is not None and level_of(required) > level_of(level):
+            return _Way(self.gang, self.snapshot, is_exact=False)
+        return _Way(replace(self.gang, required_level=level), self.snapshot, is_exact)
+
     def _way(self, snapshot: Snapshot, is_exact: bool) -> _Way | None:
         """All of the gang in one domain; None if that has no room for it."""
         least = least_domains(self.gang, snapshot, self.options, self.budget)
         return None if least is None else _Way(self.gang, snapshot, is_exact, least)
+
+
+def _are_split(ways: Sequence[_Way]) -> bool:
+    """Whether no way leaves all of the gang in one domain of the coarsest level.
+
+    Where such a domain holds all of it, so does mostly one of the label.
+    """
+    return any(way.least for way in ways) and min(way.least for way in ways)[:1] > (1,)

@@ -105,41 +105,40 @@ def question(
     if not gang.parts:
         members, closed = _alike_in_one_domain(members, frozenset().union(*map(exclusive_over, gang.pods)))
         avoid |= closed
-    anchors = tuple(
-        Anchor(placed_on[pod.metadata.uid], gang.ranks.get(pod.metadata.uid))
-        for pod in (gang.workers if alone else _anchoring(gang, members, is_ours))
-        if pod.metadata.uid in placed_on
-    )
+    anchoring = gang.workers if alone else _anchoring(gang, members, is_ours)
     asked = Gang(
         str(gang.key),
         members,
         required_level=gang.required_level,
         preferred_levels=gang.preferred_levels,
-        anchors=anchors,
+        anchors=_anchors(gang, anchoring, placed_on),
         excluded_nodes=avoid,
         spread=gang.spread,
     )
-    rules = (
-        None if near is None else _rules({**by_name, **{pod.metadata.uid: pod for pod in gang.later}}, near)
-    )
-    parts: list[Gang] = []
-    claims: list[Claim | None] = []
-    for part in gang.parts:
-        each = question(
-            _only(gang, part),
-            by_name.values(),
-            placed_on,
-            avoid | part.closed,
-            class_of,
-            is_ours,
-            alone=part.claim is not None,
-        ).gang
-        if each.members or (part.claim is not None and each.anchors):
-            parts.append(each)
-            claims.append(part.claim)
-    if len(parts) == 1 and claims == [None]:
-        return GangQuestion(parts[0], by_name, rules=rules)
-    return GangQuestion(slices.asked_for(asked, gang), by_name, tuple(parts), tuple(claims), rules)
+    rules = _rules((*by_name.values(), *gang.later), near) if near is not None else None
+    if not gang.parts:
+        return GangQuestion(slices.asked_for(asked, gang), by_name, rules=rules)
+
+    def ask(part: GangPart) -> Gang:
+        alone, closed = part.claim is not None, avoid | part.closed
+        own = _only(gang, part)
+        return question(own, by_name.values(), placed_on, closed, class_of, is_ours, alone=alone).gang
+
+    parts = [(ask(part), part.claim) for part in gang.parts]
+    return _in_parts(GangQuestion(asked, by_name, rules=rules), parts)
+
+
+def _anchors(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -> tuple[Anchor, ...]:
+    uids = (pod.metadata.uid for pod in pods)
+    return tuple(Anchor(placed_on[uid], gang.ranks.get(uid)) for uid in uids if uid in placed_on)
+
+
+def _in_parts(asked: GangQuestion, parts: Iterable[tuple[Gang, Claim | None]]) -> GangQuestion:
+    """The question with those of its parts that ask for something; anchors alone hold a claimed domain."""
+    asking = [(part, claim) for part, claim in parts if part.members or (claim is not None and part.anchors)]
+    if len(asking) == 1 and asking[0][1] is None:
+        return replace(asked, gang=asking[0][0])
+    return replace(asked, parts=tuple(part for part, _ in asking), claims=tuple(claim for _, claim in asking))
 
 
 def members_of(gang: PodGang, pods: Iterable[Pod], class_of: ClassOf) -> tuple[Member, ...]:
@@ -170,8 +169,9 @@ def _alike_in_one_domain(
     return tuple(made) if names else members, frozenset(closed)
 
 
-def _rules(members: Mapping[str, Pod], near: Neighbourhood) -> Acceptance | None:
+def _rules(pods: Iterable[Pod], near: Neighbourhood) -> Acceptance | None:
     """Their rules on other pods; None if all are about domains of their own, kept elsewhere."""
+    members = {pod.metadata.uid: pod for pod in pods}
     if not any(near.rules_of(pod).over - exclusive_over(pod) for pod in members.values()):
         return None
     return Acceptance(near, members) or None
