@@ -65,11 +65,8 @@ def beside(
     class_of: ClassOf = convert.pod_class_of,
 ) -> Beside:
     """Where the companions `pods` of a gang go. others: uid -> node of its other pods, as in the snapshot."""
-    near: list[Pod] = []
-    free: list[Pod] = []
-    for pod in pods:
-        is_counted = others and not pod.spec.volumes and not rules_of(pod)
-        (near if is_counted else free).append(pod)
+    pods = list(pods)
+    near = [pod for pod in pods if others and _is_counted(pod)]
     options = replace(options, mode=Mode.BEST_FIT)
     budget = Budget(options.bound)
     steps: list[tuple[GangQuestion, Assignment]] = []
@@ -86,8 +83,12 @@ def beside(
             steps.append((asked, answer))
             placed |= asked.pods.keys()
             snapshot = snapshot.assume(answer, asked.gang)
-    left = [pod for pod in near if pod.metadata.uid not in placed]
-    return Beside(tuple(steps), (*free, *left))
+    return Beside(tuple(steps), tuple(pod for pod in pods if pod.metadata.uid not in placed))
+
+
+def _is_counted(pod: Pod) -> bool:
+    """Whether all is counted here by which kube-scheduler places it."""
+    return not pod.spec.volumes and not rules_of(pod)
 
 
 def nobody(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from labeler.contract import annotations, keys
+from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
@@ -63,14 +64,10 @@ def new_plan(
     entries = plan.planned_pods(gang, asked, answer, now.rules.timestamps, now.view.now.ns, found)
     if unpinned:
         entries = [replace(entry, node="") for entry in entries]
-    pods = {**asked.pods, **found.pods}
-    first: tuple[Pair, ...] = ()
-    if not victims:  # else it is released once these have gone, see preempting
-        first = now.given.queue.take((pods[entry.uid], entry) for entry in entries)
-    nodes = {
-        *others.values(),
-        *(entry.node for entry in entries if entry.uid in asked.pods and entry.node),
-    }
+    # One with victims is released once these have gone, see preempting.
+    first = () if victims else _released_now(entries, {**asked.pods, **found.pods}, now)
+    placed = {entry.uid: entry.node for entry in entries if entry.uid in asked.pods and entry.node}
+    nodes = {*others.values(), *placed.values()}
     labels = now.view.labels_of(nodes)
     before = now.view.placements.get(gang.key.placement_key)
     model_of = now.settings.counting.model
@@ -93,6 +90,10 @@ def new_plan(
             nodes, lambda name: any(model_of(each) in models for each in now.view.labels_of([name]).values())
         ),
     )
+
+
+def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: PassState) -> tuple[Pair, ...]:
+    return now.given.queue.take((pods[entry.uid], entry) for entry in entries)
 
 
 def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now: PassState) -> Beside:

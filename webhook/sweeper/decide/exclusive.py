@@ -23,6 +23,7 @@ from webhook.placement import PlacementError, Topology
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, terms_of
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.question import Ask
+from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import Claim, GangKey, claims_of, exclusive_over, is_of_a_set
 from webhook.sweeper.observe.view import View, identity
@@ -56,30 +57,39 @@ def shared(view: View, sent: Container[str]) -> frozenset[str]:
     A plan does not hold while its node is not ready, say, and others are placed meanwhile. sent: uids of
     those that have been let go, and look gated still.
     """
-    waiting: dict[tuple[GangKey, Claim], list[Pod]] = {}
-    for pod in view.gated:
-        uid = pod.metadata.uid
-        if uid in view.planned and uid not in sent:
-            for claim in claims_of(pod):
-                waiting.setdefault((view.gang_of(pod), claim), []).append(pod)
+    waiting = _planned_claims(view, sent)
     if not waiting:
         return frozenset()
-    there: dict[tuple[str, str, str], list[tuple[GangKey, Claim, Pod]]] = {}
-    for pod, node in _placed(view, ()):
-        for claim in claims_of(pod):
-            place = claim.rule, claim.over, _domain(view, pod, node, claim)
-            there.setdefault(place, []).append((view.gang_of(pod), claim, pod))
+    there = _by_domain(view)
     lost: set[str] = set()
     for (key, claim), pods in waiting.items():
         shunned = _Shunned(key.namespace, pods)
         for pod in pods:
             domain = _domain(view, pod, view.planned[pod.metadata.uid].node, claim)
-            others = there.get((claim.rule, claim.over, domain), ())
-            if domain and any(
-                shunned.has(pod, claim) for whose, its, pod in others if (whose, its) != (key, claim)
-            ):
+            others = there.get((claim.rule, claim.over, domain), ()) if domain else ()
+            if any(shunned.has(each, claim) for whose, its, each in others if (whose, its) != (key, claim)):
                 lost.add(pod.metadata.uid)
     return frozenset(lost)
+
+
+def _planned_claims(view: View, sent: Container[str]) -> Mapping[tuple[GangKey, Claim], list[Pod]]:
+    """By gang and claim, the gated pods that have a plan."""
+    found: dict[tuple[GangKey, Claim], list[Pod]] = {}
+    for pod in view.gated:
+        if pod.metadata.uid in view.planned and pod.metadata.uid not in sent:
+            for claim in claims_of(pod):
+                found.setdefault((view.gang_of(pod), claim), []).append(pod)
+    return found
+
+
+def _by_domain(view: View) -> Mapping[tuple[str, str, str], list[tuple[GangKey, Claim, Pod]]]:
+    """By rule, label and domain, the pods that claim it and have a place there, with gang and claim."""
+    found: dict[tuple[str, str, str], list[tuple[GangKey, Claim, Pod]]] = {}
+    for pod, node in _placed(view, ()):
+        for claim in claims_of(pod):
+            place = claim.rule, claim.over, _domain(view, pod, node, claim)
+            found.setdefault(place, []).append((view.gang_of(pod), claim, pod))
+    return found
 
 
 class Others:
@@ -139,21 +149,19 @@ class Others:
         return frozenset(name for name in self.view.nodes if label_of(self.view, name, over) in values)
 
 
-def _placed(view: View, plans: Iterable[NewPlan], members: Iterable[Pod] = ()) -> Iterator[tuple[Pod, str]]:
+def _takes_a_domain(pod: Pod, view: View) -> bool:
+    """Whether a pod takes the domain of its node: a pin that is not ours, as anybody may write one, does not
+    before kube-scheduler has bound it.
+    """
+    return bool(pod.spec.node_name) or pod.metadata.uid in view.planned or view.is_ours(pod)
+
+
+def _placed(view: View, plans: Iterable[NewPlan], members: Sequence[Pod] = ()) -> Iterator[tuple[Pod, str]]:
     """The pods of sets among which some want a domain, and members, that have a node or are to have one."""
-    own = {pod.metadata.uid: pod for pod in members}
-    # A pin that is not ours takes no domain before kube-scheduler has bound it: anybody may write one.
-    pods = [
-        pod
-        for pod in view.of_sets
-        if pod.metadata.uid in own
-        or pod.spec.node_name
-        or pod.metadata.uid in view.planned
-        or view.is_ours(pod)
-    ]
-    pods += [pod for pod in own.values() if not is_of_a_set(pod)]
-    nodes = view.placed_on(pods)
-    yield from ((pod, nodes[pod.metadata.uid]) for pod in pods if pod.metadata.uid in nodes)
+    pods = {pod.metadata.uid: pod for pod in (*members, *view.of_sets)}
+    own = {pod.metadata.uid for pod in members}
+    nodes = view.placed_on(pod for uid, pod in pods.items() if uid in own or _takes_a_domain(pod, view))
+    yield from ((pods[uid], node) for uid, node in nodes.items())
     for plan in plans:
         for entry in plan.entries:
             if entry.node and is_of_a_set(plan.pods[entry.uid]):
@@ -282,22 +290,21 @@ def _as_one(gang: PodGang, claim: Claim, others: Others, topology: Topology) -> 
     """All of the gang in one domain."""
     view, key = others.view, claim.over
     here, taken = others.here(claim), others.taken_by(claim)
-    domains: dict[str, set[str]] = {}
-    for name in view.nodes:
-        domains.setdefault(label_of(view, name, key), set()).add(name)
-    open_ = {value for value in domains if value and (value in here if here else value not in taken)}
+    domains = view.domains_of(view.nodes).by_value(key)
+    open_ = domains.keys() & here if here else domains.keys() - taken
+    open_ -= {""}
     told = _told(key, taken) if not here else ""
+    everywhere = frozenset(view.nodes)
     level = _level(gang, key, topology)
     if level is not None and not gang.parts:
-        closed = frozenset[str]().union(*(nodes for value, nodes in domains.items() if value not in open_))
+        closed = everywhere.difference(*(domains[value] for value in open_))
         yield Ask(replace(gang, required_level=level), closed, told)
         return
-    everywhere = frozenset(view.nodes)
     ordered = sorted(open_, key=lambda value: (len(domains[value]), value))
     if not ordered:
         yield Ask(gang, everywhere, told)
     for value in ordered[-_TRIED:]:
-        yield Ask(gang, everywhere - domains[value], told)
+        yield Ask(gang, everywhere.difference(domains[value]), told)
 
 
 def _in_groups(
@@ -305,20 +312,9 @@ def _in_groups(
 ) -> Iterator[Ask]:
     """Groups with a domain each; all of them in one domain of a larger kind, if the gang claims that too."""
     told: dict[str, set[str]] = {}
-    parts = []
+    jobset = next(_of_jobsets(grouped), None)
     shut = others.shut()
-    for part in gang.parts:
-        own = frozenset({part.claim} if part.claim is not None else _of_jobsets(grouped))
-        closed = shut
-        for claim in own:
-            here = others.here(claim) if part.claim is not None else set()
-            if here:
-                closed = frozenset(others.view.nodes) - others.in_domains(claim.over, here)
-                continue
-            taken = others.taken_by(claim)
-            told.setdefault(claim.over, set()).update(taken)
-            closed |= others.in_domains(claim.over, taken | ({""} if part.claim is not None else set()))
-        parts.append(replace(part, closed=closed))
+    parts = (replace(part, closed=_closed_to(part, jobset, others, shut, told)) for part in gang.parts)
     gang = replace(gang, parts=tuple(parts))
     said = "; ".join(filter(None, (_told(over, taken) for over, taken in sorted(told.items()))))
     whole = min((claim for claim in claims if not claim.group), default=None)
@@ -327,6 +323,25 @@ def _in_groups(
         return
     for each in _as_one(gang, whole, others, topology):
         yield replace(each, told=joined(each.told, said))
+
+
+def _closed_to(
+    part: GangPart, jobset: Claim | None, others: Others, shut: frozenset[str], told: dict[str, set[str]]
+) -> frozenset[str]:
+    """Where the pods of a part may not be. shut: where none of its gang may be.
+
+    jobset: a claim by which domains are closed to pods that want none. told: gains, by label, the domains
+    that others have.
+    """
+    claim = part.claim if part.claim is not None else jobset
+    if claim is None:
+        return shut
+    if part.claim is not None and (here := others.here(claim)):
+        return frozenset(others.view.nodes) - others.in_domains(claim.over, here)
+    taken = others.taken_by(claim)
+    told.setdefault(claim.over, set()).update(taken)
+    unlabelled = {""} if part.claim is not None else set[str]()
+    return shut | others.in_domains(claim.over, taken | unlabelled)
 
 
 def _of_jobsets(claims: Iterable[Claim]) -> Iterator[Claim]:

@@ -6,7 +6,7 @@ are left is taken, the smallest of several, else the one that holds most. For gr
 the least possible number at the coarsest level; for others, which go largest first, it is what was found.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -156,24 +156,24 @@ class _Laying:
 
     def all(self) -> Laid | NoFit:
         """The answer."""
-        begun = [group for group in self._groups if self._has_begun(group)]
         new = [group for group in self._groups if group.gang.members and not self._has_begun(group)]
         new.sort(key=lambda group: (-weight(group.gang), -len(group.gang.members)))
-        shut = frozenset[str]()
+        own = {group.claim: self._own_domains(group) for group in self._groups if self._has_begun(group)}
+        shut = frozenset[str]().union(*own.values())
         found: Found = []
-        for group in begun:
-            values = {self._value(group, anchor.node) for anchor in group.gang.anchors} - {""}
-            own = frozenset[str]().union(*(self._domains[group.claim.over].get(v, ()) for v in values))
-            shut |= own
-            if group.gang.members:
-                answer = self._in_one_domain(group, own)
+        for group in self._groups:
+            if group.claim in own and group.gang.members:
+                answer = self._in_one_domain(group, own[group.claim])
                 if answer is None:
                     return self._no_fit(0)
                 found.append((group, answer))
         laid = self._new(new, shut, frozenset(self._anchored()))
         if len(laid) < len(new):
             return self._no_fit(len(laid))
-        found += in_order(laid, self._snapshot)
+        return self._laid([*found, *in_order(laid, self._snapshot)], shut)
+
+    def _laid(self, found: Found, shut: Nodes) -> Laid:
+        """The answer where all groups have a place. shut: domains of groups that had begun."""
         place_of = {group.claim: number for number, group in enumerate(self._groups)}
         found.sort(key=lambda each: place_of[each[0].claim])
         used = frozenset(self._anchored()).union(*(answer.nodes.values() for _, answer in found))
@@ -181,6 +181,11 @@ class _Laying:
         if any(group.claim.rule == marks.JOBSET_EXCLUSIVE for group in self._groups):
             closed = shut.union(*(self._closed_by(answer) for _, answer in found))
         return Laid(tuple(group for group, _ in found), tuple(answer for _, answer in found), used, closed)
+
+    def _own_domains(self, group: Group) -> Nodes:
+        """The nodes of the domains in which a group has pods."""
+        nodes = {anchor.node for anchor in group.gang.anchors} & self._snapshot.nodes.keys()
+        return self._in_domains_of(nodes, group.claim.over)
 
     def _has_begun(self, group: Group) -> bool:
         """Whether a node that is there has a pod of it; where else it may go its excluded nodes tell."""
@@ -346,18 +351,16 @@ class _Laying:
                 found.setdefault(value, set()).add(name)
         return {value: frozenset(nodes) for value, nodes in found.items()}
 
-    def _value(self, group: Group, node: str) -> str:
-        state = self._snapshot.nodes.get(node)
-        return state.node.labels.get(group.claim.over, "") if state is not None else ""
-
     def _closed_by(self, answer: Assignment) -> Nodes:
         """Nodes where no other group may be once this one is there: by its own label, and by theirs."""
-        closed = set[str]()
-        for over, domains in self._domains.items():
-            for node in set(answer.nodes.values()):
-                if value := self._snapshot.nodes[node].node.labels.get(over, ""):
-                    closed |= domains[value]
-        return frozenset(closed)
+        nodes = set(answer.nodes.values())
+        return frozenset().union(*(self._in_domains_of(nodes, over) for over in self._domains))
+
+    def _in_domains_of(self, nodes: Set[str], over: str) -> Nodes:
+        """All nodes of the domains in which these are."""
+        found = self._snapshot.nodes
+        values = {value for name in nodes if (value := found[name].node.labels.get(over, ""))}
+        return frozenset().union(*(self._domains[over][value] for value in values))
 
     def _anchored(self) -> set[str]:
         nodes = {anchor.node for group in self._groups for anchor in group.gang.anchors}

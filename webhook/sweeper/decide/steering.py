@@ -103,16 +103,24 @@ def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None 
 def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_wished: bool) -> Mapping[str, str]:
     """Those of a model that the pod's nodeSelector lacks. Raises UnmetError where it asks for the model."""
     asked = [name for name in resources_of(pod) if policy.is_gpu_resource(name)]
-    foreign = [name for name in asked if not model.serves(name)]
     there, labels = pod.spec.node_selector, model.labels_for(asked)
-    against = [key for key, value in labels.items() if there.get(key, value) != value]
-    if not is_wished and (foreign or against or not asked):
+    conflict = _conflict(model, asked, labels, there)
+    if conflict and is_wished:
+        raise UnmetError(conflict)
+    if conflict or not (asked or is_wished):
         return {}
-    if foreign:
-        raise UnmetError(f"GPU model {model.name} does not offer {sentence_list(foreign)}")
-    if against:
-        raise UnmetError(f"GPU model {model.name} contradicts its nodeSelector {sentence_list(against)}")
     return {key: value for key, value in labels.items() if key not in there}
+
+
+def _conflict(
+    model: GpuModel, asked: Sequence[str], labels: Mapping[str, str], selector: Mapping[str, str]
+) -> str:
+    """Why a pod that asks for these GPU resources cannot have the model with its labels, "" if it can."""
+    foreign = [name for name in asked if not model.serves(name)]
+    if foreign:
+        return f"GPU model {model.name} does not offer {sentence_list(foreign)}"
+    against = [key for key, value in labels.items() if selector.get(key, value) != value]
+    return f"GPU model {model.name} contradicts its nodeSelector {sentence_list(against)}" if against else ""
 
 
 def _rules(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> NamespaceRules:
@@ -135,22 +143,25 @@ def _of_class(gang: PodGang, policy: Policy, namespaces: NamespaceLabels | None)
     A class that was not asked for may be the cluster's default, which says nothing of who gave it; so of a
     namespace's default tier only a pod without any class is told.
     """
-    for pod in gang.gated:
-        if is_opted_out(pod) or pod.metadata.uid in gang.companions:
-            continue
-        wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
-        tier = policy.tier(wish if wish is not None else _rules(pod, policy, namespaces).default_tier)
-        its_class = pod.spec.priority_class_name or ""
-        if tier is None or its_class == tier.priority_class_name or (its_class and wish is None):
-            continue
-        its_own = f"it has PriorityClass {its_class}" if its_class else "it has no PriorityClass"
-        yield Warn(
-            pod,
-            "PriorityNotSet",
-            f"tier {tier.name} has no effect: {its_own}, not {tier.priority_class_name}, and none can be "
-            "given later; delete it to have it made anew",
-        )
-        return
+    pods = (pod for pod in gang.gated if not is_opted_out(pod) and pod.metadata.uid not in gang.companions)
+    for pod in pods:
+        if without_effect := _tier_without_effect(pod, policy, namespaces):
+            yield Warn(pod, "PriorityNotSet", without_effect)
+            return
+
+
+def _tier_without_effect(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> str:
+    """Says so of the tier that a pod should have and does not, "" where there is none."""
+    wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
+    tier = policy.tier(wish if wish is not None else _rules(pod, policy, namespaces).default_tier)
+    its_class = pod.spec.priority_class_name or ""
+    if tier is None or its_class == tier.priority_class_name or (its_class and wish is None):
+        return ""
+    its_own = f"it has PriorityClass {its_class}" if its_class else "it has no PriorityClass"
+    return (
+        f"tier {tier.name} has no effect: {its_own}, not {tier.priority_class_name}, and none can be "
+        "given later; delete it to have it made anew"
+    )
 
 
 def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
