@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement
+from webhook.kube.placements import Placement, VictimGroup
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, Orders, Verdict
@@ -49,6 +49,11 @@ class StandingVictims:
     def going(self) -> tuple[Pod, ...]:
         """Those that are yet to be evicted."""
         return tuple(pod for pod in self.pods if not pod.metadata.deletion_timestamp)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether some have gone of a gang that goes whole, and is of no use without them."""
+        return self.whole and len(self.going) < len(self.pods)
 
     def in_order(self, nodes: Set[str]) -> list[Pod]:
         """The same, late ones first: as long as one is left that is in the plan's way, they all are found."""
@@ -184,23 +189,25 @@ def _groups(
     below = min(pod.spec.priority or 0 for pod in waiting)
     found: dict[GangKey, StandingVictims] = {}
     for group in placement.spec.victims:
-        there = [
-            pod
-            for uid in group.pods
-            if (pod := view.by_uid.get(uid)) is not None and _may_go(pod, below, view)
-        ]
-        here = [pod for pod in there if pod.spec.node_name in nodes]
-        gangs = {view.gang_of(pod) for pod in (here or there)}
-        if len(gangs) != 1:
+        victims = _standing(group, nodes, below, view)
+        if victims is None:
             continue
-        gang = gangs.pop()
-        own = tuple(pod for pod in there if view.gang_of(pod) == gang)
-        if here:
-            victims = StandingVictims(gang, own, group.whole)
-            if group.whole and victims.going:  # else what is there beside them has been placed anew
-                victims = _with_late(victims, below, view, promised)
-            found.setdefault(gang, victims)
+        if group.whole and victims.going:  # else what is there beside them has been placed anew
+            victims = _with_late(victims, below, view, promised)
+        found.setdefault(victims.gang, victims)
     return list(found.values())
+
+
+def _standing(group: VictimGroup, nodes: Set[str], below: int, view: View) -> StandingVictims | None:
+    """The victims of a group that are there still, None if those in the way are not of one gang."""
+    listed = (view.by_uid.get(uid) for uid in group.pods)
+    there = [pod for pod in listed if pod is not None and _may_go(pod, below, view)]
+    gangs = {view.gang_of(pod) for pod in there if pod.spec.node_name in nodes}
+    if len(gangs) != 1:
+        return None
+    gang = gangs.pop()
+    own = tuple(pod for pod in there if view.gang_of(pod) == gang)
+    return StandingVictims(gang, own, group.whole)
 
 
 def _with_late(victims: StandingVictims, below: int, view: View, promised: Set[GangKey]) -> StandingVictims:
@@ -257,27 +264,31 @@ def _needed(
     going: uids of others that go, or do so already.
     """
     gone = going | {pod.metadata.uid for group in groups for pod in group.pods}
-
-    def is_short(node: str, gone: Set[str]) -> bool:
-        state = snapshot.nodes[node]
-        return any(
-            state.free.get(name, 0) + _freed(state.usages, gone, name) < 0 for name in wanted.get(node, ())
-        )
-
     found = []
     for group in sorted(groups, key=lambda each: (-_priority(each), -len(each.pods), each.gang)):
         own = {pod.metadata.uid for pod in group.going}
-        here = sorted({pod.spec.node_name for pod in group.going} & nodes)
-        # A gang that has lost some is of no use; one that only spares them goes on with those that are left.
-        is_begun = group.whole and len(own) < len(group.pods)
-        if not is_begun and not any(is_short(node, gone - own) for node in here):
-            gone = gone - own
+        rest = gone - own
+        here = {pod.spec.node_name for pod in group.going} & nodes
+        if not group.is_begun and not _are_short(here, rest, wanted, snapshot):
+            gone = rest
             # Those that end already are waited for all the same.
             group = replace(group, pods=tuple(pod for pod in group.pods if pod.metadata.uid not in own))
             if not group.pods:
                 continue
         found.append(group)
     return found
+
+
+def _are_short(
+    nodes: Set[str], gone: Set[str], wanted: Mapping[str, frozenset[str]], snapshot: Snapshot
+) -> bool:
+    """Whether any of these nodes is too full for what is wanted there also once these pods have gone."""
+    states = {node: snapshot.nodes[node] for node in nodes}
+    return any(
+        state.free.get(name, 0) + _freed(state.usages, gone, name) < 0
+        for node, state in states.items()
+        for name in wanted.get(node, ())
+    )
 
 
 def _going(placement: Placement, view: View) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
+from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.whole import Unit, WholeVictims, choose
 from webhook.sweeper.decide.question import GangQuestion, in_order
@@ -160,27 +161,28 @@ def candidates(
     def may_go(pod: Pod) -> bool:
         return (pod.spec.priority or 0) < below and name_of(pod) not in staying
 
-    units: list[Unit] = []
-    leaving = {pod.metadata.uid for pod in view.leaving if may_go(pod)}
-    going = []
-    for group in promised:
-        pods = [pod for uid in group.pods if (pod := view.by_uid.get(uid)) is not None]
-        if all(map(may_go, pods)):
-            going.append(group)
-            leaving.update(group.pods)
+    def all_may_go(uids: Iterable[str]) -> bool:
+        return all(may_go(pod) for uid in uids if (pod := view.by_uid.get(uid)) is not None)
+
+    going = tuple(group for group in promised if all_may_go(group.pods))
+    leaving = {pod.metadata.uid for pod in view.leaving if may_go(pod)}.union(*(each.pods for each in going))
+    alone = (_unit(name_of(pod), [pod]) for pod in view.bound_strangers if may_go(pod))
+    units = (*_gang_units(view, leaving, may_go, keeps), *alone)
+    return PossibleVictims(units, frozenset(leaving), going)
+
+
+def _gang_units(view: View, leaving: Set[str], may_go: Callable[[Pod], bool], keeps: Keeps) -> Iterator[Unit]:
+    """The gangs of which all pods may go. leaving: uids of pods that go in any case."""
     for key, pods_of_gang in view.bound_gangs.items():
         pods = [pod for pod in pods_of_gang if pod.metadata.uid not in leaving]
-        if not pods or not all(map(may_go, pods)) or keeps(pods):
-            continue
-        priority = max(pod.spec.priority or 0 for pod in pods)
-        uids = frozenset(pod.metadata.uid for pod in pods)
-        units.append(Unit(f"{key}/{key.id}", priority, uids, spare(key, len(pods), view.placements)))
-    units += [
-        Unit(name_of(pod), pod.spec.priority or 0, frozenset((pod.metadata.uid,)))
-        for pod in view.bound_strangers
-        if may_go(pod)
-    ]
-    return PossibleVictims(tuple(units), frozenset(leaving), tuple(going))
+        if pods and all(map(may_go, pods)) and not keeps(pods):
+            yield _unit(f"{key}/{key.id}", pods, spare(key, len(pods), view.placements))
+
+
+def _unit(name: str, pods: Sequence[Pod], spare: int = 0) -> Unit:
+    """Pods that go together, but for so many that can be spared."""
+    priority = max(pod.spec.priority or 0 for pod in pods)
+    return Unit(name, priority, frozenset(pod.metadata.uid for pod in pods), spare)
 
 
 def spare(key: GangKey, count: int, placements: Mapping[str, Placement]) -> int:
@@ -196,13 +198,14 @@ def preempting(view: View) -> Iterator[tuple[Placement, list[Pod]]]:
     plans = (each for each in view.placements.values() if each.spec.preempts and each.spec.victims)
     for placement in sorted(plans, key=lambda each: each.key):
         gated = gated or {pod.metadata.uid: pod for pod in view.gated}
-        pods = [
-            pod
-            for entry in placement.spec.pods
-            if (pod := gated.get(entry.uid)) is not None
-            and pod.metadata.namespace == placement.metadata.namespace
-            and (planned := view.planned.get(entry.uid)) is not None
-            and planned.node == entry.node
-        ]
+        entries = [entry for entry in placement.spec.pods if entry.uid in gated]
+        pods = [gated[entry.uid] for entry in entries if _holds(placement, entry, gated[entry.uid], view)]
         if pods:
             yield placement, pods
+
+
+def _holds(placement: Placement, entry: PlannedPod, pod: Pod, view: View) -> bool:
+    """Whether an entry of a plan is the one that still holds for its pod."""
+    planned = view.planned.get(entry.uid)
+    is_of_the_plan = pod.metadata.namespace == placement.metadata.namespace
+    return is_of_the_plan and planned is not None and planned.node == entry.node
