@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from hack.program_metrics import served_metrics
 from labeler import config
+from labeler.contract.event_reasons import EventReason, EventSource
 from webhook.cli.main import COMMANDS, module_of
 from webhook.policy.fields import rows
 from webhook.policy.reference import FIELDS
@@ -110,10 +111,27 @@ def program_metrics() -> str:
     )
 
 
+def event_reasons() -> str:
+    """All reasons of Events, those of each source below a heading."""
+    return "\n".join(
+        f"## {source.value}\n\n"
+        + _table(
+            ("Reason", "Type", "Meaning"),
+            [
+                (f"`{each}`", "Warning" if each.is_warning else "Normal", each.meaning)
+                for each in EventReason
+                if each.source is source
+            ],
+        )
+        for source in EventSource
+    )
+
+
 TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
     ("docs/operators/settings.md", "sweeper settings"): sweeper_settings,
     ("docs/operators/settings.md", "labeler keys"): labeler_keys,
     ("docs/operators/policy.md", "policy fields"): policy_fields,
+    ("docs/operators/events.md", "event reasons"): event_reasons,
     ("docs/operators/metrics.md", "metrics"): program_metrics,
     ("docs/users/options.md", "command options"): command_options,
 }

@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 import urllib3
 
+from labeler.contract.event_reasons import EventReason
+
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 15.0
 TOKEN_SECONDS: Final = 60.0
@@ -181,7 +183,7 @@ class NodeApi:
             {"Accept": _METADATA_ONLY, "Content-Type": "application/merge-patch+json"},
         )
 
-    def warn(self, reason: str, text: str) -> None:
+    def warn(self, reason: EventReason, text: str) -> None:
         """Write an Event of the Node, which kubectl describe shows. Raises NodeApiError."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         event = {

@@ -15,12 +15,10 @@ from typing import Any, Final
 from labeler.api import NodeApi, NodeApiError
 from labeler.contention import Contention, Loss
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from labeler.labels import Wanted
 
 log: Final = logging.getLogger(__name__)
-
-CONTESTED: Final = "LabelContested"
-"""Reason of the Event for a label that another writer has changed."""
 
 OWN_LABEL_PREFIXES: Final = (keys.INTEL_PREFIX, keys.GPU_PREFIX, keys.FALLDIO_GPU)
 """Beside the topology keys that are configured, the only labels that are ever written or removed."""
@@ -69,7 +67,7 @@ class NodePublisher:
     def _warn(self, loss: Loss) -> None:
         log.warning("%s", loss)
         try:
-            self._api.warn(CONTESTED, str(loss))
+            self._api.warn(EventReason.LABEL_CONTESTED, str(loss))
         except NodeApiError as error:
             log.warning("the Event of it was not taken: %s", error)
 

@@ -17,12 +17,9 @@ from typing import Any, Final, Protocol
 from labeler.allocator.metrics import EVENTS_DROPPED
 from labeler.allocator.values import LocalPod, Refusal
 from labeler.api import ApiClient, NodeApiError
+from labeler.contract.event_reasons import EventReason
 
 log: Final = logging.getLogger(__name__)
-
-REFUSED: Final = "CardsRefused"
-BY_DEFAULT: Final = "CardsByDefault"
-GUESSED: Final = "CardsGuessed"
 
 _WAITING: Final = 200
 _LONGEST_NOTE: Final = 1000
@@ -31,7 +28,7 @@ _LONGEST_NOTE: Final = 1000
 class Warns(Protocol):
     """Where warnings for a pod's owner go."""
 
-    def warn(self, pod: LocalPod, reason: str, text: str) -> None:
+    def warn(self, pod: LocalPod, reason: EventReason, text: str) -> None:
         """Returns at once."""
 
 
@@ -41,14 +38,14 @@ def reporting_refusals(warner: Warns, pod: LocalPod) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        warner.warn(pod, REFUSED, str(refusal))
+        warner.warn(pod, EventReason.CARDS_REFUSED, str(refusal))
         raise Refusal(f"pod {pod}: {refusal}") from refusal
 
 
 @dataclass(frozen=True)
 class _Note:
     pod: LocalPod
-    reason: str
+    reason: EventReason
     text: str
 
 
@@ -62,7 +59,7 @@ class Events:
         self._waiting: queue.Queue[_Note] = queue.Queue(_WAITING)
         threading.Thread(target=self._send_all, name="events", daemon=True).start()
 
-    def warn(self, pod: LocalPod, reason: str, text: str) -> None:
+    def warn(self, pod: LocalPod, reason: EventReason, text: str) -> None:
         """A Warning on a pod; returns at once."""
         try:
             self._waiting.put_nowait(_Note(pod, reason, text))
@@ -84,7 +81,7 @@ class Events:
                 log.warning("Event %s on pod %s was not taken: %s", note.reason, note.pod, error)
 
 
-def event(pod: LocalPod, reason: str, text: str, node: str, now: float) -> dict[str, Any]:
+def event(pod: LocalPod, reason: EventReason, text: str, node: str, now: float) -> dict[str, Any]:
     """The Event as the API server takes it; now: seconds since 1970."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     return {

@@ -26,6 +26,7 @@ from labeler.allocator.settled_pods import SettledPods
 from labeler.allocator.values import Listing, LocalContainer, LocalPod, PodName, Refusal
 from labeler.api import NodeApiError
 from labeler.contract.annotations import SlotCard
+from labeler.contract.event_reasons import EventReason
 
 log: Final = logging.getLogger(__name__)
 
@@ -216,7 +217,7 @@ class Resolver:
             self._without_plan.pop(next(iter(self._without_plan)))
         text = f"no annotation names cards for it, so it gets any devices of {resource}"
         log.warning("pod %s: %s", pod, text)
-        self._warner.warn(pod, events.BY_DEFAULT, text)
+        self._warner.warn(pod, EventReason.CARDS_BY_DEFAULT, text)
 
     def _unsure(
         self,
@@ -242,17 +243,17 @@ class Resolver:
                 "than 1.34 and does not tell, so the one whose cards were chosen first is taken for it"
             )
             log.warning("pod %s: %s", oldest.pod, text)
-            self._warner.warn(oldest.pod, events.GUESSED, text)
+            self._warner.warn(oldest.pod, EventReason.CARDS_GUESSED, text)
             return _Found(OLDEST, oldest, listing, pods)
         names = [str(each.pod) for each in found.candidates] + ["/".join(key) for key in found.unknown]
         text = f"any of {', '.join(sorted(names))} may be the one asking for {size} {resource}"
         if self._default_when_unsure:
             log.warning("%s: it gets any devices", text)
             for served in found.candidates[:_MOST_EVENTS]:
-                self._warner.warn(served.pod, events.BY_DEFAULT, f"{text}: it gets any devices")
+                self._warner.warn(served.pod, EventReason.CARDS_BY_DEFAULT, f"{text}: it gets any devices")
             return _Found(DEFAULT, None, listing, pods)
         for served in found.candidates[:_MOST_EVENTS]:
-            self._warner.warn(served.pod, events.REFUSED, f"{text}: none of them is guessed")
+            self._warner.warn(served.pod, EventReason.CARDS_REFUSED, f"{text}: none of them is guessed")
         raise Refusal(f"{text}: none of them is guessed; let the pod be made again")
 
     def _kubelet_is_old(self) -> bool:

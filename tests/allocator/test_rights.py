@@ -12,11 +12,12 @@ from hack.local import nodes
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.allocator.card_report import CardReporter
-from labeler.allocator.events import REFUSED, event
+from labeler.allocator.events import event
 from labeler.allocator.pods import NodePods
 from labeler.allocator.values import Listing, LocalCard, LocalContainer, LocalPod
 from labeler.api import ApiClient, NodeApiError
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from tests.support import create_namespace
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -79,7 +80,7 @@ def client_with(cluster: Cluster, folder: Path, bound: dict[str, str] | None) ->
 
 
 def told(**changes: Any) -> bytes:
-    body = event(LocalPod("default", "p", "uid"), REFUSED, "no card", "gpu", 1_700_000_000)
+    body = event(LocalPod("default", "p", "uid"), EventReason.CARDS_REFUSED, "no card", "gpu", 1_700_000_000)
     return json.dumps(body | changes).encode()
 
 

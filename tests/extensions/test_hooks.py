@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.kube.client import Api, ApiError
@@ -62,11 +63,11 @@ class Scene(Silent):
         self.hooks = ExtensionHooks(self.surroundings)
         self.memories: Memories = {}
 
-    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
-        self.said.append((pod.metadata.name, reason, warning))
+    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+        self.said.append((pod.metadata.name, reason, reason.is_warning))
 
-    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
-        self.said.append((node.metadata.name, reason, warning))
+    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
+        self.said.append((node.metadata.name, reason, reason.is_warning))
 
     def exclude(self, *failed: Pod) -> ExcludedNodes:
         self.cluster.failed += failed
@@ -86,7 +87,7 @@ def counting(given: NoFitInput, memory: int) -> tuple[NoFitOrders, int]:
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_ROOM]
     orders = NoFitOrders(
         notes={gang.key: f"call {memory}" for gang in waiting},
-        events=[PodEvent(gang.gated[0], "Asked", "a sentence", is_warning=True) for gang in waiting],
+        events=[PodEvent(gang.gated[0], EventReason.GANG_WAITS, "a sentence") for gang in waiting],
         counts={ASKED.name: {("nodes",): len(waiting)}},
         due_seconds=7.0,
     )
@@ -111,7 +112,7 @@ def test_events_counts_and_the_next_pass_are_as_a_hook_orders() -> None:
     scene = Scene(COUNTING)
     scene.after_no_fit()
     scene.after_no_fit()
-    assert scene.said == [("a", "Asked", True)] * 2
+    assert scene.said == [("a", "GangWaits", True)] * 2
     registry = scene.surroundings.metrics.registry
     assert registry.get_sample_value("topogate_asked_total", {"of": "nodes"}) == 2
     assert scene.hooks.due_seconds == 7.0
@@ -300,9 +301,11 @@ def test_failed_pods_are_given_once_it_is_known_whether_there_is_a_record(
 
 def test_events_on_nodes_are_as_a_hook_orders() -> None:
     def ends(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
-        return EndOrders(events=[NodeEvent(given.view.nodes["n0"], "Slow", "a sentence", True)]), memory
+        return EndOrders(
+            events=[NodeEvent(given.view.nodes["n0"], EventReason.NODE_AVOIDED, "a sentence")]
+        ), memory
 
     scene = Scene(Extension("ends", after_pass=ends))
     scene.after_no_fit()
     scene.hooks.after_pass(scene.view, scene.memories)
-    assert scene.said == [("n0", "Slow", True)]
+    assert scene.said == [("n0", "NodeAvoided", True)]

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.cluster import Nodes, gpu_pod
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.left import LEFT, LeftMemory, after_pass
@@ -195,7 +196,7 @@ def test_the_owner_of_a_gang_that_is_left_alone_is_told_once_and_its_pods_are_co
     given = end_of(policy, *pods(3, job="train", node="n0", **{REQUIRED: "block"}))
     orders, memory = after_pass(given, LeftMemory())
     (event,) = orders.events
-    assert (event.reason, event.is_warning) == ("LeftToKubeScheduler", True)
+    assert event.reason is EventReason.LEFT_TO_KUBE_SCHEDULER
     assert event.note.startswith(f"{REQUIRED} has no effect: the policy leaves pods")
     assert orders.gauges[LEFT.name] == {(): 3.0}
     again, _ = after_pass(given, memory)

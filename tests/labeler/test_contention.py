@@ -7,10 +7,11 @@ import pytest
 
 from labeler.api import NodeApiError
 from labeler.contention import LONGEST_PAUSE_SECONDS, SETTLED_SECONDS, Contention
+from labeler.contract.event_reasons import EventReason
 from labeler.health import Health
 from labeler.labels import Wanted
 from labeler.main import metrics_of
-from labeler.publisher import CONTESTED, NodePublisher
+from labeler.publisher import NodePublisher
 
 RACK, HOST = "topology.gke.io/rack", "topology.gke.io/host"
 LEVELS = ("topology.gke.io/cluster", RACK, HOST)
@@ -85,7 +86,7 @@ def test_a_label_that_another_writer_changes_once_is_written_again_at_once_with_
     ]
     assert scene.fight(1) == [0]
     ((reason, text),) = scene.node.events
-    assert reason == CONTESTED
+    assert reason == EventReason.LABEL_CONTESTED
     assert (
         f"label {RACK}, which the labeler writes as 'r', was set to 'theirs' by 'kubectl-label' (once)"
         in text

@@ -1,58 +1,37 @@
-"""The page of Events names every reason that a program of ours writes, and no other."""
+"""Every reason of an Event is written by a program. test_references.py holds the page to the reasons."""
 
-import ast
-import re
 from pathlib import Path
-from typing import Final
+
+import pytest
 
 from hack.local.build import ROOT
-from webhook.sweeper.decide.orders import Hindered
+from labeler.contract.event_reasons import EventReason
+from webhook.tasks import objects
 
-PAGE: Final = ROOT / "docs/operators/events.md"
-CALLS: Final = {"say", "say_of_node", "Warn", "PodEvent", "_send_event", "RefusedError", "_note_refusal"}
-"""What takes a reason among its arguments."""
-REASON: Final = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
-ACTIONS: Final = {"Place", "Avoid"}
-"""What an Event says was done, beside its reason."""
-
-
-def constants(path: Path) -> set[str]:
-    """All words in PascalCase that a module has as a text."""
-    return {
-        node.value
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and REASON.fullmatch(node.value)
-    }
-
-
-def written(path: Path) -> set[str]:
-    """Those that a module gives to what writes Events."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call):
-            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
-            if name in CALLS:
-                found |= {each for each in texts if isinstance(each, str) and REASON.fullmatch(each)}
-    return found
+PHASES = {objects.PENDING, objects.WAITING, objects.RUNNING, objects.SUSPENDED, *objects.FINAL}
+"""A GPUTask's Event has its phase as the reason."""
 
 
 def modules() -> list[Path]:
-    folders = ("webhook/sweeper", "webhook/extensions", "webhook/tasks", "labeler")
-    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths = [*ROOT.glob("webhook/**/*.py"), *ROOT.glob("labeler/**/*.py")]
+    return [path for path in paths if path.stem != "event_reasons"]
 
 
-def named() -> set[str]:
-    """The reasons on the page."""
-    rows = re.findall(r"^\| (`[^|]+`) \|", PAGE.read_text(), re.MULTILINE)
-    return {reason for row in rows for reason in re.findall(r"`(\w+)`", row)}
+@pytest.fixture(scope="module")
+def code() -> str:
+    return "\n".join(path.read_text() for path in modules())
 
 
-def test_every_reason_that_is_written_stands_on_the_page() -> None:
-    reasons = set(map(str, Hindered)).union(*map(written, modules())) - ACTIONS
-    assert len(reasons) > 30
-    assert reasons - named() == set()
+@pytest.mark.parametrize("reason", [each for each in EventReason if each not in PHASES])
+def test_every_reason_is_written_by_a_program(reason: EventReason, code: str) -> None:
+    assert f"EventReason.{reason.name}" in code
 
 
-def test_every_reason_on_the_page_is_written_by_a_program() -> None:
-    assert named() - set().union(*map(constants, modules())) == set()
+def test_every_phase_of_a_task_is_a_reason() -> None:
+    assert set(EventReason) >= PHASES
+
+
+@pytest.mark.parametrize("reason", EventReason)
+def test_a_reason_has_its_meaning_in_a_sentence(reason: EventReason) -> None:
+    assert reason.meaning[0].isupper()
+    assert reason.meaning.endswith(".")

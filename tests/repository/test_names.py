@@ -100,6 +100,7 @@ PLAIN = (
 WIRE = frozenset(
     {
         "FORGIVE_FAILURES_ANNOTATION",
+        "MEMBERS_NOT_HELD",
         "ODD",
         "held",
         "held_until",

@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.clock import Clock
 from tests.sweeper.deferred import BUSY, PODS
 from tests.sweeper.evictions import BOTH_WAYS, Slow
@@ -19,7 +20,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.orders import Delay, Done, Eviction, Hindered, Orders
+from webhook.sweeper.decide.orders import Delay, Done, Eviction, Orders
 from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.view import View
@@ -41,7 +42,7 @@ def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, 
     events: list[tuple[str, str]] = []
 
     class Heard(Silent):
-        def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        def say(self, pod: Pod, reason: EventReason, note: str) -> None:
             events.append((reason, note))
 
     never: Any = Never()
@@ -104,7 +105,7 @@ def test_what_the_status_says_is_of_a_pod_for_which_it_still_holds(way: str) -> 
     nobody, clock = cast(Any, None), Clock()
     delays = Delays(Pass(nobody, nobody, Settings(), clock=clock))
     first, second = (
-        Delay(key_of(pod), pod, Hindered.RELEASE_DEFERRED, "500", f"{pod.metadata.name} is not released")
+        Delay(key_of(pod), pod, EventReason.RELEASE_DEFERRED, "500", f"{pod.metadata.name} is not released")
         for pod in PODS[:2]
     )
     delays.hear(Done(delays=(first, second)))
@@ -143,7 +144,8 @@ def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
     gang, nobody = key_of(PODS[0]), cast(Any, None)
     kinds = [Counted(number >= len(PODS) // 2) for number in range(len(PODS))]
     delays = [
-        Delay(gang, pod, Hindered.RELEASE_DEFERRED, kind, "") for pod, kind in zip(PODS, kinds, strict=True)
+        Delay(gang, pod, EventReason.RELEASE_DEFERRED, kind, "")
+        for pod, kind in zip(PODS, kinds, strict=True)
     ]
     Delays(Pass(nobody, nobody, Settings())).hear(Done(delays=tuple(delays)))
     assert Counted.compared <= len(PODS)
@@ -173,7 +175,7 @@ class Scene:
         self.events = events
 
         class Heard(Silent):
-            def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+            def say(self, pod: Pod, reason: EventReason, note: str) -> None:
                 events.append((reason, note))
 
         waiting, *self.pods = (job_pod(number) for number in range(3))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.failing import clock_time, ended, exited, proven
 from webhook.kube.client import ApiError
@@ -54,7 +55,7 @@ class Listener(Silent):
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
 
-    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
         assert note
         self.said.append((node.metadata.name, reason))
 

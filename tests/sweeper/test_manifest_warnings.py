@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
@@ -27,8 +28,8 @@ class Room:
         room = self
 
         class Announcer:
-            def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
-                assert warning
+            def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+                assert reason.is_warning
                 room.said.append((pod.metadata.name, reason, note))
 
         unread: Any = None

@@ -9,6 +9,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
@@ -236,7 +237,7 @@ def test_an_event_says_that_a_pod_goes_where_kube_scheduler_likes() -> None:
     told: list[tuple[str, str]] = []
 
     class Listener(Silent):
-        def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        def say(self, pod: Pod, reason: EventReason, note: str) -> None:
             told.append((reason, note))
 
     cache: Any = Copy()

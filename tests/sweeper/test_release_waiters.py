@@ -5,6 +5,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.queues import BROKEN, HANGS, UNDONE, Answer, Leader, cluster, given_to, led_for_long
@@ -87,7 +88,7 @@ def test_a_gang_that_waits_for_a_release_has_it_in_its_status_for_as_long_as_tha
     events: list[str] = []
 
     class Heard(Silent):
-        def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+        def say(self, pod: Pod, reason: EventReason, note: str) -> None:
             events.append(f"{pod.metadata.name} {reason}: {note}")
 
     pod = decode(pod_json("p"))

@@ -7,6 +7,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.at_work import create_pod, template
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api
@@ -140,7 +141,7 @@ class Announced:
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
 
-    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
         self.said.append((pod.metadata.name, reason))
 
     def say_of_node(self, *_: Any, **__: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
@@ -18,20 +19,20 @@ from webhook.sweeper.settings import Settings
 class Announcer(Protocol):
     """What is needed of an event recorder: say something about a pod and about the pod's controller."""
 
-    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
         """reason: a word in PascalCase; note: a sentence."""
 
-    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
         """The same about a node."""
 
 
 class Silent:
     """Says nothing, for tests and for clusters that want no Events."""
 
-    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
+    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
         """Say nothing."""
 
-    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
         """Say nothing."""
 
 

@@ -9,14 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Delay, Done, Hindered
+from webhook.sweeper.decide.orders import Delay, Done
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
 
-_OF_GATED: Final = frozenset(Hindered) - {Hindered.EVICTION_DEFERRED, Hindered.EVICTION_REFUSED}
+_OF_GATED: Final = (
+    EventReason.LABELS_DEFERRED,
+    EventReason.LABELS_REFUSED,
+    EventReason.RELEASE_DEFERRED,
+    EventReason.RELEASE_REFUSED,
+)
+_ALL: Final = (*_OF_GATED, EventReason.EVICTION_DEFERRED, EventReason.EVICTION_REFUSED)
 _NAMED: Final = 3
 """Pods that a sentence names beside the first."""
 
@@ -39,13 +46,13 @@ class Delays:
         settings = surroundings.settings
         # All is tried again in such a time, unless it is not wanted any more.
         self._lasts = 2 * max(settings.interval_seconds, settings.rollback_seconds)
-        self._told: dict[tuple[GangKey, Hindered], dict[str, _Told]] = {}
+        self._told: dict[tuple[GangKey, EventReason], dict[str, _Told]] = {}
         """By uid, in the order in which they were told of first."""
-        self._of: dict[str, tuple[GangKey, Hindered]] = {}
+        self._of: dict[str, tuple[GangKey, EventReason]] = {}
 
     def hear(self, done: Done) -> None:
         """Announce of each gang what is not told of it yet."""
-        alike: defaultdict[tuple[GangKey, Hindered], list[Pod]] = defaultdict(list)
+        alike: defaultdict[tuple[GangKey, EventReason], list[Pod]] = defaultdict(list)
         for delay in done.delays:
             alike[delay.gang, delay.hindered].append(delay.pod)
         for delay in done.delays:
@@ -66,7 +73,7 @@ class Delays:
         key, uid = (delay.gang, delay.hindered), delay.pod.metadata.uid
         if key not in self._told:
             note = delay.note + _so_with(others)
-            self._announcer.say(delay.pod, delay.hindered, printable(note), warning=True)
+            self._announcer.say(delay.pod, delay.hindered, printable(note))
         if self._of.get(uid, key) != key:
             self._over(uid)
         self._of[uid] = key
@@ -95,7 +102,7 @@ class Delays:
 
     def notes_of(self, gang: GangKey) -> Sequence[str]:
         """What keeps pods of a gang, in sentences."""
-        found = (self._told.get((gang, each)) for each in Hindered)
+        found = (self._told.get((gang, each)) for each in _ALL)
         return [next(iter(told.values())).note for told in found if told]
 
 

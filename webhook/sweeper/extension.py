@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.decoding import T
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.policy.values import Policy
@@ -148,12 +149,11 @@ class WriteResult:
 
 @dataclass(frozen=True)
 class PodEvent:
-    """An Event on a pod and its controller. reason: a word in PascalCase. note: a sentence."""
+    """An Event on a pod and its controller. note: a sentence."""
 
     pod: Pod
-    reason: str
+    reason: EventReason
     note: str
-    is_warning: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,8 @@ class NodeEvent:
     """The same on a node."""
 
     node: Node
-    reason: str
+    reason: EventReason
     note: str
-    is_warning: bool = False
 
 
 # --- hooks --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.sweeper.apply.failure_log import FailureLog
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.health import NodeHealth
@@ -61,12 +62,12 @@ class Failing:
             why = f"{gangs} failed there and ran elsewhere, last by {bad[name].cause}"
             logger.warning("node_avoided node=%s gangs=%d cause=%r", name, bad[name].gangs, bad[name].cause)
             note = f"topogate avoids this node: pods of {why}. Once it is mended: {FORGIVE.format(node=name)}"
-            announcer.say_of_node(view.nodes[name], "NodeAvoided", note, warning=True)
+            announcer.say_of_node(view.nodes[name], EventReason.NODE_AVOIDED, note)
         for name in sorted(before.keys() - bad.keys()):
             logger.info("node_used_again node=%s", name)
             if name in view.nodes:
                 announcer.say_of_node(
-                    view.nodes[name], "NodeRecovered", "topogate no longer avoids this node", warning=False
+                    view.nodes[name], EventReason.NODE_RECOVERED, "topogate no longer avoids this node"
                 )
         self._told = bad
         counts = Counter(each.model for each in bad.values())

@@ -237,11 +237,10 @@ class ExtensionHooks:
         for name, counts in orders.counts.items():
             self._pass.metrics.count(name, counts)
         for event in orders.events:
-            note, is_warning = event.note, event.is_warning
             if isinstance(event, NodeEvent):
-                self._pass.announcer.say_of_node(event.node, event.reason, note, warning=is_warning)
+                self._pass.announcer.say_of_node(event.node, event.reason, event.note)
             else:
-                self._pass.announcer.say(event.pod, event.reason, note, warning=is_warning)
+                self._pass.announcer.say(event.pod, event.reason, event.note)
         results, due = running.objects.write(orders.writes)
         self.due_seconds = min(self.due_seconds, orders.due_seconds, due)
         if orders.record is not None and running.record is not None and running.record.write(orders.record):

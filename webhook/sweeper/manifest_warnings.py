@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Final
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.policy import annotations
 from webhook.sweeper.context import Pass
@@ -12,8 +13,6 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.text import joined, printable
 from webhook.workloads import marks
 from webhook.workloads.foreign_requests import foreign_requests
-
-REASON: Final = "ManifestWarning"
 
 MOST_TOLD: Final = 32
 """Sentences that one gang is told: its author chooses what they quote, and how fast pods come and go."""
@@ -46,7 +45,7 @@ class ManifestWarnings:
             new = list(islice(found, MOST_TOLD - len(told)))
             told.update(new)
             if new:
-                self._announcer.say(pod, REASON, printable(joined(*new)), warning=True)
+                self._announcer.say(pod, EventReason.MANIFEST_WARNING, printable(joined(*new)))
 
 
 def _unlike(pods: Sequence[Pod]) -> Iterator[Pod]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import Api
 from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
@@ -69,8 +70,8 @@ class _Events:
         self._recorder = recorder
         self._owners = owners
 
-    def say(self, pod: Pod, reason: str, note: str, *, warning: bool) -> None:
-        kind = WARNING if warning else NORMAL
+    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+        kind = WARNING if reason.is_warning else NORMAL
         about = Reference.of("v1", "Pod", pod.metadata)
         self._recorder.event(about, reason, "Place", note, kind=kind)
         both = (pod.metadata.controller, self._owners.reference(key_of(pod)))
@@ -78,9 +79,9 @@ class _Events:
             of_owner = Reference.owner(owner, pod.metadata.namespace)
             self._recorder.event(of_owner, reason, "Place", note, kind=kind, related=about)
 
-    def say_of_node(self, node: Node, reason: str, note: str, *, warning: bool) -> None:
+    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
         about = Reference.of("v1", "Node", node.metadata)
-        self._recorder.event(about, reason, "Avoid", note, kind=WARNING if warning else NORMAL)
+        self._recorder.event(about, reason, "Avoid", note, kind=WARNING if reason.is_warning else NORMAL)
 
 
 @dataclass

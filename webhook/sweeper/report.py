@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from labeler.contract.event_reasons import EventReason
 from webhook.identity_cache import IdentityCache
 from webhook.kube import placements
 from webhook.kube.events import shortened
@@ -106,7 +107,7 @@ class Reporter:
 
     def _announce(self, news: Orders | Done) -> None:
         for warn in news.warnings:
-            self._announcer.say(warn.pod, warn.reason, printable(warn.note), warning=True)
+            self._announcer.say(warn.pod, warn.reason, printable(warn.note))
         for verdict in news.verdicts:
             self._warnings.tell(verdict.gang)
             if not verdict.settles:
@@ -115,7 +116,7 @@ class Reporter:
             for plan_ in news.placed:
                 self._warnings.tell(plan_.gang)
                 note = printable(joined(plan_.told, *plan_.gang.problems))
-                self._announcer.say(plan_.gang.gated[0], "GangPlaced", note, warning=False)
+                self._announcer.say(plan_.gang.gated[0], EventReason.GANG_PLACED, note)
             self._delays.hear(news)
 
     def _announce_waits(self, verdict: Verdict) -> None:
@@ -127,7 +128,7 @@ class Reporter:
         logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
         # While nodes come one by one, the sentence changes with each: that they come has been told.
         if gang.key not in self.notes or before is None:
-            self._announcer.say(gang.gated[0], "GangWaits", reason, warning=True)
+            self._announcer.say(gang.gated[0], EventReason.GANG_WAITS, reason)
 
     # --- at its end -----------------------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class Reporter:
         """One Event for as long as a gang waits so; for whom at last is in its status."""
         for key, (pod, said) in waiters.items():
             if key not in self._waiters:
-                self._announcer.say(pod, "WaitingForRelease", said, warning=True)
+                self._announcer.say(pod, EventReason.WAITING_FOR_RELEASE, said)
         self._waiters = {key: said for key, (_, said) in waiters.items()}
 
     def _bound_beside_plans(self, view: View, current: Mapping[str, Placement]) -> Counter[GangKey]:

@@ -10,11 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.decoding import decoded
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.tasks import objects, status
-from webhook.tasks.objects import FAILED, GROUP_VERSION, KIND, Task, TaskJob, TaskStatus
+from webhook.tasks.objects import GROUP_VERSION, KIND, Task, TaskJob, TaskStatus
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.status import ACCEPTED
 from webhook.tasks.step import (
@@ -53,7 +54,7 @@ class _Refusal:
     uid: str
     generation: int
     fault: str
-    reason: str
+    reason: EventReason
     count: int
     until: float
 
@@ -165,12 +166,12 @@ class Controller:
                 raise
             # A quota, a policy, a wrong template.
             message = error.message.partition(": ")[2] or error.message  # without the request
-            self._note_refusal(task, f"the API server refuses its Job: {message}", "JobRefused")
+            self._note_refusal(task, f"the API server refuses its Job: {message}", EventReason.JOB_REFUSED)
             return
         self._refusals.pop(task.key, None)
         self._retry_times[task.key] = time.monotonic() + _HOLD_SECONDS
         self._queue.add(task.key, _HOLD_SECONDS)
-        self._send_event(task, "Started", f"Job {task.metadata.name} was made", warning=False)
+        self._send_event(task, EventReason.STARTED, f"Job {task.metadata.name} was created")
 
     def _look_at_the_job_there(self, task: Task) -> None:
         """A Job of that name is there which the copy does not show: too new, or one it will never show."""
@@ -183,7 +184,7 @@ class Controller:
         fault, reason = fault_of_job_there(task, job)
         self._note_refusal(task, fault, reason)
 
-    def _note_refusal(self, task: Task, fault: str, reason: str) -> None:
+    def _note_refusal(self, task: Task, fault: str, reason: EventReason) -> None:
         """There can be no such Job now: say so, and try again, each time later."""
         before = self._refusals.get(task.key)
         count = before.count + 1 if before is not None and before.concerns(task) else 1
@@ -237,16 +238,16 @@ class Controller:
             (each for each in new.conditions if each.type == ACCEPTED and each.status == "False"), None
         )
         if fault is not None and fault not in old.conditions:
-            self._send_event(after, fault.reason, fault.message, warning=True)
+            self._send_event(after, EventReason.named(fault.reason), fault.message)
         elif new.phase != old.phase and (old.phase or new.phase != objects.PENDING):
             where = f" on {new.node}" if new.node and new.phase == objects.RUNNING else ""
             note = f"{new.phase}{where}" + (f": {new.reason}" if new.reason else "")
-            self._send_event(after, new.phase, note, warning=new.phase == FAILED)
+            self._send_event(after, EventReason.named(new.phase), note)
 
-    def _send_event(self, task: Task, reason: str, note: str, *, warning: bool) -> None:
+    def _send_event(self, task: Task, reason: EventReason, note: str) -> None:
         if self._recorder is not None:
             about = Reference.of(GROUP_VERSION, KIND, task.metadata)
-            self._recorder.event(about, reason, ACTION, note, kind=WARNING if warning else NORMAL)
+            self._recorder.event(about, reason, ACTION, note, kind=WARNING if reason.is_warning else NORMAL)
 
 
 def _refused(task: Task, refusal: _Refusal) -> TaskStatus:

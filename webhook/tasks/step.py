@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.complaints import Complaint
 from webhook.kube.placements import Placement
 from webhook.tasks import status
@@ -88,7 +89,7 @@ def _judged(task: Task, rules: TaskRules, time: datetime) -> tuple[StatusContext
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         # A shape that nobody thought of is its author's to hear of, not a step that fails for ever.
         fault = f"no Job can be made of its template ({type(error).__name__}: {quote(str(error), 100)})"
-        return StatusContext(time, fault, "TemplateRefused"), None
+        return StatusContext(time, fault, EventReason.TEMPLATE_REFUSED), None
 
 
 def _after_the_end(task: Task, time: datetime) -> TaskStep:
@@ -114,16 +115,16 @@ def _without_job(seen: ObservedTask, body: dict[str, Any] | None, now: StatusCon
     return TaskStep(CREATE, "it has no Job", status.pending(seen.task, "its Job is being made", now), body)
 
 
-def fault_of_job_there(task: Task, job: TaskJob) -> tuple[str, str]:
+def fault_of_job_there(task: Task, job: TaskJob) -> tuple[str, EventReason]:
     """What is wrong with a Job that has a task's name and cannot be worked with, and the same in one word."""
     name = job.metadata.name
     if _is_of(task, job):
         return (
             f"Job {name} has lost its label {keys.TASK_LABEL}: put it back, or delete the Job",
-            "JobUnlabelled",
+            EventReason.JOB_UNLABELLED,
         )
     fault = f"Job {name} is there already and not of this task: delete it, or give the task another name"
-    return fault, "JobNameTaken"
+    return fault, EventReason.JOB_NAME_TAKEN
 
 
 def _beside_foreign_job(task: Task, job: TaskJob, now: StatusContext) -> TaskStep:

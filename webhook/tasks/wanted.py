@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import PriorityClass
 from webhook.policy import annotations
 from webhook.policy.values import GpuModel, Policy, Tier
@@ -34,7 +35,7 @@ _PATTERN: Final = frozenset("*?[")
 class RefusedError(Exception):
     """No Job can be made of a task: `reason` in one word, the text for its author."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: EventReason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -61,7 +62,7 @@ def class_wanted(task: Task, rules: TaskRules) -> str:
         return ""
     if tier.priority_class_name not in rules.classes:
         raise RefusedError(
-            "NoPriorityClass",
+            EventReason.NO_PRIORITY_CLASS,
             f"priority {tier.name} needs the PriorityClass {tier.priority_class_name}, which is not there; "
             "ask the operator to install it, or choose another priority",
         )
@@ -76,7 +77,7 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
     try:
         resources = _resources(task, rules.policy, model)
     except SpellingError as error:
-        raise RefusedError("Invalid", str(error)) from None
+        raise RefusedError(EventReason.INVALID, str(error)) from None
     job: dict[str, Any] = {
         "parallelism": spec.workers,
         "completions": spec.workers,
@@ -128,7 +129,7 @@ def _check_annotations(written: Mapping[str, str], workers: int, policy: Policy)
         *annotations.slice_faults(written, workers),
     ]
     if found:
-        raise RefusedError("InvalidRequest", "; ".join(found))
+        raise RefusedError(EventReason.INVALID_REQUEST, "; ".join(found))
 
 
 def as_label(name: str) -> str:
@@ -149,10 +150,10 @@ def _tier(task: Task, policy: Policy) -> Tier | None:
         return None
     tier = policy.tier(name) or policy.tier_of_class(name)
     if tier is None:
-        raise RefusedError("UnknownPriority", f"priority: {policy.no_tier(name, namespace)}")
+        raise RefusedError(EventReason.UNKNOWN_PRIORITY, f"priority: {policy.no_tier(name, namespace)}")
     if tier.name not in policy.allowed_tiers(namespace):
         above = policy.above_maximum(f"priority: tier {tier.name}", namespace)
-        raise RefusedError("PriorityAboveMaximum", above)
+        raise RefusedError(EventReason.PRIORITY_ABOVE_MAXIMUM, above)
     return tier
 
 
@@ -164,11 +165,11 @@ def _model(task: Task, policy: Policy) -> GpuModel | None:
         return model if model is not None and not _clash(task, model) else None
     model = policy.gpu_model(name)
     if model is None:
-        raise RefusedError("UnknownModel", f"gpu: {policy.no_model(name)}")
+        raise RefusedError(EventReason.UNKNOWN_MODEL, f"gpu: {policy.no_model(name)}")
     clash = _clash(task, model)
     if clash:
         raise RefusedError(
-            "ModelContradicted",
+            EventReason.MODEL_CONTRADICTED,
             f"GPU model {model.name} needs nodeSelector {clash}={quote(model.labels[clash])}, but the "
             "template has another value; remove one of the two",
         )
@@ -194,7 +195,7 @@ def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict
     plain = [name for name in offered if _PATTERN.isdisjoint(name)]
     if not plain:
         raise RefusedError(
-            "NoResource",
+            EventReason.NO_RESOURCE,
             f"no GPU resource is known to ask for: the policy has patterns alone ({sentence_list(offered)}); "
             "ask the operator to name one",
         )
@@ -217,7 +218,7 @@ def _template(
     else:
         fault = first_fault(task.spec.template)
         if fault:
-            raise RefusedError("TemplateRefused", fault)
+            raise RefusedError(EventReason.TEMPLATE_REFUSED, fault)
         template = copy.deepcopy(task.spec.template)
         _refuse_own_gpus(template, rules.policy)
     written = template.get("metadata") or {}
@@ -302,6 +303,6 @@ def _refuse_own_gpus(template: Mapping[str, Any], policy: Policy) -> None:
         for name in [*(resources.get("requests") or ()), *(resources.get("limits") or ())]:
             if policy.is_gpu_resource(name):
                 raise RefusedError(
-                    "TemplateRefused",
+                    EventReason.TEMPLATE_REFUSED,
                     f"the template asks for {name} itself; leave it out: gpu-amount says how many GPUs",
                 )

@@ -79,7 +79,7 @@ class Scene:
         self.orders, self.memory = after_no_fit(given, self.memory)
         self.written = [WriteResult(each, True) for each in self.orders.writes]
         self.said += [
-            (f"{each.pod.metadata.name} {each.reason}", each.is_warning)
+            (f"{each.pod.metadata.name} {each.reason}", each.reason.is_warning)
             for each in self.orders.events
             if isinstance(each, PodEvent)
         ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
@@ -51,7 +52,9 @@ def after_pass(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemor
     left = by_gang(there, given.policy, given.namespaces, given.view.gang_of)
     notified = memory.notified & left.keys()
     news = [key for key in sorted(left) if key not in notified][:MOST_EVENTS]
-    events = tuple(PodEvent(left[key][0], "LeftToKubeScheduler", _note(left[key][0]), True) for key in news)
+    events = tuple(
+        PodEvent(left[key][0], EventReason.LEFT_TO_KUBE_SCHEDULER, _note(left[key][0])) for key in news
+    )
     gauges: Gauges = {LEFT.name: {(): float(sum(map(len, left.values())))}}
     return EndOrders(gauges=gauges, events=events), LeftMemory(notified | frozenset(news))
 

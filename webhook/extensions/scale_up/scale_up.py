@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.extensions.scale_up.attempts import Steps, steps
 from webhook.extensions.scale_up.new_nodes import NEW_NODES, reserve
 from webhook.extensions.scale_up.node_requests import request_name, writes
@@ -51,11 +52,11 @@ UNREAD: Final = (
 BEHIND: Final = "no nodes are asked for yet: other gangs of its namespace come first"
 
 _NEWS: Final = {
-    Progress.DELAYED: ("NodesDelayed", True),
-    Progress.PROVIDED: ("NodesProvided", False),
-    Progress.FAILED: ("NodesRefused", True),
-    Progress.EXPIRED: ("NodesExpired", True),
-    Progress.REVOKED: ("NodesRevoked", True),
+    Progress.DELAYED: EventReason.NODES_DELAYED,
+    Progress.PROVIDED: EventReason.NODES_PROVIDED,
+    Progress.FAILED: EventReason.NODES_REFUSED,
+    Progress.EXPIRED: EventReason.NODES_EXPIRED,
+    Progress.REVOKED: EventReason.NODES_REVOKED,
 }
 """Events: the reason, and whether it is a warning."""
 
@@ -149,7 +150,7 @@ def _made(given: NoFitInput, asked: Mapping[str, GangKey]) -> list[_Outcome]:
         if result.is_done and write.verb is Verb.CREATE and write.collection is REQUESTS:
             gang = gangs.get(asked[write.group]) if write.group in asked else None
             event = (
-                PodEvent(gang.gated[0], "NodesRequested", _asked_sentence(write.name))
+                PodEvent(gang.gated[0], EventReason.NODES_REQUESTED, _asked_sentence(write.name))
                 if gang is not None
                 else None
             )
@@ -165,9 +166,9 @@ def _news(asking: Asking, decided: Steps, known: Mapping[GangKey, Progress]) -> 
         progress = decided.progress.get(key)
         if progress is None or progress.state is known.get(key, Progress.ASKED):
             continue
-        reason, is_warning = _NEWS[progress.state]
+        reason = _NEWS[progress.state]
         logger.info("nodes_%s gang=%s said=%r", progress.state, key, progress.message)
-        event = PodEvent(want.gang.gated[0], reason, decided.notes.get(key, ""), is_warning)
+        event = PodEvent(want.gang.gated[0], reason, decided.notes.get(key, ""))
         found.append((progress.state, event))
     return found
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube import placements
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
@@ -27,7 +28,6 @@ from webhook.sweeper.decide.orders import (
     Delay,
     Done,
     FailedRelease,
-    Hindered,
     NewPlan,
     Orders,
     Pair,
@@ -243,7 +243,7 @@ class Applier:
             f"webhook undoes it; tried again, every {self._pass.settings.interval_seconds:g} s at least"
         )
         gang = key_of(pod, self._pass.settings.owner_rules)
-        delay = Delay(gang, pod, Hindered.RELEASE_DEFERRED, _UNDONE, note)
+        delay = Delay(gang, pod, EventReason.RELEASE_DEFERRED, _UNDONE, note)
         failed = FailedRelease((pod, planned), seconds)
         return Done(again_seconds=seconds, failed_releases=(failed,), delays=(delay,))
 
@@ -265,7 +265,7 @@ class Applier:
             "kept: see whether a webhook or the API server itself is at fault"
         )
         gang = key_of(pod, self._pass.settings.owner_rules)
-        return Delay(gang, pod, Hindered.RELEASE_DEFERRED, str(release.status), note)
+        return Delay(gang, pod, EventReason.RELEASE_DEFERRED, str(release.status), note)
 
     def _annotations_of(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
         """By uid, what else to write on pods."""
@@ -289,5 +289,5 @@ def _refused(pod: Pod, gang: GangKey, release: Release) -> Done:
     )  # fmt: skip
     refusal = ApiRefusal(gang, planned.node if release.depends_on_node else "")
     note = f"not released to {planned.node}: {release.detail}"
-    told = Delay(gang, pod, Hindered.RELEASE_REFUSED, f"{planned.node} {release.status}", note)
+    told = Delay(gang, pod, EventReason.RELEASE_REFUSED, f"{planned.node} {release.status}", note)
     return Done(refused=(refusal,), delays=(told,))

@@ -10,12 +10,13 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply.retry import PutOff, TimeSpent, answered
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Hindered, Warn
+from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Warn
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 
@@ -165,7 +166,7 @@ class Evictor:
             return Done(denied=(order,))  # the watch will show what it is now
         self._pass.metrics.repairs.labels(order.cause).inc()
         _log(order)
-        return Done(evicted=(order,), warnings=(Warn(pod, "Evicted", order.told),))
+        return Done(evicted=(order,), warnings=(Warn(pod, EventReason.EVICTED, order.told),))
 
     def _ask(self, order: Eviction, gang: GangKey) -> Done:
         """Ask for it; whom a budget keeps is asked for again by a later pass.
@@ -197,7 +198,7 @@ class Evictor:
         self._put_off.over(metadata.uid)
         outcomes.labels(order.cause, EVICTED).inc()
         _log(order)
-        return Done(evicted=(order,), warnings=(Warn(order.pod, "Preempted", order.reason),))
+        return Done(evicted=(order,), warnings=(Warn(order.pod, EventReason.PREEMPTED, order.reason),))
 
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
         """It stays due, and is told of once it stays put off."""
@@ -205,7 +206,7 @@ class Evictor:
         seconds = self._put_off.again(uid)
         most = self._pass.settings.interval_seconds
         note = f"not yet {order.told}; tried again, every {most:g} s at least: {answered(error)}"
-        delay = Delay(gang, order.pod, Hindered.EVICTION_DEFERRED, str(error.status), note)
+        delay = Delay(gang, order.pod, EventReason.EVICTION_DEFERRED, str(error.status), note)
         delays = (delay,) if self._put_off.stays(uid) else ()
         return Done(put_off=(order,), again_seconds=seconds, delays=delays)
 
@@ -216,7 +217,7 @@ def _uids(orders: Sequence[Eviction]) -> set[str]:
 
 def _refused(order: Eviction, gang: GangKey, error: ApiError) -> Delay:
     note = f"not {order.told}: {answered(error)}"
-    return Delay(gang, order.pod, Hindered.EVICTION_REFUSED, str(error.status), note)
+    return Delay(gang, order.pod, EventReason.EVICTION_REFUSED, str(error.status), note)
 
 
 def _log(order: Eviction) -> None:

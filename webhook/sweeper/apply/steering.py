@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.retry import PutOff, answered
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import ApiRefusal, Delay, Done, Hindered, Steer
+from webhook.sweeper.decide.orders import ApiRefusal, Delay, Done, Steer
 from webhook.sweeper.observe.gangs import key_of
 
 MOST_LABELS: Final = 500
@@ -66,9 +67,9 @@ class Steerer:
         again = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
         if error.is_for_now:
             note = f"not given the labels of its GPU model yet; {again}: {answered(error)}"
-            delay = Delay(gang, order.pod, Hindered.LABELS_DEFERRED, str(error.status), note)
+            delay = Delay(gang, order.pod, EventReason.LABELS_DEFERRED, str(error.status), note)
             return Done(again_seconds=seconds, delays=(delay,) if stays else ())
         # It makes no pass due, but each pass would be refused.
         note = f"not given the labels of its GPU model; {again}: {error}"
-        told = Delay(gang, order.pod, Hindered.LABELS_REFUSED, str(error.status), note)
+        told = Delay(gang, order.pod, EventReason.LABELS_REFUSED, str(error.status), note)
         return Done(refused=(ApiRefusal(gang),), delays=(told,))

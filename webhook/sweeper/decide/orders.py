@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
@@ -136,7 +137,7 @@ class Warn:
     """Something of one pod that its owner should know: an Event."""
 
     pod: Pod
-    reason: str
+    reason: EventReason
     note: str
 
 
@@ -206,27 +207,16 @@ class ApiRefusal:
     node: str = ""
 
 
-class Hindered(StrEnum):
-    """What the API server did not do to a pod, as the reason of an Event."""
-
-    LABELS_DEFERRED = "LabelsDeferred"
-    LABELS_REFUSED = "LabelsRefused"
-    RELEASE_DEFERRED = "ReleaseDeferred"
-    RELEASE_REFUSED = "ReleaseRefused"
-    EVICTION_DEFERRED = "EvictionDeferred"
-    EVICTION_REFUSED = "EvictionRefused"
-
-
 @dataclass(frozen=True)
 class Delay:
     """A pod whose labels, release or eviction are put off again and again, or refused.
 
-    kind: tells one answer of the API server from another; note: a sentence.
+    hindered: what the API server did not do. kind: tells one of its answers from another; note: a sentence.
     """
 
     gang: GangKey
     pod: Pod
-    hindered: Hindered
+    hindered: EventReason
     kind: str
     note: str
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from webhook.devices import extended
 from webhook.devices.supply import Supply
 from webhook.kube.objects import Pod
@@ -146,7 +147,7 @@ def _of_class(gang: PodGang, policy: Policy, namespaces: NamespaceLabels | None)
     pods = (pod for pod in gang.gated if not is_opted_out(pod) and pod.metadata.uid not in gang.companions)
     for pod in pods:
         if without_effect := _tier_without_effect(pod, policy, namespaces):
-            yield Warn(pod, "PriorityNotSet", without_effect)
+            yield Warn(pod, EventReason.PRIORITY_NOT_SET, without_effect)
             return
 
 
@@ -178,7 +179,7 @@ def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
     if past:
         yield Warn(
             gang.gated[0],
-            "MembersNotHeld",
+            EventReason.MEMBERS_NOT_HELD,
             f"{len(past)} of {len(gang.pods)} pods of its gang were created without a gate, "
             f"{past[0].metadata.name} among them: they count, and are where kube-scheduler put them",
         )

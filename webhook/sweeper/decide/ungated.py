@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
@@ -62,7 +63,7 @@ def warn_of_ungated(
 def _warning(namespace: str, pods: Sequence[Pod]) -> Warn:
     return Warn(
         pods[0],
-        "PodsNotGated",
+        EventReason.PODS_NOT_GATED,
         f"GPU pods of namespace {namespace} are created without a gate, {pods[0].metadata.name} "
         "among them: the API server got no answer from the admission webhook in time. They hold GPUs "
         "beside all plans. Ask your administrator for more webhook replicas, or for the component "

@@ -10,6 +10,7 @@ Ray cluster goes on with the workers that it has left, while its operator makes 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, Protocol
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Cause, Eviction, Orders, Warn
@@ -67,7 +68,7 @@ def evict_broken(
             due = min(due, remaining)
         elif why := why_not(left, (each.pod for each in evictions)):
             said = f"more important pods stand where others of its gang were; {why}"
-            warnings.append(Warn(left[0], "NotEvicted", said))
+            warnings.append(Warn(left[0], EventReason.NOT_EVICTED, said))
         else:
             name = f"{gang.key.kind}/{gang.key.name}"
             reason = (

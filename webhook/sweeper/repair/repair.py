@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.backoff import Backoff
@@ -195,10 +196,10 @@ def repair_released(
 def _warnings(untried: Iterable[NeededRepair], kept: Iterable[tuple[NeededRepair, str]]) -> Iterator[Warn]:
     """kept: those that are not deleted, and why."""
     for repair in untried:
-        yield Warn(repair.pod, "NotScheduled", repair.reason)
+        yield Warn(repair.pod, EventReason.NOT_SCHEDULED, repair.reason)
     for repair, why in kept:
         said = f"{repair.reason}; {why}: delete it and create it anew"
-        yield Warn(repair.pod, "NotRepaired", said)
+        yield Warn(repair.pod, EventReason.NOT_REPAIRED, said)
 
 
 def _ordered(memory: RepairMemory, evictions: Iterable[Eviction], now: float) -> RepairMemory:
@@ -324,7 +325,7 @@ def _go_back(
     anew: PlaceAnew,
 ) -> tuple[Orders, ReservationLedger]:
     if why := allowance.why_not(released, (each.pod for each in ordered)):
-        warning = Warn(released[0], "NotRolledBack", f"half of the gang is released; {why}")
+        warning = Warn(released[0], EventReason.NOT_ROLLED_BACK, f"half of the gang is released; {why}")
         return Orders(warnings=(warning,)), ledger
     place, ledger = anew(gang, released, ledger)
     if not place:
