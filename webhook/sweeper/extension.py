@@ -11,6 +11,7 @@ on, and imports it only then.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic
 
@@ -314,6 +315,40 @@ class ExplainInput:
     now: float
 
 
+@dataclass(frozen=True)
+class DoctorInput:
+    """What `topogate doctor` knows. settings: the sweeper's. objects: those that the check reads."""
+
+    settings: Settings
+    objects: Sequence[Any]
+    now: datetime
+
+
+@dataclass(frozen=True)
+class DoctorLine:
+    """A sentence of `topogate doctor`. remedy: what to do, "" where all is well."""
+
+    sentence: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class DoctorCheck:
+    """A check of `topogate doctor`, of an extension that the sweeper's settings switch on.
+
+    It also finds whether what it reads is served, and whether the sweeper has the rights for all collections
+    of the extension. name: of the check. off: the sentence where the extension is off. component: of the
+    manifests, which gives the rights. served_by: who brings the definition of what it reads.
+    """
+
+    name: str
+    off: str
+    component: str
+    served_by: str
+    reads: WatchedCollection[Any]
+    examine: Callable[[DoctorInput], Iterable[DoctorLine]]
+
+
 # --- descriptor ---------------------------------------------------------------------------------------
 
 
@@ -328,6 +363,7 @@ class Extension:
     into the order in which they are placed; exclude_nodes says which nodes they do not use, and why;
     after_no_fit does something for those that found no place, before they are told; after_pass takes in what
     has become of the pass. explain: further lines of `topogate explain`.
+    doctor: a further check of `topogate doctor`.
     """
 
     name: str
@@ -343,6 +379,7 @@ class Extension:
     after_no_fit: Callable[[NoFitInput, Any], tuple[NoFitOrders, Any]] | None = None
     after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None
     explain: Callable[[ExplainInput], Iterable[str]] | None = None
+    doctor: DoctorCheck | None = None
 
     @property
     def all_gauges(self) -> tuple[GaugeSpec, ...]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from labeler.contract.event_reasons import EventReason
 from webhook.extensions.scale_up.attempts import Steps, steps
+from webhook.extensions.scale_up.doctor_check import CHECK
 from webhook.extensions.scale_up.new_nodes import NEW_NODES, reserve
 from webhook.extensions.scale_up.node_requests import request_name, writes
 from webhook.extensions.scale_up.progress import Progress, Sightings, progress_of, sighted, since_by_uid
@@ -203,4 +204,5 @@ SCALE_UP: Final = Extension(
     source=ReservationSource(NEW_NODES, reserve),
     order_gangs=order_gangs,
     after_no_fit=after_no_fit,
+    doctor=CHECK,
 )

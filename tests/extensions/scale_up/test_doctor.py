@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from webhook.extensions.scale_up.provisioning import REQUESTS
+from webhook.inquiry.doctor import CHECKS
 from webhook.inquiry.findings import State
-from webhook.inquiry.scaling import examine
 from webhook.kube.client import ApiError
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
@@ -49,7 +49,7 @@ class Cluster:
 
 
 def told(cluster: Any) -> tuple[State, str]:
-    (finding,) = examine(cluster, NOW)
+    (finding,) = CHECKS["scale-up"](cluster, NOW)
     return finding.state, f"{finding.sentence} {finding.remedy}"
 
 
@@ -73,6 +73,15 @@ def test_what_the_settings_file_says_counts_as_well() -> None:
     assert told(cluster)[0] is State.ILL
     cluster.file = "interval_seconds: 30"
     assert told(cluster)[0] is State.WELL
+
+
+def test_flags_come_before_the_file_and_wrong_ones_are_left_out() -> None:
+    cluster = Cluster(args=("--config=/etc/topogate/sweeper.yaml", "--scale-up=one", "--scale-up-pods=none"))
+    cluster.file = FILE
+    assert "by the class one; requests now: 0" in told(cluster)[1]
+    cluster.args = ("--config=/etc/topogate/sweeper.yaml", "--scale-up=")
+    assert told(cluster)[0] is State.WELL
+    assert "scale-up is off" in told(cluster)[1]
 
 
 def test_that_requests_are_not_served_is_told() -> None:
