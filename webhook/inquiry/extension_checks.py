@@ -35,12 +35,8 @@ def _examine(
     if not switch.is_on(settings, None):
         yield found(State.WELL, check.off)
         return
-    try:
-        query = {"labelSelector": check.reads.label_selector}
-        items = api.json("GET", check.reads.path, query=query)["items"]
-    except ApiError as error:
-        if error.status != 404:
-            raise
+    objects = _objects(api, check.reads)
+    if objects is None:
         yield found(
             State.ILL,
             f"{check.name} is on, and {check.reads.kind}s ({check.reads.api_version}) are not served",
@@ -52,12 +48,23 @@ def _examine(
     if missing:
         remedy = f"Apply an overlay with manifests/components/{check.component}."
         yield found(State.ILL, f"{check.name} is on, and the sweeper may not {some(missing)}", remedy)
-    objects = [msgspec.convert(each, check.reads.struct) for each in items]
     for line in check.examine(DoctorInput(settings, objects, now)):
         if line.remedy:
             yield found(State.ODD, line.sentence, line.remedy)
         elif not missing:
             yield found(State.WELL, line.sentence)
+
+
+def _objects(api: Api, collection: WatchedCollection[Any]) -> list[Any] | None:
+    """The objects of a collection, None where it is not served. Raises ApiError."""
+    query = {"labelSelector": collection.label_selector}
+    try:
+        items = api.json("GET", collection.path, query=query)["items"]
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
+    return [msgspec.convert(each, collection.struct) for each in items]
 
 
 def _missing_rights(api: Api, collection: WatchedCollection[Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ goes on where another stopped.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
@@ -57,6 +57,12 @@ class Steps:
         """Something is due then."""
         self.due_seconds = min(self.due_seconds, max(0.0, seconds))
 
+    def bounded(self) -> "Steps":
+        """As many of these as one pass does; the others are due at once."""
+        if len(self.withdrawn) > MOST_WRITES or len(self.asks) > MOST_WRITES:
+            self.later(0.0)
+        return replace(self, withdrawn=self.withdrawn[:MOST_WRITES], asks=self.asks[:MOST_WRITES])
+
 
 def owner_uid(request: ProvisioningRequest) -> str:
     """The uid of the Placement for whose gang it was made, "" if it names none."""
@@ -92,29 +98,18 @@ def steps(
     wants: the most urgent first. kept: uids of the Placements of gangs whose requests stay although they want
     none now. requests: all that we have made, but for those that are being deleted.
     """
-    made = Steps()
     by_owner: dict[str, list[ProvisioningRequest]] = {}
     for request in requests:
         by_owner.setdefault(owner_uid(request), []).append(request)
     wanted = {want.owner.metadata.uid for want in wants}
-    counts: Counter[str] = Counter()
-    pods: Counter[str] = Counter()
-    for each in requests:
-        uid = owner_uid(each)
-        if uid not in placed or uid in wanted or progress_of(each).state is not Progress.PROVIDED:
-            counts[each.metadata.namespace] += 1
-            pods[each.metadata.namespace] += each.pods
+    decider = _Decider(choices, now, since)
     for uid, own in by_owner.items():
+        decider.count(own, has_nodes=uid in placed and uid not in wanted)
         if uid not in wanted:
-            over = [each for each in own if uid not in kept or progress_of(each).state in FINISHED]
-            made.withdrawn += over
+            decider.withdraw_unwanted(own, stays=uid in kept)
     for want in _in_turn(wants):
-        own = by_owner.get(want.owner.metadata.uid, [])
-        _step(want, own, counts, pods, made, choices, now, since)
-    if len(made.withdrawn) > MOST_WRITES or len(made.asks) > MOST_WRITES:
-        made.later(0.0)
-    made.withdrawn, made.asks = made.withdrawn[:MOST_WRITES], made.asks[:MOST_WRITES]
-    return made
+        decider.decide(want, by_owner.get(want.owner.metadata.uid, []))
+    return decider.made.bounded()
 
 
 def _in_turn(wants: Iterable[Want]) -> list[Want]:
@@ -128,85 +123,94 @@ def _in_turn(wants: Iterable[Want]) -> list[Want]:
     return [want for _, _, want in sorted(turns, key=lambda turn: turn[:2])]
 
 
-def _step(
-    want: Want,
-    own: list[ProvisioningRequest],
-    counts: Counter[str],
-    pods: Counter[str],
-    made: Steps,
-    choices: ScaleUp,
-    now: float,
-    since: Mapping[str, float],
-) -> None:
-    key = want.gang.key
-    same = [each for each in own if _is_for(each, want, choices)]
-    stale = [each for each in own if each not in same]
-    if stale:
-        made.withdrawn += stale
-        if not same:
-            made.notes[key] = "nodes are asked for anew, as it asks for something else than before"
-            return
-    if same:
-        *older, newest = sorted(same, key=lambda each: (attempt_of(each), each.metadata.name))
-        made.withdrawn += older
-        taken = since_1970(newest.metadata.creation_timestamp) or 0.0
-        _follow(want, newest, made, choices, now, since.get(newest.metadata.uid, taken))
-        return
-    if refusal := _bound(want, counts[key.namespace], pods[key.namespace], choices):
-        made.notes[key] = refusal
-        return
-    counts[key.namespace] += 1
-    pods[key.namespace] += want.pods
-    made.asks.append(NodeAsk(want, 1))
+@dataclass
+class _Decider:
+    """What is decided in one pass. requests, pods: by namespace, how many are asked for by now."""
 
+    choices: ScaleUp
+    now: float
+    since: Mapping[str, float]
+    made: Steps = field(default_factory=Steps)
+    requests: Counter[str] = field(default_factory=Counter)
+    pods: Counter[str] = field(default_factory=Counter)
 
-def _is_for(request: ProvisioningRequest, want: Want, choices: ScaleUp) -> bool:
-    is_same = request.metadata.labels.get(keys.SCALE_UP_SHAPE_LABEL) == want.shape
-    return is_same and request.spec.provisioning_class_name == choices.provisioning_class
+    def count(self, own: Iterable[ProvisioningRequest], *, has_nodes: bool) -> None:
+        """Count the requests of a gang. has_nodes: the gang is on its way to nodes."""
+        for each in own:
+            if not has_nodes or progress_of(each).state is not Progress.PROVIDED:
+                self.requests[each.metadata.namespace] += 1
+                self.pods[each.metadata.namespace] += each.pods
 
+    def withdraw_unwanted(self, own: Iterable[ProvisioningRequest], *, stays: bool) -> None:
+        """Withdraw the requests of a gang that wants none. stays: unless nothing more comes of them."""
+        self.made.withdrawn += [each for each in own if not stays or progress_of(each).state in FINISHED]
 
-def _bound(want: Want, count: int, pods: int, choices: ScaleUp) -> str:
-    """Why a gang may not ask, "" if it may."""
-    if len(want.kinds) > MOST_KINDS:
-        found = f"its pods are of {len(want.kinds)} kinds, and a request has {MOST_KINDS} at most"
-        return f"no nodes are asked for: {found}"
-    if want.pods > choices.pods:
-        found = f"it has {counted(want.pods, 'pod')}, and a namespace may ask for {choices.pods} in all"
-        return f"no nodes are asked for: {found}"
-    if count >= choices.requests:
-        found = f"its namespace has {counted(count, 'request')} for nodes, as many as it may"
-        return f"no nodes are asked for yet: {found}"
-    if pods + want.pods > choices.pods:
-        asked = counted(pods, "pod")
-        found = f"its namespace asks for nodes for {asked} already, of the {choices.pods} for which it may"
-        return f"no nodes are asked for yet: {found}"
-    return ""
+    def decide(self, want: Want, own: Sequence[ProvisioningRequest]) -> None:
+        """Ask for a gang, or follow what was asked for. own: its requests."""
+        key = want.gang.key
+        same = [each for each in own if self._is_for(each, want)]
+        stale = [each for each in own if each not in same]
+        self.made.withdrawn += stale
+        if same:
+            *older, newest = sorted(same, key=lambda each: (attempt_of(each), each.metadata.name))
+            self.made.withdrawn += older
+            self._follow(want, newest)
+        elif stale:
+            self.made.notes[key] = "nodes are asked for anew, as it asks for something else than before"
+        elif refusal := self._refusal(want):
+            self.made.notes[key] = refusal
+        else:
+            self.requests[key.namespace] += 1
+            self.pods[key.namespace] += want.pods
+            self.made.asks.append(NodeAsk(want, 1))
 
+    def _is_for(self, request: ProvisioningRequest, want: Want) -> bool:
+        is_same = request.metadata.labels.get(keys.SCALE_UP_SHAPE_LABEL) == want.shape
+        return is_same and request.spec.provisioning_class_name == self.choices.provisioning_class
 
-def _follow(
-    want: Want, request: ProvisioningRequest, made: Steps, choices: ScaleUp, now: float, since: float
-) -> None:
-    """Tell how far a request is; ask again in its place when it is time. since: it is as it is."""
-    progress, key = progress_of(request), want.gang.key
-    made.progress[key] = progress
-    if progress.state not in FINISHED:
+    def _refusal(self, want: Want) -> str:
+        """Why a gang may not ask, "" if it may."""
+        choices, namespace = self.choices, want.gang.key.namespace
+        count, pods = self.requests[namespace], self.pods[namespace]
+        if len(want.kinds) > MOST_KINDS:
+            found = f"its pods are of {len(want.kinds)} kinds, and a request has {MOST_KINDS} at most"
+            return f"no nodes are asked for: {found}"
+        if want.pods > choices.pods:
+            found = f"it has {counted(want.pods, 'pod')}, and a namespace may ask for {choices.pods} in all"
+            return f"no nodes are asked for: {found}"
+        if count >= choices.requests:
+            found = f"its namespace has {counted(count, 'request')} for nodes, as many as it may"
+            return f"no nodes are asked for yet: {found}"
+        if pods + want.pods > choices.pods:
+            asked = counted(pods, "pod")
+            found = (
+                f"its namespace asks for nodes for {asked} already, of the {choices.pods} for which it may"
+            )
+            return f"no nodes are asked for yet: {found}"
+        return ""
+
+    def _follow(self, want: Want, request: ProvisioningRequest) -> None:
+        """Say how far a request is; ask again in its place when it is time."""
+        progress, key, made = progress_of(request), want.gang.key, self.made
+        taken = since_1970(request.metadata.creation_timestamp) or 0.0
+        since = self.since.get(request.metadata.uid, taken)
+        made.progress[key] = progress
         made.notes[key] = _SENTENCES[progress.state](request.metadata.name, progress)
-        if not progress.is_answered:
-            silent = now - since
-            if silent >= SILENT_SECONDS:
+        if progress.state not in FINISHED:
+            silent = self.now - since
+            if not progress.is_answered and silent >= SILENT_SECONDS:
                 made.notes[key] += "; no autoscaler has said anything of it yet"
-            else:
+            elif not progress.is_answered:
                 made.later(SILENT_SECONDS - silent)
-        return
-    attempt = attempt_of(request)
-    again = since + pause_seconds(attempt, choices)
-    if now >= again:
-        made.asks.append(NodeAsk(want, attempt + 1))
-        return
-    at = datetime.fromtimestamp(again, UTC)
-    notes = _SENTENCES[progress.state](request.metadata.name, progress)
-    made.notes[key] = f"{notes}; asked again at {at:%H:%M:%S} UTC"
-    made.later(again - now)
+            return
+        attempt = attempt_of(request)
+        again = since + pause_seconds(attempt, self.choices)
+        if self.now >= again:
+            del made.notes[key]
+            made.asks.append(NodeAsk(want, attempt + 1))
+            return
+        made.notes[key] += f"; asked again at {datetime.fromtimestamp(again, UTC):%H:%M:%S} UTC"
+        made.later(again - self.now)
 
 
 _SENTENCES: Final[dict[Progress, Callable[[str, RequestProgress], str]]] = {

@@ -10,7 +10,7 @@ what was made for one gang would take from others what is reserved for them.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
@@ -94,35 +94,50 @@ def reserve_new_nodes(bookings: Iterable[Booking], given: ReservationInput) -> l
 
     Also without nodes where it had some: its time goes on. bookings: requests as they are now.
     """
-    bookings, reserved = sorted(bookings, key=_fair_order), given.ledger
+    bookings = sorted(bookings, key=_fair_order)
     if not bookings:
         return []
-    known = {each.claim: each for each in reserved.of_kind(NEW_NODES)}
-    closed = set(nodes_of(each for each in reserved.reservations if each.kind is not NEW_NODES))
-    left = reserved.most - len(closed)
-    by_placement = {gang.key.placement_key: gang for gang in given.gangs}
-    new, looks = _new_nodes(bookings, given.view, given.snapshot), _looks(bookings)
+    known = {each.claim: each for each in given.ledger.of_kind(NEW_NODES)}
+    gangs = {gang.key.placement_key: gang for gang in given.gangs}
+    nodes = _NewNodes(bookings, given)
     found: list[Reservation] = []
     for booking in bookings:
-        before, gang = known.get(booking.request), by_placement.get(booking.placement)
-        reservation = _without_nodes(booking, before, reserved)
-        is_beyond = bool(reserved.most) and booking.is_served and booking.is_made
-        most = None if is_beyond else max(0, left)
-        if gang is not None and most != 0 and reserved.now.seconds < reservation.until:
-            # A node that was not ready for a moment cools down, but not from whom it was reserved for.
-            off = closed | reserved.cooling(but=booking.request) | given.excluded(gang)
-            there = [state for came, state in new if came >= booking.created and state.name not in off]
-            bound = reserved.settings.options.bound
-            nodes = frozenset(_suited(gang, booking.pods, iter(there), given.view, looks, bound)[:most])
-            beyond = nodes if is_beyond else frozenset[str]()
-            reservation = replace(
-                reservation, nodes=nodes, whose=str(gang.key), priority=gang.priority, beyond_share=beyond
-            )
-            left -= len(nodes - beyond)
-            closed |= nodes
+        before, gang = known.get(booking.request), gangs.get(booking.placement)
+        reservation = _without_nodes(booking, before, given.ledger)
+        if gang is not None and given.ledger.now.seconds < reservation.until:
+            reservation = nodes.reserve(booking, gang, reservation)
         if reservation.nodes or before is not None:
             found.append(reservation)
     return found
+
+
+class _NewNodes:
+    """The nodes that have come since the first request, and which of them can still be reserved."""
+
+    def __init__(self, bookings: Sequence[Booking], given: ReservationInput) -> None:
+        self._given = given
+        reserved = given.ledger
+        self._taken = nodes_of(each for each in reserved.reservations if each.kind is not NEW_NODES)
+        self._left = reserved.most - len(self._taken)
+        self._new = _since_first(bookings, given.view, given.snapshot)
+        self._looks = _looks(bookings)
+
+    def reserve(self, booking: Booking, gang: PodGang, empty: Reservation) -> Reservation:
+        """The reservation with nodes for a request, as many as there are and may be reserved."""
+        reserved = self._given.ledger
+        is_beyond = bool(reserved.most) and booking.is_served and booking.is_made
+        most = None if is_beyond else max(0, self._left)
+        if most == 0:
+            return empty
+        # A node that was not ready for a moment cools down, but not from whom it was reserved for.
+        off = self._taken | reserved.cooling(but=booking.request) | self._given.excluded(gang)
+        there = (state for came, state in self._new if came >= booking.created and state.name not in off)
+        bound = reserved.settings.options.bound
+        nodes = frozenset(_suited(gang, booking.pods, there, self._given.view, self._looks, bound)[:most])
+        beyond = nodes if is_beyond else frozenset[str]()
+        self._left -= len(nodes - beyond)
+        self._taken |= nodes
+        return replace(empty, nodes=nodes, whose=str(gang.key), priority=gang.priority, beyond_share=beyond)
 
 
 def _without_nodes(booking: Booking, before: Reservation | None, reserved: ReservationLedger) -> Reservation:
@@ -136,7 +151,7 @@ def _without_nodes(booking: Booking, before: Reservation | None, reserved: Reser
     )  # fmt: skip
 
 
-def _new_nodes(
+def _since_first(
     bookings: Iterable[Booking], view: View, snapshot: Snapshot | None
 ) -> list[tuple[str, NodeState]]:
     """Nodes that have come since the first request, the oldest first, with when they came."""
@@ -156,20 +171,18 @@ def _looks(bookings: Iterable[Booking]) -> Counter[str]:
 def _suited(
     gang: PodGang, pods: int, there: Iterator[NodeState], view: View, looks: Counter[str], bound: int
 ) -> list[str]:
-    """The first of these nodes that have room for so many of the gang's pods, of each class by itself.
+    """The first of these nodes that have capacity for so many of the gang's pods, of each class by itself.
 
     looks: how many are left, of which this takes some. bound: of the work for this gang.
     """
     budget, found = Budget(bound), list[str]()
     try:
         classes = _classes(gang, view)
-        while classes and pods > 0 and looks[gang.key.namespace] > 0:
-            some = list(islice(there, AT_ONCE))
-            if not some:
-                break
+        while (
+            classes and pods > 0 and looks[gang.key.namespace] > 0 and (some := list(islice(there, AT_ONCE)))
+        ):
             looks[gang.key.namespace] -= len(some) * len(classes)
-            counts = [rooms(each, some, budget).counts for each in classes]
-            for state, slots in zip(some, map(max, zip(*counts, strict=True)), strict=True):
+            for state, slots in zip(some, _most_slots(classes, some, budget), strict=True):
                 if pods > 0 and slots > 0:
                     found.append(state.name)
                     pods -= slots
@@ -179,6 +192,12 @@ def _suited(
         logger.exception("reservation_failed gang=%s", gang.key)
         return []
     return found
+
+
+def _most_slots(classes: Sequence[PodClass], some: Sequence[NodeState], budget: Budget) -> Iterator[int]:
+    """How many pods each node takes, of the class of which it takes most."""
+    counts = [rooms(each, some, budget).counts for each in classes]
+    return map(max, zip(*counts, strict=True))
 
 
 def _fair_order(booking: Booking) -> tuple[bool, str, str]:

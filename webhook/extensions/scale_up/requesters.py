@@ -46,28 +46,32 @@ class Asking:
 
 
 def who_asks(given: NoFitInput, since: Mapping[GangKey, float], known: Mapping[GangKey, KnownWant]) -> Asking:
-    """The gangs that ask. since, known: of the pass before, see Asking.
+    """The gangs that ask. since, known: of the pass before, see Asking."""
+    view, choices = given.view, given.settings.scale_up
+    waiting = [gang for gang in given.gangs if given.causes.get(gang.key) in _ASKING]
+    since = {gang.key: since.get(gang.key, view.now.seconds) for gang in waiting}
+    there = [gang for gang in waiting if gang.key.placement_key in view.placements]
+    left = {gang.key: since[gang.key] + choices.after_seconds - view.now.seconds for gang in there}
+    early = {key: seconds for key, seconds in left.items() if seconds > 0}
+    wants, behind = _bounded([gang for gang in there if gang.key not in early], given, known)
+    return Asking(since, wants, frozenset(early), behind, min(early.values(), default=NO_HURRY))
+
+
+def _bounded(
+    gangs: Sequence[PodGang], given: NoFitInput, known: Mapping[GangKey, KnownWant]
+) -> tuple[dict[GangKey, KnownWant], frozenset[GangKey]]:
+    """What these want, and those that wait for others of their namespace.
 
     Of gangs without a request no more are looked at than their namespace may have requests: one of many
     thousand gangs must not hold up a pass.
     """
     view, choices = given.view, given.settings.scale_up
-    waiting = {gang.key for gang in given.gangs if given.causes.get(gang.key) in _ASKING}
-    since = {key: since.get(key, view.now.seconds) for key in waiting}
     asked_for = {owner_uid(each) for each in (REQUESTS.of(view) or {}).values()}
     wants: dict[GangKey, KnownWant] = {}
-    early, behind, due = set[GangKey](), set[GangKey](), NO_HURRY
+    behind: set[GangKey] = set()
     first: Counter[str] = Counter()
-    for gang in given.gangs:
-        owner = view.placements.get(gang.key.placement_key)
-        if gang.key not in waiting or owner is None:
-            continue
-        left = since[gang.key] + choices.after_seconds - view.now.seconds
-        if left > 0:
-            early.add(gang.key)
-            due = min(due, left)
-            continue
-        pods = members(gang, view)
+    for gang in gangs:
+        owner, pods = view.placements[gang.key.placement_key], members(gang, view)
         if owner.metadata.uid not in asked_for and len(pods) <= choices.pods:
             first[gang.key.namespace] += 1
             if first[gang.key.namespace] > choices.requests:
@@ -75,7 +79,7 @@ def who_asks(given: NoFitInput, since: Mapping[GangKey, float], known: Mapping[G
                 continue
         if pods:
             wants[gang.key] = _want(gang, pods, owner, known.get(gang.key))
-    return Asking(since, wants, frozenset(early), frozenset(behind), due)
+    return wants, frozenset(behind)
 
 
 def _want(gang: PodGang, pods: Sequence[Pod], owner: Placement, known: KnownWant | None) -> KnownWant:
