@@ -14,6 +14,7 @@ from typing import Any, Final
 from hack.program_metrics import served_metrics
 from labeler import config
 from labeler.contract.event_reasons import EventReason, EventSource
+from labeler.contract.key_reference import KEY_USES, KeyUse
 from webhook.cli.main import COMMANDS, module_of
 from webhook.policy.fields import rows
 from webhook.policy.reference import FIELDS
@@ -127,10 +128,25 @@ def event_reasons() -> str:
     )
 
 
+def wire_keys() -> str:
+    """All keys of the wire contract, those of each group below a heading."""
+    return "\n".join(
+        f"## {heading}\n\n"
+        + _table(("Key", "On", "Written by", "Read by", "Meaning"), [_key_row(each) for each in uses])
+        for heading, uses in KEY_USES.items()
+    )
+
+
+def _key_row(use: KeyUse) -> tuple[str, ...]:
+    value = f" = `{use.value}`" if use.value else ""
+    return ", ".join(f"`{key}`" for key in use.keys) + value, use.on, use.written_by, use.read_by, use.meaning
+
+
 TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
     ("docs/operators/settings.md", "sweeper settings"): sweeper_settings,
     ("docs/operators/settings.md", "labeler keys"): labeler_keys,
     ("docs/operators/policy.md", "policy fields"): policy_fields,
+    ("docs/design/wire-contract.md", "keys"): wire_keys,
     ("docs/operators/events.md", "event reasons"): event_reasons,
     ("docs/operators/metrics.md", "metrics"): program_metrics,
     ("docs/users/options.md", "command options"): command_options,
