@@ -8,7 +8,7 @@ Two things are not values. How many gangs a pass asks about depends on how long 
 Jobs are looked up in the live copy (JobBudgets), as there may be many, of which few matter.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -84,6 +84,12 @@ class Decided:
     def settings(self) -> Settings:
         """The operator's choices."""
         return self.rules.settings
+
+    @property
+    def to_apply(self) -> Iterator[Orders]:
+        """What there is to carry out, in that order."""
+        found = (self.orders.get(name, Orders()) for name in APPLIED)
+        return (orders for orders in found if orders != Orders())
 
     @property
     def evictions(self) -> tuple[Eviction, ...]:

@@ -194,11 +194,8 @@ class Reporter:
         if placement.metadata.namespace in self._settings.ignored_namespaces:
             return []
         members = view.pods_of(placement)
-        if not members and gang is not None:
-            return [self._report_gang(gang, placement)]
         if not members:
-            self._writer.remove(placement)
-            return []
+            return self._report_without_members(gang, placement)
         others = _finished(placement, members, evicted) + strangers.get(_gang_of(placement), 0)
         status = self._progress(placement, members, gang, view, others)
         status = msgspec.structs.replace(status, **self._holding(placement.key))
@@ -206,6 +203,13 @@ class Reporter:
         if gang is None:
             self._note_bound(placement, status, members, view)
         return [status.state]
+
+    def _report_without_members(self, gang: PodGang | None, placement: Placement) -> list[str]:
+        """None of the plan's pods is there: it is removed, unless the gang has others."""
+        if gang is not None:
+            return [self._report_gang(gang, placement)]
+        self._writer.remove(placement)
+        return []
 
     def _is_known_as_bound(self, placement: Placement, view: View) -> bool:
         """Whether the plan is the very same as when it said all of its gang, of which nothing has changed."""

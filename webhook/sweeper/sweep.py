@@ -49,7 +49,7 @@ from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
 from webhook.sweeper.decide.steering import let_go
 from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.decide.valid_plans import standing, without_overbooked
-from webhook.sweeper.decision import APPLIED, Decided, Observation, decide
+from webhook.sweeper.decision import Decided, Observation, decide
 from webhook.sweeper.failing import Failing
 from webhook.sweeper.figures import Figures
 from webhook.sweeper.hooks import ExtensionHooks
@@ -207,10 +207,7 @@ class Sweeper:
         due = NO_HURRY if not decided.failed else SOON_SECONDS
         refused: set[GangKey] = set()
         unwritten: set[GangKey] = set()
-        for name in APPLIED:
-            orders = decided.orders.get(name, Orders())
-            if orders == Orders():
-                continue
+        for orders in decided.to_apply:
             plans = tuple(each for each in orders.plans if each.gang.key not in refused)
             done = self._carry_out(replace(orders, plans=plans), view)
             is_soon = done.failed or done.evicted or len(plans) < len(orders.plans)

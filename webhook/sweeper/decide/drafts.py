@@ -15,6 +15,7 @@ from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.exclusive import closed_to_companions, domains_of
 from webhook.sweeper.decide.orders import NewPlan, Pair
+from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.release_queue import Timestamps
 from webhook.sweeper.observe.view import View
 
@@ -66,8 +67,7 @@ def new_plan(
         entries = [replace(entry, node="") for entry in entries]
     # One with victims is released once these have gone, see preempting.
     first = () if victims else _released_now(entries, {**asked.pods, **found.pods}, now)
-    placed = {entry.uid: entry.node for entry in entries if entry.uid in asked.pods and entry.node}
-    nodes = {*others.values(), *placed.values()}
+    nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
     labels = now.view.labels_of(nodes)
     before = now.view.placements.get(gang.key.placement_key)
     model_of = now.settings.counting.model
@@ -90,6 +90,11 @@ def new_plan(
             nodes, lambda name: any(model_of(each) in models for each in now.view.labels_of([name]).values())
         ),
     )
+
+
+def _nodes_of_workers(asked: GangQuestion, entries: Iterable[PlannedPod]) -> set[str]:
+    """Where planned pods go, but for companions and those that kube-scheduler places."""
+    return {entry.node for entry in entries if entry.node and entry.uid in asked.pods}
 
 
 def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: PassState) -> tuple[Pair, ...]:

@@ -61,11 +61,16 @@ class Changes:
         with self._lock:
             if self._matters(pod.metadata.uid, before, after):
                 self.usage_version += 1
-            if after is None or after.spec.node_name:
-                self._expected.pop(pod.metadata.uid, None)
-            if before is not None and before.metadata.uid != pod.metadata.uid:
-                self._expected.pop(before.metadata.uid, None)  # deleted and made again while nobody looked
+            self._forget_arrived(before, after)
         return True
+
+    def _forget_arrived(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
+        """A pod that has a node, or is gone, is awaited no more."""
+        if after is not None and after.spec.node_name:
+            self._expected.pop(after.metadata.uid, None)
+        # It may have been deleted and made again while nobody looked.
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            self._expected.pop(before.metadata.uid, None)
 
     def _matters(self, uid: str, before: objects.Pod | None, after: objects.Pod | None) -> bool:
         """Whether a pod takes something else than before, or stands elsewhere, and that was not expected."""

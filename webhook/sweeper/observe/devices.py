@@ -76,21 +76,16 @@ class Devices:
         """What is known now. Only asked for when a waiting pod has claims."""
         self._is_wanted = True
         if not self._is_started:
-            self._is_started = True
-            for each in self._all.values():
-                if each is not self._classes or not self._reads_classes:
-                    each.start()
-            self._reads_classes = True
-            deadline = time.monotonic() + FIRST_SECONDS
-            for each in self._all.values():
-                each.wait_synced(max(0.0, deadline - time.monotonic()))
+            self._start()
         missing = [name for name, each in self._all.items() if not each.synced]
         self._supply.problem = UNREAD.format(missing=", ".join(missing)) if missing else ""
-        if not missing and (not self._is_complete or self._supply.is_undecided):
+        if missing:
+            return self._supply
+        if not self._is_complete or self._supply.is_undecided:
             self._is_complete = True
             self._is_stale = True
             self._on_room()
-        if not missing and self._is_stale:
+        if self._is_stale:
             self._is_stale = False  # before the copies are read: what changes meanwhile is read again
             self._supply.update(
                 self._slices.items().values(),
@@ -99,6 +94,17 @@ class Devices:
                 self._templates.items(),
             )
         return self._supply
+
+    def _start(self) -> None:
+        """Begin to read, and wait a moment."""
+        self._is_started = True
+        for each in self._all.values():
+            if each is not self._classes or not self._reads_classes:
+                each.start()
+        self._reads_classes = True
+        deadline = time.monotonic() + FIRST_SECONDS
+        for each in self._all.values():
+            each.wait_synced(max(0.0, deadline - time.monotonic()))
 
     def classes(self) -> Mapping[str, DeviceClass]:
         """The DeviceClasses by name; none while they are not known.

@@ -3,10 +3,10 @@
 Pods that exist, neighbours and reservations count for nothing; labels, taints and what nodes have do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from operator import is_
+from operator import add, is_
 from typing import Final
 
 from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Term
@@ -64,19 +64,26 @@ class FewestDomains:
         self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot
     ) -> list[list[list[int]]]:
         """Of each level, by column, the domains' sums."""
-        if classes not in self._kept and len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        kept = self._kept.setdefault(classes, {})
         count = len(snapshot.topology.level_names) + 1
         levels: list[list[_Column]] = [[] for _ in range(count)]
-        for key, block in snapshot.blocks.items():
-            known = kept.get(key)
-            if known is None or not _are_same(known.nodes, block):
-                known = kept[key] = _summed(block, classes, common, count - 1)
-            for level, domains in zip(levels, known.levels, strict=True):
+        for sums in self._sums(classes, common, snapshot, count - 1):
+            for level, domains in zip(levels, sums.levels, strict=True):
                 level.extend(domains)
         width = len(classes) + len(common)
         return [[[domain[column] for domain in level] for column in range(width)] for level in levels]
+
+    def _sums(
+        self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot, levels: int
+    ) -> Iterator[_BlockSums]:
+        """The sums of each block."""
+        if classes not in self._kept and len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        kept = self._kept.setdefault(classes, {})
+        for key, block in snapshot.blocks.items():
+            known = kept.get(key)
+            if known is None or not _are_same(known.nodes, block):
+                known = kept[key] = _summed(block, classes, common, levels)
+            yield known
 
 
 def _fewest(sums: list[int], need: int) -> int:
@@ -99,15 +106,17 @@ def _summed(block: Block, classes: _Classes, common: tuple[str, ...], levels: in
         if not any(slots):
             continue
         column = slots + [state.node.allocatable.get(name, 0) for name in common]
-        key = key_of(state, levels)
-        for level, known in enumerate(domains):
-            name = key[: level + 2] if level < levels else key
+        for name, known in zip(_domains_of(state, levels), domains, strict=True):
             own = known.get(name)
-            known[name] = column if own is None else [a + b for a, b in zip(own, column, strict=True)]
-    return _BlockSums(
-        tuple(state.node for state in block.states),
-        tuple(tuple(map(tuple, known.values())) for known in domains),
-    )
+            known[name] = column if own is None else list(map(add, own, column))
+    nodes = tuple(state.node for state in block.states)
+    return _BlockSums(nodes, tuple(tuple(map(tuple, known.values())) for known in domains))
+
+
+def _domains_of(state: NodeState, levels: int) -> list[tuple[str, ...]]:
+    """The domain of each level in which a node is, and the node."""
+    key = key_of(state, levels)
+    return [*(key[: level + 2] for level in range(levels)), key]
 
 
 def can_run(pod_class: PodClass, node: NodeInfo) -> bool:

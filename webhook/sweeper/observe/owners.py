@@ -247,28 +247,38 @@ class Owners:
         versions = self._served()
         for name, each in list(self._watched.items()):
             if versions.get(name) != each.version:
-                with self._lock:
-                    del self._watched[name]
-                each.informer.stop()
-                logger.info("owner_gone resource=%s version=%s", name, each.version)
-        refused: dict[str, str] = {}
-        is_final = True
+                self._unwatch(name, each)
+        errors = self._watch_all(versions)
+        self._note_refused({name: str(error) for name, error in errors.items()})
+        return not any(error.is_transient for error in errors.values())
+
+    def _watch_all(self, versions: Mapping[str, str]) -> dict[str, ApiError]:
+        """Watch what is served; returns what the API server said of those that cannot be read."""
+        errors: dict[str, ApiError] = {}
         for workload in WORKLOADS:
-            version = versions.get(workload.name)
-            if version is None or workload.name in self._watched or self._stopping.is_set():
+            if workload.name not in versions or workload.name in self._watched or self._stopping.is_set():
                 continue
             try:
-                self._watch(workload, version)
+                self._watch(workload, versions[workload.name])
             except ApiError as error:
                 if not error.status:
                     raise
-                is_final = is_final and not error.is_transient
-                refused[workload.name] = str(error)
-                if self._refused.get(workload.name) != str(error):
-                    logger.error("owner_unreadable resource=%s error=%r", workload.name, str(error))
+                errors[workload.name] = error
+        return errors
+
+    def _unwatch(self, name: str, each: _Watched) -> None:
+        with self._lock:
+            del self._watched[name]
+        each.informer.stop()
+        logger.info("owner_gone resource=%s version=%s", name, each.version)
+
+    def _note_refused(self, refused: dict[str, str]) -> None:
+        """Take in what cannot be read, and why."""
+        for name, reason in refused.items():
+            if self._refused.get(name) != reason:
+                logger.error("owner_unreadable resource=%s error=%r", name, reason)
         with self._lock:
             self._refused = refused
-        return is_final
 
     def _served(self) -> dict[str, str]:
         """Name of a workload -> the best version of it that is served and that we can read."""

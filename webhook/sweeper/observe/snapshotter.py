@@ -274,13 +274,17 @@ class Snapshotter:
         is_of_the_same = seen.nodes is view.nodes or seen.nodes.keys() == view.nodes.keys()
         if not is_of_the_same or len(last.nodes) != len(view.nodes):
             return None  # some have come or gone, or cannot be read
-        nodes = {}
-        for name in changed_keys(seen.nodes, view.nodes):
-            if (made := self._node(view.nodes[name], view.conflicts)) is None:
-                return None
-            nodes[name] = made
+        nodes = self._all_read(view, changed_keys(seen.nodes, view.nodes))
+        if nodes is None:
+            return None
         changed = changed_keys(seen.usages, usages) & view.nodes.keys()
         return last.renewed(nodes, {name: usages.get(name, ()) for name in changed})
+
+    def _all_read(self, view: View, names: Iterable[str]) -> dict[str, PlacementNode] | None:
+        """These nodes; None if one of them cannot be read."""
+        nodes = {name: self._node(view.nodes[name], view.conflicts) for name in names}
+        read = {name: node for name, node in nodes.items() if node is not None}
+        return read if len(read) == len(nodes) else None
 
     def _coming_to(self, view: View) -> dict[str, tuple[Placed, ...]]:
         """By node, the pods that are sent there, or planned for it."""

@@ -4,7 +4,7 @@ A block's sums stay for as long as the block does, so a pass adds up only what h
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -73,31 +73,35 @@ class Stock:
 def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
     """The sums of a snapshot; costs a few microseconds a node of each block that is new."""
     levels = (*snapshot.topology.level_names, NODE)
-    gpus: dict[tuple[str, str], int] = {}
+    blocks = [_of_block(block, len(levels) - 1, counting) for block in snapshot.blocks.values()]
+    shown = _shown({model for own in blocks for model, _ in own.gpus})
+    gpus: Counter[tuple[str, str]] = Counter()
+    domains: Counter[tuple[str, str]] = Counter()
+    for own in blocks:
+        for (model, state), count in own.gpus.items():
+            gpus[shown[model], state] += count
+        for level, by_use in zip(levels, own.domains, strict=True):
+            domains.update({(level, state): count for state, count in by_use.items()})
+    unplaced = sum(own.unplaced for own in blocks)
+    return Stock(levels, gpus, _largest_of(blocks, levels, shown), domains, unplaced)
+
+
+def _shown(models: Set[str]) -> Mapping[str, str]:
+    """What each model is called."""
+    return {model: model if number < MOST_MODELS else OTHER for number, model in enumerate(sorted(models))}
+
+
+def _largest_of(
+    blocks: Iterable[_BlockStock], levels: Sequence[str], shown: Mapping[str, str]
+) -> Mapping[tuple[str, str], int]:
+    """See Stock.largest. shown: what each model is called."""
     largest: dict[tuple[str, str], int] = {}
-    domains: dict[tuple[str, str], int] = {}
-    unplaced = 0
-    for block in snapshot.blocks.values():
-        own = _of_block(block, len(levels) - 1, counting)
-        unplaced += own.unplaced
-        for kind, count in own.gpus.items():
-            gpus[kind] = gpus.get(kind, 0) + count
-        for number, level in enumerate(levels):
-            for model, count in own.largest[number].items():
-                largest[level, model] = max(count, largest.get((level, model), 0))
-            for state, count in own.domains[number].items():
-                domains[level, state] = domains.get((level, state), 0) + count
-    models = sorted({model for model, _ in gpus})
-    shown = set(models[:MOST_MODELS])
-    for (model, state), count in list(gpus.items()):
-        if model not in shown:
-            del gpus[model, state]
-            gpus[OTHER, state] = gpus.get((OTHER, state), 0) + count
-    for (level, model), count in list(largest.items()):
-        if model not in shown:
-            del largest[level, model]
-            largest[level, OTHER] = max(count, largest.get((level, OTHER), 0))
-    return Stock(levels, gpus, largest, domains, unplaced)
+    for own in blocks:
+        for level, by_model in zip(levels, own.largest, strict=True):
+            for model, count in by_model.items():
+                key = level, shown[model]
+                largest[key] = max(count, largest.get(key, 0))
+    return largest
 
 
 def _of_block(block: Block, levels: int, counting: Counting) -> _BlockStock:

@@ -109,30 +109,33 @@ def _left(gang: PodGang, view: View) -> list[Pod]:
     if gang.key.kind in SURVIVES_LOST_PODS:
         return []
     placement = view.placements.get(gang.key.placement_key)
-    if placement is None or not placement.is_complete:
-        return []
-    if all(pod.metadata.uid in view.planned for pod in gang.gated):
+    if placement is None or not placement.is_complete or _are_planned(gang.gated, view):
         return []
     left = [pod for pod in gang.released if view.is_ours(pod)]
     enough = gang.minimum or gang.size or placement.spec.size
     return left if len(left) < enough and not _is_updated(gang, left) else []
 
 
+def _are_planned(pods: Iterable[Pod], view: View) -> bool:
+    return all(pod.metadata.uid in view.planned for pod in pods)
+
+
 def _is_updated(gang: PodGang, left: Sequence[Pod]) -> bool:
     """Whether its new pods are of another revision: their controller itself has ended others for them."""
     stand = {(owner.kind, owner.uid): pod for pod in left if (owner := pod.metadata.controller) is not None}
-    kinds = {kind for kind, _ in stand}
-    for pod in gang.gated:
-        owner = pod.metadata.controller
-        if owner is None:
-            continue
-        other = stand.get((owner.kind, owner.uid))
-        if other is None and owner.kind == "ReplicaSet" and owner.kind in kinds:
-            return True  # a Deployment has a ReplicaSet for each revision
-        labels = (pod.metadata.labels, other.metadata.labels) if other is not None else ()
-        if len({each.get(REVISION_LABEL) for each in labels}) > 1:
-            return True
-    return False
+    return any(_is_of_another_revision(pod, stand) for pod in gang.gated)
+
+
+def _is_of_another_revision(pod: Pod, stand: Mapping[tuple[str, str], Pod]) -> bool:
+    """Whether a pod is of another revision than those that are left. stand: by owner's kind and uid."""
+    owner = pod.metadata.controller
+    if owner is None:
+        return False
+    other = stand.get((owner.kind, owner.uid))
+    if other is not None:
+        return pod.metadata.labels.get(REVISION_LABEL) != other.metadata.labels.get(REVISION_LABEL)
+    # A Deployment has a ReplicaSet for each revision.
+    return owner.kind == "ReplicaSet" and any(kind == owner.kind for kind, _ in stand)
 
 
 def _gone(gang: PodGang, view: View) -> list[PlannedPod]:
@@ -155,22 +158,23 @@ def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
     Not one that stands on every such node, as of a DaemonSet, nor one that asks for nothing that is scarce;
     and a node that is closed, as for a drain, has lost its pods by that.
     """
-    own = max(pod.spec.priority or 0 for pod in left)
-    wants_devices = any(asks_for_devices(pod.spec) for pod in (*left, *gang.gated))
-    names = {entry.node for entry in _gone(gang, view)}
-    nodes = {name for name in names if (node := view.nodes.get(name)) is not None and is_usable(node)}
-    if not nodes:
-        return False
-    return any(
-        (pod.spec.priority or 0) > own
-        and name_of(pod) not in view.lasting
-        and (asks_for_devices(pod.spec) or not wants_devices)
-        for pod in _pods_on(nodes, view)
-    )
+    names = {entry.node for entry in _gone(gang, view)} & view.nodes.keys()
+    nodes = {name for name in names if is_usable(view.nodes[name])}
+    pods = [pod for pod in _pods_on(nodes, view) if name_of(pod) not in view.lasting]
+    if any(asks_for_devices(pod.spec) for pod in (*left, *gang.gated)):
+        pods = [pod for pod in pods if asks_for_devices(pod.spec)]
+    return _highest(pods) > _highest(left)
+
+
+def _highest(pods: Iterable[Pod]) -> float:
+    """The highest priority of these pods, below all others if there are none."""
+    return max((pod.spec.priority or 0 for pod in pods), default=float("-inf"))
 
 
 def _pods_on(nodes: Set[str], view: View) -> Iterator[Pod]:
     """Pods that stand on these nodes, or are about to."""
+    if not nodes:
+        return
     for node in nodes:
         yield from view.index.bound.get(node, ())
     for pod in view.index.of[Sort.UNBOUND].values():
