@@ -59,7 +59,6 @@ def cluster(*pods: Any, **supplied: Any) -> Any:
     slices = supplied.pop("slices", (gpus("n", 8), gpus("m", 4)))
     known = supply(*slices, **supplied)
     return SimpleNamespace(
-        pod_groups=lambda: None,
         pod_items=lambda: pods,
         node_items=lambda: nodes("n", "m"),
         current_placements=dict,

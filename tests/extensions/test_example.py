@@ -212,13 +212,15 @@ def test_the_sweeper_starts_without_importing_any_feature_that_is_off() -> None:
 
 OFF = """
 import sys
+from types import SimpleNamespace
 from webhook.extensions.known import SWITCHES
 from webhook.sweeper.context import Pass
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
-ExtensionHooks(Pass(None, None, Settings(), extensions=SWITCHES)).begin(View([], [], {}, {}), {})
+cache = SimpleNamespace(owners=SimpleNamespace(all_of=lambda name: None))
+ExtensionHooks(Pass(None, cache, Settings(), extensions=SWITCHES)).begin(View([], [], {}, {}), {})
 print(*(name for name in sys.modules if name.startswith("webhook.extensions.")))
 """
 

@@ -1,6 +1,7 @@
 """Gangs of Kubernetes' own PodGroups: what these say is heeded, and what is left alone is told."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from tests.sweeper.cluster import Nodes, gpu_pod
-from webhook.extensions.native_gangs.adopt import complete_gangs
+from webhook.extensions.native_gangs.adopt import GROUPS, complete_gangs
 from webhook.extensions.native_gangs.left import LEFT, LeftMemory, after_pass
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
@@ -52,8 +53,9 @@ def gangs_of(
     cluster = Nodes(4, *members)
     for number in range(4):
         cluster.label(f"n{number}", {BLOCK: f"b{number // 2}", RACK: f"r{number % 2}", HOST: f"h{number}"})
-    cluster.groups = None if groups is None else {f"in/{name}": each for name, each in groups.items()}
     view = Snapshotter(cluster, Settings()).view()
+    if groups is not None:
+        view = replace(view, objects={GROUPS: {f"in/{name}": each for name, each in groups.items()}})
     found = gather(view.gated, view.mates, lambda _: OwnerSays(size, minimum=minimum), view.gang_of)
     return list(complete_gangs(GangsInput(found, view, Settings())))
 

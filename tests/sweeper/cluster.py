@@ -26,7 +26,6 @@ from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
-from webhook.workloads.native_gangs import NativePodGroup
 
 GPU = "nvidia.com/gpu"
 
@@ -41,6 +40,13 @@ def gpu_pod(name: str, *, gpus: int = 1, node: str = "", phase: str = "", **spec
     return decode(body)
 
 
+class NoOwners:
+    """Stands for the owners of gangs where none are served."""
+
+    def all_of(self, name: str) -> None:
+        return None
+
+
 class Nodes:
     """Nodes n0, n1, ... with some GPUs each, pods and Placements, all of which a test may change."""
 
@@ -49,7 +55,6 @@ class Nodes:
         self.failed: list[Pod] = []
         self.placements: dict[str, Placement] = {}
         self.labels: Mapping[str, Mapping[str, str]] | None = None
-        self.groups: dict[str, NativePodGroup] | None = None
         status = {"allocatable": {GPU: str(gpus), "pods": "110"}}
         self.nodes = {
             f"n{number}": msgspec.convert(
@@ -89,8 +94,9 @@ class Nodes:
     def device_classes(self) -> dict[str, DeviceClass]:
         return {}
 
-    def pod_groups(self) -> dict[str, NativePodGroup] | None:
-        return self.groups
+    @property
+    def owners(self) -> "NoOwners":
+        return NoOwners()
 
 
 class Placing:

@@ -41,6 +41,3 @@ class Cluster:
 
     def device_classes(self) -> dict[str, DeviceClass]:
         return {}
-
-    def pod_groups(self) -> None:
-        return None

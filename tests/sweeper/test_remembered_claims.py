@@ -64,9 +64,6 @@ class Claimed(Cluster):
     def device_classes(self) -> dict[str, DeviceClass]:
         return self.classes
 
-    def pod_groups(self) -> None:
-        return None
-
     def namespace_labels(self) -> NamespaceLabels:  # type: ignore[override]
         return self.labels
 

@@ -55,9 +55,6 @@ class TwoNodes:
     def device_classes(self) -> dict[str, DeviceClass]:
         return {}
 
-    def pod_groups(self) -> None:
-        return None
-
 
 def with_gpu(pod: Pod, **spec: Any) -> Pod:
     body = msgspec.to_builtins(pod)

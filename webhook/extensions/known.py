@@ -1,7 +1,8 @@
 """The extensions that there are, and what switches each on. An extension is imported where it is loaded."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import Extension, GangsInput, Switch
@@ -15,13 +16,13 @@ def _has_fair_order(settings: Settings, policy: Policy | None) -> bool:
 
 
 def _fair_order() -> Extension:
-    from webhook.extensions.fair_order.extension import FAIR_ORDER
+    from webhook.extensions.fair_order.fair_order import FAIR_ORDER
 
     return FAIR_ORDER
 
 
 def _native_gangs() -> Extension:
-    from webhook.extensions.native_gangs.extension import NATIVE_GANGS
+    from webhook.extensions.native_gangs.pod_group_gangs import NATIVE_GANGS
 
     return NATIVE_GANGS
 
@@ -39,11 +40,23 @@ SWITCHES: Final = (
 )
 
 
-def completed(gangs: Sequence[PodGang], view: View, settings: Settings) -> Sequence[PodGang]:
-    """The gangs with what extensions know of them, for questions that a person asks."""
-    for each in all_extensions():
-        if each.complete_gangs is not None:
-            gangs = each.complete_gangs(GangsInput(gangs, view, settings))
+def completed(
+    gangs: Sequence[PodGang],
+    view: View,
+    settings: Settings,
+    owners_of: Callable[[str], Mapping[str, Any] | None],
+) -> Sequence[PodGang]:
+    """The gangs with what extensions know of them, for questions that a person asks.
+
+    owners_of: the owners of a kind ("jobs.batch") by "namespace/name", None if they are not known.
+    """
+    for extension in all_extensions():
+        if extension.complete_gangs is not None:
+            found = {each: owners_of(each.name) for each in extension.owners}
+            objects: dict[Hashable, Mapping[str, Any]] = {
+                each: owners for each, owners in found.items() if owners is not None
+            }
+            gangs = extension.complete_gangs(GangsInput(gangs, replace(view, objects=objects), settings))
     return gangs
 
 

@@ -47,7 +47,8 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
         return
     snapshotter = Snapshotter(cluster, settings)
     view = snapshotter.view()
-    gangs = completed(gather(view.gated, view.others, cluster.size_of, view.gang_of), view, settings)
+    gathered = gather(view.gated, view.others, cluster.size_of, view.gang_of)
+    gangs = completed(gathered, view, settings, cluster.owners)
     gang = next(each for each in gangs if each.key == view.gang_of(pod))
     snapshot, avoided = snapshotter.snapshot(view), cluster.avoided(namespace)
     yield from explain_gated(pod, gang, view, snapshot, settings, avoided=avoided)

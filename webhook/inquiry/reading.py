@@ -5,7 +5,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -24,7 +24,6 @@ from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, o
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerSays
 from webhook.sweeper.observe.owners import Owners
-from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
 
 PAGE_SIZE: Final = 500
 OWNERS_SECONDS: Final = 10.0
@@ -45,7 +44,7 @@ class ClusterReading:
     read_supply: Callable[[], Supply | None] = lambda: None
     read_record: Callable[[str], Mapping[str, str] | None] = lambda _: None
     read_classes: Callable[[], Mapping[str, devices.DeviceClass]] = dict
-    read_pod_groups: Callable[[], Mapping[str, NativePodGroup] | None] = lambda: None
+    read_owners: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     read_avoided: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     @classmethod
@@ -62,7 +61,7 @@ class ClusterReading:
             functools.cache(lambda: _supply(api)),
             functools.cache(lambda name: _record(api, name)),
             functools.cache(lambda: _classes(api)),
-            lambda: owners.all_of(POD_GROUPS),
+            owners.all_of,
             lambda namespace: bad_nodes.avoided(api, time.time(), namespace),
         )
 
@@ -114,9 +113,9 @@ class ClusterReading:
         """DeviceClasses by name; none for whoever may not read them."""
         return self.read_classes()
 
-    def pod_groups(self) -> Mapping[str, NativePodGroup] | None:
-        """Kubernetes' own PodGroups by "namespace/name"; None where none are served, or they are not read."""
-        return self.read_pod_groups()
+    def owners(self, name: str) -> Mapping[str, Any] | None:
+        """Owners of a kind ("jobs.batch") by "namespace/name"; None where they are not served or read."""
+        return self.read_owners(name)
 
 
 def _classes(api: Api) -> Mapping[str, devices.DeviceClass]:

@@ -47,6 +47,17 @@ class RecordSpec:
     is_written_at_once: bool = False
 
 
+@dataclass(frozen=True)
+class WatchedOwners(Generic[T]):
+    """Owners of gangs, which the sweeper reads anyway, in the version that is served. name: "jobs.batch"."""
+
+    name: str
+
+    def of(self, view: View) -> Mapping[str, T] | None:
+        """The objects by "namespace/name"; None where they are not served, or not read yet."""
+        return view.objects.get(self)
+
+
 class Verb(StrEnum):
     """What is done with an API object, as RBAC calls it."""
 
@@ -357,6 +368,7 @@ class Extension:
     """One optional feature.
 
     memory: the empty one, which the first hook is given. collections: API objects that it reads and writes.
+    owners: kinds of owners that it reads.
     gauges, counters: that its hooks set and add to. source: reserves nodes for gangs, before any is placed,
     without memory. Hooks, each None where the feature does not need it:
     complete_gangs adds to gangs what the feature knows of them, without memory; order_gangs puts the gangs
@@ -370,6 +382,7 @@ class Extension:
     memory: Any = None
     record: RecordSpec | None = None
     collections: tuple[WatchedCollection[Any], ...] = ()
+    owners: tuple[WatchedOwners[Any], ...] = ()
     gauges: tuple[GaugeSpec, ...] = ()
     counters: tuple[CounterSpec, ...] = ()
     source: ReservationSource | None = None

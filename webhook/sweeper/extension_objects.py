@@ -54,8 +54,16 @@ class ExtensionObjects:
             each.stop()
 
     def current(self) -> dict[Hashable, Mapping[str, Any]]:
-        """The collections that have been read completely, see View.objects."""
-        return {key: copy.current() for key, copy in self._copies.items() if copy.synced}
+        """The collections that have been read completely, and owners, see View.objects."""
+        found: dict[Hashable, Mapping[str, Any]] = {}
+        for collection, copy in self._copies.items():
+            if copy.synced:
+                found[collection] = copy.current()
+        for each in self._extension.owners:
+            owners = self._pass.cache.owners.all_of(each.name)
+            if owners is not None:
+                found[each] = owners
+        return found
 
     def write(self, writes: Sequence[ObjectWrite]) -> tuple[list[WriteResult], float]:
         """Make these writes; returns what has become of each, and the seconds after which a pass is due."""

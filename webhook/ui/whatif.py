@@ -106,10 +106,6 @@ class _With:
         """Nothing is known of them either."""
         return {}
 
-    def pod_groups(self) -> None:
-        """Nothing: those of other namespaces are not everybody's to see."""
-        return
-
 
 @dataclass(frozen=True)
 class _Listed(Conflicts):

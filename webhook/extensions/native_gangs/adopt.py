@@ -11,12 +11,14 @@ from functools import cache, cached_property
 from typing import Final
 
 from webhook.extensions.native_gangs.levels import label_problem, leveled
-from webhook.sweeper.extension import GangsInput
+from webhook.sweeper.extension import GangsInput, WatchedOwners
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, printable, sentence_list
-from webhook.workloads.native_gangs import NativePodGroup, group_name
+from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup, group_name
+
+GROUPS: Final = WatchedOwners[NativePodGroup](POD_GROUPS)
 
 _NAMED: Final = 3
 """Groups and gangs that a sentence names."""
@@ -26,9 +28,10 @@ logger = logging.getLogger(__name__)
 
 def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
     """The gangs; those whose pods are of PodGroups as these want them."""
-    if given.view.pod_groups is None or not given.view.index.of[Sort.OF_A_POD_GROUP]:
+    found = GROUPS.of(given.view)
+    if found is None or not given.view.index.of[Sort.OF_A_POD_GROUP]:
         return given.gangs
-    groups = _PodGroups(given.view, given.view.pod_groups)
+    groups = _PodGroups(given.view, found)
     problem_of = cache(lambda key: label_problem(key, given.view, given.settings.topology))
     return [_guarded(gang, groups, given, problem_of) for gang in given.gangs]
 

@@ -64,7 +64,7 @@ def _is_whole(gang: PodGang) -> bool:
     return gang.size is not None and len(gang.pods) >= gang.size
 
 
-Ask = Callable[[Sequence[Pod]], tuple[GangQuestion, Assignment | NoFit]]
+AskForPlaces = Callable[[Sequence[Pod]], tuple[GangQuestion, Assignment | NoFit]]
 """Asks for places for these pods."""
 
 
@@ -85,7 +85,9 @@ def has_enough(gang: PodGang, waiting: Sequence[Pod]) -> bool:
     return gang.minimum is not None and len(gang.pods) - len(waiting) >= gang.minimum
 
 
-def fewer(gang: PodGang, waiting: Sequence[Pod], ask: Ask) -> tuple[GangQuestion, Assignment | NoFit]:
+def fewer(
+    gang: PodGang, waiting: Sequence[Pod], ask: AskForPlaces
+) -> tuple[GangQuestion, Assignment | NoFit]:
     """The most of the first waiting pods that fit, though not all; if not as many as are needed, why not."""
     least = needed(gang, waiting)
     step = gang.slices[0].size if gang.slices else 1

@@ -34,7 +34,6 @@ from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.volumes import Volumes
-from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
@@ -221,10 +220,6 @@ class ClusterCache:
     def device_classes(self) -> Mapping[str, DeviceClass]:
         """DeviceClasses by name, none while they are not known; see Devices."""
         return self.devices.classes()
-
-    def pod_groups(self) -> Mapping[str, NativePodGroup] | None:
-        """Kubernetes' own PodGroups by "namespace/name", None where they are not served, or not read yet."""
-        return self.owners.all_of(POD_GROUPS)
 
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""

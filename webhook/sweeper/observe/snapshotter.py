@@ -32,7 +32,6 @@ from webhook.sweeper.observe.plans import Plans, Texts, is_newer
 from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
 from webhook.sweeper.observe.view import PROTECTED, START, Moment, View, count_usable, is_usable
 from webhook.sweeper.settings import Settings
-from webhook.workloads.native_gangs import NativePodGroup
 
 AMOUNTS: Final = 320_000
 """Nodes times rules between pods that are held in memory, at about 80 bytes each."""
@@ -75,9 +74,6 @@ class Objects(Protocol):
 
     def device_classes(self) -> Mapping[str, DeviceClass]:
         """DeviceClasses by name, none while they are not known."""
-
-    def pod_groups(self) -> Mapping[str, NativePodGroup] | None:
-        """Kubernetes' own PodGroups by "namespace/name", None where they are not served or not known."""
 
 
 class Snapshotter:
@@ -133,7 +129,6 @@ class Snapshotter:
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gang_of,
             pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes, supply), pods,
             domains_of=self._domains_of, usable_among=self._usable_among, written=written, now=now,
-            pod_groups=self._objects.pod_groups(),
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 

@@ -26,7 +26,6 @@ from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node
 from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter, name_of
-from webhook.workloads.native_gangs import NativePodGroup
 
 
 def identity(pod: Pod) -> PodId:
@@ -68,10 +67,8 @@ class View:
     needs: claims on devices, None where they are not known or no waiting pod has any; volumes: how many of
     them nodes take, likewise. namespaces: their labels, None where these are not known. pods: gated and
     others, sorted, where somebody keeps them so. usable_among: on how many nodes a plan may be carried out.
-    now: when it was. pod_groups: Kubernetes' own by "namespace/name", None where they are not served, or not
-    known.
-    objects: what extensions watch: by WatchedCollection, its objects by "namespace/name". A collection that
-    has not been read completely is not there.
+    now: when it was. objects: what extensions watch: by WatchedCollection or WatchedOwners, its objects by
+    "namespace/name". What has not been read completely is not there.
     """
 
     gated: Sequence[Pod]
@@ -95,7 +92,6 @@ class View:
     written: Sequence[PlannedPod] = ()
     now: Moment = START
     objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
-    pod_groups: Mapping[str, NativePodGroup] | None = None
 
     @cached_property
     def index(self) -> Pods:

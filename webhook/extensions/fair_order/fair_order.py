@@ -1,4 +1,4 @@
-"""What the sweeper is told of fair order."""
+"""Among gangs of one priority, who has used less of late comes first: the extension."""
 
 from typing import Final
 
