@@ -1,11 +1,18 @@
-"""An API server that takes Placements or refuses them."""
+"""An API server that takes Placements or refuses them, and what is reported to it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from webhook.kube.client import Api
 from webhook.kube.placements import Placement
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import Done, Orders
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.report import Reporter
+from webhook.sweeper.report_memory import ReportMemory
 
 
 class Answers(Api):
@@ -39,3 +46,19 @@ class Copy:
 
     def forgotten(self, placement: Placement) -> None:
         pass
+
+
+class Reports:
+    """The reports of one pass after the other, of which each remembers what those before have told."""
+
+    def __init__(self, surroundings: Pass) -> None:
+        self.reporter = Reporter(surroundings)
+        self.memory = ReportMemory()
+
+    def hear(self, news: Orders | Done) -> None:
+        self.memory = self.reporter.hear(news, self.memory)
+
+    def report(self, view: View, gangs: Sequence[PodGang], **rest: Any) -> bool:
+        """Returns whether all was written."""
+        is_whole, self.memory = self.reporter.report(view, gangs, self.memory, **rest)
+        return is_whole

@@ -10,7 +10,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import Cluster
-from tests.sweeper.reports import Answers
+from tests.sweeper.reports import Answers, Reports
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
@@ -48,7 +48,8 @@ class Passes:
         self.journal.begin(self.pods)
         self.snapshotter = Snapshotter(self.cluster, Settings(), self.journal)
         cache: Any = self.cluster
-        self.reporter = Reporter(Pass(Answers(), cache, Settings()))
+        self.api = Answers()
+        self.reporter = Reports(Pass(self.api, cache, Settings()))
         self.held: dict[str, Reservation] = {}
         self.looked_at: list[str] = []
         real = Reporter._progress
@@ -113,8 +114,7 @@ def test_a_pod_that_is_a_gang_of_its_own_is_looked_at_again_once_it_changes(pass
 def test_a_plan_is_removed_once_its_pods_are_gone(passes: Passes) -> None:
     passes.change(passes.pods["a"], None)
     passes.one()
-    assert isinstance(api := passes.reporter._writer._pass.api, Answers)
-    assert [each for each in api.writes if each.startswith("DELETE")] == [
+    assert [each for each in passes.api.writes if each.startswith("DELETE")] == [
         "DELETE /apis/topogate.io/v1alpha1/namespaces/ns/placements/a"
     ]
 
@@ -172,4 +172,4 @@ def test_plans_that_are_gone_are_forgotten(passes: Passes) -> None:
     passes.cluster.placements = kept
     for _ in range(3):
         passes.one()
-    assert passes.reporter._bound.latest("ns/a") is None
+    assert passes.reporter.reporter._bound.latest("ns/a") is None

@@ -11,13 +11,17 @@ from typing import Any, cast
 
 import pytest
 
+from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.empty_api import Empty
+from tests.sweeper.pods import job_pod
 from tests.sweeper.preemptions import Scene
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision
 from webhook.sweeper.apply.applier import Applier
@@ -65,6 +69,16 @@ def test_the_same_values_lead_to_the_same_orders_and_the_same_memory() -> None:
         [(each.gang.key, each.reason) for each in one.orders["place"].verdicts] for one in (first, second)
     )
     assert next(told) == next(told)
+
+
+def test_an_owner_is_told_once_what_admission_warns_of() -> None:
+    pod = job_pod(0, annotations={f"{keys.TOPOGATE_PREFIX}gangsize": "4"})
+    seen = replace(observation_of(Nodes(1, pod)), policy=Policy())
+    decided = decided_on(seen, Memory())
+    told = [warn.reason for orders in decided.to_apply for warn in orders.warnings]
+    assert told == [EventReason.MANIFEST_WARNING]
+    again = decided_on(seen, decided.memory)
+    assert not any(orders.warnings for orders in again.to_apply)
 
 
 @pytest.mark.parametrize("broken", STEPS)

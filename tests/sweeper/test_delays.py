@@ -13,7 +13,7 @@ from tests.sweeper.deferred import BUSY, PODS
 from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
 from tests.sweeper.releases import Answers, Never
-from tests.sweeper.reports import Copy
+from tests.sweeper.reports import Copy, Reports
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
@@ -21,10 +21,9 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Delay, Done, Eviction, Orders
-from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.report import Reporter
+from webhook.sweeper.report_memory import Delays
 from webhook.sweeper.settings import Settings
 
 
@@ -50,7 +49,7 @@ def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, 
     surroundings = Pass(
         Answers(patch, {}), cache, Settings(), stopping=never, clock=Clock(), announcer=Heard()
     )
-    applier, reporter = Applier(surroundings, cast(Any, None)), Reporter(surroundings)
+    applier, reporter = Applier(surroundings, cast(Any, None)), Reports(surroundings)
     while left:
         first = (len(answers) - len(left)) * moves
         pairs = [
@@ -61,7 +60,7 @@ def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, 
         cast(Any, surroundings.clock).now += 40
         left.pop(0)
     applier.close()
-    return events, reporter._noted(key_of(PODS[0]))
+    return events, reporter.memory.sentence(key_of(PODS[0]))
 
 
 def failing(message: str) -> ApiError:
@@ -102,21 +101,18 @@ def test_what_the_status_says_of_a_refusal_is_the_last_one(moves: int) -> None:
 
 @pytest.mark.parametrize("way", ["released", "not tried for long"])
 def test_what_the_status_says_is_of_a_pod_for_which_it_still_holds(way: str) -> None:
-    nobody, clock = cast(Any, None), Clock()
-    delays = Delays(Pass(nobody, nobody, Settings(), clock=clock))
     first, second = (
         Delay(key_of(pod), pod, EventReason.RELEASE_DEFERRED, "500", f"{pod.metadata.name} is not released")
         for pod in PODS[:2]
     )
-    delays.hear(Done(delays=(first, second)))
+    delays = Delays().after(Done(delays=(first, second)), 0)
     if way == "released":
         done = PlannedPod(first.pod.metadata.name, first.pod.metadata.uid, "n0")
-        delays.hear(Done(released=(done,)))
+        delays = delays.after(Done(released=(done,)), 0)
     else:
-        clock.now += 1000
-        delays.hear(Done(delays=(second,)))
-    view = View(PODS, [], {}, {})
-    delays.look(view, gather(PODS, [], lambda _: OwnerSays(len(PODS))))
+        delays = delays.after(Done(delays=(second,)), 1000)
+    gangs = gather(PODS, [], lambda _: OwnerSays(len(PODS)))
+    delays = delays.current(View(PODS, [], {}, {}), gangs, 500 if way == "not tried for long" else 0)
     assert delays.notes_of(first.gang) == [second.note]
 
 
@@ -141,13 +137,14 @@ class Counted(str):
 
 
 def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
-    gang, nobody = key_of(PODS[0]), cast(Any, None)
+    gang = key_of(PODS[0])
     kinds = [Counted(number >= len(PODS) // 2) for number in range(len(PODS))]
     delays = [
         Delay(gang, pod, EventReason.RELEASE_DEFERRED, kind, "")
         for pod, kind in zip(PODS, kinds, strict=True)
     ]
-    Delays(Pass(nobody, nobody, Settings())).hear(Done(delays=tuple(delays)))
+    done = Done(delays=tuple(delays))
+    Delays().after(done, 0).after(done, 1)
     assert Counted.compared <= len(PODS)
 
 
@@ -185,7 +182,7 @@ class Scene:
         surroundings = Pass(self.api, cache, Settings(), clock=self.api.clock, announcer=Heard())
         self.evictor, self.reporter = (
             Evictor(surroundings),
-            Reporter(surroundings),
+            Reports(surroundings),
         )
 
     def told(self, *statuses: int, seconds: float = 40) -> str:
@@ -196,7 +193,7 @@ class Scene:
             self.reporter.hear(Done.together(self.evictor.evict_all(self.orders, view)))
             self.reporter.report(view, self.gangs)
             self.api.clock.now += seconds
-        return self.reporter._noted(self.gangs[0].key)
+        return self.reporter.memory.sentence(self.gangs[0].key)
 
 
 @BOTH_WAYS

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import gather_all, job_pod, no_size
-from tests.sweeper.reports import Answers, Copy
+from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -25,7 +25,6 @@ from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.repair import half_released
-from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 MIN = keys.GANG_MIN_SIZE_ANNOTATION
@@ -244,7 +243,7 @@ def test_a_gang_at_its_minimum_is_told_as_bound(minimum: int, bound: int, expect
     api, copy = Answers(), Copy()
     copy.placements[gang.key.placement_key] = placement
     cache: Any = copy
-    reporter = Reporter(Pass(api, cache, Settings(), Metrics()))
+    reporter = Reports(Pass(api, cache, Settings(), Metrics()))
     reporter.report(View(waiting, there, {}, copy.placements), [gang])
     (body,) = api.bodies
     assert (body["status"]["state"], body["status"].get("complete") or False) == expected

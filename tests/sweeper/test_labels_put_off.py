@@ -8,7 +8,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
-from tests.sweeper.reports import Answers, Copy
+from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
@@ -16,10 +16,9 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.steering import MOST_LABELS
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Orders, Steer, Verdict
-from webhook.sweeper.delays import Delays
 from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.report import Reporter
+from webhook.sweeper.report_memory import Delays
 from webhook.sweeper.settings import Settings
 
 
@@ -48,7 +47,7 @@ class Scene:
         self._orders = Orders(steers=tuple(Steer(pod, {"model": "H100"}) for pod in pods))
         surroundings = Pass(self.api, cast(Any, SimpleNamespace()), Settings(), clock=self.clock)
         self._applier = Applier(surroundings, cast(Any, None))
-        self.delays = Delays(surroundings)
+        self.delays = Delays()
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +59,7 @@ class Scene:
         """Who is asked for, and what becomes of it."""
         self.api.asked.clear()
         done = self._applier.apply(self._orders, View([], [], {}, {}))
-        self.delays.hear(done)
+        self.delays = self.delays.after(done, self.clock())
         return self.api.asked, done
 
 
@@ -119,7 +118,7 @@ def test_a_gang_whose_labels_are_not_taken_has_a_status_that_says_so_until_they_
     pod = job_pod(0)
     (gang,) = gather([pod], [], lambda _: OwnerSays(2))
     telling, copy = Answers(), Copy()
-    reporter = Reporter(Pass(telling, cast(Any, copy), Settings()))
+    reporter = Reports(Pass(telling, cast(Any, copy), Settings()))
     reasons: list[str] = []
     with Scene(pod, status=status, of=1) as scene:
         for scene.clock.now in (0, 5, 10, 15):

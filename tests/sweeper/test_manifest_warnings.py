@@ -1,18 +1,13 @@
 """What admission warns of is told to the gang's owner, each sentence once."""
 
-from typing import Any
-
 import pytest
 
 from labeler.contract import keys
-from labeler.contract.event_reasons import EventReason
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
-from webhook.sweeper.context import Pass
-from webhook.sweeper.manifest_warnings import MOST_TOLD, ManifestWarnings
+from webhook.sweeper.decide.manifest_warnings import MOST_TOLD, WarningsOf, warn_of_manifests
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 OURS = keys.TOPOGATE_PREFIX
@@ -20,23 +15,18 @@ SPELLED = f'"{OURS}gangsize" has no effect; did you mean {OURS}gang-size?'
 
 
 class Room:
-    """Warnings of a pass, and what they have said."""
+    """Warnings of one pass after the other."""
 
     def __init__(self, policy: Policy | None) -> None:
         self.said: list[tuple[str, str, str]] = []
         self.policy = policy
-        room = self
+        self.told: WarningsOf = {}
 
-        class Announcer:
-            def say(self, pod: Pod, reason: EventReason, note: str) -> None:
-                assert reason.is_warning
-                room.said.append((pod.metadata.name, reason, note))
-
-        unread: Any = None
-        announcer: Any = Announcer()
-        self.warnings = ManifestWarnings(
-            Pass(unread, unread, Settings(), unread, announcer, policy=lambda: self.policy)
-        )
+    def tell(self, *gangs: PodGang) -> None:
+        """A pass over these gangs."""
+        warnings, self.told = warn_of_manifests(gangs, self.policy, self.told)
+        assert all(each.reason.is_warning for each in warnings)
+        self.said += [(each.pod.metadata.name, each.reason, each.note) for each in warnings]
 
 
 @pytest.fixture
@@ -57,17 +47,15 @@ def gang_of(*pods: Pod) -> PodGang:
 def test_what_a_misspelled_key_means_is_said_once(room: Room) -> None:
     gang = gang_of(*(member(index, {f"{OURS}gangsize": "4"}) for index in range(3)))
     for _ in range(3):
-        room.warnings.tell(gang)
+        room.tell(gang)
     (told,) = room.said
     assert told[1:] == ("ManifestWarning", SPELLED)
 
 
 def test_what_pods_say_that_come_later_is_said_then(room: Room) -> None:
     first = member(0, {f"{OURS}gangsize": "4"})
-    room.warnings.tell(gang_of(first))
-    room.warnings.tell(
-        gang_of(first, member(1, {f"{OURS}gangsize": "4", f"{OURS}required-topology": "rack"}))
-    )
+    room.tell(gang_of(first))
+    room.tell(gang_of(first, member(1, {f"{OURS}gangsize": "4", f"{OURS}required-topology": "rack"})))
     assert [note for _, _, note in room.said] == [
         SPELLED,
         f'{OURS}required-topology: no level "rack"; known: block, subblock and host',
@@ -78,16 +66,16 @@ def test_a_gang_whose_every_pod_says_something_else_is_told_so_much_and_no_more(
     """Else one gang fills the queue of Events for everybody, and what is remembered of it grows for ever."""
     pods = [member(index, {f"{OURS}required-topology": f"rack-{index}"}) for index in range(3 * MOST_TOLD)]
     for count in (MOST_TOLD - 2, 2 * MOST_TOLD, 3 * MOST_TOLD):
-        room.warnings.tell(gang_of(*pods[:count]))
+        room.tell(gang_of(*pods[:count]))
     assert len(room.said) == MOST_TOLD
-    assert [len(told) for told in room.warnings._told.values()] == [MOST_TOLD]
+    assert [len(told.sentences) for told in room.told.values()] == [MOST_TOLD]
 
 
 def test_a_gang_of_the_same_name_that_comes_later_is_told_again(room: Room) -> None:
     gang = gang_of(member(0, {f"{OURS}gangsize": "4"}))
-    room.warnings.tell(gang)
-    room.warnings.keep_only(set())
-    room.warnings.tell(gang)
+    room.tell(gang)
+    room.tell()
+    room.tell(gang)
     assert len(room.said) == 2
 
 
@@ -101,17 +89,17 @@ def test_a_gang_of_the_same_name_that_comes_later_is_told_again(room: Room) -> N
     ids=["nothing wrong", "no controller: its author was warned", "Kueue reads its own"],
 )
 def test_nothing_is_said_of(room: Room, gang: PodGang) -> None:
-    room.warnings.tell(gang)
+    room.tell(gang)
     assert room.said == []
 
 
 def test_without_a_policy_nothing_is_said_until_there_is_one(room: Room) -> None:
     gang = gang_of(member(0, {f"{OURS}required-topology": "rack"}))
     room.policy = None
-    room.warnings.tell(gang)
+    room.tell(gang)
     assert room.said == []
     room.policy = Policy(topology_levels=("rack",))
-    room.warnings.tell(gang)
+    room.tell(gang)
     assert room.said == [], "the level is the policy's"
 
 
@@ -120,7 +108,7 @@ def test_topology_requests_of_others_are_told_with_ours(room: Room) -> None:
         "volcano.sh/network-topology-mode": "soft",
         "kai.scheduler/topology-required-placement": "a.b/c",
     }
-    room.warnings.tell(gang_of(member(0, requests)))
+    room.tell(gang_of(member(0, requests)))
     ((_, _, note),) = room.said
     assert note == (
         f"kai.scheduler/topology-required-placement is not read: write {keys.REQUIRED_TOPOLOGY_ANNOTATION}; "

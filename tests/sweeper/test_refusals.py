@@ -13,7 +13,7 @@ from labeler.contract.event_reasons import EventReason
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.reports import Answers, Copy
+from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -27,7 +27,6 @@ from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
-from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.2, bind_seconds=1)
@@ -241,7 +240,7 @@ def test_an_event_says_that_a_pod_goes_where_kube_scheduler_likes() -> None:
             told.append((reason, note))
 
     cache: Any = Copy()
-    reporter = Reporter(Pass(Answers(), cache, Settings(), Metrics(), Listener()))
+    reporter = Reports(Pass(Answers(), cache, Settings(), Metrics(), Listener()))
     reporter.hear(Done(placed=placing.one().plans))
     ((reason, note),) = told
     assert reason == "GangPlaced"

@@ -9,7 +9,7 @@ from labeler.contract.event_reasons import EventReason
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.queues import BROKEN, HANGS, UNDONE, Answer, Leader, cluster, given_to, led_for_long
-from tests.sweeper.reports import Answers, Copy
+from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
@@ -17,7 +17,6 @@ from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 SENT = "for the cards of n0: the release of {} there is unconfirmed until "
@@ -97,7 +96,7 @@ def test_a_gang_that_waits_for_a_release_has_it_in_its_status_for_as_long_as_tha
     name = gang.key.placement_key
     metadata = Metadata(name=name.partition("/")[2], namespace="ns")
     planned = Placement(metadata, PlacementSpec(pods=[PlannedPod("p", pod.metadata.uid, "n0")], size=1))
-    reporter = Reporter(Pass(api, cast(Any, copy), Settings(), announcer=Heard(), clock=Clock()))
+    reporter = Reports(Pass(api, cast(Any, copy), Settings(), announcer=Heard(), clock=Clock()))
     reasons: list[Any] = []
     for said in ("until ten", "until eleven", ""):
         before = PlacementStatus(reason=reasons[-1] if reasons else "")

@@ -13,6 +13,7 @@ from tests.devices.bodies import claim, claim_spec, device_class, exactly, given
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import HOSTNAME, Cluster
+from tests.sweeper.reports import Reports
 from tests.sweeper.stories import NODES, Story, seen
 from webhook.devices.supply import Supply
 from webhook.kube.client import Api
@@ -27,7 +28,6 @@ from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.observe.gangs import GangCache, GangKey, OwnerSays, gather
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
 
 DISKS = ("d0", "d1", "w0", "w1")
@@ -264,7 +264,7 @@ def test_after_a_report_one_without_memory_has_nothing_to_add(seed: int) -> None
     api = Written(story.cluster)
     cache: Any = api
     surroundings = Pass(api, cache, Settings())
-    reporter = Reporter(surroundings)
+    reporter = Reports(surroundings)
     remembers = Snapshotter(story.cluster, Settings(), journal)
     ends = datetime(2026, 1, 1, tzinfo=UTC)
     total = 0
@@ -278,6 +278,6 @@ def test_after_a_report_one_without_memory_has_nothing_to_add(seed: int) -> None
         }
         reporter.report(remembers.view(), [], held=held)
         total, api.writes = total + api.writes, 0
-        Reporter(surroundings).report(remembers.view(), [], held=held)
+        Reports(surroundings).report(remembers.view(), [], held=held)
         assert not api.writes
     assert total > 20

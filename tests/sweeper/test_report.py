@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
-from tests.sweeper.reports import Answers, Copy
+from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
@@ -45,7 +45,7 @@ class Passes:
         self.metrics = Metrics()
         self._gangs = gangs_of(*names)
         cache: Any = Copy()
-        self._reporter = Reporter(Pass(self.api, cache, Settings(), self.metrics))
+        self._reporter = Reports(Pass(self.api, cache, Settings(), self.metrics))
 
     def one(self, answer: Exception | None) -> None:
         self.api.answer = answer
@@ -106,10 +106,10 @@ def test_a_defect_in_telling_of_one_gang_keeps_nobody_from_telling_of_the_others
 ) -> None:
     real = Reporter._report_gang
 
-    def failing(reporter: Reporter, gang: PodGang, placement: Placement | None) -> str:
+    def failing(reporter: Reporter, gang: PodGang, *rest: Any) -> str:
         if gang.key.name == "b":
             raise RuntimeError("a defect")
-        return real(reporter, gang, placement)
+        return real(reporter, gang, *rest)
 
     monkeypatch.setattr(Reporter, "_report_gang", failing)
     passes = Passes("a", "b", "c")
@@ -127,10 +127,10 @@ def test_a_defect_in_announcing_keeps_nothing_from_being_taken_in(caplog: pytest
 
     announcer: Any = Defect()
     cache: Any = Copy()
-    reporter = Reporter(Pass(Answers(), cache, Settings(), Metrics(), announcer))
+    reporter = Reports(Pass(Answers(), cache, Settings(), Metrics(), announcer))
     (gang,) = gangs_of("a")
     reporter.hear(waits(gang, "no room", Cause.NO_ROOM))
-    assert reporter.told[gang.key].reason == "no room"
+    assert reporter.memory.reasons[gang.key].reason == "no room"
     assert "announce_failed" in caplog.text
 
 
@@ -177,7 +177,7 @@ def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_begins_anew(
         status=PlacementStatus("Bound", 1, 1, 1, complete=True),
     )
     api = Answers()
-    Reporter(Pass(api, copy, Settings())).report(View([pod], [], {}, {}), [gang])
+    Reports(Pass(api, copy, Settings())).report(View([pod], [], {}, {}), [gang])
     (body,) = api.bodies
     status = body["status"]
     assert (status["state"], status.get("attempt", 0)) == ("Releasing", attempt)
@@ -187,7 +187,7 @@ def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_begins_anew(
 def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
-    reporter = Reporter(Pass(api, cache, Settings()))
+    reporter = Reports(Pass(api, cache, Settings()))
     reporter.hear(waits(gang, "no room for " + "№" * 100_000, Cause.NO_ROOM))
     reporter.report(View([], [], {}, {}), [gang])
     (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
@@ -210,7 +210,7 @@ class Slow(Answers):
 def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
     clock, gangs = Clock(), gangs_of("a", "b", "c")
     api, cache = Slow(clock), Copy()
-    reporter = Reporter(Pass(api, cache, Settings(pass_seconds=2), clock=clock))  # type: ignore[arg-type]
+    reporter = Reports(Pass(api, cache, Settings(pass_seconds=2), clock=clock))  # type: ignore[arg-type]
     written = []
     for _ in range(3):
         for gang in gangs:
@@ -225,7 +225,7 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
 def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
-    reporter = Reporter(Pass(api, cache, Settings()))
+    reporter = Reports(Pass(api, cache, Settings()))
     reporter.hear(waits(gang, "no room", Cause.NO_ROOM))
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     key = gang.key.placement_key
@@ -251,7 +251,7 @@ def test_what_is_kept_for_later_pods_stands_in_the_status_of_a_gang_of_which_non
     copy.placements = {"ns/set": Placement(Metadata("set", "ns"), spec)}
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     held = {"ns/set": Reservation(STARVATION, "ns/set", frozenset({"n1"}), 0.0, 1800.0, ends)}
-    Reporter(Pass(api, cache, Settings())).report(View([], [leader], {}, copy.placements), [], held=held)
+    Reports(Pass(api, cache, Settings())).report(View([], [leader], {}, copy.placements), [], held=held)
     (status,) = [body["status"] for body in api.bodies]
     assert (status["held"], status["heldUntil"]) == (["n1"], "2026-01-01T00:30:00Z")
 
@@ -262,7 +262,7 @@ def test_a_gang_between_its_stages_tells_what_is_to_come() -> None:
     copy: Any = Copy()
     copy.placements["ns/set"] = Placement(metadata=Metadata(namespace="ns", name="set"), spec=spec)
     api = Answers()
-    Reporter(Pass(api, copy, Settings())).report(View([], [leader], {}, copy.placements), [])
+    Reports(Pass(api, copy, Settings())).report(View([], [leader], {}, copy.placements), [])
     (status,) = [body["status"] for body in api.bodies if "status" in body]
     assert (status["pods"], status["released"], status["bound"]) == (4, 1, 1)
     assert (status["state"], status.get("complete", False)) == ("Releasing", False)
@@ -277,5 +277,5 @@ def test_a_plan_tells_nothing_of_pods_of_another_namespace_and_does_not_stay_for
     api, cache = Answers(), Copy()
     cache.placements = {plan.key: plan}
     copy: Any = cache
-    Reporter(Pass(api, copy, Settings())).report(View([], [spoken_of], {}, {plan.key: plan}), [])
+    Reports(Pass(api, copy, Settings())).report(View([], [spoken_of], {}, {plan.key: plan}), [])
     assert [write.split()[0] for write in api.writes] == ["DELETE"]

@@ -19,6 +19,7 @@ from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
 from webhook.sweeper.decide.drafts import stamped, timestamps_of
+from webhook.sweeper.decide.manifest_warnings import warn_of_manifests
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY, Eviction, Orders
 from webhook.sweeper.decide.placing import place, remembered, reserve_anew
@@ -32,10 +33,10 @@ from webhook.sweeper.decide.valid_plans import unfinished
 from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View, identity
-from webhook.sweeper.reasons import causes_of, told_after
 from webhook.sweeper.repair.allowance import Allowance, JobBudgets, after_deletion
 from webhook.sweeper.repair.broken import evict_broken
 from webhook.sweeper.repair.repair import Repaired, repair_released, roll_back
+from webhook.sweeper.report_memory import causes_of, reasons_after
 from webhook.sweeper.settings import Settings
 
 
@@ -216,11 +217,11 @@ def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
     unasked = placed.unasked | now.steered
     if "place" in now.failed:
         unasked = frozenset(gang.key for gang in seen.gangs)
-    told = now.memory.told
+    reasons = now.memory.report.reasons
     for orders in now.orders.values():
-        told = told_after(told, orders)
+        reasons = reasons_after(reasons, orders)
     orders, broken = evict_broken(
-        seen.view, without, causes_of(told), unasked, now.memory.broken,
+        seen.view, without, causes_of(reasons), unasked, now.memory.broken,
         _allowance(seen, now).why_not_evicted, now.settings,
     )  # fmt: skip
     return _with_orders(replace(now, memory=replace(now.memory, broken=broken)), "broken", orders)
@@ -249,6 +250,13 @@ def tell_of_ungated(seen: Observation, now: Decided) -> Decided:
     return _with_orders(now, "ungated", Orders(warnings=warnings))
 
 
+def tell_of_manifests(seen: Observation, now: Decided) -> Decided:
+    """The owners of gangs are told what admission warns of."""
+    warnings, known = warn_of_manifests(seen.gangs, seen.policy, now.memory.manifests)
+    now = replace(now, memory=replace(now.memory, manifests=known))
+    return _with_orders(now, "manifests", Orders(warnings=warnings))
+
+
 STEPS: Final[Mapping[str, Step]] = {
     "repair": repair,
     "victims": victims,
@@ -260,13 +268,24 @@ STEPS: Final[Mapping[str, Step]] = {
     "broken": evict_what_is_left,
     "rollback": roll_back_halves,
     "ungated": tell_of_ungated,
+    "manifests": tell_of_manifests,
 }
 """By name, in the order in which they decide."""
 
 _OF_PODS: Final = frozenset({"repair", "victims", "finish"})
 """Steps that look at pods and plans alone."""
 
-APPLIED: Final = ("finish", "repair", "preempt", "steer", "place", "broken", "rollback", "ungated")
+APPLIED: Final = (
+    "finish",
+    "repair",
+    "preempt",
+    "steer",
+    "place",
+    "broken",
+    "rollback",
+    "ungated",
+    "manifests",
+)
 """Whose orders are carried out, in this order: releases first, as evictions may take as long as a pass."""
 
 

@@ -9,15 +9,16 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.manifest_warnings import WarningsOf
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.preempting import VictimsSince
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.reasons import ToldOf
 from webhook.sweeper.repair.broken import BrokenSince
 from webhook.sweeper.repair.repair import RepairMemory
+from webhook.sweeper.report_memory import ReportMemory
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Memory:
     victims: VictimsSince = field(default_factory=dict)
     broken: BrokenSince = field(default_factory=dict)
     ungated: frozenset[str] = frozenset()
-    told: ToldOf = field(default_factory=dict)
+    manifests: WarningsOf = field(default_factory=dict)
+    report: ReportMemory = field(default_factory=ReportMemory)
     extensions: Mapping[str, object] = field(default_factory=dict)
 
     def seen(self, view: View) -> "Memory":

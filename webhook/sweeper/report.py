@@ -5,30 +5,25 @@ What is told twice is told once: a status is written when it differs, an Event w
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any, Final
-
-import msgspec
 
 from labeler.contract.event_reasons import EventReason
 from webhook.identity_cache import IdentityCache
 from webhook.kube import placements
-from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.orders import Cause, Done, Orders, Verdict
+from webhook.sweeper.decide.orders import Cause, Done, Orders, Verdict, Warn
 from webhook.sweeper.decide.reservations import Reservation
-from webhook.sweeper.delays import Delays
-from webhook.sweeper.manifest_warnings import ManifestWarnings
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import companions
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.reasons import REASON_BYTES, ToldOf, causes_of, reason_of, told_after
+from webhook.sweeper.report_memory import ReportMemory, causes_of, reason_of
 from webhook.sweeper.statuses import StatusWriter
 from webhook.text import joined, printable
 
@@ -71,63 +66,82 @@ class _GangProgress:
         return self.bound == self.count and self.bound + self.others >= self.plan.size
 
 
+@dataclass(frozen=True)
+class _Report:
+    """What the reports of one pass go by.
+
+    held, turns, evicted: see Reporter.report. strangers: how many bound pods of each gang never went through
+    us.
+    """
+
+    view: View
+    memory: ReportMemory
+    writer: StatusWriter
+    held: Mapping[str, Reservation]
+    turns: Mapping[str, str]
+    evicted: Set[PodId]
+    strangers: Mapping[GangKey, int]
+
+    def holding(self, name: str) -> dict[str, Any]:
+        """What is held for the gang of a Placement, as fields of its status."""
+        held = self.held.get(name)
+        if held is None or not held.nodes:
+            return {}
+        return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
+
+    def others(self, placement: Placement, members: Sequence[Pod]) -> int:
+        """How many pods of a gang have had their turn without its plan, or are gone."""
+        finished = _finished(placement, members, self.evicted)
+        return finished + self.strangers.get(_gang_of(placement), 0)
+
+
 class Reporter:
     """Collects what a pass finds out and writes what has changed at its end."""
 
     def __init__(self, surroundings: Pass) -> None:
-        self._cache = surroundings.cache
+        self._pass = surroundings
         self._settings = surroundings.settings
-        self._metrics = surroundings.metrics
         self._announcer = surroundings.announcer
-        self.told: ToldOf = {}
-        """What was said last of gangs that wait."""
-        self._held: Mapping[str, Reservation] = {}
-        self._turns: Mapping[str, str] = {}
-        self._waiters: Mapping[GangKey, str] = {}
-        self._delays = Delays(surroundings)
-        self._warnings = ManifestWarnings(surroundings)
         self._bound = IdentityCache[str, Placement]()
         """Plans of gangs of which nothing more is to be said: in a large cluster nearly all."""
         self._unchanged = IdentityCache[None, dict[str, Placement]]()
         self._still_bound: dict[str, Placement] = {}
         """Those of them that were found since any pod or label has changed."""
-        self._writer = StatusWriter(surroundings)
-        self.notes: Mapping[GangKey, str] = {}
-        """What else is told of gangs that wait, after the reason."""
 
     # --- during a pass --------------------------------------------------------------------------
 
-    def hear(self, news: Orders | Done) -> None:
-        """Take in, and announce, what a step has decided or done; a defect in that stops nothing else."""
+    def hear(self, news: Orders | Done, memory: ReportMemory) -> ReportMemory:
+        """Announce what a step has decided or done, and take it in; a defect in that stops nothing else."""
         try:
-            self._announce(news)
+            self._announce(news, memory)
         except Exception:  # else no plan of anybody is written for what one gang is told
             logger.exception("announce_failed")
-        self.told = told_after(self.told, news)
+        return memory.after(news, self._pass.clock())
 
-    def _announce(self, news: Orders | Done) -> None:
-        for warn in news.warnings:
-            self._announcer.say(warn.pod, warn.reason, printable(warn.note))
+    def _announce(self, news: Orders | Done, memory: ReportMemory) -> None:
+        self._warn(news.warnings)
         for verdict in news.verdicts:
-            self._warnings.tell(verdict.gang)
             if not verdict.settles:
-                self._announce_waits(verdict)
+                self._announce_waits(verdict, memory)
         if isinstance(news, Done):
             for plan_ in news.placed:
-                self._warnings.tell(plan_.gang)
                 note = printable(joined(plan_.told, *plan_.gang.problems))
                 self._announcer.say(plan_.gang.gated[0], EventReason.GANG_PLACED, note)
-            self._delays.hear(news)
+            self._warn(memory.delays.news(news))
 
-    def _announce_waits(self, verdict: Verdict) -> None:
+    def _warn(self, warnings: Iterable[Warn]) -> None:
+        for warn in warnings:
+            self._announcer.say(warn.pod, warn.reason, printable(warn.note))
+
+    def _announce_waits(self, verdict: Verdict, memory: ReportMemory) -> None:
         """A complete gang has no place, and why."""
-        gang, before = verdict.gang, self.told.get(verdict.gang.key)
+        gang, before = verdict.gang, memory.reasons.get(verdict.gang.key)
         reason = reason_of(gang, verdict.reason, verdict.cause)
         if before is not None and before.reason == reason:
             return
         logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
         # While nodes come one by one, the sentence changes with each: that they come has been told.
-        if gang.key not in self.notes or before is None:
+        if gang.key not in memory.notes or before is None:
             self._announcer.say(gang.gated[0], EventReason.GANG_WAITS, reason)
 
     # --- at its end -----------------------------------------------------------------------------
@@ -136,11 +150,12 @@ class Reporter:
         self,
         view: View,
         gangs: Sequence[PodGang],
+        memory: ReportMemory,
         evicted: Set[PodId] = frozenset(),
         held: Mapping[str, Reservation] | None = None,
         turns: Mapping[str, str] | None = None,
         waiters: Mapping[GangKey, tuple[Pod, str]] | None = None,
-    ) -> bool:
+    ) -> tuple[bool, ReportMemory]:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
         evicted: released pods that we have deleted, which therefore have not had their turn. held: nodes that
@@ -148,67 +163,51 @@ class Reporter:
         turn it is. waiters: for which unconfirmed releases gangs wait, with a pod. Writes for as long
         as a pass may last; returns whether all was written. The next pass begins where this one stops.
         """
-        self._held, self._turns = held or {}, turns or {}
-        self._tell_of_waiters(waiters or {})
-        current = self._cache.current_placements()
+        memory = memory.current(view, gangs, self._pass.clock(), self._settings)
+        memory = self._with_waiters(memory, waiters or {})
+        current = self._pass.cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
-        self._delays.look(view, gangs)
         strangers = self._bound_beside_plans(view, current)
+        writer = StatusWriter(self._pass, memory.failed_writes)
+        now = _Report(view, memory, writer, held or {}, turns or {}, evicted, strangers)
         states: list[str] = []
         is_whole = True
         names = by_name.keys() | current.keys()
-        first = self._writer.first
-        self._writer.begin()
-        for name in sorted(names, key=lambda each: (each < first, each)):
+        for name in sorted(names, key=lambda each: (each < memory.first, each)):
             try:
-                states += self._report_on(by_name.get(name), current.get(name), view, evicted, strangers)
+                states += self._report_on(by_name.get(name), current.get(name), now)
             except Exception:  # one bad gang never stops the others
                 logger.exception("report_failed placement=%s", name)
                 is_whole = False
-        self._writer.keep_only(names)
-        living = {gang.key for gang in gangs}
-        self.told = {key: told for key, told in self.told.items() if key in living}
-        self._warnings.keep_only(living)
         self._bound.end_round(len(current))
-        self._metrics.count_gangs(states)
-        self._metrics.count_causes(causes_of(self.told).values(), Cause)
-        return is_whole and not self._writer.missed
+        self._pass.metrics.count_gangs(states)
+        self._pass.metrics.count_causes(causes_of(memory.reasons).values(), Cause)
+        failed = {name: kind for name, kind in writer.failed.items() if name in names}
+        return is_whole and not writer.missed, replace(memory, failed_writes=failed, first=writer.first)
 
-    def _report_on(
-        self,
-        gang: PodGang | None,
-        placement: Placement | None,
-        view: View,
-        evicted: Set[PodId],
-        strangers: Mapping[GangKey, int],
-    ) -> list[str]:
-        """Write what differs of one gang; returns its state, if it counts.
-
-        strangers: how many bound pods of each gang never went through us.
-        """
+    def _report_on(self, gang: PodGang | None, placement: Placement | None, now: _Report) -> list[str]:
+        """Write what differs of one gang; returns its state, if it counts."""
         if placement is None:
-            return [self._report_gang(gang, None)] if gang is not None else []
-        if gang is None and placement.key not in self._held and self._is_known_as_bound(placement, view):
+            return [self._report_gang(gang, None, now)] if gang is not None else []
+        if gang is None and placement.key not in now.held and self._is_known_as_bound(placement, now.view):
             return [placements.BOUND]
         if placement.metadata.namespace in self._settings.ignored_namespaces:
             return []
-        members = view.pods_of(placement)
+        members = now.view.pods_of(placement)
         if not members:
-            return self._report_without_members(gang, placement)
-        others = _finished(placement, members, evicted) + strangers.get(_gang_of(placement), 0)
-        status = self._progress(placement, members, gang, view, others)
-        status = msgspec.structs.replace(status, **self._holding(placement.key))
-        self._writer.write(placement, status)
+            return self._report_without_members(gang, placement, now)
+        status = self._progress(placement, members, gang, now)
+        now.writer.write(placement, status)
         if gang is None:
-            self._note_bound(placement, status, members, view)
+            self._note_bound(placement, status, members, now.view)
         return [status.state]
 
-    def _report_without_members(self, gang: PodGang | None, placement: Placement) -> list[str]:
+    def _report_without_members(self, gang: PodGang | None, placement: Placement, now: _Report) -> list[str]:
         """None of the plan's pods is there: it is removed, unless the gang has others."""
         if gang is not None:
-            return [self._report_gang(gang, placement)]
-        self._writer.remove(placement)
+            return [self._report_gang(gang, placement, now)]
+        now.writer.remove(placement)
         return []
 
     def _is_known_as_bound(self, placement: Placement, view: View) -> bool:
@@ -234,12 +233,12 @@ class Reporter:
             if gangs == {_gang_of(placement)}:  # else nothing here tells of changes of all of them
                 self._bound.keep(placement.key, placement, *_status_inputs(placement, view))
 
-    def _tell_of_waiters(self, waiters: Mapping[GangKey, tuple[Pod, str]]) -> None:
+    def _with_waiters(self, memory: ReportMemory, waiters: Mapping[GangKey, tuple[Pod, str]]) -> ReportMemory:
         """One Event for as long as a gang waits so; for whom at last is in its status."""
         for key, (pod, said) in waiters.items():
-            if key not in self._waiters:
+            if key not in memory.waiters:
                 self._announcer.say(pod, EventReason.WAITING_FOR_RELEASE, said)
-        self._waiters = {key: said for key, (_, said) in waiters.items()}
+        return replace(memory, waiters={key: said for key, (_, said) in waiters.items()})
 
     def _bound_beside_plans(self, view: View, current: Mapping[str, Placement]) -> Counter[GangKey]:
         """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
@@ -249,11 +248,11 @@ class Reporter:
                 found[gang] += bool(pod.spec.node_name) and not view.is_ours(pod)
         return found
 
-    def _report_gang(self, gang: PodGang, placement: Placement | None) -> str:
+    def _report_gang(self, gang: PodGang, placement: Placement | None, now: _Report) -> str:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
-        told = self.told.get(gang.key)
+        told = now.memory.reasons.get(gang.key)
         settles = told is not None and told.cause is Cause.INCOMPLETE
-        is_hindered = bool(self._delays.notes_of(gang.key))
+        is_hindered = bool(now.memory.delays.notes_of(gang.key))
         # What was said before it settled does not hold any more.
         is_told = settles and placement is not None
         if not is_hindered and not is_told and (settles or told is None):
@@ -261,25 +260,20 @@ class Reporter:
         status = PlacementStatus(
             placements.WAITING,
             len(gang.pods),
-            reason=self._noted(gang.key),
-            turn=self._turns.get(gang.key.placement_key, ""),
-            **self._holding(gang.key.placement_key),
+            reason=now.memory.sentence(gang.key),
+            turn=now.turns.get(gang.key.placement_key, ""),
+            **now.holding(gang.key.placement_key),
         )
         if placement is not None:
-            self._writer.write(placement, status)
+            now.writer.write(placement, status)
         else:
-            self._writer.create(gang, status)
+            now.writer.create(gang, status)
         return _SETTLING if settles and not is_hindered else placements.WAITING
 
     def _progress(
-        self,
-        placement: Placement,
-        members: list[Pod],
-        gang: PodGang | None,
-        view: View,
-        others: int,
+        self, placement: Placement, members: list[Pod], gang: PodGang | None, now: _Report
     ) -> PlacementStatus:
-        """How far a gang is, but for what is held for it."""
+        """How far a gang is. members: pods of its plan that are there."""
         released = [pod for pod in members if not is_gated(pod, self._settings.gate_prefix)]
         there = max(len(members), len(gang.pods) if gang else 0)
         progress = _GangProgress(
@@ -288,7 +282,7 @@ class Reporter:
             max(there, placement.spec.size) if placement.spec.kept else there,
             len(released),
             sum(bool(pod.spec.node_name) for pod in released),
-            others,
+            now.others(placement, members),
             (gang.minimum if gang else None) or placement.spec.minimum,
         )
         where = _nodes_of(placement, members)
@@ -297,25 +291,12 @@ class Reporter:
             progress.count,
             progress.released,
             progress.bound,
-            plan.spread(where, view.labels_of(where), self._settings.topology),
+            plan.spread(where, now.view.labels_of(where), self._settings.topology),
             placement.is_complete or progress.is_complete(len(members)),
             placement.spec.attempt,
-            self._noted(gang.key) if gang else _lacking(placement, there),
+            now.memory.sentence(gang.key) if gang else _lacking(placement, there),
+            **now.holding(placement.key),
         )
-
-    def _noted(self, key: GangKey) -> str:
-        """The reason, and what else is told."""
-        hindered = (*self._delays.notes_of(key), self._waiters.get(key, ""))
-        reason = told.reason if (told := self.told.get(key)) is not None else ""
-        parts = (reason, *hindered, self.notes.get(key, ""))
-        return shortened(printable(joined(*parts)), REASON_BYTES)
-
-    def _holding(self, name: str) -> dict[str, Any]:
-        """What is held for the gang of a Placement, as fields of its status."""
-        held = self._held.get(name)
-        if held is None or not held.nodes:
-            return {}
-        return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
 
 
 def _finished(placement: Placement, members: Sequence[Pod], evicted: Set[PodId]) -> int:

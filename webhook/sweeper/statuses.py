@@ -4,7 +4,7 @@ A Placement that cannot be written keeps no other from being written; it is said
 """
 
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 
 from webhook.kube import placements
 from webhook.kube.client import ApiError
@@ -17,26 +17,18 @@ logger = logging.getLogger(__name__)
 
 
 class StatusWriter:
-    """Writes for one pass after the other.
+    """Writes for one pass, for as long as that may last from now on.
 
-    missed: the first Placement that one had no time for, or "". first: where the next one is to begin, or "".
+    missed: the first Placement for which it had no time, or "". first: where the next pass is to begin, or
+    "". failed: by Placement ("namespace/name"), what kind of error has been logged.
     """
 
-    def __init__(self, surroundings: Pass) -> None:
+    def __init__(self, surroundings: Pass, failed: Mapping[str, str]) -> None:
         self._pass = surroundings
-        self._failed: dict[str, str] = {}
-        self._deadline = 0.0
+        self._deadline = surroundings.clock() + surroundings.settings.pass_seconds
         self._is_away = False
+        self.failed = dict(failed)
         self.missed = self.first = ""
-
-    def begin(self) -> None:
-        """A pass writes for as long as a pass may last, from now on."""
-        self._deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        self._is_away, self.missed, self.first = False, "", ""
-
-    def keep_only(self, names: Set[str]) -> None:
-        """Forget Placements ("namespace/name") that are gone."""
-        self._failed = {name: error for name, error in self._failed.items() if name in names}
 
     def write(self, placement: Placement, status: PlacementStatus) -> None:
         """Write a status that differs."""
@@ -97,7 +89,7 @@ class StatusWriter:
             if self._is_news(name, type(error).__name__):
                 logger.exception("status_failed placement=%s error=%r", name, error)
         else:
-            self._failed.pop(name, None)
+            self.failed.pop(name, None)
         return False
 
     def _has_time(self, name: str) -> bool:
@@ -110,5 +102,5 @@ class StatusWriter:
         return False
 
     def _is_news(self, name: str, kind: str) -> bool:
-        before, self._failed[name] = self._failed.get(name), kind
+        before, self.failed[name] = self.failed.get(name), kind
         return before != kind

@@ -57,8 +57,8 @@ from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.reasons import causes_of
 from webhook.sweeper.report import Reporter
+from webhook.sweeper.report_memory import causes_of
 
 SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked
@@ -161,7 +161,7 @@ class Sweeper:
         with self._guarded("order"):
             stages = self._memory.placing.ledger.by_gang(LATER_STAGE)
             gangs, memories = self._hooks.order(
-                gangs, view, causes_of(self._memory.told), stages, self._memory.extensions
+                gangs, view, causes_of(self._memory.report.reasons), stages, self._memory.extensions
             )
             self._memory = replace(self._memory, extensions=memories)
         return gangs
@@ -220,9 +220,9 @@ class Sweeper:
     def _carry_out(self, orders: Orders, view: View) -> Done:
         """Have orders done; after a defect it is not known what became of them."""
         with self._guarded("apply"):
-            self._reporter.hear(orders)
+            self._hear(orders)
             done = self._applier.apply(orders, view)
-            self._reporter.hear(done)
+            self._hear(done)
             self._hooks.hear(done)
             self._memory = self._memory.after(done, view, self._now())
             with self._guarded("measure"):
@@ -230,14 +230,18 @@ class Sweeper:
             return done
         return Done(failed=True)
 
+    def _hear(self, news: Orders | Done) -> None:
+        """Have people told of it."""
+        self._memory = replace(self._memory, report=self._reporter.hear(news, self._memory.report))
+
     def _after_no_fit(self, view: View, gangs: Sequence[PodGang]) -> None:
         """Have extensions act for gangs that found no place."""
         notes: Mapping[GangKey, str] = {}
         with self._guarded("extensions"):
-            causes, memories = causes_of(self._reporter.told), self._memory.extensions
+            causes, memories = causes_of(self._memory.report.reasons), self._memory.extensions
             notes, memories = self._hooks.after_no_fit(gangs, view, causes, memories)
             self._memory = replace(self._memory, extensions=memories)
-        self._reporter.notes = notes
+        self._memory = replace(self._memory, report=replace(self._memory.report, notes=notes))
 
     # --- report ---------------------------------------------------------------------------------
 
@@ -247,11 +251,11 @@ class Sweeper:
         ledger, view = self._memory.placing.ledger, cluster.view
         with self._guarded("report"):
             waiters = decided.queue.waiters.values() if decided.queue is not None else ()
-            is_reported = self._reporter.report(
-                view, gangs, self._memory.repairs.evicted, ledger.by_gang(), self._hooks.sentences,
-                sentences(waiters, view.gang_of),
+            is_reported, memory = self._reporter.report(
+                view, gangs, self._memory.report, self._memory.repairs.evicted, ledger.by_gang(),
+                self._hooks.sentences, sentences(waiters, view.gang_of),
             )  # fmt: skip
-            self._memory = replace(self._memory, told=self._reporter.told)
+            self._memory = replace(self._memory, report=memory)
         with self._guarded("measure"):
             kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
             by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}

@@ -1,0 +1,208 @@
+"""What people have been told of gangs that wait, as a value: why, and what keeps their pods from labels,
+release or eviction. Pure.
+
+An overloaded API server answers now so and now so; that it is put off is one thing to tell. The status has
+the last answer for the first of the pods for which one holds.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from labeler.contract.event_reasons import EventReason
+from webhook.kube.events import shortened
+from webhook.kube.objects import Pod
+from webhook.sweeper.decide.orders import Cause, Delay, Done, Orders, Warn
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+from webhook.text import joined, printable
+
+_OF_GATED: Final = (
+    EventReason.LABELS_DEFERRED,
+    EventReason.LABELS_REFUSED,
+    EventReason.RELEASE_DEFERRED,
+    EventReason.RELEASE_REFUSED,
+)
+_ALL: Final = (*_OF_GATED, EventReason.EVICTION_DEFERRED, EventReason.EVICTION_REFUSED)
+_NAMED: Final = 3
+"""Pods that a sentence names beside the first."""
+
+REASON_BYTES: Final = 4096
+"""The most that is kept and written of a reason: what it quotes is the author's choice."""
+
+
+class GangReason(NamedTuple):
+    """What was said last. cause: None of a gang that has its place, INCOMPLETE of one that settles."""
+
+    reason: str
+    cause: Cause | None = None
+
+
+GangReasons = Mapping[GangKey, GangReason]
+
+
+def reasons_after(reasons: GangReasons, news: Orders | Done) -> GangReasons:
+    """With what has been decided, or done; the very same where there is no news."""
+    placed = news.placed if isinstance(news, Done) else ()
+    if not news.verdicts and not placed:
+        return reasons
+    found = dict(reasons)
+    for verdict in news.verdicts:
+        found[verdict.gang.key] = GangReason(
+            reason_of(verdict.gang, verdict.reason, verdict.cause), verdict.cause
+        )
+    for plan in placed:
+        found[plan.gang.key] = GangReason(reason_of(plan.gang))
+    return found
+
+
+def causes_of(reasons: GangReasons) -> Mapping[GangKey, Cause]:
+    """Why gangs wait, in one word."""
+    return {key: each.cause for key, each in reasons.items() if each.cause is not None}
+
+
+def reason_of(gang: PodGang, reason: str = "", cause: Cause | None = None) -> str:
+    """The sentence that is written of a gang. reason: why it waits, "" where it has its place."""
+    problems = () if cause is Cause.INCOMPLETE else gang.problems
+    return shortened(printable(joined(reason, *problems)), REASON_BYTES)
+
+
+# --- what keeps pods ------------------------------------------------------------------------------------
+
+
+class _PodDelay(NamedTuple):
+    """The last answer for a pod, in a sentence, and when it came."""
+
+    gang: GangKey
+    hindered: EventReason
+    kind: str
+    note: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What holds for pods of gangs, by uid, in the order in which they were told of first."""
+
+    by_uid: Mapping[str, _PodDelay] = field(default_factory=dict)
+
+    @cached_property
+    def _notes(self) -> Mapping[tuple[GangKey, EventReason], str]:
+        """The sentence of the first pod of each gang."""
+        notes: dict[tuple[GangKey, EventReason], str] = {}
+        for each in self.by_uid.values():
+            notes.setdefault((each.gang, each.hindered), each.note)
+        return notes
+
+    def notes_of(self, gang: GangKey) -> Sequence[str]:
+        """What keeps pods of a gang, in sentences."""
+        return [note for each in _ALL if (note := self._notes.get((gang, each))) is not None]
+
+    def news(self, done: Done) -> Sequence[Warn]:
+        """Of each gang what is not told of it yet."""
+        found: defaultdict[tuple[GangKey, EventReason], list[Delay]] = defaultdict(list)
+        for delay in done.delays:
+            found[delay.gang, delay.hindered].append(delay)
+        return [
+            Warn(own[0].pod, own[0].hindered, own[0].note + _so_with([each.pod for each in own[1:]]))
+            for key, own in found.items()
+            if key not in self._notes
+        ]
+
+    def after(self, done: Done, now: float) -> "Delays":
+        """With what became of orders."""
+        if not self.by_uid and not done.delays:
+            return self
+        found = dict(self.by_uid)
+        for delay in done.delays:
+            uid = delay.pod.metadata.uid
+            told = _PodDelay(delay.gang, delay.hindered, delay.kind, delay.note, now)
+            before = found.get(uid)
+            if before is None or (before.gang, before.hindered) != (delay.gang, delay.hindered):
+                found.pop(uid, None)  # it is the last of its gang now
+            elif before.kind == delay.kind:
+                # Of one kind the first is told: its sentence may have ports, versions and times in it.
+                told = before._replace(at=now)
+            found[uid] = told
+        for uid in _uids_over(done):
+            found.pop(uid, None)
+        return Delays(found)
+
+    def current(self, view: View, gangs: Sequence[PodGang], since: float) -> "Delays":
+        """Without what does not hold any more: the pod is released or gone, or was not tried since then."""
+        if not self.by_uid:
+            return self
+        gated = {pod.metadata.uid for gang in gangs for pod in gang.gated}
+
+        def holds(uid: str, delay: _PodDelay) -> bool:
+            waits = uid in gated if delay.hindered in _OF_GATED else _stands(view.by_uid.get(uid))
+            return waits and delay.at >= since
+
+        return Delays({uid: each for uid, each in self.by_uid.items() if holds(uid, each)})
+
+
+def _uids_over(done: Done) -> set[str]:
+    """Pods of which nothing holds that was said before."""
+    over = {planned.uid for planned in done.released}
+    over |= {pod.metadata.uid for pod in (*done.labelled, *(order.pod for order in done.evicted))}
+    # A pod that is another by now, or has a node, is judged anew: what was said of it does not hold.
+    stay = {delay.pod.metadata.uid for delay in done.delays}
+    stay |= {order.pod.metadata.uid for order in done.put_off}
+    return over | ({order.pod.metadata.uid for order in done.denied} - stay)
+
+
+def _so_with(others: Sequence[Pod]) -> str:
+    """What is said of further pods of the gang, "" if there are none."""
+    named = ", ".join(pod.metadata.name for pod in others[:_NAMED])
+    more = ", ..." if len(others) > _NAMED else ""
+    return f"; likewise {len(others)} more of its pods: {named}{more}" if others else ""
+
+
+def _stands(pod: Pod | None) -> bool:
+    return pod is not None and not pod.metadata.deletion_timestamp
+
+
+# --- all of it ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReportMemory:
+    """What people have been told; losing it tells them once more.
+
+    reasons: why gangs wait. delays: what keeps their pods. waiters: sentences on the unconfirmed releases for
+    which they wait. notes: what extensions add. failed_writes: by Placement, what kind of error has been
+    logged. first: with which Placement the next pass begins to write, "" for the first one.
+    """
+
+    reasons: GangReasons = field(default_factory=dict)
+    delays: Delays = field(default_factory=Delays)
+    waiters: Mapping[GangKey, str] = field(default_factory=dict)
+    notes: Mapping[GangKey, str] = field(default_factory=dict)
+    failed_writes: Mapping[str, str] = field(default_factory=dict)
+    first: str = ""
+
+    def after(self, news: Orders | Done, now: float) -> "ReportMemory":
+        """With what has been decided, or done."""
+        delays = self.delays.after(news, now) if isinstance(news, Done) else self.delays
+        return replace(self, reasons=reasons_after(self.reasons, news), delays=delays)
+
+    def current(self, view: View, gangs: Sequence[PodGang], now: float, settings: Settings) -> "ReportMemory":
+        """Without gangs that are gone, and delays that hold no more."""
+        living = {gang.key for gang in gangs}
+        # All is tried again in such a time, unless it is not wanted any more.
+        since = now - 2 * max(settings.interval_seconds, settings.rollback_seconds)
+        return replace(
+            self,
+            reasons={key: each for key, each in self.reasons.items() if key in living},
+            delays=self.delays.current(view, gangs, since),
+        )
+
+    def sentence(self, key: GangKey) -> str:
+        """The reason why a gang waits, and what else is told."""
+        reason = told.reason if (told := self.reasons.get(key)) is not None else ""
+        delays = self.delays.notes_of(key)
+        parts = (reason, *delays, self.waiters.get(key, ""), self.notes.get(key, ""))
+        return shortened(printable(joined(*parts)), REASON_BYTES)
