@@ -20,7 +20,7 @@ from tests.installation import installed_on
 from tests.repository.pages import PAPERS
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 
-SHAPE: Final = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
+SHAPE: Final = nodes.Shape(nodes=12, blocks=2, subblocks=2, gpus=8, intel=2)
 FENCE: Final = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND: Final = re.compile(r"(?:\$ )?((?:sudo )?(?:kubectl|topogate|helm|hack/[a-z-]+|sed)\b.*)")
 EXAMPLE: Final = "manifests/examples/01-indexed-job.yaml"
@@ -61,7 +61,7 @@ PAGES: Final = [path for path in PAPERS if path.relative_to(ROOT) != Path(TORN_D
 
 @pytest.fixture(scope="module")
 def installed(module_cluster: Cluster) -> Iterator[Installation]:
-    """topogate as its manifests say, on eight labelled nodes."""
+    """topogate as its manifests say, on twelve labelled nodes."""
     with installed_on(module_cluster, SHAPE) as installation:
         yield installation
 
