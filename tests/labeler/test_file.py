@@ -1,11 +1,15 @@
 """Facts from files: what is written is what is meant, and everything else is refused with its place."""
 
 import json
+import re
 import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
+from hack.local.build import ROOT
+from labeler.config import parse_config
 from labeler.contract import keys
 from labeler.facts import Facts, Gpu, SourceError
 from labeler.labels import wanted
@@ -159,3 +163,16 @@ def test_a_file_that_changes_after_it_was_read_is_noticed(
         stop.set()
         watch.join(90)
     assert source.discover().topology == ("a", "b", "other")
+
+
+def test_the_list_of_nodes_on_the_page_gives_each_node_its_place(tmp_path: Path) -> None:
+    page = (ROOT / "docs/operators/topology.md").read_text()
+    (example,) = re.findall(r"^```yaml\n(labeler:.+?)^```", page, re.MULTILINE | re.DOTALL)
+    values = yaml.safe_load(example)["labeler"]
+    assert (
+        values.keys() <= yaml.safe_load((ROOT / "manifests/chart/values.yaml").read_text())["labeler"].keys()
+    )
+    sources = dict(parse_config(yaml.safe_load(values["config"]), "page").sources)
+    assert sources["file"] == {"path": "/etc/topogate/facts.yaml"}
+    found = facts(tmp_path, values["facts"], "node-2")
+    assert found.topology == ("block-a", "subblock-3", "host-18")
