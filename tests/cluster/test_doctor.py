@@ -114,9 +114,13 @@ def test_the_guards_are_all_that_every_installation_has() -> None:
 def test_the_command_prints_a_line_a_finding_and_its_status_tells_scripts(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    started = time.monotonic()
-    status = main(["doctor", "-o", "json", "--kubeconfig", str(installed.cluster.kubeconfig)])
-    assert time.monotonic() - started < MOST_SECONDS
+    for _ in range(3):  # a stall of the machine delays one, a command that waits for what is slow delays each
+        capsys.readouterr()
+        started = time.monotonic()
+        status = main(["doctor", "-o", "json", "--kubeconfig", str(installed.cluster.kubeconfig)])
+        if (took := time.monotonic() - started) < MOST_SECONDS:
+            break
+    assert took < MOST_SECONDS
     found = json.loads(capsys.readouterr().out)
     assert status == int(any(each["state"] == "ill" for each in found))
     assert not any(each["state"] == "unknown" for each in found)

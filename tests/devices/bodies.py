@@ -84,8 +84,9 @@ def claim(
     return msgspec.convert({"metadata": about, "spec": spec, "status": status}, ResourceClaim)
 
 
-def given(*devices: str, pool: str) -> Body:
-    results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": each} for each in devices]
+def given(*devices: str, pool: str, **more: Any) -> Body:
+    """An allocation of these devices; more: other fields of each of its results."""
+    results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": each, **more} for each in devices]
     return {"devices": {"results": results}}
 
 

@@ -12,6 +12,7 @@ from tests.devices.bodies import (
     claim_spec,
     counters,
     exactly,
+    given,
     gpu,
     nodes,
     part,
@@ -50,11 +51,6 @@ def selected(engines: int) -> Body:
     return claim_spec(exactly(1, selectors=selecting(ENGINES.format(engines))))
 
 
-def given(device: str, **more: Any) -> Body:
-    result = {"request": "r", "driver": "gpu.example.com", "pool": "n", "device": device, **more}
-    return {"devices": {"results": [result]}}
-
-
 def test_partitions_are_given_while_the_counters_of_their_gpu_last() -> None:
     assert one(selected(3), *parted(7, 3, 3, 3, 1)) == {"n": 2}
     assert one(selected(7), *parted(7, 3, 3, 3, 1)) == {"n": 1}
@@ -62,7 +58,7 @@ def test_partitions_are_given_while_the_counters_of_their_gpu_last() -> None:
 
 
 def test_a_partition_that_somebody_has_uses_up_what_others_would_need() -> None:
-    taken = claim("t", selected(3), given=given("p1"))
+    taken = claim("t", selected(3), given=given("p1", pool="n"))
     assert one(selected(7), *parted(7, 3, 1), claims=(taken,)) == {"n": 0}
     assert one(selected(1), *parted(7, 3, 1, 1), claims=(taken,)) == {"n": 2}
 
@@ -93,7 +89,9 @@ def test_shares_are_given_while_the_capacity_lasts() -> None:
 
 
 def test_a_share_that_somebody_has_is_not_given_again() -> None:
-    taken = claim("t", wanting("60Gi"), given=given("g", shareID="x", consumedCapacity={"memory": "60Gi"}))
+    taken = claim(
+        "t", wanting("60Gi"), given=given("g", pool="n", shareID="x", consumedCapacity={"memory": "60Gi"})
+    )
     assert one(wanting("10Gi"), shared(), claims=(taken,)) == {"n": 2}
 
 
