@@ -17,6 +17,7 @@ from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stop
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.drafts import timestamps_of
 from webhook.sweeper.decide.health import NodeHealth
+from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, merged
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_anew
 from webhook.sweeper.decide.preemption import nobody_kept
@@ -109,6 +110,7 @@ class Placing:
         self.backoff = Backoff()
         self.health = NodeHealth(settings, self.clock)
         self.sources: Sequence[ReservationSource] = ()
+        self.excluded = NOTHING_EXCLUDED
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
         self.beat: Callable[[], None] = lambda: None
@@ -140,7 +142,8 @@ class Placing:
     def rules(self, view: View, gangs: Iterable[PodGang] = ()) -> PassRules:
         """What a pass on this view works with."""
         timestamps = timestamps_of(view, self.memory.stamp)
-        return PassRules(self.settings, self.health.excluded(gangs), timestamps, nobody_kept)
+        excluded = merged([self.health.excluded(gangs), self.excluded])
+        return PassRules(self.settings, excluded, timestamps, nobody_kept)
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""

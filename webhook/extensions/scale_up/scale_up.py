@@ -9,14 +9,18 @@ from typing import Final
 from labeler.contract.event_reasons import EventReason
 from webhook.extensions.scale_up.attempts import Steps, steps
 from webhook.extensions.scale_up.doctor_check import CHECK
+from webhook.extensions.scale_up.missing_labels import excluded, missing_labels
 from webhook.extensions.scale_up.new_nodes import NEW_NODES, reserve
 from webhook.extensions.scale_up.node_requests import request_name, writes
 from webhook.extensions.scale_up.progress import Progress, Sightings, progress_of, sighted, since_by_uid
 from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES, ProvisioningRequest, live_requests
 from webhook.extensions.scale_up.requesters import Asking, KnownWant, placed, still_wanted, who_asks
 from webhook.kube.placements import KIND
+from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
+from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.extension import (
+    ExcludeInput,
     Extension,
     NoFitInput,
     NoFitOrders,
@@ -70,7 +74,8 @@ class ScaleUpMemory:
 
     since, wants: see Asking. unread_since: when requests were first found not to be read (Moment.seconds),
     None while they are. progress: of the requests of gangs, as it was told. asked: by the group of its
-    writes, the gang for which a request was ordered in the pass before.
+    writes, the gang for which a request was ordered in the pass before. labels_due_seconds: after which the
+    next new node is used without topology labels.
     """
 
     since: Mapping[GangKey, float] = field(default_factory=dict)
@@ -79,6 +84,7 @@ class ScaleUpMemory:
     sightings: Sightings = field(default_factory=dict)
     progress: Mapping[GangKey, Progress] = field(default_factory=dict)
     asked: Mapping[str, GangKey] = field(default_factory=dict)
+    labels_due_seconds: float = NO_HURRY
 
 
 def order_gangs(given: OrderInput, memory: ScaleUpMemory) -> tuple[Ordered, ScaleUpMemory]:
@@ -98,6 +104,18 @@ def annotations(view: View) -> dict[str, dict[str, str]]:
         for owner in each.metadata.owner_references
         if owner.kind == KIND
     }
+
+
+def exclude_nodes(given: ExcludeInput, memory: ScaleUpMemory) -> tuple[ExcludedNodes, ScaleUpMemory]:
+    """Nodes that have come for somebody, and do not say yet where they stand, are given to nobody."""
+    view, settings = given.view, given.settings
+    if not given.gangs:
+        return NOTHING_EXCLUDED, replace(memory, labels_due_seconds=NO_HURRY)
+    seconds = missing_labels(
+        view.nodes, settings.scale_up.label_seconds, settings.topology, view.now.at.timestamp()
+    )
+    due = min(seconds.values(), default=NO_HURRY)
+    return excluded(seconds), replace(memory, labels_due_seconds=due)
 
 
 def after_no_fit(given: NoFitInput, memory: ScaleUpMemory) -> tuple[NoFitOrders, ScaleUpMemory]:
@@ -120,7 +138,7 @@ def after_no_fit(given: NoFitInput, memory: ScaleUpMemory) -> tuple[NoFitOrders,
         writes=writes(decided, choices, requests, templates),
         events=[event for _, event in (*made, *news) if event is not None],
         counts={OUTCOMES.name: {(outcome,): count for outcome, count in outcomes.items()}},
-        due_seconds=min(asking.due_seconds, decided.due_seconds),
+        due_seconds=min(asking.due_seconds, decided.due_seconds, memory.labels_due_seconds),
         notes=_notes(asking, decided, names, given.written),
     )
     progress = {key: each.state for key, each in decided.progress.items()}
@@ -133,7 +151,7 @@ def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[NoFitOrd
     now = view.now.seconds
     since = now if memory.unread_since is None else memory.unread_since
     notes = dict.fromkeys(asking.wants, UNREAD) if now - since >= UNREAD_SECONDS else {}
-    due = min(asking.due_seconds, 1.0) if asking.wants else asking.due_seconds
+    due = min(asking.due_seconds, memory.labels_due_seconds, 1.0 if asking.wants else NO_HURRY)
     orders = NoFitOrders(notes=notes, due_seconds=due)
     return orders, replace(memory, since=asking.since, wants=asking.wants, unread_since=since)
 
@@ -203,6 +221,7 @@ SCALE_UP: Final = Extension(
     counters=(OUTCOMES,),
     source=ReservationSource(NEW_NODES, reserve),
     order_gangs=order_gangs,
+    exclude_nodes=exclude_nodes,
     after_no_fit=after_no_fit,
     doctor=CHECK,
 )

@@ -147,9 +147,8 @@ class KnownAnswer:
 class PassState:
     """How far a pass has come.
 
-    ledger: what is reserved for whom. volumes: what is left
-    of them. beside: the pods that have a node, None as long as they are those of the view. unlabelled: new
-    nodes that wait for their topology labels. promised: who is to go for gangs that have a plan. plans: those
+    ledger: what is reserved for whom. volumes: what is left of them. beside: the pods that have a node, None
+    as long as they are those of the view. promised: who is to go for gangs that have a plan. plans: those
     that were made in this pass. claims: those that one pod alone may use, with the pod that has it by one of
     these. answers: by the shape of a question, what was answered that found no place. none_begins: why no
     gang of several stages begins any more, "" while they may.
@@ -161,7 +160,6 @@ class PassState:
     ledger: ReservationLedger
     volumes: VolumeCounts | None = None
     beside: Neighbourhood | None = None
-    unlabelled: frozenset[str] = frozenset()
     promised: tuple[VictimGroup, ...] = ()
     plans: tuple[NewPlan, ...] = ()
     claims: Mapping[Claim, str] = field(default_factory=dict)
@@ -182,12 +180,6 @@ class PassState:
     def settings(self) -> Settings:
         """The operator's choices."""
         return self.rules.settings
-
-    @property
-    def told_of_unlabelled(self) -> str:
-        """A sentence on new nodes, "" if there are none."""
-        count = len(self.unlabelled)
-        return f"new nodes that have no topology labels yet: {count}" if count else ""
 
     def with_plan(self, plan: NewPlan) -> "PassState":
         """What comes after it is placed on what this plan leaves."""
@@ -245,7 +237,7 @@ class AllowedNodes:
 
     reserved: what is reserved for others. exclusions: nodes that it does not use. refusing: those that
     did not take a pod of it. closed: where an exclusive gang may not be, and always_closed: where it may not
-    be in any domain that it may choose; told: a sentence on these. unlabelled: see PassState.
+    be in any domain that it may choose; told: a sentence on these.
     """
 
     reserved: Reserved = field(default_factory=Reserved)
@@ -253,13 +245,12 @@ class AllowedNodes:
     refusing: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
     always_closed: frozenset[str] = frozenset()
-    unlabelled: frozenset[str] = frozenset()
     told: str = ""
 
     @cached_property
     def kept_off(self) -> frozenset[str]:
         """Nodes that are out of the question, but for those that have refused it and other domains."""
-        return self.reserved.nodes | self.exclusions.hard | self.unlabelled
+        return self.reserved.nodes | self.exclusions.hard
 
     @cached_property
     def excluded(self) -> frozenset[str]:
@@ -269,7 +260,7 @@ class AllowedNodes:
     @property
     def elsewhere(self) -> frozenset[str]:
         """Where it would not go if nothing were held for others."""
-        return self.refusing | self.exclusions.hard | self.unlabelled | self.always_closed
+        return self.refusing | self.exclusions.hard | self.always_closed
 
 
 _NOTHING_ASKED: Final = GangQuestion(Gang("", ()), {})

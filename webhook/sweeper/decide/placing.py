@@ -66,7 +66,6 @@ from webhook.sweeper.decide.steps import (
     reserve,
     skip_unchanged,
 )
-from webhook.sweeper.decide.unlabelled import unlabelled
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, by_age
 from webhook.sweeper.observe.view import View
 
@@ -163,7 +162,7 @@ def place(
     """
     new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
     found = _Results({**memory.gangs, **new}, due_seconds=rules.settings.interval_seconds)
-    due, now = _checked(gangs, _begin(gangs, given, rules, memory.ledger, found), found)
+    due, now = _checked(gangs, _begin(gangs, given, rules, memory.ledger), found)
     for attempt in _in_time(due, memory.next, rules.settings.pass_seconds, watch, found):
         outcome = _through(STEPS, attempt, now)
         assert not isinstance(outcome, Attempt), "the last step always answers"
@@ -199,22 +198,14 @@ def _checked(gangs: Sequence[PodGang], now: PassState, found: _Results) -> tuple
 
 
 def _begin(
-    gangs: Sequence[PodGang], given: PassInput, rules: PassRules, ledger: ReservationLedger, found: _Results
+    gangs: Sequence[PodGang], given: PassInput, rules: PassRules, ledger: ReservationLedger
 ) -> PassState:
-    new: dict[str, float] = {}
-    choices = rules.settings.scale_up
-    if choices.is_on:
-        # Nodes that have come for somebody, and do not say yet where they stand, are given to nobody.
-        now = given.view.now.at.timestamp()
-        new = unlabelled(given.view.nodes, choices.label_seconds, rules.settings.topology, now)
-        found.due_seconds = min([found.due_seconds, *new.values()])
     return PassState(
         given,
         rules,
         given.snapshot,
         ledger.in_order(gangs),
         given.view.volumes,
-        unlabelled=frozenset(new),
         promised=tuple(group for each, _ in preempting(given.view) for group in each.spec.victims),
     )
 
@@ -312,7 +303,7 @@ def _anew(gang: PodGang, part: Sequence[Pod], now: PassState, ledger: Reservatio
     # Where others hold nodes its new pods could not go, and would have ended for nothing.
     reserved = ledger.reserved(gang, (*gang.gated, *part), view)
     avoid = now.given.backoff.nodes_of(gang.key, gang.maker)
-    avoid |= first.closed | reserved.nodes | now.unlabelled
+    avoid |= first.closed | reserved.nodes
     # Nor to excluded or spare nodes: those of now, and those that are spare once they are gone.
     excluded = now.rules.excluded
     spares_then = excluded.spares_on(without_part(part, view, now.snapshot))

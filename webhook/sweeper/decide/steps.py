@@ -123,7 +123,7 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
     domains = asks(gang, now.view, now.plans, now.settings.topology)
     first = next(domains)
     nodes = AllowedNodes(
-        reserved, exclusions, refusing, first.closed, first.closed, now.unlabelled, first.told
+        reserved, exclusions, refusing, first.closed, first.closed, first.told
     )  # fmt: skip
     return replace(attempt, gang=first.gang, nodes=nodes, domains=domains)
 
@@ -262,7 +262,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     sentence = joined(
         so_far(gang, attempt.workers), answer.sentence,
         impossible(attempt.asked.gang, now.snapshot, now.settings.counting), cut, nodes.told,
-        later_sentence(gang), now.told_of_unlabelled,
+        later_sentence(gang),
     )  # fmt: skip
     if answer.hopeless:
         cause = Cause.WISH

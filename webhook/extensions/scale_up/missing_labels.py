@@ -5,18 +5,27 @@ bounded: on a cluster whose nodes never get such labels each is used a little la
 differ: a node that was created in the future, by our clock, is not waited for until that has come.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from webhook.kube.objects import Node
 from webhook.placement import Topology
+from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion
 
 SKEW_SECONDS: Final = 60.0
 """By so much the API server's clock may be ahead of ours; by more, one of the two was set back."""
 
 
-def unlabelled(
+_EXCLUSION: Final = Exclusion("it is new, and has no topology labels yet", is_hard=True)
+
+
+def excluded(nodes: Iterable[str]) -> ExcludedNodes:
+    """These are given to nobody."""
+    return ExcludedNodes(dict.fromkeys(nodes, _EXCLUSION))
+
+
+def missing_labels(
     nodes: Mapping[str, Node], label_seconds: float, topology: Topology, now: float
 ) -> dict[str, float]:
     """Nodes without a complete set of topology labels that are younger, and in how many seconds they are not.

@@ -1,15 +1,20 @@
 """A new node is given to nobody until it says where it stands, or is old enough."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from webhook.extensions.known import SWITCHES
+from webhook.extensions.scale_up.missing_labels import missing_labels
+from webhook.extensions.scale_up.scale_up import ScaleUpMemory, after_no_fit, exclude_nodes
 from webhook.kube.objects import Node
 from webhook.placement import Topology
-from webhook.sweeper.decide.unlabelled import unlabelled
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.extension import ExcludeInput, NoFitInput
 from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings
 
@@ -30,7 +35,7 @@ def node(labels: dict[str, str], created: str = "2026-01-01T00:00:00Z") -> Node:
 def test_it_waits_for_a_complete_set_of_labels_and_no_longer_than_it_may(
     labels: dict[str, str], age: float, left: float | None
 ) -> None:
-    found = unlabelled({"n0": node(labels)}, 60.0, Topology(), BEGAN + age)
+    found = missing_labels({"n0": node(labels)}, 60.0, Topology(), BEGAN + age)
     assert found == ({} if left is None else {"n0": left})
 
 
@@ -39,8 +44,22 @@ def test_a_node_of_the_future_is_waited_for_only_where_clocks_differ_a_little(
     ahead: float, left: float | None
 ) -> None:
     """Our clock was set back, or the API server's was ahead when the node was made."""
-    found = unlabelled({"n0": node({})}, 60.0, Topology(), BEGAN - ahead)
+    found = missing_labels({"n0": node({})}, 60.0, Topology(), BEGAN - ahead)
     assert found == ({} if left is None else {"n0": left})
+
+
+def excluding(placing: Placing) -> ExcludeInput:
+    return ExcludeInput(placing.gangs(), placing.view(), placing.settings, (), None, False, lambda: 0.0)
+
+
+def placed(placing: Placing) -> Orders:
+    """What a pass decides with the nodes that extensions exclude."""
+    for switch in SWITCHES:
+        if switch.is_on(placing.settings, None):
+            extension = switch.load()
+            if extension.exclude_nodes is not None:
+                placing.excluded, _ = extension.exclude_nodes(excluding(placing), extension.memory)
+    return placing.one()
 
 
 @pytest.mark.parametrize("is_on", [True, False])
@@ -50,12 +69,27 @@ def test_a_gang_waits_for_the_labels_of_new_nodes_where_nodes_are_asked_for(is_o
     cluster.nodes["n0"] = node({}, just_now)
     choices = ScaleUp("class" if is_on else "")
     placing = Placing(cluster, Settings(settle_seconds=0, scale_up=choices))
-    placing.one()
-    orders = placing.one()
+    placed(placing)
+    orders = placed(placing)
     if is_on:
         assert places(orders) == {}
-        assert "new nodes that have no topology labels yet: 1" in orders.verdicts[0].reason
+        told = "avoids the node n0 (it is new, and has no topology labels yet)"
+        assert told in orders.verdicts[0].reason
         cluster.nodes["n0"] = node(PLACE, just_now)
-        assert places(placing.one()) == {"p": "n0"}
+        assert places(placed(placing)) == {"p": "n0"}
     else:
         assert places(orders) == {"p": "n0"}
+
+
+def test_a_pass_is_due_once_the_next_node_is_old_enough() -> None:
+    cluster = Nodes(1, gpu_pod("p"))
+    choices = ScaleUp("class", after_seconds=500.0, label_seconds=300.0)
+    placing = Placing(cluster, Settings(scale_up=choices))
+    created = datetime.now(UTC) - timedelta(seconds=60)
+    cluster.nodes["n0"] = node({}, f"{created:%Y-%m-%dT%H:%M:%SZ}")
+    given = excluding(placing)
+    _, memory = exclude_nodes(given, ScaleUpMemory())
+    orders, _ = after_no_fit(NoFitInput(given.gangs, given.view, given.settings, None, {}), memory)
+    assert 200 < orders.due_seconds <= 240
+    _, memory = exclude_nodes(replace(given, gangs=()), memory)
+    assert memory.labels_due_seconds == float("inf"), "nobody waits for it"
