@@ -145,7 +145,7 @@ def test_axes_of_the_charts_have_units_and_end_at_round_numbers(browser: Browser
     with served(browser, busy_scene()) as it:
         captions = it.page.locator("#charts figcaption")
         expect(captions).to_have_count(4)
-        expect(captions.nth(0)).to_contain_text("of 512")
+        expect(captions.nth(0)).to_contain_text("of 504")
         # Later lines are drawn over earlier ones, and p50 is never above p95.
         expect(captions.nth(2)).to_have_text(re.compile("p95.*p50"))
         expect(captions.nth(3)).to_contain_text("%")

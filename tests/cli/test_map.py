@@ -47,7 +47,7 @@ def test_a_domain_stands_below_its_parent_and_says_its_sums() -> None:
 def test_what_is_held_for_a_gang_is_drawn_apart_from_what_is_free() -> None:
     held = msgspec.structs.replace(domain(64, 32), reserved=16)
     assert bar(held, is_coloured=False) == "#" * 16 + "=" * 8 + "." * 8
-    assert "32 free, 16 of them held of 64 GPUs" in next(iter(lines([held], is_coloured=False)))
+    assert "32 free, 16 of them reserved of 64 GPUs" in next(iter(lines([held], is_coloured=False)))
 
 
 def test_a_domain_says_who_holds_it_by_the_gpus_of_each_gang() -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from labeler.contract import keys
 from tests.ui.pictures import holding, placement_of
-from tests.ui.scenes import COUNTING, SETTINGS, bound_pod, cluster_of, scene_of, waiting_job
+from tests.ui.scenes import COUNTING, SETTINGS, Changes, bound_pod, cluster_of, scene_of, waiting_job
+from webhook.cli.top import gather
+from webhook.ui.availability import capacity_by_model
 from webhook.ui.history import percentile, sample
 from webhook.ui.live import Artist
 from webhook.ui.picture import EXCLUDED, FREE, RESERVED, STATES, USED, WAITED_FOR
@@ -85,6 +87,19 @@ def test_domains_add_up_what_their_nodes_have() -> None:
 def test_excluded_nodes_are_not_counted_among_the_gpus_that_there_are() -> None:
     scene = scene_of(cluster_of([], changes={FIRST: {"spec": {"unschedulable": True}}}))
     assert next(each for each in scene.picture.domains if each.id == "1/b0/s0").gpus == 8
+
+
+def test_gpus_in_use_on_excluded_nodes_count_and_leave_no_more_free_than_there_are() -> None:
+    cordoned: Changes = {FIRST: {"spec": {"unschedulable": True}}}
+    scene = scene_of(cluster_of([bound_pod("a", FIRST, gpus=3)], changes=cordoned))
+    subblock = next(each for each in scene.picture.domains if each.id == "1/b0/s0")
+    assert (subblock.gpus, subblock.used) == (8 + 3, 3)
+    (model,) = capacity_by_model(scene.picture.nodes.values())
+    assert (model.gpus, model.free) == (7 * 8 + 3, 7 * 8)
+    now = sample(scene.at, scene.picture, [])
+    assert (sum(now.gpus.values()), sum(now.used.values())) == (7 * 8 + 3, 3)
+    (line,) = gather(cluster_of([bound_pod("a", FIRST, gpus=3)], changes=cordoned))
+    assert (line.nodes, line.total, line.used, line.free, line.whole) == (8, 7 * 8 + 3, 3, 7 * 8, 7)
 
 
 def test_a_lowest_domain_of_a_single_node_is_left_to_the_node() -> None:

@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "restart": "restart a task, or resume one that was stopped",
     "top": "GPUs by model: free, used, waited for",
     "gangs": "gangs that wait and run, and why they wait",
-    "map": "the network tree with what is used, waited for and free",
+    "map": "the network tree with what is used, planned and free",
     "nodes": "nodes on which pods fail, and which of them are avoided",
     "explain": "why a pod, a task or a gang waits, and what would help",
     "doctor": "check an installation, and say what to do",

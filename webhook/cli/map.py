@@ -1,4 +1,4 @@
-"""`topogate map`: the network tree with a bar for each domain: used, waited for, held for a gang, free."""
+"""`topogate map`: the network tree with a bar for each domain: used, planned, reserved for a gang, free."""
 
 import argparse
 from collections import Counter
@@ -23,7 +23,7 @@ _PLAIN: Final = "\033[0m"
 
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
-    parser = subparsers.add_parser("map", help="the network tree: used, waited for, held, free")
+    parser = subparsers.add_parser("map", help="the network tree: used, planned, reserved, free")
     session.add_connection(parser)
     session.add_files(parser)
     parser.add_argument("--level", default="", help="the lowest to show; default: the one above the host")
@@ -80,10 +80,10 @@ def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) 
     for domain in domains:
         name = f"{'  ' * domain.level}{printable(domain.name)}"
         free = domain.gpus - domain.used - domain.waiting
-        reserved = f", {domain.reserved} of them held" if domain.reserved else ""
+        reserved = f", {domain.reserved} of them reserved" if domain.reserved else ""
         excluded = f", {counted(domain.nodes[-1], 'node')} excluded" if domain.nodes[-1] else ""
         counts = (
-            f"{domain.used:>6} used {domain.waiting:>5} waited for {free:>6} free{reserved} "
+            f"{domain.used:>6} used {domain.waiting:>5} planned {free:>6} free{reserved} "
             f"of {domain.gpus} GPUs, {domain.whole} on whole nodes{excluded}"
         )
         left = max(1, most - width - WIDTH - 4) if most else 0

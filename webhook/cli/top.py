@@ -1,7 +1,7 @@
 """`topogate top`: the GPUs of the cluster by model: how many there are, are free, and are waited for.
 
 A card that is shared counts as one card, in use when any share of it is; a MIG instance counts as one, of a
-model of its own.
+model of its own. Of a node that takes no pods, as a cordoned one, only GPUs in use count.
 """
 
 import argparse
@@ -13,6 +13,8 @@ from webhook.cli.terminal import table
 
 if TYPE_CHECKING:
     from webhook.inquiry.reading import ClusterReading
+    from webhook.placement.snapshot import NodeState
+    from webhook.scheduling.gpus import Counting
 
 _ANY: Final = "(any)"
 _UNKNOWN: Final = "(unknown)"
@@ -72,29 +74,36 @@ def _print(lines: list[Line], options: argparse.Namespace) -> None:
 
 def gather(cluster: "ClusterReading") -> list[Line]:
     """One line a model."""
-    from webhook.scheduling.gpu_counts import node_gpus, used_gpus
     from webhook.sweeper.observe.node_failures import gpus_of
     from webhook.sweeper.observe.snapshotter import Snapshotter
     from webhook.sweeper.settings import Settings
 
-    settings = Settings()
-    snapshotter = Snapshotter(cluster, settings)
-    snapshot = snapshotter.snapshot(snapshotter.view())
+    counting = Settings().counting
+    snapshotter = Snapshotter(cluster, Settings())
     lines: dict[str, Line] = {}
-    for state in snapshot.nodes.values():
-        counts = [(each, used_gpus(state, each)) for each in node_gpus(state.node, settings.counting)]
-        is_free = not any(used for _, used in counts)
-        for found, used in counts:
-            line = _line(lines, found.model or _UNKNOWN)
-            line.nodes += 1
-            line.total += found.gpus
-            line.used += used
-            line.free += found.gpus - used
-            line.whole += is_free
+    for state in snapshotter.snapshot(snapshotter.view()).nodes.values():
+        _add_node(lines, state, counting)
     for pod in cluster.pods:
-        if not pod.spec.node_name and (asked := gpus_of(pod, settings.counting)):
-            _line(lines, settings.counting.model(pod.spec.node_selector) or _ANY).waiting += asked
+        if not pod.spec.node_name and (asked := gpus_of(pod, counting)):
+            _line(lines, counting.model(pod.spec.node_selector) or _ANY).waiting += asked
     return sorted(lines.values(), key=lambda line: (line.model == _ANY, line.model))
+
+
+def _add_node(lines: dict[str, Line], state: "NodeState", counting: "Counting") -> None:
+    from webhook.scheduling.gpu_counts import node_gpus, used_gpus
+    from webhook.ui.picture import excluded_because
+
+    counts = [(each, used_gpus(state, each)) for each in node_gpus(state.node, counting)]
+    is_excluded = bool(excluded_because(state))
+    is_free = not is_excluded and not any(used for _, used in counts)
+    for found, used in counts:
+        line = _line(lines, found.model or _UNKNOWN)
+        there = used if is_excluded else found.gpus
+        line.nodes += 1
+        line.total += there
+        line.used += used
+        line.free += there - used
+        line.whole += is_free
 
 
 def _line(lines: dict[str, Line], model: str) -> Line:

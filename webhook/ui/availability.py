@@ -29,6 +29,7 @@ class FreestDomain(Shown, frozen=True):
 class ModelCapacity(Shown, frozen=True):
     """The GPUs of one model ("" where no label tells it) on nodes that take pods; a MIG profile is a model.
 
+    gpus: with those in use on other nodes, see NodeTile.gpus_by_model.
     free: used by nobody and reserved for nobody; whole: those of them on wholly free nodes; freest: by level,
     coarsest first, the domain that has most of `whole`, none where there are no whole nodes.
     """
@@ -69,8 +70,6 @@ def capacity_by_model(tiles: Iterable[NodeTile]) -> list[ModelCapacity]:
     """The capacity of each model, the model with most GPUs first."""
     sums: dict[str, _ModelSum] = {}
     for tile in tiles:
-        if tile.state == EXCLUDED:
-            continue
         for model, (gpus, used) in tile.gpus_by_model.items():
             total = sums.setdefault(model, _ModelSum())
             total.gpus += gpus
@@ -82,6 +81,7 @@ def capacity_by_model(tiles: Iterable[NodeTile]) -> list[ModelCapacity]:
     rows = [
         ModelCapacity(model, total.gpus, total.free, total.whole, _freest(total.by_domain))
         for model, total in sums.items()
+        if total.gpus
     ]
     return sorted(rows, key=lambda row: (-row.gpus, row.model))
 

@@ -93,12 +93,23 @@ class NodeTile(Shown, frozen=True):
 
     @property
     def gpus_by_model(self) -> Mapping[str, Sequence[int]]:
-        """For each of its models how many GPUs, and how many of them are in use or waited for."""
-        return self.by_model or {self.model: (self.gpus, self.used + self.waiting)}
+        """For each of its models how many GPUs, and how many of them are in use or waited for.
+
+        Of a node that takes no pods only those in use count.
+        """
+        counts: Mapping[str, Sequence[int]] = self.by_model or {
+            self.model: (self.gpus, self.used + self.waiting)
+        }
+        if self.state != EXCLUDED:
+            return counts
+        return {model: (used, used) for model, (_, used) in counts.items()}
 
 
 class DomainTile(Shown, frozen=True):
-    """A domain above the nodes, summed over them. id: its path; nodes: how many of each of STATES."""
+    """A domain above the nodes, summed over them. id: its path; nodes: how many of each of STATES.
+
+    gpus: of nodes that take pods, and those in use or waited for on the others.
+    """
 
     id: str
     parent: str
@@ -306,8 +317,7 @@ class _Sum:
 
     def add(self, tile: NodeTile) -> None:
         """Count a node in."""
-        usable = tile.state != EXCLUDED
-        self.gpus += tile.gpus if usable else 0
+        self.gpus += tile.gpus if tile.state != EXCLUDED else tile.used + tile.waiting
         self.used += tile.used
         self.waiting += tile.waiting
         self.whole += tile.gpus if tile.state == FREE else 0
