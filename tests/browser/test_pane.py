@@ -9,8 +9,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.served_pages import served
 from tests.ui.busy import NAMES, busy_scene
-from tests.ui.scenes import NoEvents
+from tests.ui.pictures import placement_of
+from tests.ui.scenes import SETTINGS, NoEvents, cluster_of, scene_of, waiting_job
 from webhook.kube.client import ApiError
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.ui.detail import detail
+from webhook.ui.redact import EVERYTHING
 
 WAITS = "Gang research/Job/train-405b needs room for 40 pods in one block."
 
@@ -88,6 +93,35 @@ def test_events_that_cannot_be_read_are_said_to_be_missing(browser: Browser) -> 
         choose(it.page, "search/Job/embed")
         expect(it.page.locator("#gang summary").last).to_contain_text("Events: 0 (they cannot be read: ")
         expect(it.page.locator("#gang summary").first).to_have_text("Plan: 6 pods")
+
+
+def test_the_reason_stands_out_also_where_it_is_that_of_the_last_try(browser: Browser) -> None:
+    pods = waiting_job(9)
+    placement = placement_of([], "", pods[0], state="Waiting", reason=reason_of(pods))
+    with served(browser, scene_of(cluster_of(pods, placement))) as it:
+        choose(it.page, "ns/Job/train")
+        expect(it.page.locator("#gang .sentence.now")).to_have_text(
+            re.compile("^Last try: .* has room for 8 of 9")
+        )
+        expect(it.page.locator("#gang .sentence", has_text="Now: the same.")).to_have_class("sentence ")
+
+
+def reason_of(pods: list[Pod]) -> str:
+    """Why these wait, as the sweeper would have written it."""
+    scene = scene_of(cluster_of(pods))
+    lines = detail(scene.gangs[0], scene, SETTINGS, lambda _: OwnerSays(), EVERYTHING).sentences
+    return next(line.removeprefix("Now: ") for line in lines if line.startswith("Now: "))
+
+
+def test_the_map_is_as_high_as_its_blocks_beside_a_long_pane(browser: Browser) -> None:
+    with served(browser, scene_of(cluster_of(waiting_job(9)))) as it:
+        it.page.set_viewport_size({"width": 1280, "height": 800})
+        choose(it.page, "ns/Job/train")
+        unfold(it.page, "Plan")
+        boxes = [it.page.locator(each).bounding_box() for each in ("#domains", "#gangs", "#side")]
+        domains, gangs, side = (each for each in boxes if each is not None)
+        assert side["height"] > 2 * domains["height"], "the pane is the longer one"
+        assert gangs["y"] - (domains["y"] + domains["height"]) < 40
 
 
 @pytest.mark.parametrize("unfolded", [False, True], ids=["folded", "unfolded"])

@@ -231,6 +231,17 @@ def test_a_gang_that_no_empty_cluster_could_hold_is_told_so() -> None:
     assert "would not fit even into an empty cluster" in said(cluster(job_pods(5), parallelism=5))
 
 
+def test_a_constraint_that_prevents_it_even_in_an_empty_cluster_is_named() -> None:
+    """3 pods in one block of 2 nodes; one node of the other block is in use."""
+    pods = [*job_pods(3, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})]
+    pods += [busy_pod("node-b1-s0-h00"), busy_pod("node-b0-s0-h00")]
+    text = said(cluster(pods, parallelism=3))
+    assert (
+        f"What would help: without {keys.REQUIRED_TOPOLOGY_ANNOTATION}=block it would fit once other pods "
+        "end; as written it would not fit even into an empty cluster."
+    ) in text
+
+
 def test_an_unknown_level_is_told_with_the_known_ones() -> None:
     wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}
     assert "no level 'rack'; known: block" in said(cluster(job_pods(1, **wish)))

@@ -66,6 +66,17 @@ def test_of_a_namespace_with_too_many_the_owner_s_are_read_and_the_rest_is_said_
     assert told.missing.startswith(f"its namespace has more than {PAGE * PAGES}: only those of train, ")
 
 
+def test_what_a_gang_s_owner_and_pod_were_both_told_stands_there_once() -> None:
+    owner, pod = (
+        event(name, "it waits", minute) for name, minute in ((ROW.name, 2), (ROW.members[0].name, 1))
+    )
+    there = Namespace(owner, {**pod, "deprecatedCount": 3}, event(ROW.members[0].name, "another note"))
+    assert [(line.note, line.count, line.at[14:16]) for line in of(there).of(ROW).lines] == [
+        ("it waits", 3, "02"),
+        ("another note", 1, "00"),
+    ]
+
+
 def test_viewers_and_gangs_share_one_reading_for_a_while() -> None:
     now, there = [0.0], Namespace(event(ROW.name, "n"))
     events = of(there, lambda: now[0])

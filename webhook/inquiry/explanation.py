@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -259,18 +259,7 @@ def _spread(asked: Gang, spread: Spread) -> str:
 def _what_would_help(
     asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options, named: Callable[[str], str]
 ) -> Iterator[str]:
-    constraints = []
-    if asked.required_level is not None:
-        constraint = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
-        constraints.append((constraint, replace(asked, required_level=None)))
-    if asked.slices:
-        for number in reversed(range(len(asked.slices))):  # of slices in slices first without the inner ones
-            levels = ",".join(each.level for each in asked.slices[number:])
-            constraint = f"{keys.SLICE_TOPOLOGY_ANNOTATION}={levels}"
-            constraints.append((constraint, replace(asked, slices=asked.slices[:number])))
-    if asked.spread is not None and asked.spread.most is not None:
-        constraint = f"{keys.SPREAD_TOPOLOGY_ANNOTATION}={asked.spread.level}:{asked.spread.most}"
-        constraints.append((constraint, replace(asked, spread=None)))
+    constraints = list(_constraints(asked))
     for constraint, without in constraints:
         relaxed = place(without, snapshot, options)
         if not isinstance(relaxed, NoFit):
@@ -278,10 +267,7 @@ def _what_would_help(
             return
     found = victims.find(asked, snapshot, options, lambda use: True)
     if found is None:
-        yield (
-            "What would help: other requests or more nodes; as written it would not fit even into an empty "
-            "cluster."
-        )
+        yield _what_would_help_in_an_empty_cluster(constraints, snapshot, options)
         return
     shown = ", ".join(map(named, found.names[:5])) + (" ..." if len(found.names) > 5 else "")
     ended = counted(len(found.names), "other pod ends", "other pods end")
@@ -289,6 +275,31 @@ def _what_would_help(
     lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
     if victims.find(asked, snapshot, options, lambda use: use.priority < lowest) is None:
         yield f"Those pods do not have a lower priority than its own ({lowest}), so they are not preempted."
+
+
+def _what_would_help_in_an_empty_cluster(
+    constraints: Iterable[tuple[str, Gang]], snapshot: Snapshot, options: Options
+) -> str:
+    """Of a gang that fits nowhere as it is written: which constraint prevents it, or that its size does."""
+    empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
+    never = "as written it would not fit even into an empty cluster"
+    for constraint, without in constraints:
+        if not isinstance(place(without, empty, options), NoFit):
+            return f"What would help: without {constraint} it would fit once other pods end; {never}."
+    return f"What would help: other requests or more nodes; {never}."
+
+
+def _constraints(asked: Gang) -> Iterator[tuple[str, Gang]]:
+    """What a gang asks of the topology, as one writes it, and the gang without it."""
+    if asked.required_level is not None:
+        constraint = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
+        yield constraint, replace(asked, required_level=None)
+    for number in reversed(range(len(asked.slices))):  # of slices in slices first without the inner ones
+        levels = ",".join(each.level for each in asked.slices[number:])
+        yield f"{keys.SLICE_TOPOLOGY_ANNOTATION}={levels}", replace(asked, slices=asked.slices[:number])
+    if asked.spread is not None and asked.spread.most is not None:
+        constraint = f"{keys.SPREAD_TOPOLOGY_ANNOTATION}={asked.spread.level}:{asked.spread.most}"
+        yield constraint, replace(asked, spread=None)
 
 
 def _misplaced(

@@ -3,8 +3,10 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from webhook.kube.client import Api, ApiError
 from webhook.ui.gangs import GangRow
@@ -67,7 +69,7 @@ class GangEvents:
         except ApiError as error:
             return EventList([], f"they cannot be read: {error}")
         lines = [line for name in names for line in found.get(name, ())]
-        return EventList(sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_EVENTS], missing)
+        return EventList(_merged(lines)[:MOST_EVENTS], missing)
 
     def _of(self, namespace: str, name: str = "") -> Lines | None:
         """Those of a namespace, or about one object, None if there are too many. Raises ApiError."""
@@ -98,6 +100,16 @@ class GangEvents:
             if not query["continue"]:
                 return found
         return found if name else None
+
+
+def _merged(lines: Iterable[EventLine]) -> list[EventLine]:
+    """The lines, the latest first; what a Job and its pod were both told stands there once."""
+    merged: dict[tuple[str, str, str], EventLine] = {}
+    for line in sorted(lines, key=lambda line: line.at, reverse=True):
+        key = line.type, line.reason, line.note
+        latest = merged.get(key, line)
+        merged[key] = msgspec.structs.replace(latest, count=max(latest.count, line.count))
+    return list(merged.values())
 
 
 def _line(item: dict[str, Any]) -> EventLine:

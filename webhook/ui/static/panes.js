@@ -25,7 +25,7 @@ export function drawGang(detail, at, { close, tryChange }) {
   ].filter(([, value]) => value);
   redraw(place, [
     head(gangName(gang), el("span", { class: `state ${gang.state}` }, gang.state), close),
-    el("div", { class: "sentences" }, ...detail.sentences.map((line) => el("p", { class: `sentence ${roleOf(line)}` }, line))),
+    el("div", { class: "sentences" }, ...sentences(detail.sentences)),
     gang.waiting ? el("p", { class: "buttons" }, el("button", { type: "button", "data-focus": "try", onclick: () => tryChange(gang.id) }, "Try another size, level or model")) : "",
     el("dl", {}, ...facts.flatMap(([name, value, hint]) => [el("dt", { title: hint }, name), el("dd", {}, value)])),
     el("details", { open: open[0] ?? false }, el("summary", { "data-focus": "plan" }, planTitle(gang.members)),
@@ -53,10 +53,13 @@ function eventLine({ at, type, reason, note, count: times }, now) {
     el("b", {}, reason), " ", el("time", { datetime: at, title: at }, when ? `${when} ago` : at), times > 1 ? `, ${times} times` : "", `: ${note}`);
 }
 
-/** What a line of `topogate explain` is for the eye: the reason, or what would help. */
-function roleOf(line) {
-  if (line.startsWith("What would help")) return "help";
-  return line.startsWith("Now: ") ? "now" : "";
+const UNCHANGED = "Now: the same."; // as the last try, whose reason then counts
+
+/** The lines of `topogate explain`; the reason and what would help stand out. */
+function sentences(lines) {
+  const reason = lines.includes(UNCHANGED) ? "Last try: " : "Now: ";
+  const role = (line) => (line.startsWith("What would help") ? "help" : line.startsWith(reason) ? "now" : "");
+  return lines.map((line) => el("p", { class: `sentence ${role(line)}` }, line));
 }
 
 function head(title, beside, close) {

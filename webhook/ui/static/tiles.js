@@ -64,7 +64,7 @@ function drawTile(tile, [x, y], size, state) {
   const used = height(tile.used);
   const waiting = height(tile.waiting);
   const shapes = [svg("rect", { class: "frame", width: size, height: size })];
-  if (tile.state === "excluded") shapes.push(svg("rect", { class: "excluded", width: size, height: size }), svg("path", { class: "cross", d: `M0 0L${size} ${size}M0 ${size}L${size} 0` }));
+  if (tile.state === "excluded") shapes.push(svg("rect", { class: "excluded", width: size, height: size }));
   if (tile.state === "reserved") shapes.push(svg("rect", { class: "reserved", width: size, height: size }), svg("path", { class: "stripes", d: `M0 ${size / 2}L${size / 2} 0M0 ${size}L${size} 0M${size / 2} ${size}L${size} ${size / 2}` }));
   shapes.push(
     svg("rect", { class: "used", y: size - used, width: size, height: used }),
@@ -72,6 +72,7 @@ function drawTile(tile, [x, y], size, state) {
     ...tile.cards.map((card, number) =>
       svg("rect", { class: "card", x: (size / tile.cards.length) * number, width: size / tile.cards.length, height: size })),
   );
+  if (tile.state === "excluded") shapes.push(svg("path", { class: "cross", d: `M0 0L${size} ${size}M0 ${size}L${size} 0` }));
   if (tile.avoided) shapes.push(svg("path", { class: "avoided", d: `M0 0H${size / 2}L0 ${size / 2}Z` }));
   shapes.push(...marks(tile, size, state));
   return svg(
