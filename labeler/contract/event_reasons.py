@@ -53,6 +53,12 @@ class EventReason(StrEnum):
         True,
         "A pod of a native gang has a topology request, and the policy leaves it to kube-scheduler.",
     )
+    POD_GROUP_MISSING = (
+        "PodGroupMissing",
+        EventSource.SWEEPER,
+        True,
+        "The gang has a plan, and the PodGroup by which it is bound as one could not be made.",
+    )
     MEMBERS_NOT_HELD = (
         "MembersNotHeld",
         EventSource.SWEEPER,

@@ -121,6 +121,23 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             ("falldio.com/v1 GPUTask",), "namespace", "user", "task controller", "a task that becomes a Job"
         ),
     ),
+    "Objects that the sweeper makes": (
+        KeyUse(
+            (keys.BIND_LABEL,),
+            "PodGroup, label",
+            "sweeper",
+            "sweeper",
+            "a PodGroup by which a gang is bound as one",
+            keys.BIND_POD_GROUP,
+        ),
+        KeyUse(
+            (keys.DIGEST_LABEL,),
+            "PodGroup, ProvisioningRequest and PodTemplate, label",
+            "sweeper",
+            "sweeper",
+            "a hash of the object as it was created",
+        ),
+    ),
     "Requests for nodes (component `scale-up`)": (
         KeyUse(
             (keys.SCALE_UP_LABEL,),

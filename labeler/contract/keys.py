@@ -53,6 +53,14 @@ GATE_PREFIX: Final = "gke.io/topology-aware-auto-"
 GATE_NAME: Final = "topogate"
 GATE: Final = GATE_PREFIX + GATE_NAME
 
+# --- objects that the sweeper makes ---------------------------------------------------------------
+
+DIGEST_LABEL: Final = "topogate.io/digest"
+"""On an object that an extension makes: of what it was made as."""
+BIND_LABEL: Final = "topogate.io/bind"
+BIND_POD_GROUP: Final = "podgroup"
+"""On the PodGroups that the sweeper makes for gangs, as the policy's setting is called."""
+
 # --- requests for nodes ---------------------------------------------------------------------------
 
 SCALE_UP_LABEL: Final = "topogate.io/scale-up"

@@ -211,12 +211,18 @@ def wait_called(cluster: Cluster) -> None:
 
 
 def gpu_pod(
-    name: str = "", *, annotations: dict[str, str] | None = None, resource: str = "nvidia.com/gpu"
+    name: str = "",
+    *,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    resource: str = "nvidia.com/gpu",
 ) -> dict[str, Any]:
     """A pod that asks for a GPU; without a name it has a generateName."""
     metadata: dict[str, Any] = {"name": name} if name else {"generateName": "gpu-"}
     if annotations is not None:
         metadata["annotations"] = annotations
+    if labels is not None:
+        metadata["labels"] = labels
     container = {"name": "main", "image": "x", "resources": {"limits": {resource: "1"}}}
     return {"metadata": metadata, "spec": {"containers": [container]}}
 

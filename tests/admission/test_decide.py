@@ -27,10 +27,15 @@ OWN_GATE: Final = parse_policy(
     shapes.POLICY.format(capped="capped", steered="steered", intel="intel") + f"gatePrefix: {OWN_PREFIX}\n"
 )
 
+BINDING: Final = replace(POLICY, binds_by_pod_group=True, adopts_native_gangs=False)
+"""Gangs get a PodGroup of ours, and those of others are left alone: an own one must not be taken for such."""
+
 
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(pod=pods)
-@pytest.mark.parametrize("policy", [POLICY, OWN_GATE], ids=["shipped prefix", "own prefix"])
+@pytest.mark.parametrize(
+    "policy", [POLICY, OWN_GATE, BINDING], ids=["shipped prefix", "own prefix", "bound as one"]
+)
 def test_every_patch_applies_and_a_second_decision_adds_nothing(policy: Policy, pod: dict[str, Any]) -> None:
     for namespace in ("open", "capped", "steered", "intel"):
         first = decided(pod, namespace, policy=policy)
@@ -263,6 +268,72 @@ def test_a_pod_of_a_pod_group_is_held_as_any_other_unless_the_policy_leaves_it()
     assert [each.path for each in decided(grouped).operations] == ["/spec/schedulingGates"]
     left = decided(grouped, policy=LEAVING)
     assert (left.outcome, left.reason, left.operations) == ("left-alone", "scheduling-group", ())
+
+
+def group_given(pod: dict[str, Any], policy: Policy = BINDING) -> Any:
+    return applied(pod, decided(pod, policy=policy))["spec"].get("schedulingGroup")
+
+
+JOB_LABELS: Final = {"batch.kubernetes.io/job-name": "Train.me", "batch.kubernetes.io/controller-uid": "u1"}
+GANGS: Final = {
+    "Job": gpu_pod(labels=JOB_LABELS),
+    "JobSet": gpu_pod(labels={"jobset.sigs.k8s.io/jobset-name": "train", **JOB_LABELS}),
+    "by annotation": gpu_pod(annotations={keys.GANG_ANNOTATION: "train"}),
+}
+
+
+@pytest.mark.parametrize("gang", GANGS)
+def test_where_the_policy_binds_gangs_as_one_each_pod_names_the_pod_group_of_its_gang(gang: str) -> None:
+    pod = GANGS[gang]
+    (name,) = group_given(pod).values()
+    assert re.fullmatch(r"topogate-(job|jobset|gang)-train(-me)?-[0-9a-f]{16}", name)
+    assert group_given(pod, POLICY) is None
+    names = {group_given(each)["podGroupName"] for each in GANGS.values()}
+    assert len(names) == len(GANGS)
+    again = {**pod, "metadata": {**pod["metadata"], "generateName": "other-"}}
+    assert group_given(again) == {"podGroupName": name}
+
+
+def test_a_later_job_of_the_same_name_has_another_pod_group() -> None:
+    later = gpu_pod(labels={**JOB_LABELS, "batch.kubernetes.io/controller-uid": "u2"})
+    assert group_given(later) != group_given(GANGS["Job"])
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        gpu_pod(),
+        gpu_pod(annotations={keys.GANG_ANNOTATION: "g" * 257}),
+        gpu_pod(labels=JOB_LABELS, annotations={keys.INJECT_ANNOTATION: "false"}),
+        {"metadata": {"labels": {marks.JOBSET_NAME_LABEL: "train"}}, "spec": {"containers": []}},
+    ],
+    ids=["of no gang", "longer than the sweeper reads", "opted out", "without GPUs"],
+)
+def test_other_pods_are_bound_by_themselves(pod: dict[str, Any]) -> None:
+    assert group_given({"metadata": {}, **pod}) is None
+
+
+@pytest.mark.parametrize("group", [{"podGroupName": "g"}, {"otherName": "g"}])
+def test_a_pod_keeps_the_group_that_its_author_has_named(group: dict[str, str]) -> None:
+    pod = {**GANGS["Job"], "spec": {**GANGS["Job"]["spec"], "schedulingGroup": group}}
+    assert group_given(pod, replace(BINDING, adopts_native_gangs=True)) == group
+
+
+def test_a_gang_does_not_join_the_pod_group_of_another() -> None:
+    job = GANGS["Job"]
+    joining = {**job, "spec": {**job["spec"], "schedulingGroup": group_given(GANGS["JobSet"])}}
+    assert group_given(joining) == group_given(job)
+
+
+def test_pods_of_several_priority_classes_are_of_several_pod_groups() -> None:
+    """kube-scheduler 1.37 binds no group whose pods differ in priority."""
+    gang = {keys.GANG_ANNOTATION: "train"}
+    low = group_given(gpu_pod(annotations={**gang, keys.PRIORITY_ANNOTATION: "low"}))
+    high = group_given(gpu_pod(annotations={**gang, keys.PRIORITY_ANNOTATION: "high"}))
+    assert low != high
+    named = gpu_pod(annotations=gang)
+    named["spec"]["priorityClassName"] = "gpu-low-priority"
+    assert group_given(named) == low
 
 
 def test_a_group_that_is_no_pod_group_is_left_to_kube_scheduler() -> None:

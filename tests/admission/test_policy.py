@@ -203,6 +203,10 @@ WRONG: dict[str, tuple[str, str]] = {
         HEAD + "nativeGangs: ignore\n",
         "nativeGangs: no choice 'ignore'; known are adopt, leave",
     ),
+    "a way of binding that there is not": (
+        HEAD + "bind: together\n",
+        "bind: no choice 'together'; known are pinned, podgroup",
+    ),
     "a level twice": (HEAD + "topologyLevels: [a, a]\n", "topologyLevels[1]: 'a' is there twice"),
 }
 

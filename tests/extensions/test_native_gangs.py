@@ -10,8 +10,9 @@ import pytest
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from tests.sweeper.cluster import Nodes, gpu_pod
-from webhook.extensions.native_gangs.adopt import GROUPS, complete_gangs
-from webhook.extensions.native_gangs.left import LEFT, LeftMemory, after_pass
+from webhook.extensions.native_gangs.adopt import complete_gangs
+from webhook.extensions.native_gangs.bind import GROUPS
+from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import GangsInput, PassEnd
@@ -196,12 +197,12 @@ def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | No
 def test_the_owner_of_a_gang_that_is_left_alone_is_told_once_and_its_pods_are_counted() -> None:
     policy = Policy(adopts_native_gangs=False)
     given = end_of(policy, *pods(3, job="train", node="n0", **{REQUIRED: "block"}))
-    orders, memory = after_pass(given, LeftMemory())
+    orders, memory = report_left(given, LeftMemory())
     (event,) = orders.events
     assert event.reason is EventReason.LEFT_TO_KUBE_SCHEDULER
     assert event.note.startswith(f"{REQUIRED} has no effect: the policy leaves pods")
     assert orders.gauges[LEFT.name] == {(): 3.0}
-    again, _ = after_pass(given, memory)
+    again, _ = report_left(given, memory)
     assert (again.events, again.gauges) == ((), orders.gauges)
 
 
@@ -219,5 +220,5 @@ def test_the_owner_of_a_gang_that_is_left_alone_is_told_once_and_its_pods_are_co
     ids=["adopted", "no-request", "namespace-not-in", "opted-out"],
 )
 def test_nobody_else_is_told(given: PassEnd) -> None:
-    orders, _ = after_pass(given, LeftMemory())
+    orders, _ = report_left(given, LeftMemory())
     assert (orders.events, orders.gauges[LEFT.name]) == ((), {(): 0.0})

@@ -158,6 +158,31 @@ def test_an_object_that_an_earlier_leader_has_created_is_the_one_meant(
     successor.hooks.close()
 
 
+def test_an_object_with_the_same_labels_that_another_order_has_made_is_left_alone(
+    cluster: Cluster, leader: Leader, namespace: str
+) -> None:
+    leader.one_pass(ObjectWrite.create(MAPS, a_map(namespace, "one", key="1"), "test"))
+    (other,) = leader.results(ObjectWrite.create(MAPS, a_map(namespace, "one", key="2"), "test"))
+    assert "already exists" in other.error
+
+
+@pytest.mark.parametrize(
+    ("served", "is_watched"),
+    [
+        ({}, False),
+        ({"things.example.com": "v2"}, True),
+        ({"things.example.com": "v1"}, False),
+        ({"others.example.com": "v2"}, False),
+    ],
+)
+def test_an_optional_collection_is_watched_in_the_version_that_the_cluster_serves(
+    served: Mapping[str, str], is_watched: bool
+) -> None:
+    optional = WatchedCollection("/apis/example.com/v2/things", "Thing", Map, is_optional=True)
+    assert optional.is_served(served) is is_watched
+    assert MAPS.is_served(served)
+
+
 def test_an_object_of_somebody_else_is_left_alone_and_told_of_until_a_pause_is_over(
     cluster: Cluster, leader: Leader, namespace: str
 ) -> None:

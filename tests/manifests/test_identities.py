@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -19,10 +18,10 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from labeler.contract import keys
 from tests.admission.harness import manifest
+from tests.stolen_tokens import SYSTEM, as_
 from tests.support import create_namespace
-from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
+from webhook.kube.client import JSON_PATCH, MERGE_PATCH, ApiError
 
-SYSTEM: Final = "/api/v1/namespaces/topogate-system"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -373,24 +372,6 @@ def restricted(name: str) -> dict[str, Any]:
     }
     container = {**POD["containers"][0], "securityContext": security}
     return {"metadata": {"name": name}, "spec": {"containers": [container], "schedulerName": "none"}}
-
-
-_clients: dict[tuple[Path, str], Api] = {}
-
-
-def as_(cluster: Cluster, account: str) -> Api:
-    """A client with a token of one of our accounts, as a thief would use it."""
-    key = (cluster.folder, account)
-    if key not in _clients:
-        path = f"{SYSTEM}/serviceaccounts/{account}/token"
-        answer = cluster.api().json("POST", path, body={"spec": {"expirationSeconds": 3600}})
-        token = cluster.folder / f"stolen-{account}"
-        token.touch(mode=0o600)
-        token.write_text(answer["status"]["token"])
-        kubeconfig = cluster.folder / f"stolen-{account}.kubeconfig"
-        cluster.write_token_kubeconfig(kubeconfig, token)
-        _clients[key] = Api.connect(kubeconfig, user_agent="thief")
-    return _clients[key]
 
 
 def tried(table: dict[str, list[Deed]]) -> pytest.MarkDecorator:

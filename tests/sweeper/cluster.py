@@ -99,6 +99,9 @@ class Nodes:
     def owners(self) -> "NoOwners":
         return NoOwners()
 
+    def served(self) -> dict[str, str]:
+        return {}
+
 
 class Placing:
     """Passes that place gangs on a cluster; the clock is the test's."""

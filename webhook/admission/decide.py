@@ -19,11 +19,13 @@ from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 from webhook.workloads import marks
+from webhook.workloads.bind_groups import PREFIX, bind_group_name
 
 MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"
 LEFT_ALONE: Final = "left-alone"
 DENIED: Final = "denied"
+_CLASS_PATH: Final = patch.pointer("spec", "priorityClassName")
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -88,9 +90,11 @@ def decide(
         return Decision(LEFT_ALONE, "no-gpu", warnings=author_warnings.shown(warnings))
     warnings += author_warnings.of_others(pod)
     try:
+        priority = _priority(pod, namespace, policy, known, warnings)
         operations = [
             *_gate(pod, policy),
-            *_priority(pod, namespace, policy, known, warnings),
+            *priority,
+            *_scheduling_group(pod, policy, priority),
             *_model(pod, namespace, policy, asked, warnings),
             *managers.forget(pod, policy),
         ]
@@ -120,7 +124,8 @@ _LEFT_ALONE: Final = "neither gated nor placed by topogate"
 def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
     """Why another one places this pod, as a word and as what is said of it; None if it is ours to place."""
     spec = pod.spec
-    if spec.scheduling_group is not None and (why := _why_not_adopted(spec.scheduling_group, policy)):
+    group = spec.scheduling_group
+    if group is not None and not _is_own_group(group, policy) and (why := _why_not_adopted(group, policy)):
         return "scheduling-group", f"schedulingGroup: left to kube-scheduler's own gangs{why}, {_LEFT_ALONE}"
     if spec.scheduler_name and spec.scheduler_name not in policy.scheduler_names:
         # Nobody would bind it where it is released to.
@@ -138,6 +143,11 @@ def _why_not_adopted(group: SchedulingGroup, policy: Policy) -> str:
     return "" if group.pod_group_name else ", as it names no PodGroup"
 
 
+def _is_own_group(group: SchedulingGroup, policy: Policy) -> bool:
+    """Whether a pod names a PodGroup that only admission gives to pods."""
+    return policy.binds_by_pod_group and (group.pod_group_name or "").startswith(PREFIX)
+
+
 def _has_own_marks(pod: NewPod, policy: Policy) -> bool:
     """Whether a pod without GPUs asks for us all the same."""
     return not keys.WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
@@ -152,6 +162,28 @@ def _gate(pod: NewPod, policy: Policy) -> list[patch.Operation]:
     if _has_gate(pod, policy):
         return []
     return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": policy.gate})]
+
+
+def _scheduling_group(pod: NewPod, policy: Policy, priority: list[patch.Operation]) -> list[patch.Operation]:
+    """Have the pod bound together with its gang, unless its author names a PodGroup.
+
+    An API server without that feature drops the field, and the pod is bound by itself. priority: what is
+    changed of its priority.
+    """
+    there = pod.spec.scheduling_group
+    if not policy.binds_by_pod_group or (there is not None and not _is_own_group(there, policy)):
+        return []
+    name = _group_name(pod, priority)
+    if name in ("", there.pod_group_name if there is not None else ""):
+        return []
+    return [patch.put_member(("spec",), "schedulingGroup", {"podGroupName": name})]
+
+
+def _group_name(pod: NewPod, priority: list[patch.Operation]) -> str:
+    own = pod.spec.priority_class_name or ""
+    priority_class = next((each.value for each in priority if each.path == _CLASS_PATH), own)
+    labels, scheduler = pod.metadata.labels or {}, pod.spec.scheduler_name or ""
+    return bind_group_name(labels, pod.annotations, priority_class, scheduler)
 
 
 def _priority(

@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from webhook.policy.values import Policy
-from webhook.sweeper.extension import Extension, GangsInput, Switch
+from webhook.sweeper.extension import Extension, GangsInput, Served, Switch
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+from webhook.workloads.native_gangs import POD_GROUPS
 
 
-def _has_fair_order(settings: Settings, policy: Policy | None) -> bool:
+def _has_fair_order(settings: Settings, policy: Policy | None, served: Served) -> bool:
     return policy is not None and policy.fair_order is not None
 
 
@@ -21,10 +22,18 @@ def _fair_order() -> Extension:
     return FAIR_ORDER
 
 
+def _serves_pod_groups(settings: Settings, policy: Policy | None, served: Served) -> bool:
+    return POD_GROUPS in served
+
+
 def _native_gangs() -> Extension:
     from webhook.extensions.native_gangs.pod_group_gangs import NATIVE_GANGS
 
     return NATIVE_GANGS
+
+
+def _wants_nodes(settings: Settings, policy: Policy | None, served: Served) -> bool:
+    return settings.scale_up.is_on
 
 
 def _scale_up() -> Extension:
@@ -35,8 +44,8 @@ def _scale_up() -> Extension:
 
 SWITCHES: Final = (
     Switch(_has_fair_order, _fair_order),
-    Switch(lambda *_: True, _native_gangs),
-    Switch(lambda settings, _: settings.scale_up.is_on, _scale_up),
+    Switch(_serves_pod_groups, _native_gangs),
+    Switch(_wants_nodes, _scale_up),
 )
 
 

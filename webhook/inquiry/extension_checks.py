@@ -32,7 +32,7 @@ def _examine(
     switch: Switch, extension: Extension, check: DoctorCheck, api: Api, now: datetime
 ) -> Iterator[Finding]:
     settings = _settings(api)
-    if not switch.is_on(settings, None):
+    if not switch.is_on(settings, None, {}):
         yield found(State.WELL, check.off)
         return
     objects = _objects(api, check.reads)

@@ -66,6 +66,7 @@ def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
 
 
 _NATIVE_GANGS: Final = ("adopt", "leave")
+_BINDS: Final = ("pinned", "podgroup")
 
 
 def _policy(document: Any, reader: DocumentReader) -> Policy:
@@ -115,7 +116,8 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         resource_claims=claims,
         device_classes=classes,
         keep_managed_fields=keeps is True,
-        adopts_native_gangs=_native_gangs(root, reader) == "adopt",
+        adopts_native_gangs=_choice(root, "nativeGangs", _NATIVE_GANGS, reader) == "adopt",
+        binds_by_pod_group=_choice(root, "bind", _BINDS, reader) == "podgroup",
         fair_order=read_fair_order(
             root.get("fairOrder", ABSENT),
             reader,
@@ -126,10 +128,9 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
     )
 
 
-def _native_gangs(root: dict[str, Any], reader: DocumentReader) -> str:
-    """nativeGangs: who places pods of Kubernetes' own PodGroups."""
-    given = root.get("nativeGangs", _NATIVE_GANGS[0])
-    return reader.one_of(given, "nativeGangs", list(_NATIVE_GANGS), "choice")
+def _choice(root: dict[str, Any], name: str, choices: tuple[str, ...], reader: DocumentReader) -> str:
+    """A field that takes one of a few words, of which the first is the default."""
+    return reader.one_of(root.get(name, choices[0]), name, list(choices), "choice")
 
 
 def _finder(models: tuple[GpuModel, ...]) -> Callable[[str], str | None]:

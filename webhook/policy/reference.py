@@ -128,6 +128,13 @@ FIELDS: Final = (
         "whether pods of Kubernetes' own PodGroups are placed by topogate, or left to kube-scheduler",
     ),
     PolicyField(
+        "bind",
+        "`pinned` or `podgroup`",
+        "pinned",
+        "whether each pod is bound by itself, or each gang as one by a PodGroup of kube-scheduler's own; "
+        "see [bind gangs as one](bind.md)",
+    ),
+    PolicyField(
         "fairOrder",
         "a mapping",
         None,

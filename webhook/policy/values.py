@@ -95,6 +95,8 @@ class Policy:
     keep_managed_fields: whether pods that are held keep their managedFields; see admission.managers.
     adopts_native_gangs: whether pods of Kubernetes' own PodGroups (spec.schedulingGroup) are held and placed
     as others are (nativeGangs: adopt), or left to kube-scheduler (leave).
+    binds_by_pod_group: whether gangs get a PodGroup of ours, by which kube-scheduler binds each as one (bind:
+    podgroup), or each pod is bound by itself (pinned).
     """
 
     gate: str = keys.GATE
@@ -111,6 +113,7 @@ class Policy:
     device_classes: tuple[str, ...] = EVERY_CLASS
     keep_managed_fields: bool = False
     adopts_native_gangs: bool = True
+    binds_by_pod_group: bool = False
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:

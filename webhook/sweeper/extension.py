@@ -9,7 +9,7 @@ The core imports no extension. `main` gives it Switches: each tells by the setti
 on, and imports it only then.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -27,6 +27,9 @@ from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+
+Served = Mapping[str, str]
+"""Which optional collections the cluster serves: "podgroups.scheduling.k8s.io" -> version."""
 
 Gauges = Mapping[str, Mapping[tuple[str, ...], float]]
 """Name of a gauge -> label values, in the order of its labels -> value. It shows just these from then on."""
@@ -72,7 +75,8 @@ class WatchedCollection(Generic[T]):
 
     path: of all of them in the cluster, "/apis/GROUP/VERSION/RESOURCE". kind: of each. struct: what is read
     of each. label_selector: which ones, all without one. verbs: what the extension orders to do with them;
-    beside these the sweeper needs the rights to list and to watch.
+    beside these the sweeper needs the rights to list and to watch. is_optional: whether it is watched only
+    while the cluster serves it, see Served.
     """
 
     path: str
@@ -80,6 +84,12 @@ class WatchedCollection(Generic[T]):
     struct: type[T]
     label_selector: str = ""
     verbs: frozenset[Verb] = frozenset()
+    is_optional: bool = False
+
+    def is_served(self, served: Served) -> bool:
+        """Whether it may be watched."""
+        *_, group, version, resource = self.path.split("/")
+        return not self.is_optional or served.get(f"{resource}.{group}") == version
 
     def of(self, view: View) -> Mapping[str, T] | None:
         """The objects by "namespace/name", also those just written; None until all have been read."""
@@ -123,22 +133,29 @@ class ObjectWrite:
     def create(
         cls, collection: WatchedCollection[Any], body: Mapping[str, Any], reason: str, group: str = ""
     ) -> "ObjectWrite":
-        """Create this object. If one of its name is there with the same labels, that is the one meant."""
+        """Create this object. If one of its name is there that was made by the same order, it is that one."""
         metadata = body["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         return cls(Verb.CREATE, collection, namespace, name, reason, body, group=group)
 
     @classmethod
     def patch(
-        cls, collection: WatchedCollection[Any], of: Metadata, body: Mapping[str, Any], reason: str
+        cls,
+        collection: WatchedCollection[Any],
+        of: Metadata,
+        body: Mapping[str, Any],
+        reason: str,
+        group: str = "",
     ) -> "ObjectWrite":
         """Merge this into the object."""
-        return cls(Verb.PATCH, collection, of.namespace, of.name, reason, body, of.uid)
+        return cls(Verb.PATCH, collection, of.namespace, of.name, reason, body, of.uid, group)
 
     @classmethod
-    def delete(cls, collection: WatchedCollection[Any], of: Metadata, reason: str) -> "ObjectWrite":
+    def delete(
+        cls, collection: WatchedCollection[Any], of: Metadata, reason: str, group: str = ""
+    ) -> "ObjectWrite":
         """Delete the object. If it is gone, or another has its name by now, it is done."""
-        return cls(Verb.DELETE, collection, of.namespace, of.name, reason, uid=of.uid)
+        return cls(Verb.DELETE, collection, of.namespace, of.name, reason, uid=of.uid, group=group)
 
 
 @dataclass(frozen=True)
@@ -371,8 +388,9 @@ class Extension:
     owners: kinds of owners that it reads.
     gauges, counters: that its hooks set and add to. source: reserves nodes for gangs, before any is placed,
     without memory. Hooks, each None where the feature does not need it:
-    complete_gangs adds to gangs what the feature knows of them, without memory; order_gangs puts the gangs
-    into the order in which they are placed; exclude_nodes says which nodes they do not use, and why;
+    hold_releases names gated pods that are not released before the feature has written what they need;
+    complete_gangs adds to gangs what the feature knows of them, both without memory; order_gangs puts the
+    gangs into the order in which they are placed; exclude_nodes says which nodes they do not use, and why;
     after_no_fit does something for those that found no place, before they are told; after_pass takes in what
     has become of the pass. explain: further lines of `topogate explain`.
     doctor: a further check of `topogate doctor`.
@@ -386,6 +404,7 @@ class Extension:
     gauges: tuple[GaugeSpec, ...] = ()
     counters: tuple[CounterSpec, ...] = ()
     source: ReservationSource | None = None
+    hold_releases: Callable[[View], Set[str]] | None = None
     complete_gangs: Callable[[GangsInput], Sequence[PodGang]] | None = None
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
     exclude_nodes: Callable[[ExcludeInput, Any], tuple[ExcludedNodes, Any]] | None = None
@@ -403,7 +422,10 @@ class Extension:
 
 @dataclass(frozen=True)
 class Switch:
-    """An extension that may be on. is_on: by settings and policy, asked in each pass. load: imports it."""
+    """An extension that may be on.
 
-    is_on: Callable[[Settings, Policy | None], bool]
+    is_on: by settings, policy and what the cluster serves, asked in each pass. load: imports it.
+    """
+
+    is_on: Callable[[Settings, Policy | None, Served], bool]
     load: Callable[[], Extension]

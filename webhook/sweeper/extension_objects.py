@@ -4,17 +4,19 @@ Writes are guarded: only the leader writes, a bounded number in a pass, and what
 before a pause, which grows. Nothing is queued here: a hook orders a write again for as long as it wants it.
 """
 
+import hashlib
 import json
 import logging
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
+from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, ApiError
 from webhook.kube.write_through import WriteThroughInformer
 from webhook.sweeper.apply.retry import PutOff
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY
-from webhook.sweeper.extension import Extension, ObjectWrite, Verb, WatchedCollection, WriteResult
+from webhook.sweeper.extension import Extension, ObjectWrite, Served, Verb, WatchedCollection, WriteResult
 
 MOST_WRITES: Final = 200
 """Of one hook in one pass: releases must not wait for long."""
@@ -30,23 +32,31 @@ class ExtensionObjects:
     def __init__(self, surroundings: Pass, extension: Extension) -> None:
         self._pass = surroundings
         self._extension = extension
-        self._copies: dict[WatchedCollection[Any], WriteThroughInformer[Any]] = {
-            each: WriteThroughInformer(
-                surroundings.api,
-                each.path,
-                each.struct,
-                on_event=lambda *_: surroundings.cache.changed.set(),
-                label_selector=each.label_selector,
-            )
-            for each in extension.collections
-        }
+        self._copies = {each: self._copy(each) for each in extension.collections}
+        self._watched: set[WatchedCollection[Any]] = set()
         self._pauses = PutOff(LONGEST_PAUSE_SECONDS, surroundings.clock)
         self._errors: dict[str, str] = {}
 
-    def start(self) -> None:
-        """Begin to watch."""
-        for each in self._copies.values():
-            each.start()
+    def watch(self, served: Served) -> None:
+        """Watch the collections of the extension that the cluster serves, and no others."""
+        for each in self._extension.collections:
+            is_served = each.is_served(served)
+            if is_served and each not in self._watched:
+                self._watched.add(each)
+                self._copies[each].start()
+            elif not is_served and each in self._watched:
+                self._watched.remove(each)
+                self._copies[each].stop()
+                self._copies[each] = self._copy(each)
+
+    def _copy(self, collection: WatchedCollection[Any]) -> WriteThroughInformer[Any]:
+        return WriteThroughInformer(
+            self._pass.api,
+            collection.path,
+            collection.struct,
+            on_event=lambda *_: self._pass.cache.changed.set(),
+            label_selector=collection.label_selector,
+        )
 
     def stop(self) -> None:
         """End the watches."""
@@ -131,19 +141,23 @@ class ExtensionObjects:
     def _create(self, write: ObjectWrite) -> bytes:
         """The object that was made, now or by an earlier try. Raises ApiError."""
         kind = {"apiVersion": write.collection.api_version, "kind": write.collection.kind}
+        labels = {**write.body["metadata"].get("labels", {}), keys.DIGEST_LABEL: _digest(write.body)}
+        body = {**kind, **write.body, "metadata": {**write.body["metadata"], "labels": labels}}
         try:
-            path = write.collection.path_in(write.namespace)
-            return self._pass.api.request("POST", path, body={**kind, **write.body})
+            return self._pass.api.request("POST", write.collection.path_in(write.namespace), body=body)
         except ApiError as error:
             if error.status != 409:
                 raise
             answer = self._pass.api.request("GET", write.collection.path_in(write.namespace, write.name))
             there = json.loads(answer)["metadata"]
-            if there.get("labels", {}) != write.body["metadata"].get("labels", {}):
-                raise
-            if there.get("deletionTimestamp"):
+            if there.get("labels", {}) != labels or there.get("deletionTimestamp"):
                 raise
             return answer
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """Tells an object that was made by an earlier try from another one of its name and labels."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _name(write: ObjectWrite) -> str:

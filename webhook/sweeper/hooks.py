@@ -102,14 +102,26 @@ class ExtensionHooks:
     def begin(self, view: View, memories: Memories) -> tuple[View, Memories]:
         """Begin a pass: bring what runs up to date with settings and policy; who is switched off forgets.
 
-        The view is returned with what extensions watch.
+        The view is returned with what extensions watch, and with the pods that they hold.
         """
         self.due_seconds = NO_HURRY
         memories = self._switch(memories)
         objects = {}
         for running in self._running.values():
             objects.update(running.objects.current())
-        return replace(view, objects=objects) if objects else view, memories
+        view = replace(view, objects=objects) if objects else view
+        held = self._held(view)
+        return replace(view, held=held) if held else view, memories
+
+    def _held(self, view: View) -> frozenset[str]:
+        """The pods that are not to be released in this pass."""
+        held = frozenset[str]()
+        for running in self._running.values():
+            hook = running.extension.hold_releases
+            if hook is not None:
+                with _guarded(running.extension.name):
+                    held |= hook(view)
+        return held
 
     def complete(self, gangs: list[PodGang], view: View) -> list[PodGang]:
         """The gangs with what extensions know of them; see GangsInput."""
@@ -248,21 +260,22 @@ class ExtensionHooks:
         return results
 
     def _switch(self, memories: Memories) -> Memories:
-        policy = self._pass.policy()
+        policy, served = self._pass.policy(), self._pass.cache.served()
         for number, switch in enumerate(self._pass.extensions):
             with _guarded(f"number {number}"):  # its name is known once it is imported
-                is_on = switch.is_on(self._pass.settings, policy)
+                is_on = switch.is_on(self._pass.settings, policy, served)
                 if is_on and number not in self._running:
                     self._begin(number, switch.load())
                 elif not is_on and number in self._running:
                     gone = self._end(number)
                     memories = {name: memory for name, memory in memories.items() if name != gone.name}
+                if is_on:
+                    self._running[number].objects.watch(served)
         return memories
 
     def _begin(self, number: int, extension: Extension) -> None:
         self._pass.metrics.declare(extension.all_gauges, extension.counters)
-        self._running[number] = running = _Running(extension, self._pass)
-        running.objects.start()
+        self._running[number] = _Running(extension, self._pass)
         logger.info("extension_on name=%s", extension.name)
 
     def _end(self, number: int) -> Extension:
@@ -274,7 +287,7 @@ class ExtensionHooks:
         return gone
 
     def _clear(self, extension: Extension) -> None:
-        self._show({each.name: {} for each in extension.gauges if each.labels})
+        self._show({each.name: {} if each.labels else {(): 0.0} for each in extension.gauges})
 
     def _show(self, gauges: Gauges) -> None:
         for name, values in gauges.items():

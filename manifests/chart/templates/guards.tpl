@@ -84,6 +84,35 @@ spec:
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
+  name: topogate-podgroups
+spec:
+  failurePolicy: Fail
+  matchConditions:
+    - expression: request.userInfo.username == 'system:serviceaccount:topogate-system:sweeper'
+      name: by-the-sweeper
+  matchConstraints:
+    resourceRules:
+      - apiGroups:
+          - scheduling.k8s.io
+        apiVersions:
+          - '*'
+        operations:
+          - CREATE
+          - UPDATE
+          - DELETE
+        resources:
+          - podgroups
+  validations:
+    - expression: 'request.name.startsWith(''topogate-'') && ''topogate.io/bind'' in (request.operation == ''CREATE'' ? object : oldObject).metadata.?labels.orValue({})'
+      message: the topogate sweeper may make, change and delete PodGroups whose name begins with topogate- and that have the label topogate.io/bind, and no others
+      reason: Forbidden
+    - expression: request.operation != 'UPDATE' || (dyn(object).?spec == dyn(oldObject).?spec && object.metadata.?labels == oldObject.metadata.?labels && object.metadata.?annotations == oldObject.metadata.?annotations && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)
+      message: of a PodGroup the topogate sweeper may change the finalizers alone
+      reason: Forbidden
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
   name: topogate-pods
 spec:
   failurePolicy: Fail
@@ -140,6 +169,15 @@ metadata:
   name: topogate-new-pods
 spec:
   policyName: topogate-new-pods
+  validationActions:
+    - Deny
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: topogate-podgroups
+spec:
+  policyName: topogate-podgroups
   validationActions:
     - Deny
 ---

@@ -121,6 +121,14 @@ rules:
       - list
       - watch
   - apiGroups:
+      - scheduling.k8s.io
+    resources:
+      - podgroups
+    verbs:
+      - create
+      - patch
+      - delete
+  - apiGroups:
       - kubeflow.org
     resources:
       - pytorchjobs

@@ -55,7 +55,7 @@ def excluding(placing: Placing) -> ExcludeInput:
 def placed(placing: Placing) -> Orders:
     """What a pass decides with the nodes that extensions exclude."""
     for switch in SWITCHES:
-        if switch.is_on(placing.settings, None):
+        if switch.is_on(placing.settings, None, {}):
             extension = switch.load()
             if extension.exclude_nodes is not None:
                 placing.excluded, _ = extension.exclude_nodes(excluding(placing), extension.memory)

@@ -269,5 +269,5 @@ def test_pods_name_the_request_by_which_their_nodes_were_provided(
 @pytest.mark.parametrize(("name", "is_on"), [("", False), (CLASS, True)])
 def test_nothing_is_read_or_written_where_no_class_is_chosen(name: str, is_on: bool) -> None:
     settings = Settings(scale_up=ScaleUp(name))
-    on = [switch.load() for switch in SWITCHES if switch.is_on(settings, None)]
+    on = [switch.load() for switch in SWITCHES if switch.is_on(settings, None, {})]
     assert (SCALE_UP in on) is is_on

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final
 
+from webhook.extensions.native_gangs.bind import GROUPS, foreign_groups
 from webhook.extensions.native_gangs.levels import label_problem, leveled
-from webhook.sweeper.extension import GangsInput, WatchedOwners
+from webhook.kube.objects import Pod
+from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, printable, sentence_list
-from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup, group_name
-
-GROUPS: Final = WatchedOwners[NativePodGroup](POD_GROUPS)
+from webhook.workloads.bind_groups import bind_group_of, native_group_of
+from webhook.workloads.native_gangs import NativePodGroup, group_name
 
 _NAMED: Final = 3
 """Groups and gangs that a sentence names."""
@@ -84,19 +85,23 @@ def _guarded(
     gang: PodGang, groups: _PodGroups, given: GangsInput, problem_of: Callable[[str], str]
 ) -> PodGang:
     try:
-        return _adopted(gang, groups, given, problem_of)
+        if taken := _taken(gang, given.view):
+            gang = replace(gang, fault=gang.fault or taken)
+        names = _names(native_group_of, gang)
+        return _adopted(gang, names, groups, given, problem_of) if names else gang
     except Exception:  # one bad gang never stops the others
         logger.exception("adopt_failed gang=%s", gang.key)
         return replace(gang, fault=OWN_ERROR)
 
 
 def _adopted(
-    gang: PodGang, groups: _PodGroups, given: GangsInput, problem_of: Callable[[str], str]
+    gang: PodGang,
+    names: Sequence[str],
+    groups: _PodGroups,
+    given: GangsInput,
+    problem_of: Callable[[str], str],
 ) -> PodGang:
-    """One gang, as the PodGroups of its gated pods want it."""
-    names = sorted({name for pod in gang.gated if (name := group_name(pod.spec))})
-    if not names:
-        return gang
+    """One gang, as the PodGroups of its gated pods, which have these names, want it."""
     there, members = groups.of(gang.key.namespace, names)
     fault = gang.fault or _missing([name for name in names if name not in there])
     if fault := fault or _lacking(there, members):
@@ -106,6 +111,21 @@ def _adopted(
     problems = [*problems, *filter(None, map(problem_of, keys)), *_shared(gang, members)]
     minimum, problem = _minimum(gang, there, members)
     return replace(gang, minimum=minimum, problems=(*gang.problems, *few_problems([*problems, *problem])))
+
+
+def _names(group_of: Callable[[Pod], str], gang: PodGang) -> list[str]:
+    """The PodGroups of its gated pods."""
+    return sorted({name for pod in gang.gated if (name := group_of(pod))})
+
+
+def _taken(gang: PodGang, view: View) -> str:
+    names = foreign_groups(_names(bind_group_of, gang), gang.key.namespace, view)
+    if not names:
+        return ""
+    return (
+        f"the name of its PodGroup {_few(names)} is taken by one that is not topogate's, so that it would be "
+        "bound as that one says; delete that PodGroup and these pods, which keep it"
+    )
 
 
 def _missing(names: Sequence[str]) -> str:

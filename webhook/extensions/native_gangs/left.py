@@ -19,7 +19,7 @@ from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
-from webhook.workloads.native_gangs import group_name
+from webhook.workloads.bind_groups import native_group_of
 
 LEFT: Final = GaugeSpec(
     "topogate_native_gang_pods_left",
@@ -44,7 +44,7 @@ class LeftMemory:
     notified: frozenset[GangKey] = frozenset()
 
 
-def after_pass(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
+def report_left(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
     """Tell each owner once, and count the pods."""
     if given.policy is None or given.namespaces is None:
         return EndOrders(), memory
@@ -80,7 +80,7 @@ def by_gang(
 def request_of(pod: Pod) -> str:
     """The first topology annotation of a pod of a PodGroup, "" if it has none."""
     there = pod.metadata.annotations
-    return next((key for key in REQUESTS if key in there), "") if group_name(pod.spec) else ""
+    return next((key for key in REQUESTS if key in there), "") if native_group_of(pod) else ""
 
 
 def _note(pod: Pod) -> str:

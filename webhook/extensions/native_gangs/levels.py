@@ -10,7 +10,8 @@ from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
-from webhook.workloads.native_gangs import NativePodGroup, group_name
+from webhook.workloads.bind_groups import native_group_of
+from webhook.workloads.native_gangs import NativePodGroup
 
 MOST_PARTS: Final = 128
 """Groups of one gang of which each has a domain of its own to find."""
@@ -33,7 +34,7 @@ def leveled(
     problems: list[str] = []
     all_uids = frozenset(pod.metadata.uid for pod in (*gang.workers, *gang.later))
     parts = gang.parts or (GangPart(all_uids, gang.required_level, gang.preferred_levels, gang.slices),)
-    group_of = {pod.metadata.uid: group_name(pod.spec) for pod in gang.pods}
+    group_of = {pod.metadata.uid: native_group_of(pod) for pod in gang.pods}
     found = [
         replace(part, uids=uids, required_level=_finer(part.required_level, level, topology, problems))
         for part in parts

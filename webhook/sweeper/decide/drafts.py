@@ -98,7 +98,8 @@ def _nodes_of_workers(asked: GangQuestion, entries: Iterable[PlannedPod]) -> set
 
 
 def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: PassState) -> tuple[Pair, ...]:
-    return now.given.queue.take((pods[entry.uid], entry) for entry in entries)
+    ready = (entry for entry in entries if entry.uid not in now.view.held)
+    return now.given.queue.take((pods[entry.uid], entry) for entry in ready)
 
 
 def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now: PassState) -> Beside:

@@ -16,6 +16,7 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.orders import Warn
 from webhook.sweeper.decide.steering import is_opted_out, resources_of
 from webhook.sweeper.observe.view import PROTECTED
+from webhook.workloads.bind_groups import bind_group_of
 from webhook.workloads.native_gangs import group_name
 
 LASTS_SECONDS: Final = 3600.0
@@ -99,4 +100,4 @@ def _is_left_to_others(pod: Pod, policy: Policy) -> bool:
 
 def _is_adopted(pod: Pod, policy: Policy) -> bool:
     """Whether admission holds the pods of its PodGroup as it holds others."""
-    return policy.adopts_native_gangs and bool(group_name(pod.spec))
+    return bool(bind_group_of(pod)) or (policy.adopts_native_gangs and bool(group_name(pod.spec)))

@@ -84,7 +84,7 @@ def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[st
 def unfinished(view: View, backoff: Backoff, sent: SentReleases, held: Set[str] = frozenset()) -> list[Pair]:
     """What an earlier pass, or leader, planned and did not come to release, in the order of the plans.
 
-    held: uids of pods that wait for victims.
+    held: uids of pods that wait for victims, or for what an extension writes.
     """
     gated = {pod.metadata.uid: pod for pod in view.gated}
     return [

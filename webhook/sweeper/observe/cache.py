@@ -221,6 +221,10 @@ class ClusterCache:
         """DeviceClasses by name, none while they are not known; see Devices."""
         return self.devices.classes()
 
+    def served(self) -> Mapping[str, str]:
+        """The kinds of owners that the cluster serves, with their versions; see Owners.versions."""
+        return self.owners.versions
+
     def written(self, placement: Placement) -> None:
         """Remember a Placement that was just written, until the watch shows it."""
         self.placements.written(placement)

@@ -21,8 +21,9 @@ from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.text import printable
 from webhook.workloads import marks, native_gangs
+from webhook.workloads.bind_groups import marked_gang, native_group_of
 from webhook.workloads.owners import KNOWN_RULES, Makes, OwnerRules
-from webhook.workloads.ranks import COUNT, mark
+from webhook.workloads.ranks import mark
 from webhook.workloads.shape import asks_for_devices
 
 
@@ -100,18 +101,6 @@ def is_of_a_set(pod: Pod) -> bool:
     return bool(claims_of(pod)) or any(label in pod.metadata.labels for label in marks.EXCLUSIVE_LABELS)
 
 
-MOST_JOBS: Final = 128
-"""Jobs of a JobSet that are placed together where each wants a domain of its own; of more, each by itself."""
-
-
-def _is_on_its_own(pod: Pod) -> bool:
-    """Whether its exclusive Job is placed without the others of its JobSet, which are too many."""
-    if marks.JOBSET_EXCLUSIVE not in pod.metadata.annotations:
-        return False
-    jobs = mark(pod, marks.JOBS_OF_JOBSET)
-    return not COUNT.fullmatch(jobs) or int(jobs) > MOST_JOBS
-
-
 def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES) -> GangKey:
     """The gang that a pod belongs to; a pod without any sign of one is a gang of its own.
 
@@ -146,18 +135,13 @@ def _labelled_gang(pod: Pod, rules: OwnerRules) -> GangKey | None:
 
 def _marked_gang(pod: Pod) -> GangKey | None:
     """The gang that its controller writes on the pod, None where it writes none."""
-    for kind, name_key, id_key in marks.GANG_LABELS:
-        name = mark(pod, name_key)
-        if kind == "JobSet" and _is_on_its_own(pod):
-            continue
-        if name:
-            return GangKey(pod.metadata.namespace, kind, printable(name), mark(pod, id_key) or name)
-    return None
+    found = marked_gang(pod.metadata.labels, pod.metadata.annotations)
+    return GangKey(pod.metadata.namespace, found[0], printable(found[1]), found[2]) if found else None
 
 
 def _native_gang(pod: Pod) -> GangKey | None:
-    """The gang of a pod's PodGroup, None if it is of none."""
-    name = native_gangs.group_name(pod.spec)
+    """The gang of the PodGroup that somebody else has given to a pod, None if it has none."""
+    name = native_group_of(pod)
     if not name:
         return None
     return GangKey(pod.metadata.namespace, "PodGroup", printable(name), f"{native_gangs.GROUP}/{name}")

@@ -60,6 +60,7 @@ class Owners:
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._refused: dict[str, str] = {}
+        self._versions: Mapping[str, str] = {}
         self._complete = threading.Event()
         self._synced = False
         self._wake = threading.Event()
@@ -94,6 +95,11 @@ class Owners:
     def served(self) -> tuple[str, ...]:
         """What is watched: "jobs.batch/v1" and so on."""
         return tuple(f"{each.workload.name}/{each.version}" for each in self._all())
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Which kinds of owners are served, also those that cannot be read: "jobs.batch" -> "v1"."""
+        return self._versions
 
     @property
     def refused(self) -> dict[str, str]:
@@ -244,7 +250,7 @@ class Owners:
 
         Raises ApiError if it cannot be told what is served.
         """
-        versions = self._served()
+        self._versions = versions = self._served()
         for name, each in list(self._watched.items()):
             if versions.get(name) != each.version:
                 self._unwatch(name, each)

@@ -1,0 +1,161 @@
+"""topogate with bind: podgroup, as its manifests install it on a control plane with Kubernetes' own gangs."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from hack.local import native_gangs, nodes
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.install import Installation, facts_of, system_node
+from labeler.contract import keys
+from tests.stolen_tokens import as_
+from tests.support import clean, create_namespace, delete_namespace, register_nodes, wait_for_pods
+from webhook.kube.client import MERGE_PATCH, ApiError
+
+OPTED_IN: Final = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
+CONTAINER: Final = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
+ANNOTATIONS: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogate.io/run-for": "600s"}
+
+
+@pytest.fixture(scope="module")
+def installed(native_control_plane: Cluster) -> Iterator[Cluster]:
+    """Two blocks of 16 nodes with eight GPUs each, and a policy that binds gangs as one."""
+    grid, api = nodes.grid(nodes.Shape(nodes=32, blocks=2, subblocks=2)), native_control_plane.api()
+    clean(native_control_plane)
+    installation = Installation(native_control_plane)
+    register_nodes(native_control_plane, [system_node()], labelled=False)
+    installation.apply(facts_of(grid))
+    text = api.json("GET", POLICY)["data"]["policy.yaml"] + "\nbind: podgroup\n"
+    api.request("PATCH", POLICY, body={"data": {"policy.yaml": text}}, content_type=MERGE_PATCH)
+    try:
+        installation.start()
+        register_nodes(native_control_plane, grid, labelled=False)
+        installation.label(grid)
+        yield native_control_plane
+    finally:
+        installation.stop()
+
+
+@pytest.fixture
+def tenant(installed: Cluster) -> Iterator[str]:
+    """A namespace that has opted in."""
+    name = create_namespace(installed, OPTED_IN)
+    yield name
+    delete_namespace(installed, name)
+
+
+def job(cluster: Cluster, namespace: str, count: int) -> None:
+    template = {
+        "metadata": {"annotations": ANNOTATIONS},
+        "spec": {"restartPolicy": "Never", "containers": [CONTAINER]},
+    }
+    spec = {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": template}
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    cluster.api().request("POST", path, body={"metadata": {"name": "train"}, "spec": spec})
+
+
+def bound(pods: list[dict[str, Any]]) -> set[str]:
+    return {pod["metadata"]["name"] for pod in pods if "nodeName" in pod["spec"]}
+
+
+def groups(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    """minCount of each PodGroup."""
+    items = cluster.api().json("GET", native_gangs.path(cluster.api(), namespace))["items"]
+    return {each["metadata"]["name"]: each["spec"]["schedulingPolicy"]["gang"]["minCount"] for each in items}
+
+
+def test_a_job_is_bound_as_one_by_a_pod_group_that_the_sweeper_makes(installed: Cluster, tenant: str) -> None:
+    job(installed, tenant, 16)
+    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
+    (name,) = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods}
+    assert name.startswith("topogate-job-train-")
+    assert groups(installed, tenant) == {name: 16}
+
+
+LABELS: Final = {
+    "JobSet": {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/jobset-uid": "u"},
+    "LeaderWorkerSet": {
+        "leaderworkerset.sigs.k8s.io/name": "train",
+        "leaderworkerset.sigs.k8s.io/group-key": "k",
+    },
+    "pods by annotation": {},
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_pods_of_other_gangs_are_bound_as_one(installed: Cluster, tenant: str, kind: str) -> None:
+    """The controllers of JobSet and LeaderWorkerSet are not here: the test makes their pods."""
+    annotations = {**ANNOTATIONS, keys.GANG_SIZE_ANNOTATION: "8"}
+    if not LABELS[kind]:
+        annotations[keys.GANG_ANNOTATION] = "train"
+    for number in range(8):
+        metadata = {"name": f"train-{number}", "labels": LABELS[kind], "annotations": annotations}
+        body = {"metadata": metadata, "spec": {"containers": [CONTAINER]}}
+        installed.api().request("POST", f"/api/v1/namespaces/{tenant}/pods", body=body)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound", 60)
+    assert list(groups(installed, tenant).values()) == [8]
+
+
+def test_while_a_planned_node_is_taken_none_is_bound_and_then_all(installed: Cluster, tenant: str) -> None:
+    api, foreign = installed.api(), create_namespace(installed)
+    installed.stop("kube-scheduler")  # one that is only paused may go by what it knew
+    try:
+        job(installed, tenant, 16)
+        wait_for_pods(
+            installed,
+            tenant,
+            lambda pods: len(pods) == 16 and not any(pod["spec"].get("schedulingGates") for pod in pods),
+            "all to be released",
+        )
+        path = f"/apis/topogate.io/v1alpha1/namespaces/{tenant}/placements"
+        taken = api.json("GET", path)["items"][0]["spec"]["pods"][0]["node"]
+        body = {"metadata": {"name": "thief"}, "spec": {"nodeName": taken, "containers": [CONTAINER]}}
+        api.request("POST", f"/api/v1/namespaces/{foreign}/pods", body=body)
+    finally:
+        installed.start("kube-scheduler")
+
+    def is_refused(pods: list[dict[str, Any]]) -> bool:
+        conditions = [each for pod in pods for each in pod["status"].get("conditions", ())]
+        return any(each.get("reason") == "Unschedulable" for each in conditions)
+
+    pods = wait_for_pods(installed, tenant, is_refused, "kube-scheduler to refuse the group")
+    assert bound(pods) == set()
+    delete_namespace(installed, foreign)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
+
+
+@pytest.mark.parametrize("name", ["other", "topogate-unmarked"])
+@pytest.mark.parametrize("verb", ["POST", "PATCH", "DELETE"])
+def test_with_the_sweepers_token_nobody_touches_the_pod_groups_of_others(
+    installed: Cluster, tenant: str, name: str, verb: str
+) -> None:
+    api, path = installed.api(), native_gangs.path(installed.api(), tenant)
+    body = native_gangs.pod_group(api, name, 1)
+    if verb != "POST":
+        api.request("POST", path, body=body)
+    change = {"POST": body, "PATCH": {"metadata": {"finalizers": None}}, "DELETE": None}[verb]
+    kind = MERGE_PATCH if verb == "PATCH" else "application/json"
+    path = path if verb == "POST" else f"{path}/{name}"
+    with pytest.raises(ApiError) as caught:
+        as_(installed, "sweeper").request(verb, path, body=change, content_type=kind)
+    assert caught.value.status == 403
+    assert "the topogate sweeper may make, change and delete PodGroups whose name begins" in str(caught.value)
+
+
+def test_with_the_sweepers_token_a_thief_makes_and_deletes_pod_groups_of_ours(
+    installed: Cluster, tenant: str
+) -> None:
+    path, thief = native_gangs.path(installed.api(), tenant), as_(installed, "sweeper")
+    body = native_gangs.pod_group(installed.api(), "topogate-x", 1)
+    body["metadata"]["labels"] = {keys.BIND_LABEL: keys.BIND_POD_GROUP}
+    thief.request("POST", path, body=body)
+    change = {"metadata": {"labels": {"a": "b"}}}
+    with pytest.raises(ApiError) as caught:
+        thief.request("PATCH", f"{path}/topogate-x", body=change, content_type=MERGE_PATCH)
+    assert caught.value.status == 403
+    thief.request("DELETE", f"{path}/topogate-x")
+    row = next(line for line in (ROOT / "SECURITY.md").read_text().splitlines() if "system/sweeper`" in line)
+    assert "makes and deletes PodGroups of topogate's own in any namespace" in row

@@ -1,0 +1,163 @@
+"""Which PodGroup a gang needs by its plan, and what is held and written until it is there."""
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, gpu_pod
+from webhook.extensions.native_gangs.bind import (
+    COLLECTIONS,
+    FINALIZER,
+    GROUPS,
+    BindGroup,
+    BindMemory,
+    group_events,
+    group_writes,
+    hold_releases,
+)
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.extension import Verb, WriteResult
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+from webhook.workloads.bind_groups import bind_group_name
+from webhook.workloads.native_gangs import NativePodGroup
+from webhook.workloads.owners import OwnerRules
+
+LABELS = {"batch.kubernetes.io/job-name": "train", "batch.kubernetes.io/controller-uid": "u"}
+NAME = bind_group_name(LABELS, {}, "", "")
+CARDS = {keys.GAS_TIMESTAMP_ANNOTATION: "1" * 19, keys.GAS_CARDS_ANNOTATION: "card0"}
+COLLECTION = COLLECTIONS[-1]
+
+
+def member(number: int, node: str = "", **spec: Any) -> Pod:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    metadata = {"uid": f"p{number}", "labels": LABELS, "namespace": "in", "ownerReferences": [owner]}
+    return gpu_pod(f"p{number}", node=node, metadata=metadata, schedulingGroup={"podGroupName": NAME}, **spec)
+
+
+def group(minimum: int, *, deleted: bool = False, finalizers: tuple[str, ...] = (FINALIZER,)) -> BindGroup:
+    """minimum: 0 for pods that are bound by themselves."""
+    metadata: dict[str, Any] = {"name": NAME, "namespace": "in", "uid": "g", "finalizers": finalizers}
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    policy = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
+    return msgspec.convert({"metadata": metadata, "spec": {"schedulingPolicy": policy}}, BindGroup)
+
+
+class Scene:
+    """Three pods of a Job, planned for a node each."""
+
+    def __init__(self, *pods: Pod, minimum: int = 0, cards: bool = False, loose: bool = False) -> None:
+        self.members = pods or tuple(member(number) for number in range(3))
+        rules = OwnerRules(loose_owners=frozenset({"Job.batch"} if loose else ()))
+        self.settings = Settings(loose_owners=rules.loose_owners)
+        self.cluster = Nodes(4, *self.members)
+        gang = Snapshotter(self.cluster, self.settings).view().gang_of(self.members[0])
+        entries = [
+            {"name": each.metadata.name, "uid": each.metadata.uid, "node": f"n{number}"}
+            | ({"annotations": CARDS} if cards else {})
+            for number, each in enumerate(self.members)
+        ]
+        body = {
+            "metadata": {"name": gang.placement_name, "namespace": "in", "uid": "placement"},
+            "spec": {"gang": "Job/train", "pods": entries, "minimum": minimum},
+        }
+        self.cluster.placements[f"in/{gang.placement_name}"] = msgspec.convert(body, Placement)
+
+    def view(
+        self, there: BindGroup | None = None, *, is_read: bool = True, foreign: NativePodGroup | None = None
+    ) -> View:
+        view = Snapshotter(self.cluster, self.settings).view()
+        objects = {} if there is None else {f"in/{NAME}": there}
+        found: dict[Hashable, dict[str, Any]] = {GROUPS: {} if foreign is None else {f"in/{NAME}": foreign}}
+        return replace(view, objects=found | ({COLLECTION: objects} if is_read else {}))
+
+
+def policy_of(scene: Scene) -> Any:
+    (write,) = group_writes(scene.view())
+    assert write.verb is Verb.CREATE
+    return write.body["spec"]["schedulingPolicy"]
+
+
+def test_a_gang_needs_a_pod_group_of_all_pods_of_its_plan() -> None:
+    assert policy_of(Scene()) == {"gang": {"minCount": 3}}
+    assert policy_of(Scene(minimum=2)) == {"gang": {"minCount": 2}}
+
+
+@pytest.mark.parametrize(
+    "scene", [Scene(cards=True), Scene(loose=True)], ids=["cards are guessed", "gangs of their own"]
+)
+def test_pods_that_do_not_come_together_are_bound_by_themselves(scene: Scene) -> None:
+    """One pod at a time is released to a node whose reader guesses: all or nothing would wait for ever."""
+    assert policy_of(scene) == {"basic": {}}
+
+
+def test_where_the_allocator_identifies_pods_cards_come_together() -> None:
+    scene = Scene(cards=True)
+    for name in scene.cluster.nodes:
+        node = scene.cluster.nodes[name]
+        metadata = msgspec.structs.replace(
+            node.metadata, annotations={keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED}
+        )
+        scene.cluster.nodes[name] = msgspec.structs.replace(node, metadata=metadata)
+    assert policy_of(scene) == {"gang": {"minCount": 3}}
+
+
+FITS = {"its size": group(3), "its size, kept by nobody": group(3, finalizers=())}
+MISFITS = {
+    "none": None,
+    "more": group(4),
+    "fewer": group(2),
+    "single": group(0),
+    "deleted": group(3, deleted=True),
+}
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_nothing_is_held_or_written_once_the_pod_group_is_there(case: str) -> None:
+    view = Scene().view(FITS[case])
+    assert (hold_releases(view), list(group_writes(view))) == (set(), [])
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_the_pods_are_held_until_it_is(case: str) -> None:
+    view = Scene().view(MISFITS[case])
+    assert hold_releases(view) == {"p0", "p1", "p2"}
+    verbs = [each.verb for each in group_writes(view)]
+    expected = [Verb.CREATE] if case == "none" else [Verb.PATCH, Verb.DELETE]
+    assert verbs == (expected[:1] if case == "deleted" else expected)
+
+
+def test_they_are_held_while_nobody_knows() -> None:
+    view = Scene().view(is_read=False)
+    assert hold_releases(view) == {"p0", "p1", "p2"}
+    assert not group_writes(view)
+
+
+@pytest.mark.parametrize(("minimum", "writes"), [(3, 0), (2, 0), (0, 0), (4, 2)])
+def test_a_gang_that_has_begun_keeps_any_pod_group_whose_minimum_it_reaches(
+    minimum: int, writes: int
+) -> None:
+    scene = Scene(member(0, node="n0"), member(1), member(2))
+    view = scene.view(group(minimum))
+    assert len(list(group_writes(view))) == writes
+    assert hold_releases(view) == ({"p1", "p2"} if writes else set())
+
+
+def test_who_waits_for_long_is_told_once_for_each_reason() -> None:
+    scene = Scene()
+    (write,) = group_writes(scene.view())
+    failed = [WriteResult(write, error="exceeded quota")]
+    events, memory = group_events(scene.view(), failed, BindMemory())
+    assert [(each.reason, "exceeded quota" in each.note) for each in events] == [("PodGroupMissing", True)]
+    again, memory = group_events(scene.view(), failed, memory)
+    assert not again
+    foreign = msgspec.convert({"metadata": {"name": NAME}}, NativePodGroup)
+    taken, _ = group_events(scene.view(foreign=foreign), (), memory)
+    assert ["one that is not topogate's has its name" in each.note for each in taken] == [True]

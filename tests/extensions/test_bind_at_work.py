@@ -1,0 +1,232 @@
+"""Gangs that name a PodGroup of ours, on a control plane with native gangs: bound as one, or not at all."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+
+from hack.local import native_gangs
+from hack.local.cluster import Cluster
+from hack.local.nodes import SimulatedNode
+from labeler.contract import keys
+from tests.support import create_namespace, delete, delete_namespace, install_definitions
+from tests.sweeper.at_work import template
+from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, living, sweep_until
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.sweeper.settings import Settings
+from webhook.workloads.bind_groups import bind_group_name
+
+SETTINGS: Final = Settings(settle_seconds=0.5, patience_seconds=5, bind_seconds=600)
+GANG: Final = {keys.GANG_ANNOTATION: "train"}
+GROUP: Final = bind_group_name({}, GANG, "", "default-scheduler")
+
+
+@dataclass
+class Scene:
+    """A namespace with three nodes for one pod each, and a gang by annotation."""
+
+    cluster: Cluster
+    namespace: str
+
+    @property
+    def api(self) -> Api:
+        return self.cluster.api()
+
+    @property
+    def pods_path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    @property
+    def group_path(self) -> str:
+        return f"{native_gangs.path(self.api, self.namespace)}/{GROUP}"
+
+    def add_nodes(self, count: int = 3) -> None:
+        for number in range(count):
+            node = replace(
+                SimulatedNode(f"{self.namespace}-{number}", ("b", "s", f"h{number}"), False, 2), gpus=8
+            )
+            self.api.request("POST", "/api/v1/nodes", body=node.manifest(node.topology_labels))
+
+    def add(self, *names: str, **annotations: str) -> None:
+        """Pods as admission makes them."""
+        given = {**GANG, keys.GANG_SIZE_ANNOTATION: "3", **annotations}
+        body = template(8, annotations=given, schedulingGroup={"podGroupName": GROUP})
+        for name in names:
+            self.api.request(
+                "POST", self.pods_path, body={**body, "metadata": {**body["metadata"], "name": name}}
+            )
+
+    def pods(self) -> list[dict[str, Any]]:
+        return list(self.api.json("GET", self.pods_path)["items"])
+
+    def bound(self) -> set[str]:
+        return {pod["metadata"]["name"] for pod in self.pods() if pod["spec"].get("nodeName")}
+
+    def released(self) -> set[str]:
+        return {pod["metadata"]["name"] for pod in self.pods() if not pod["spec"].get("schedulingGates")}
+
+    def group(self) -> dict[str, Any]:
+        return dict(self.api.json("GET", self.group_path))
+
+    def minimum(self) -> int:
+        """minCount of the PodGroup, 0 where its pods are bound one by one, -1 without one."""
+        try:
+            group = self.group()
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return -1
+        return int(group["spec"]["schedulingPolicy"].get("gang", {}).get("minCount", 0))
+
+    def reason(self) -> str:
+        path = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
+        return " ".join(
+            each.get("status", {}).get("reason", "") for each in self.api.json("GET", path)["items"]
+        )
+
+    def mortal(self, death: Death | None = None) -> MortalApi:
+        api = MortalApi.connect(self.cluster.kubeconfig, user_agent="test-sweeper")
+        assert isinstance(api, MortalApi)
+        api.prepare(death)
+        return api
+
+    @contextlib.contextmanager
+    def sweeping(self) -> Iterator[Callable[[str, Callable[[], bool]], None]]:
+        """A sweeper at work; yields what lets it work until something holds."""
+        with living(self.mortal(), SETTINGS) as one_pass:
+
+            def until(what: str, holds: Callable[[], bool]) -> None:
+                def is_so() -> bool:
+                    one_pass()
+                    return holds()
+
+                self.cluster.wait_for(what, is_so, 60)
+
+            yield until
+
+    def clear(self) -> None:
+        delete_namespace(self.cluster, self.namespace)
+        for node in self.api.json("GET", "/api/v1/nodes")["items"]:
+            if node["metadata"]["name"].startswith(f"{self.namespace}-"):
+                delete(self.api, f"/api/v1/nodes/{node['metadata']['name']}")
+
+
+@pytest.fixture
+def scene(native_cluster: Cluster) -> Iterator[Scene]:
+    install_definitions(native_cluster)
+    made = Scene(native_cluster, create_namespace(native_cluster))
+    made.add_nodes()
+    yield made
+    made.clear()
+
+
+def test_a_gang_is_bound_by_a_pod_group_of_its_size_that_goes_with_it(scene: Scene) -> None:
+    scene.add("a", "b", "c")
+    with scene.sweeping() as until:
+        until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
+        group = scene.group()
+        assert scene.minimum() == 3
+        assert group["metadata"]["ownerReferences"][0]["kind"] == "Placement"
+        for name in ("a", "b", "c"):
+            delete(scene.api, f"{scene.pods_path}/{name}")
+        until("the PodGroup to be gone", lambda: scene.minimum() == -1)
+
+
+def test_with_one_planned_node_taken_none_is_bound_and_all_are_once_it_is_free(scene: Scene) -> None:
+    scene.cluster.stop("kube-scheduler")
+    try:
+        scene.add("a", "b", "c")
+        with scene.sweeping() as until:
+            until("all to be released", lambda: scene.released() == {"a", "b", "c"})
+        thief = template(8, gated=False, nodeName=f"{scene.namespace}-1")
+        scene.api.request("POST", scene.pods_path, body={**thief, "metadata": {"name": "thief"}})
+    finally:
+        scene.cluster.start("kube-scheduler")
+    path = f"{scene.group_path}"
+
+    def is_refused() -> bool:
+        conditions = scene.api.json("GET", path).get("status", {}).get("conditions", ())
+        return any(each["status"] == "False" for each in conditions)
+
+    scene.cluster.wait_for("kube-scheduler to refuse the group", is_refused, 60)
+    assert scene.bound() == {"thief"}
+    delete(scene.api, f"{scene.pods_path}/thief")
+    scene.cluster.wait_for("all to be bound", lambda: scene.bound() == {"a", "b", "c"}, 60)
+
+
+def test_a_replacement_joins_the_gang_by_itself(scene: Scene) -> None:
+    scene.add("a", "b", "c")
+    with scene.sweeping() as until:
+        until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
+        delete(scene.api, f"{scene.pods_path}/b")
+        scene.add("replacement")
+        until("the replacement to be bound", lambda: scene.bound() == {"a", "c", "replacement"})
+
+
+def test_of_an_elastic_gang_its_minimum_is_bound_as_one(scene: Scene) -> None:
+    scene.add("a", "b", "c", **{keys.GANG_MIN_SIZE_ANNOTATION: "2"})
+    with scene.sweeping() as until:
+        until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
+    assert scene.minimum() == 2
+
+
+@pytest.mark.parametrize("minimum", [5, 2, 0], ids=["of more pods", "of fewer pods", "of single pods"])
+def test_a_pod_group_of_an_earlier_life_of_the_gang_is_replaced(scene: Scene, minimum: int) -> None:
+    policy = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
+    body = native_gangs.pod_group(scene.api, GROUP, 1)
+    body["metadata"]["labels"] = {keys.BIND_LABEL: keys.BIND_POD_GROUP}
+    body["spec"]["schedulingPolicy"] = policy
+    scene.api.request("POST", native_gangs.path(scene.api, scene.namespace), body=body)
+    scene.add("a", "b", "c")
+    with scene.sweeping() as until:
+        until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
+    assert scene.minimum() == 3
+
+
+def test_a_pod_group_of_somebody_else_is_not_taken_for_ours(scene: Scene) -> None:
+    body = native_gangs.pod_group(scene.api, GROUP, 1)
+    scene.api.request("POST", native_gangs.path(scene.api, scene.namespace), body=body)
+    scene.add("a", "b", "c")
+    with scene.sweeping() as until:
+        until("the gang to be told", lambda: "is taken by one that is not topogate's" in scene.reason())
+        assert scene.released() == set()
+        delete(scene.api, scene.group_path)
+        # It stays for as long as unfinished pods name it, unless somebody takes its finalizer off.
+        body = {"metadata": {"finalizers": None}}
+        scene.api.request("PATCH", scene.group_path, body=body, content_type=MERGE_PATCH)
+        until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
+
+
+def test_whichever_write_the_sweeper_dies_at_the_next_one_binds_the_gang(scene: Scene) -> None:
+    scene.add("a", "b", "c")
+    undisturbed = scene.mortal()
+    assert sweep_until(undisturbed, SETTINGS, lambda: scene.bound() == {"a", "b", "c"}, 60)
+    # What another test has left is deleted meanwhile, and progress is written when a pass finds any.
+    writes = [each for each in undisturbed.writes if "status" not in each and "DELETE" not in each]
+    group = f"POST {native_gangs.path(scene.api, scene.namespace)} #1"
+    assert [each.split(" ")[:2] for each in writes][:1] == [["POST", "placement"]]
+    assert writes.index(group) == 1, "the PodGroup comes between the plan and the releases"
+    assert len(writes) == 5
+    for death in [Death(moment, write) for write in writes for moment in (BEFORE, AFTER)]:
+        for name in ("a", "b", "c"):
+            delete(scene.api, f"{scene.pods_path}/{name}")
+        with scene.sweeping() as until:
+            until("nothing to be left", lambda: scene.minimum() == -1 and not scene.pods())
+        scene.add("a", "b", "c")
+        assert not sweep_until(scene.mortal(death), SETTINGS, lambda: False, 60), death
+        with scene.sweeping() as until:
+            until(f"all to be bound after {death}", lambda: scene.bound() == {"a", "b", "c"})
+        assert scene.minimum() == 3
+
+
+def test_where_kubernetes_own_gangs_are_off_each_pod_is_bound_by_itself(cluster: Cluster) -> None:
+    install_definitions(cluster)
+    plain = Scene(cluster, create_namespace(cluster))
+    plain.add_nodes()
+    plain.add("a", "b", "c")
+    assert all("schedulingGroup" not in pod["spec"] for pod in plain.pods())
+    with plain.sweeping() as until:
+        until("all to be bound", lambda: plain.bound() == {"a", "b", "c"})
+    plain.clear()

@@ -1,0 +1,284 @@
+"""PodGroups of our own, one for each gang that names one (policy bind: podgroup). Pure.
+
+Whether a gang is bound as one follows from what its pods name, never from the policy of the moment, since a
+pod's schedulingGroup cannot change. The order of writes is Placement, PodGroup, releases: kube-scheduler
+binds none of these pods before the PodGroup is there, and the gate holds them until it is.
+
+A PodGroup cannot be changed. One that no longer fits, as after a Job was scaled down, is replaced: its
+finalizer, which keeps it while pods name it, is taken off, it is deleted, and the next one is created. It is
+owned by the gang's Placement, so that garbage collection removes both.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
+from webhook.kube import placements
+from webhook.kube.objects import Metadata, Pod
+from webhook.kube.placements import Placement
+from webhook.kube.struct import Struct
+from webhook.sweeper.extension import (
+    ObjectWrite,
+    PodEvent,
+    Verb,
+    WatchedCollection,
+    WatchedOwners,
+    WriteResult,
+)
+from webhook.sweeper.observe.membership import GangKey
+from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.view import View
+from webhook.workloads.bind_groups import bind_group_of
+from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGroupSpec, NativePodGroup
+
+FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
+"""By which a PodGroup stays as long as unfinished pods name it (PodGroupProtection of Kubernetes)."""
+
+MOST_EVENTS: Final = 20
+"""Of one pass; the others are notified in the next ones."""
+
+_TAKEN: Final = "one that is not topogate's has its name; delete that one and these pods, which keep it"
+
+LABELS: Final = {keys.BIND_LABEL: keys.BIND_POD_GROUP}
+
+
+class _BindMetadata(Metadata, frozen=True):
+    finalizers: tuple[str, ...] = ()
+
+
+class BindGroup(Struct, frozen=True):
+    """A PodGroup of ours."""
+
+    metadata: _BindMetadata
+    spec: NativeGroupSpec = NativeGroupSpec()
+
+    @property
+    def min_count(self) -> int:
+        """So many pods are bound together, 0 where each is bound by itself."""
+        gang = self.spec.scheduling_policy.gang
+        return gang.min_count if gang is not None else 0
+
+
+GROUPS: Final = WatchedOwners[NativePodGroup](POD_GROUPS)
+"""Everybody's PodGroups."""
+
+COLLECTIONS: Final = tuple(
+    WatchedCollection(
+        f"/apis/{GROUP}/{version}/podgroups",
+        "PodGroup",
+        BindGroup,
+        label_selector=f"{keys.BIND_LABEL}={keys.BIND_POD_GROUP}",
+        verbs=frozenset(Verb),
+        is_optional=True,
+    )
+    for version in VERSIONS
+)
+"""Of which a cluster's best version is watched."""
+
+
+@dataclass(frozen=True)
+class GroupNeed:
+    """The PodGroup that the plan of some pods needs.
+
+    min_count: so many are bound together, 0 where each is bound by itself. there: how many of its pods are
+    released or about to be. has_begun: whether one is released. owner: the Placement whose gang it is of.
+    first: one of the pods, which are all of one PriorityClass.
+    """
+
+    namespace: str
+    name: str
+    min_count: int
+    there: int
+    has_begun: bool
+    owner: Placement
+    first: Pod
+
+    @property
+    def key(self) -> str:
+        """Where it stands among all PodGroups."""
+        return f"{self.namespace}/{self.name}"
+
+    def is_met_by(self, group: BindGroup | None) -> bool:
+        """Whether kube-scheduler binds the pods by this PodGroup as they are to be bound.
+
+        Pods that come to a gang that has begun join it one by one, so that any minimum does which they reach.
+        """
+        if group is None or group.min_count > self.there or (group.min_count and not self.min_count):
+            return False
+        return self.has_begun or (group.min_count == self.min_count and not group.metadata.deletion_timestamp)
+
+
+def hold_releases(view: View) -> Set[str]:
+    """The gated pods that name a PodGroup of ours which is not there, or does not fit their plan.
+
+    A pod that has no plan yet is held too: which PodGroup it needs is known in the pass after.
+    """
+    gated = _named(view.gated, view)
+    if not gated:
+        return frozenset()
+    collection, met = collection_of(view), set[str]()
+    if collection is not None:
+        groups = collection.of(view) or {}
+        met = {each.key for each in needs(view) if each.is_met_by(groups.get(each.key))}
+    return {
+        pod.metadata.uid
+        for key, pods in gated.items()
+        for pod in pods
+        if key not in met or pod.metadata.uid not in view.planned
+    }
+
+
+def group_writes(view: View) -> Sequence[ObjectWrite]:
+    """What brings the PodGroups to what the plans need."""
+    collection = collection_of(view)
+    if collection is None:
+        return ()
+    groups = collection.of(view) or {}
+    return [write for need in needs(view) for write in _writes(need, groups.get(need.key), view, collection)]
+
+
+def collection_of(view: View) -> WatchedCollection[BindGroup] | None:
+    """The PodGroups of ours in the version that the cluster serves, None until they have been read."""
+    return next((each for each in COLLECTIONS if each.of(view) is not None), None)
+
+
+def foreign_groups(names: Sequence[str], namespace: str, view: View) -> list[str]:
+    """Those of these names that somebody else's PodGroups have taken."""
+    there = GROUPS.of(view) or {}
+    found = ((name, there.get(f"{namespace}/{name}")) for name in names)
+    return [
+        name for name, group in found if group is not None and keys.BIND_LABEL not in group.metadata.labels
+    ]
+
+
+# --- what plans need ----------------------------------------------------------------------------------
+
+
+def needs(view: View) -> Iterator[GroupNeed]:
+    """The PodGroups of pods that are planned and gated, or released and not bound yet."""
+    waiting = _named(
+        (pod for pod in view.index.of[Sort.UNBOUND].values() if not pod.metadata.deletion_timestamp), view
+    )
+    for pods in waiting.values():
+        planned = [pod for pod in pods if pod.metadata.uid in view.planned]
+        released = [
+            pod for pod in pods if view.is_ours(pod) and pod.metadata.uid in view.index.of[Sort.OTHER]
+        ]
+        if (planned or released) and (need := _need(planned, released, view)) is not None:
+            yield need
+
+
+def _need(planned: Sequence[Pod], released: Sequence[Pod], view: View) -> GroupNeed | None:
+    """planned: those that are gated yet. released: those that are not bound yet."""
+    first = (planned or released)[0]
+    name, gangs = bind_group_of(first), sorted({view.gang_of(pod) for pod in (*planned, *released)})
+    owner = next((each for gang in gangs if (each := view.placements.get(gang.placement_key))), None)
+    if owner is None:
+        return None
+    begun = {pod.metadata.uid for pod in released} | _members(gangs, name, view)
+    there = len(planned) + len(begun)
+    minimum = min(owner.spec.minimum, there) if owner.spec.minimum else there
+    min_count = minimum if _is_bound_as_one(planned, gangs, view) else 0
+    return GroupNeed(first.metadata.namespace, name, min_count, there, bool(begun), owner, first)
+
+
+def _members(gangs: Sequence[GangKey], name: str, view: View) -> set[str]:
+    """uids of the released pods of these gangs that name the PodGroup and are to stay."""
+    return {
+        pod.metadata.uid
+        for gang in gangs
+        for pod in view.index.mates.get(gang, ())
+        if bind_group_of(pod) == name and not pod.metadata.deletion_timestamp
+    }
+
+
+def _is_bound_as_one(planned: Sequence[Pod], gangs: Sequence[GangKey], view: View) -> bool:
+    """Whether all these pods wait for one another.
+
+    Not pods that are gangs of their own by the settings; nor where a node's reader guesses which pod gets
+    which cards: such a node is given one pod at a time, the next once that one is bound.
+    """
+    if len(gangs) > 1 or gangs[0].kind == "Pod":
+        return False
+    entries = (view.planned[pod.metadata.uid] for pod in planned)
+    return all(not each.annotations or view.identifies_pods(each.node) for each in entries)
+
+
+def _named(pods: Iterator[Pod] | Sequence[Pod], view: View) -> Mapping[str, list[Pod]]:
+    """By "namespace/name" the pods that name a PodGroup of ours."""
+    found: dict[str, list[Pod]] = {}
+    of_groups = view.index.of[Sort.OF_A_POD_GROUP]
+    for pod in pods if of_groups else ():
+        if pod.metadata.uid in of_groups and (name := bind_group_of(pod)):
+            found.setdefault(f"{pod.metadata.namespace}/{name}", []).append(pod)
+    return found
+
+
+# --- what owners are notified of ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BindMemory:
+    """notified: the reason that owners have had an Event of, by PodGroup. A new process sends it again."""
+
+    notified: Mapping[str, str] = field(default_factory=dict)
+
+
+def group_events(
+    view: View, written: Sequence[WriteResult], memory: BindMemory
+) -> tuple[Sequence[PodEvent], BindMemory]:
+    """Tell the owners of pods that are held for long, once for each reason."""
+    errors = {f"{each.write.namespace}/{each.write.name}": each.error for each in written if each.error}
+    events, notified = list[PodEvent](), dict[str, str]()
+    for need in needs(view):
+        why = _TAKEN if foreign_groups([need.name], need.namespace, view) else errors.get(need.key, "")
+        if not why:
+            continue
+        if memory.notified.get(need.key) != why and len(events) < MOST_EVENTS:
+            note = f"not released: PodGroup {need.name}, by which its gang is bound as one, is missing: {why}"
+            events.append(PodEvent(need.first, EventReason.POD_GROUP_MISSING, note))
+            notified[need.key] = why
+        elif need.key in memory.notified:
+            notified[need.key] = memory.notified[need.key]
+    return events, BindMemory(notified)
+
+
+# --- what is written ----------------------------------------------------------------------------------
+
+
+def _writes(
+    need: GroupNeed, group: BindGroup | None, view: View, collection: WatchedCollection[BindGroup]
+) -> Iterator[ObjectWrite]:
+    if need.is_met_by(group) or foreign_groups([need.name], need.namespace, view):
+        return
+    if group is None:
+        yield ObjectWrite.create(
+            collection, _body(need), f"the pods of {need.owner.spec.gang} are bound by it"
+        )
+        return
+    why = f"{need.owner.spec.gang} needs another, of {need.min_count or 'single'} pods"
+    metadata = group.metadata
+    if FINALIZER in metadata.finalizers:
+        others = [each for each in metadata.finalizers if each != FINALIZER]
+        yield ObjectWrite.patch(collection, metadata, {"metadata": {"finalizers": others}}, why, need.key)
+    if not metadata.deletion_timestamp:
+        yield ObjectWrite.delete(collection, metadata, why, need.key)
+
+
+def _body(need: GroupNeed) -> dict[str, Any]:
+    owner = {
+        "apiVersion": placements.GROUP_VERSION,
+        "kind": placements.KIND,
+        "name": need.owner.metadata.name,
+        "uid": need.owner.metadata.uid,
+    }
+    metadata = {"namespace": need.namespace, "name": need.name, "labels": LABELS, "ownerReferences": [owner]}
+    policy = {"gang": {"minCount": need.min_count}} if need.min_count else {"basic": {}}
+    spec: dict[str, Any] = {"schedulingPolicy": policy}
+    if priority_class := need.first.spec.priority_class_name:
+        spec["priorityClassName"] = (
+            priority_class  # by which kube-scheduler preempts for it, and others its pods
+        )
+    return {"metadata": metadata, "spec": spec}

@@ -1,0 +1,87 @@
+"""The PodGroups that topogate gives to gangs (policy bind: podgroup), so that each is bound as one. Pure.
+
+Admission writes the name of a pod's PodGroup while nothing but the pod is known, and it can never change. So
+the name follows from the pod alone: from the gang that its annotation or its controller's labels say. A pod
+of whose gang neither says anything gets none, and is bound by itself.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from labeler.contract import keys
+from webhook.kube.objects import Pod
+from webhook.workloads import marks
+from webhook.workloads.native_gangs import group_name
+from webhook.workloads.ranks import COUNT
+
+PREFIX: Final = "topogate-"
+"""What the names of these PodGroups begin with; a policy of the API server keeps the sweeper to such."""
+
+MOST_JOBS: Final = 128
+"""Jobs of a JobSet that are placed together where each wants a domain of its own; of more, each by itself."""
+
+_LONGEST: Final = 256
+"""Characters of a gang's name that the sweeper reads, see webhook.kube.annotated."""
+
+_READABLE: Final = 180
+"""Characters of a PodGroup's name that people can read; it may have 253."""
+
+Texts = Mapping[str, str]
+
+
+def marked_gang(labels: Texts, annotations: Texts) -> tuple[str, str, str] | None:
+    """Kind, name and id of the gang that its controller writes on a pod, None where it writes none."""
+    for kind, name_key, id_key in marks.GANG_LABELS:
+        name = labels.get(name_key) or annotations.get(name_key)
+        if not name or (kind == "JobSet" and _is_on_its_own(labels, annotations)):
+            continue
+        return kind, name, labels.get(id_key) or annotations.get(id_key) or name
+    return None
+
+
+def _is_on_its_own(labels: Texts, annotations: Texts) -> bool:
+    """Whether an exclusive Job is placed without the others of its JobSet, which are too many."""
+    if marks.JOBSET_EXCLUSIVE not in annotations:
+        return False
+    jobs = labels.get(marks.JOBS_OF_JOBSET) or annotations.get(marks.JOBS_OF_JOBSET) or ""
+    return not COUNT.fullmatch(jobs) or int(jobs) > MOST_JOBS
+
+
+def bind_group_name(labels: Texts, annotations: Texts, priority_class: str, scheduler: str) -> str:
+    """The name of the PodGroup of a pod's gang, "" if nothing on the pod says of which gang it is.
+
+    Pods of several PriorityClasses or schedulers are of several PodGroups: kube-scheduler 1.37 binds no group
+    whose pods differ in these (validatePodGroup in schedule_one_podgroup.go).
+    """
+    own = annotations.get(keys.GANG_ANNOTATION)
+    gang = ("Gang", own, own) if own else marked_gang(labels, annotations)
+    if gang is None or max(map(len, gang)) > _LONGEST:
+        return ""
+    return _name(*gang, priority_class, scheduler)
+
+
+def bind_group_of(pod: Pod) -> str:
+    """The PodGroup that a pod has by admission, "" if it has none or one that somebody else has named."""
+    metadata, spec = pod.metadata, pod.spec
+    name = group_name(spec)
+    if not name.startswith(PREFIX):
+        return ""
+    own = bind_group_name(
+        metadata.labels, metadata.annotations, spec.priority_class_name, spec.scheduler_name
+    )
+    return name if name == own else ""
+
+
+def native_group_of(pod: Pod) -> str:
+    """The PodGroup that somebody else has given to a pod, "" if it has none or one by admission."""
+    return "" if bind_group_of(pod) else group_name(pod.spec)
+
+
+@lru_cache(maxsize=4096)
+def _name(kind: str, name: str, *others: str) -> str:
+    digest = hashlib.sha256("\0".join((kind, name, *others)).encode()).hexdigest()[:16]
+    readable = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{name}".lower())[:_READABLE].strip("-")
+    return f"{PREFIX}{readable}-{digest}"
