@@ -21,17 +21,19 @@ from hack.benchmarks.large import PlayedCluster, gated
 from hack.observing.played import PODS, PlayedApi
 from labeler.contract import keys
 from webhook.extensions.known import SWITCHES
+from webhook.extensions.node_health.gang_failures import FailureState, GangFailure
+from webhook.extensions.node_health.saved_failures import NAME, encoded
 from webhook.kube import placements
+from webhook.kube.state_config_map import path_of
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
-from webhook.sweeper.apply import failure_log
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.ledger import FailureState, GangFailure
 from webhook.sweeper.node_rules import Avoid, BadNodes
 from webhook.sweeper.observe.cache import NODES, ClusterCache
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
+PATH: Final = path_of(NAME)
 FAILURES: Final = 200
 BROKEN: Final = 40
 OFF: Final = Settings(bad_nodes=BadNodes(avoid=Avoid.OFF))
@@ -93,11 +95,11 @@ class FeaturesCluster(PlayedCluster):
             for _ in range(2):
                 for sweeper in sweepers.values():
                     self._settle(cache, sweeper)
-            self.api.kept[failure_log.PATH] = {"failures": failure_log.encoded(self.failures())}
+            self.api.kept[PATH] = {"failures": encoded(self.failures())}
             name = f"bad nodes, {FAILURES} failures"
             sweepers[name] = self._sweeper(cache, Settings(), lambda: None)
             self._settle(cache, sweepers[name])
-            if '"node"' not in self.api.kept[failure_log.PATH].get("avoided", ""):
+            if '"node"' not in self.api.kept[PATH].get("avoided", ""):
                 raise SystemExit("no node is avoided for these failures")
             gc.collect()
             gc.disable()  # its rounds would fall on any of them

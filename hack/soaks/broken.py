@@ -17,8 +17,9 @@ from typing import Any, Final
 import msgspec
 
 from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes
+from webhook.extensions.node_health.saved_failures import EVERYBODY, NAME, avoided
 from webhook.kube.client import Api, ApiError
-from webhook.sweeper.apply.failure_log import EVERYBODY, PATH, avoided
+from webhook.kube.state_config_map import path_of
 from webhook.workloads import marks
 
 RULES: Final[dict[str, Any]] = {
@@ -128,7 +129,7 @@ class BrokenGpus:
         """Judge what is avoided now."""
         self.accusers.leads(self._leader())
         with contextlib.suppress(ApiError, msgspec.MsgspecError):
-            data = self._api.json("GET", PATH).get("data") or {}
+            data = self._api.json("GET", path_of(NAME)).get("data") or {}
             now = avoided(data)
             self._avoided |= {each.node for each in now}
             for by in {each.by for each in now}:

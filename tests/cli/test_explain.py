@@ -11,7 +11,9 @@ from labeler.contract import keys
 from tests.cli.explanations import GPU, GRID, cluster, job_pods, said
 from tests.sweeper.pods import decode, pod_json
 from webhook.extensions.fair_order.record import KEY, Record, encode
+from webhook.extensions.node_health.saved_failures import NAME, AvoidedNode
 from webhook.inquiry.explanation import ExplainError, explain
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder
@@ -100,12 +102,19 @@ def in_fair_order(record: Record | None) -> str:
 
 def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
     why = "pods of 3 gangs failed there and ran elsewhere"
-    bad = {"team-a": {GRID[0].name: why}}
-    made = dataclasses.replace(cluster(job_pods(2)), read_avoided=lambda namespace: bad.get(namespace, {}))
+
+    def by(namespace: str, *nodes: str) -> ClusterReading:
+        kept = [AvoidedNode(name, namespace, "", 3, "a fault", 0, 2**40) for name in nodes]
+        data = {"avoided": msgspec.json.encode(kept).decode()}
+        return dataclasses.replace(
+            cluster(job_pods(2)), read_record=lambda name: data if name == NAME else None
+        )
+
+    made = by("team-a", GRID[0].name)
     assert not any("avoids" in line for line in explain(made, "ns", "train-0", Settings()))
-    made = dataclasses.replace(made, read_avoided=lambda _: {GRID[0].name: why, "gone": "not there any more"})
+    made = by("ns", GRID[0].name, "gone")
     (line,) = [each for each in explain(made, "ns", "train-0", Settings()) if "avoids" in each]
-    assert line.startswith(f"It avoids the node {GRID[0].name} ({why})")
+    assert line.startswith(f"It avoids the node {GRID[0].name} ({why}")
 
 
 def test_what_a_plan_does_without_is_told_of_a_pod_that_has_one() -> None:

@@ -1,18 +1,17 @@
 """`topogate nodes`, and what `topogate doctor` says of nodes, over what the sweeper keeps of failures."""
 
 import argparse
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from tests.extensions.node_health.failing import proven
 from tests.sweeper.clock import Clock
-from tests.sweeper.failing import proven
 from webhook.cli import nodes, session
+from webhook.extensions.node_health.saved_failures import NAME, encoded
 from webhook.inquiry import bad_nodes
-from webhook.inquiry.findings import State
-from webhook.kube.client import Api, ApiError
-from webhook.sweeper.apply.failure_log import PATH, encoded
+from webhook.kube.client import ApiError
+from webhook.kube.state_config_map import path_of
 
 NOW = 1_700_000_000
 FORGIVE = "topogate.io/forgive-failures"
@@ -29,7 +28,7 @@ class Cluster:
 
     def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
         assert method == "GET"
-        return {"data": self.data} if path == PATH else {"items": self.nodes}
+        return {"data": self.data} if path == path_of(NAME) else {"items": self.nodes}
 
 
 class Away:
@@ -64,23 +63,6 @@ def test_avoided_nodes_come_first_and_then_those_with_failures_alone() -> None:
 
 def test_a_node_whose_time_is_over_is_not_avoided_though_nobody_has_written_it() -> None:
     assert bad_nodes.rows({"avoided": f"[{avoided('n1', until=NOW)}]"}, NOW) == []
-
-
-def test_what_all_avoid_or_the_own_namespace_is_told_with_its_reason_and_nothing_of_others() -> None:
-    kept_ = f"[{avoided('n1')}, {avoided('n2', by='a')}, {avoided('n3', by='b')}, {avoided('n4', until=NOW)}]"
-    cluster: Any = Cluster({"avoided": kept_})
-    found = bad_nodes.avoided(cluster, NOW, "a")
-    assert set(found) == {"n1", "n2"}
-    assert set(bad_nodes.avoided(cluster, NOW)) == {"n1"}
-    told = "pods of 3 gangs failed there and ran elsewhere, last at 2023-11-14 22:13:20Z by exit status 1"
-    assert found["n1"] == told
-
-
-def test_what_the_namespace_called_all_avoids_is_told_to_nobody_else() -> None:
-    cluster: Any = Cluster({"avoided": f"[{avoided('n1', by='all')}]"})
-    assert bad_nodes.avoided(cluster, NOW, "a") == {}
-    assert bad_nodes.avoided(cluster, NOW) == {}
-    assert set(bad_nodes.avoided(cluster, NOW, "all")) == {"n1"}
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -134,28 +116,3 @@ def test_what_cannot_be_read_is_a_sentence(
     status, text = shown(Cluster({"avoided": "nonsense"}), monkeypatch, capsys)
     assert status == 1
     assert text.startswith("topogate nodes: what the sweeper keeps of nodes cannot be read")
-
-
-def examined(cluster: Any) -> list[tuple[State, str]]:
-    api: Api = cluster
-    now = datetime.fromtimestamp(NOW, UTC)
-    return [(each.state, each.sentence) for each in bad_nodes.examine(api, now)]
-
-
-def test_the_doctor_warns_of_nodes_that_are_avoided_and_of_what_forgives_nothing() -> None:
-    data = {"avoided": f"[{avoided('n1')}, {avoided('n2', by='team')}]"}
-    assert examined(Cluster(data, n3="soon")) == [
-        (State.ODD, "1 node is avoided since pods of several gangs failed there: n1"),
-        (State.ODD, "some namespaces avoid nodes where their pods failed: n2"),
-        (State.ODD, "node n3: topogate.io/forgive-failures is no time: 'soon'"),
-    ]
-
-
-def test_the_doctor_finds_all_well_where_no_node_is_avoided() -> None:
-    assert examined(Cluster({}, n0="2026-01-01T00:00:00Z")) == [(State.WELL, "no node is avoided")]
-
-
-def test_the_doctor_says_what_to_do_with_what_it_cannot_read() -> None:
-    ((state, sentence),) = examined(Cluster({"avoided": "nonsense"}))
-    assert state is State.ODD
-    assert sentence.startswith("topogate-node-failures cannot be read")

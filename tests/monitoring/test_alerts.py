@@ -49,6 +49,7 @@ from tests.monitoring.scrapes import (
 )
 from tests.support import create_namespace, delete_namespace
 from webhook.admission import certificates
+from webhook.extensions.node_health.node_health import AVOIDED, NODE_HEALTH
 from webhook.sweeper.metrics import Metrics
 
 pytestmark = pytest.mark.skipif(not PROMTOOL, reason=NOT_HERE)
@@ -245,7 +246,8 @@ def test_a_labeler_that_does_not_run_is_told_of(calm: State, tmp_path: Path) -> 
 def test_nodes_on_which_gangs_fail_are_told_of(calm: State, tmp_path: Path) -> None:
     """That takes pods of several gangs; the series is the sweeper's own, which calm clusters do not have."""
     metrics = Metrics()
-    metrics.avoided.labels("h100").set(1)
+    metrics.declare(NODE_HEALTH.gauges)
+    metrics.show(AVOIDED.name, {("h100",): 1.0})
     (family,) = (each for each in metrics.registry.collect() if each.name == "topogate_avoided_nodes")
     (sample,) = family.samples
     series = Series(sample.name, tuple(sample.labels.items()), sample.value)

@@ -9,8 +9,8 @@ import pytest
 from hack.local import node
 from hack.local.cluster import Cluster
 from tests.support import create_namespace
+from webhook.extensions.node_health.pod_failures import REFUSED, refusal_of
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.node_failures import REFUSED, refusal_of
 
 TOO_MUCH = {"resources": {"requests": {"cpu": "1000"}}}
 UNSAFE = {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "8192"}]}}

@@ -16,8 +16,7 @@ from webhook.placement import Snapshot
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.drafts import timestamps_of
-from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, merged
+from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_anew
 from webhook.sweeper.decide.preemption import nobody_kept
@@ -111,9 +110,8 @@ class Placing:
         self.clock = Clock()
         self.snapshotter = Snapshotter(cluster, settings)
         self.backoff = Backoff()
-        self.health = NodeHealth(settings, self.clock)
         self.sources: Sequence[ReservationSource] = ()
-        self.excluded = NOTHING_EXCLUDED
+        self.excluded: ExcludedNodes = NOTHING_EXCLUDED
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
         self.beat: Callable[[], None] = lambda: None
@@ -128,8 +126,12 @@ class Placing:
         """These nodes have not taken a pod of the gang."""
         self.backoff = self.backoff.refused(gang, nodes, self.clock())
 
+    def exclude(self, gangs: Iterable[PodGang]) -> ExcludedNodes:
+        """Nodes that these gangs do not use."""
+        return self.excluded
+
     def _excluded(self, gang: PodGang) -> frozenset[str]:
-        return self.backoff.nodes_of(gang.key, gang.maker) | self.health.excluded([gang]).hard_of(gang.key)
+        return self.backoff.nodes_of(gang.key, gang.maker) | self.exclude([gang]).hard_of(gang.key)
 
     def reserve(self, gang: GangKey, nodes: Iterable[str]) -> None:
         """Reserve nodes for a gang that waits, as far as the share goes."""
@@ -145,8 +147,7 @@ class Placing:
     def rules(self, view: View, gangs: Iterable[PodGang] = ()) -> PassRules:
         """What a pass on this view works with."""
         timestamps = timestamps_of(view, self.memory.stamp)
-        excluded = merged([self.health.excluded(gangs), self.excluded])
-        return PassRules(self.settings, excluded, timestamps, nobody_kept)
+        return PassRules(self.settings, self.exclude(gangs), timestamps, nobody_kept)
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""

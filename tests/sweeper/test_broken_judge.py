@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from hack.soaks.broken import MANY, NOTICED_SECONDS, PROVING_SECONDS, BrokenGpus
+from webhook.extensions.node_health.saved_failures import NAME
 from webhook.kube.client import Api, ApiError
-from webhook.sweeper.apply.failure_log import PATH
+from webhook.kube.state_config_map import path_of
 from webhook.workloads import marks
 
 NODES = [f"n{number}" for number in range(10)]
@@ -20,7 +21,7 @@ class Avoided:
     nodes: tuple[str, ...] = ()
 
     def json(self, _: str, path: str) -> dict[str, Any]:
-        if path != PATH:
+        if path != path_of(NAME):
             raise ApiError(404, "NotFound", "nobody leads")
         said = {"by": "*", "model": "", "gangs": 2, "cause": "", "last": 0, "until": 1}
         return {"data": {"avoided": json.dumps([{"node": name, **said} for name in self.nodes])}}

@@ -49,9 +49,7 @@ def observation_of(cluster: Nodes) -> Observation:
     snapshot = placing.snapshotter.snapshot(view)
     jobs = cast(Any, SimpleNamespace())
     watch = Stopwatch(Clock())
-    return Observation(
-        view, snapshot, placing.gangs(), 1, Budgets(), jobs, watch, placing.health.excluded(())
-    )
+    return Observation(view, snapshot, placing.gangs(), 1, Budgets(), jobs, watch)
 
 
 def decided_on(seen: Observation, memory: Memory) -> Decided:

@@ -12,9 +12,9 @@ from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod
 from webhook.extensions.fair_order import counts, order
+from webhook.extensions.node_health import node_health
 from webhook.kube.objects import Pod
 from webhook.placement import Options
-from webhook.sweeper import failing
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.figures import MOST_CLASSES, OTHER, Figures
@@ -228,7 +228,7 @@ def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> No
     assert {
         MOST_CLASSES,
         stock.MOST_MODELS,
-        failing.MOST_MODELS,
+        node_health.MOST_MODELS,
         order.MOST_ACCOUNTS,
         counts.MOST_MODELS,
     } == {32}

@@ -8,10 +8,10 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
+from webhook.extensions.node_health.health import candidates
+from webhook.extensions.node_health.pod_failures import gang_id
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.health import candidates
 from webhook.sweeper.observe.membership import key_of, maker_of
-from webhook.sweeper.observe.node_failures import gang_id
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
 from webhook.workloads import marks

@@ -42,6 +42,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show(api: "Api", options: argparse.Namespace) -> None:
+    from webhook.extensions.node_health.avoided_nodes import RESET_COMMAND, unreadable_resets
     from webhook.inquiry import bad_nodes
 
     chosen = session.names_of(api, "/api/v1/nodes", options)
@@ -62,9 +63,10 @@ def _show(api: "Api", options: argparse.Namespace) -> None:
     cells = [_cells(row, bad_nodes.day_and_time) for row in found]
     print(table([_HEAD, *cells], is_full_width=options.output == "wide"))
     items = api.json("GET", "/api/v1/nodes", query=session.selected(options))["items"]
-    for name, text in sorted(bad_nodes.unforgiven(items).items()):
+    annotations = {each["metadata"]["name"]: each["metadata"].get("annotations") or {} for each in items}
+    for name, text in sorted(unreadable_resets(annotations).items()):
         complain(f"Node {name}: what is written to forgive its failures is no time: {text[:100]}")
-    complain(f"Once a node is mended: {bad_nodes.RESET_COMMAND}")
+    complain(f"Once a node is mended: {RESET_COMMAND}")
     complain("To keep pods off a node: kubectl cordon NODE")
 
 

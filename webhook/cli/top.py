@@ -74,7 +74,7 @@ def _print(lines: list[Line], options: argparse.Namespace) -> None:
 
 def gather(cluster: "ClusterReading") -> list[Line]:
     """One line a model."""
-    from webhook.sweeper.observe.node_failures import gpus_of
+    from webhook.scheduling.gpu_counts import gpus_of
     from webhook.sweeper.observe.snapshotter import Snapshotter
     from webhook.sweeper.settings import Settings
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import Extension, GangsInput, Served, Switch
+from webhook.sweeper.node_rules import Avoid
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -42,9 +43,20 @@ def _scale_up() -> Extension:
     return SCALE_UP
 
 
+def _has_node_health(settings: Settings, policy: Policy | None, served: Served) -> bool:
+    return settings.bad_nodes.avoid is not Avoid.OFF or settings.spare_nodes.per_block > 0
+
+
+def _node_health() -> Extension:
+    from webhook.extensions.node_health.node_health import NODE_HEALTH
+
+    return NODE_HEALTH
+
+
 SWITCHES: Final = (
     Switch(_has_fair_order, _fair_order),
     Switch(_serves_pod_groups, _native_gangs),
+    Switch(_has_node_health, _node_health),
     Switch(_wants_nodes, _scale_up),
 )
 

@@ -2,25 +2,15 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
-from labeler.contract import keys
-from webhook.inquiry.findings import Finding, State, found, some
+from webhook.extensions.node_health.avoided_nodes import avoided_now, reasons
+from webhook.extensions.node_health.saved_failures import NAME, failures_in
 from webhook.kube.client import Api, ApiError
-from webhook.sweeper.apply import failure_log
-from webhook.sweeper.apply.failure_log import AvoidedNode
-from webhook.sweeper.decide.verdicts import why_bad
-from webhook.sweeper.observe.node_failures import seconds_of
-from webhook.text import counted
-
-RESET_COMMAND: Final = (
-    f'kubectl annotate node NODE --overwrite {keys.FORGIVE_FAILURES_ANNOTATION}="$(date -u +%FT%TZ)"'
-)
+from webhook.kube.state_config_map import path_of
 
 AGAIN_SECONDS: Final = 10.0
 
@@ -44,12 +34,12 @@ class NodeRow:
 
 def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
     """Of the data of the sweeper's ConfigMap, the avoided nodes first. Raises msgspec.MsgspecError."""
-    failures = failure_log.decoded(data.get("failures", ""))
+    failures = failures_in(data)
     counts = {each.node: 0 for each in failures if each.node}
     for each in failures:
         if each.node:
             counts[each.node] += 1
-    bad = _now(data, now)
+    bad = avoided_now(data, now)
     made = [
         NodeRow(each.node, each.by, each.until, each.gangs, counts.get(each.node, 0), each.last, each.cause)
         for each in bad
@@ -64,27 +54,20 @@ def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
 
 def read(api: Api) -> dict[str, Any]:
     """The data of the ConfigMap. Raises ApiError."""
-    return dict(api.json("GET", failure_log.PATH, timeout_seconds=5).get("data") or {})
+    return dict(api.json("GET", path_of(NAME), timeout_seconds=5).get("data") or {})
 
 
-def avoided(api: Api, now: float, namespace: str = "") -> dict[str, str]:
-    """Node -> why all gangs, and those of the namespace, avoid it; nothing for whoever may not read it.
+def avoided(api: Api, now: float) -> dict[str, str]:
+    """Node -> why all gangs avoid it; nothing for whoever may not read it.
 
     now: seconds since 1970. Raises ApiError.
     """
     try:
-        found = _now(read(api), now)
-    except msgspec.MsgspecError:
-        return {}  # see examine
+        return reasons(read(api), now)
     except ApiError as error:
         if error.status not in (401, 403, 404):
             raise
         return {}
-    return {
-        each.node: why_bad(each.gangs, each.last, each.cause)
-        for each in found
-        if each.by in (failure_log.EVERYBODY, namespace)
-    }
 
 
 class AvoidedNodes:
@@ -107,60 +90,6 @@ class AvoidedNodes:
             with contextlib.suppress(ApiError):
                 self._known = avoided(self._api, self._now())
         return self._known
-
-
-def unforgiven(nodes: list[dict[str, Any]]) -> dict[str, str]:
-    """Node -> what stands there to forgive failures and is no time."""
-    texts = {
-        each["metadata"]["name"]: (each["metadata"].get("annotations") or {}).get(
-            keys.FORGIVE_FAILURES_ANNOTATION
-        )
-        for each in nodes
-    }
-    return {name: text for name, text in texts.items() if text is not None and seconds_of(text) is None}
-
-
-def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """Nodes that are avoided want mending, and what an operator wrote there must be readable."""
-    try:
-        bad = _now(read(api), now.timestamp())
-    except msgspec.MsgspecError as error:
-        yield found(
-            State.ODD,
-            f"{failure_log.NAME} cannot be read: {error}",
-            "Delete its data; the sweeper begins anew.",
-        )
-        return
-    names = sorted({each.node for each in bad if each.by == failure_log.EVERYBODY})
-    partly = sorted({each.node for each in bad} - set(names))
-    if names:
-        nodes = counted(len(names), "node is", "nodes are")
-        yield found(
-            State.ODD,
-            f"{nodes} avoided since pods of several gangs failed there: {some(names)}",
-            "topogate nodes says why, and how to have them used again.",
-        )
-    if partly:
-        yield found(
-            State.ODD,
-            f"some namespaces avoid nodes where their pods failed: {some(partly)}",
-            "topogate nodes",
-        )
-    wrong = unforgiven(api.json("GET", "/api/v1/nodes", timeout_seconds=60)["items"])
-    if wrong:
-        name, text = min(wrong.items())
-        yield found(
-            State.ODD,
-            f"node {name}: {keys.FORGIVE_FAILURES_ANNOTATION} is no time: {text[:100]!r}",
-            RESET_COMMAND.replace("NODE", name),
-        )
-    if not names and not partly and not wrong:
-        yield found(State.WELL, "no node is avoided")
-
-
-def _now(data: dict[str, Any], now: float) -> list[AvoidedNode]:
-    """Those whose time is not over: while nothing leads, nobody takes them out."""
-    return [each for each in failure_log.avoided(data) if each.until > now]
 
 
 def day_and_time(seconds: int) -> str:

@@ -10,7 +10,6 @@ from typing import Final
 
 from webhook.inquiry import (
     agents,
-    bad_nodes,
     enforcement,
     extension_checks,
     gpu_nodes,
@@ -138,7 +137,6 @@ CHECKS: Final[dict[str, Check]] = {
     "nodes": gpu_nodes.places,
     "models": gpu_nodes.models,
     "cards": gpu_nodes.broken,
-    "failures": bad_nodes.examine,
     **extension_checks.extension_checks(),
     "labeler": agents.labeler,
     "allocator": agents.allocator,

@@ -2,9 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 from labeler.contract import keys
@@ -17,7 +16,6 @@ from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.asking import ask, place_anew
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible, main_cause
-from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
@@ -50,17 +48,18 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
     gathered = gather(view.gated, view.others, cluster.size_of, view.gang_of)
     gangs = completed(gathered, view, settings, cluster.owners)
     gang = next(each for each in gangs if each.key == view.gang_of(pod))
-    snapshot, avoided = snapshotter.snapshot(view), cluster.avoided(namespace)
-    yield from explain_gated(pod, gang, view, snapshot, settings, avoided=avoided)
-    yield from _of_extensions(cluster, gang, gangs)
+    yield from explain_gated(pod, gang, view, snapshotter.snapshot(view), settings)
+    yield from _of_extensions(cluster, gang, gangs, view)
 
 
-def _of_extensions(cluster: ClusterReading, gang: PodGang, gangs: Sequence[PodGang]) -> Iterator[str]:
+def _of_extensions(
+    cluster: ClusterReading, gang: PodGang, gangs: Sequence[PodGang], view: View
+) -> Iterator[str]:
     for extension in all_extensions():
         if extension.explain is not None:
             record = cluster.record(extension.record.name) if extension.record is not None else None
             yield from extension.explain(
-                ExplainInput(gang, gangs, record, cluster.namespace_labels(), time.time())
+                ExplainInput(gang, gangs, record, cluster.namespace_labels(), time.time(), view)
             )
 
 
@@ -73,12 +72,10 @@ def explain_gated(
     *,
     now: "CurrentAnswer | None" = None,
     named: Callable[[str], str] = str,
-    avoided: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """The explanation of one gated pod of a gang, line by line.
 
     now: the core's answer, if it has been asked already. named: what to call another pod ("namespace/name").
-    avoided: nodes where pods fail, and why they are avoided.
     """
     others = [
         gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
@@ -111,10 +108,6 @@ def explain_gated(
         yield f"Turn, by {placement.status.turn}."
     if holders := _holders(gang, view, named):
         yield f"Nodes that other gangs hold: {holders}."
-    if placement is not None and placement.spec.avoided:
-        yield f"Its plan {avoided_sentence(placement.spec.avoided)}."
-    elif there := {name: why for name, why in avoided.items() if name in snapshot.nodes}:
-        yield f"It {avoided_sentence(there)}, or uses them where nothing else fits, as is set (bad_nodes)."
     if pod.metadata.uid in view.planned:
         planned = view.planned[pod.metadata.uid].node or "no node of our choice"
         if victims := _victims(gang, view, named):

@@ -11,6 +11,7 @@ from webhook.extensions.known import SWITCHES
 from webhook.inquiry.findings import SYSTEM, Check, Finding, State, found, some
 from webhook.kube.access import may
 from webhook.kube.client import Api, ApiError
+from webhook.kube.state_config_map import path_of
 from webhook.sweeper.extension import DoctorCheck, DoctorInput, Extension, Switch, WatchedCollection
 from webhook.sweeper.settings import FLAGS, Settings, SettingsError, parse, with_flags
 
@@ -48,11 +49,18 @@ def _examine(
     if missing:
         remedy = f"Apply an overlay with manifests/components/{check.component}."
         yield found(State.ILL, f"{check.name} is on, and the sweeper may not {some(missing)}", remedy)
-    for line in check.examine(DoctorInput(settings, objects, now)):
+    for line in check.examine(DoctorInput(settings, objects, now, _record(api, extension))):
         if line.remedy:
             yield found(State.ODD, line.sentence, line.remedy)
         elif not missing:
             yield found(State.WELL, line.sentence)
+
+
+def _record(api: Api, extension: Extension) -> Mapping[str, str] | None:
+    """The data of an extension's record, None if it has none. Raises ApiError."""
+    if extension.record is None:
+        return None
+    return api.json("GET", path_of(extension.record.name)).get("data") or {}
 
 
 def _objects(api: Api, collection: WatchedCollection[Any]) -> list[Any] | None:

@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from webhook.devices.supply import Supply
-from webhook.inquiry import bad_nodes
 from webhook.kube import devices, drivers, placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
@@ -45,7 +44,6 @@ class ClusterReading:
     read_record: Callable[[str], Mapping[str, str] | None] = lambda _: None
     read_classes: Callable[[], Mapping[str, devices.DeviceClass]] = dict
     read_owners: Callable[[str], Mapping[str, Any] | None] = lambda _: None
-    read_avoided: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -62,7 +60,6 @@ class ClusterReading:
             functools.cache(lambda name: _record(api, name)),
             functools.cache(lambda: _classes(api)),
             owners.all_of,
-            lambda namespace: bad_nodes.avoided(api, time.time(), namespace),
         )
 
     @classmethod
@@ -100,10 +97,6 @@ class ClusterReading:
     def record(self, name: str) -> Mapping[str, str] | None:
         """The data of an extension's record (a ConfigMap), None for whoever may not read it."""
         return self.read_record(name)
-
-    def avoided(self, namespace: str) -> Mapping[str, str]:
-        """Nodes that gangs of a namespace avoid as pods fail there, and why; as far as that may be read."""
-        return self.read_avoided(namespace)
 
     def supply(self, is_wanted: bool) -> Supply | None:
         """Devices and claims on them, likewise."""

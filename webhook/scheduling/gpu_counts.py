@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from labeler.contract import keys
+from webhook.kube.objects import Pod
 from webhook.placement import NodeInfo
 from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpus import DEVICES, Counting
@@ -35,6 +36,16 @@ class NodeGpus:
     gpus: int
     shares: int = 1
     of_cards: bool = False
+
+
+def gpus_of(pod: Pod, counting: Counting) -> int:
+    """The GPUs that its containers ask for, and its claims on devices."""
+    return len(pod.spec.resource_claims) + sum(
+        int(amount)
+        for container in pod.spec.containers
+        for name, amount in {**container.resources.limits, **container.resources.requests}.items()
+        if counting.names((name,)) and str(amount).isdecimal()
+    )
 
 
 def node_gpus(node: NodeInfo, counting: Counting) -> tuple[NodeGpus, ...]:

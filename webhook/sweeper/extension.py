@@ -333,7 +333,7 @@ class ExplainInput:
     """What `topogate explain` knows of a gang that waits.
 
     gangs: all that wait. record: the data of the extension's record, None for whoever may not read it.
-    namespaces: their labels, None likewise. now: seconds since 1970.
+    namespaces: their labels, None likewise. now: seconds since 1970. view: the cluster.
     """
 
     gang: PodGang
@@ -341,15 +341,21 @@ class ExplainInput:
     record: Mapping[str, str] | None
     namespaces: NamespaceLabels | None
     now: float
+    view: View
 
 
 @dataclass(frozen=True)
 class DoctorInput:
-    """What `topogate doctor` knows. settings: the sweeper's. objects: those that the check reads."""
+    """What `topogate doctor` knows.
+
+    settings: the sweeper's. objects: those that the check reads. record: the data of the extension's record,
+    None if it has none.
+    """
 
     settings: Settings
     objects: Sequence[Any]
     now: datetime
+    record: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -365,16 +371,17 @@ class DoctorCheck:
     """A check of `topogate doctor`, of an extension that the sweeper's settings switch on.
 
     It also finds whether what it reads is served, and whether the sweeper has the rights for all collections
-    of the extension. name: of the check. off: the sentence where the extension is off. component: of the
-    manifests, which gives the rights. served_by: who brings the definition of what it reads.
+    of the extension. name: of the check. off: the sentence where the extension is off. reads: what it looks
+    at. component: of the manifests, which gives the rights; served_by: who brings the definition of what it
+    reads; both "" where the installation has all that is needed.
     """
 
     name: str
     off: str
-    component: str
-    served_by: str
     reads: WatchedCollection[Any]
     examine: Callable[[DoctorInput], Iterable[DoctorLine]]
+    component: str = ""
+    served_by: str = ""
 
 
 # --- descriptor ---------------------------------------------------------------------------------------
@@ -392,8 +399,8 @@ class Extension:
     complete_gangs adds to gangs what the feature knows of them, both without memory; order_gangs puts the
     gangs into the order in which they are placed; exclude_nodes says which nodes they do not use, and why;
     after_no_fit does something for those that found no place, before they are told; after_pass takes in what
-    has become of the pass. explain: further lines of `topogate explain`.
-    doctor: a further check of `topogate doctor`.
+    has become of the pass. explain: further lines of `topogate explain`. doctor: a check of
+    `topogate doctor`.
     """
 
     name: str

@@ -13,10 +13,10 @@ from webhook.build_info import register_build_info
 PHASES: Final = (
     "observe",
     "snapshot",
-    "failures",
     "gather",
     "let_go",
     "order",
+    "exclude",
     "remember",
     "preempt",
     "finish",
@@ -26,7 +26,6 @@ PHASES: Final = (
     "broken",
     "rollback",
     "ungated",
-    "scale",
     "apply",
     "report",
     "measure",
@@ -148,7 +147,6 @@ class Metrics:
         register_build_info(self.registry)
         self._add_gangs()
         self._add_gpus()
-        self._add_nodes()
         for phase in PHASES:
             self.passes.labels(phase)
 
@@ -211,26 +209,6 @@ class Metrics:
         )
         for outcome in ("placed", "waiting"):
             self.undecided.labels(outcome)
-
-    def _add_nodes(self) -> None:
-        registry = self.registry
-        self.avoided = Gauge(
-            "topogate_avoided_nodes",
-            "Nodes that all gangs avoid, since pods of several gangs failed there.",
-            ["model"],
-            registry=registry,
-        )
-        self.avoided_info = Gauge(
-            "topogate_avoided_node_info",
-            "1 for each node that all gangs avoid; the cause is that of the last failure.",
-            ["node", "cause"],
-            registry=registry,
-        )
-        self.failures = Gauge(
-            "topogate_node_failures",
-            "Recorded failures of gangs, at most 1000, whether they count against nodes or not.",
-            registry=registry,
-        )
 
     def _add_gpus(self) -> None:
         registry = self.registry
@@ -301,7 +279,8 @@ class Metrics:
         """Show nothing of a cluster that this process does not follow any more."""
         told = self.gangs, self.waiting, self.silence, self.unreadable, self.refused_owners
         shown = self.gpus, self.largest, self.domains, self.reserved
-        for gauge in (*told, *shown, self.avoided, self.avoided_info):
+        of_extensions = [each for each in self._extended.values() if each._labelnames]
+        for gauge in (*told, *shown, *of_extensions):
             gauge.clear()
         self.oldest.value = self.unplaced.value = self.ungated.value = None
 

@@ -41,8 +41,6 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import Stopwatch
-from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.node_exclusions import merged
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
@@ -50,7 +48,6 @@ from webhook.sweeper.decide.steering import let_go
 from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.decide.valid_plans import standing, without_overbooked
 from webhook.sweeper.decision import Decided, Observation, decide
-from webhook.sweeper.failing import Failing
 from webhook.sweeper.figures import Figures
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.memory import Memory
@@ -93,8 +90,6 @@ class Sweeper:
         self._ungated = UngatedPods(clock)
         surroundings.cache.observe_pods(self._ungated.on_pod)
         self._memory = Memory()
-        self._health = NodeHealth(settings, clock)
-        self._failing = Failing(surroundings, self._health)
         self._hooks = ExtensionHooks(surroundings)
         self._applier = Applier(surroundings, self._snapshotter, lambda: self._hooks.annotations)
         self._reporter = Reporter(surroundings)
@@ -108,8 +103,6 @@ class Sweeper:
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
         cluster = self._observe()
-        with self._guarded("failures"):
-            self._failing.step(cluster.view)
         gangs = None
         with self._guarded("gather"):
             gangs = self._gather(cluster.view)
@@ -180,7 +173,7 @@ class Sweeper:
             budgets,
             cache.owners,
             Stopwatch(self._pass.clock, self._pass.beat),
-            merged([self._health.excluded(gangs or ()), self._hooks.excluded]),
+            self._hooks.excluded,
             self._pass.policy(),
             self._look_for_ungated(),
             self._hooks.sources,

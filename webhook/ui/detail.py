@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
+from webhook.extensions.node_health.avoided_nodes import avoided_line
 from webhook.inquiry.explanation import CurrentAnswer, explain_gated, try_now
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
@@ -54,7 +55,10 @@ def detail(
     avoided = {tile.name: tile.avoided for tile in tiles if tile.avoided}
     return Detail(
         row,
-        list(explain_gated(first, gang, view, snapshot, settings, now=now, named=named, avoided=avoided)),
+        [
+            *explain_gated(first, gang, view, snapshot, settings, now=now, named=named),
+            *avoided_line(view.placements.get(gang.key.placement_key), avoided),
+        ],
         nearest=_nearest(now, snapshot),
         nodes=(
             [each.node for each in now.answer.placed]

@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import GangKey, is_of_a_set, maker_of
-from webhook.sweeper.observe.node_failures import is_troubled
 from webhook.sweeper.observe.pins import pinned_node
 from webhook.workloads.native_gangs import group_name
 
@@ -252,6 +251,12 @@ def _is_kept_running(pod: Pod) -> bool:
     if pod.metadata.deletion_timestamp:
         return False
     return owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS
+
+
+def is_troubled(pod: Pod) -> bool:
+    """Whether a container of it does not start, or has ended with a fault before."""
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return any(each.is_troubled for each in statuses)
 
 
 _OTHERS: Final[Mapping[Sort, Callable[[Pod], object]]] = {

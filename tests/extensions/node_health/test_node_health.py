@@ -2,25 +2,30 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from labeler.contract.event_reasons import EventReason
+from tests.extensions.node_health.failing import clock_time, ended, exited, proven
 from tests.sweeper.cluster import Nodes, Placing
-from tests.sweeper.failing import clock_time, ended, exited, proven
+from webhook.extensions.node_health import health
+from webhook.extensions.node_health.gang_failures import Failures, FailureState, GangFailure
+from webhook.extensions.node_health.health import HealthMemory
+from webhook.extensions.node_health.node_health import NODE_HEALTH, WRITE_SECONDS
+from webhook.extensions.node_health.pod_failures import seconds_of
+from webhook.extensions.node_health.saved_failures import NAME, avoided, decoded, encoded
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.apply import failure_log
-from webhook.sweeper.apply.failure_log import FailureLog, decoded, encoded
+from webhook.kube.state_config_map import path_of
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.ledger import Failures, FailureState
-from webhook.sweeper.decide.verdicts import Verdicts
-from webhook.sweeper.failing import Failing
+from webhook.sweeper.extension import Switch
+from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.node_rules import BadNodes
-from webhook.sweeper.observe.node_failures import seconds_of
+from webhook.sweeper.observe.view import Moment
+from webhook.sweeper.records import MISSING_SECONDS
 from webhook.sweeper.settings import Settings
 
 NOW = float(seconds_of(clock_time(3000)) or 0)
@@ -37,7 +42,7 @@ class OneConfigMap:
         self.writes = 0
 
     def json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
-        assert path == failure_log.PATH
+        assert path == path_of(NAME)
         if self.fault is not None:
             raise self.fault
         if method == "PATCH":
@@ -70,26 +75,49 @@ class Cache:
         taken, self.pods = self.pods, []
         return taken
 
+    def namespace_labels(self) -> None:
+        return None
+
+    def served(self) -> dict[str, str]:
+        return {}
+
 
 class Life:
-    """One sweeper's life beside an API server that stays."""
+    """One leader's life beside an API server that stays."""
 
-    def __init__(self, api: OneConfigMap, cluster: Nodes, *failed: Pod, now: float = NOW) -> None:
+    def __init__(self, api: OneConfigMap, cluster: Nodes, *failed: Pod) -> None:
         self.cluster = Placing(cluster, SETTINGS)
         self.listener = Listener()
         self.metrics = Metrics()
-        self.health = NodeHealth(SETTINGS, self.cluster.clock, now=lambda: now)
+        self.cache = Cache(*failed)
         fake_api: Any = api
-        fake_cache: Any = Cache(*failed)
+        fake_cache: Any = self.cache
         surroundings = Pass(
-            fake_api, fake_cache, SETTINGS, self.metrics, self.listener, clock=self.cluster.clock
-        )
-        self.failing = Failing(surroundings, self.health)
+            fake_api, fake_cache, SETTINGS, self.metrics, self.listener, clock=self.cluster.clock,
+            extensions=(Switch(lambda *_: True, lambda: NODE_HEALTH),),
+        )  # fmt: skip
+        self.hooks = ExtensionHooks(surroundings)
+        self.memories: Memories = {}
 
     def step(self) -> Failures:
-        self.cluster.clock.now += failure_log.EVERY_SECONDS
-        self.failing.step(self.cluster.view())
+        self.cluster.clock.now += WRITE_SECONDS
+        view = replace(
+            self.cluster.view(), now=Moment(self.cluster.clock(), datetime.fromtimestamp(NOW, UTC))
+        )
+        view, self.memories = self.hooks.begin(view, self.memories)
+        self.memories = self.hooks.exclude((), view, self.memories)
+        self.memories = self.hooks.after_pass(view, self.memories)
         return self.health.failures
+
+    @property
+    def health(self) -> HealthMemory:
+        found = self.memories[NODE_HEALTH.name]
+        assert isinstance(found, HealthMemory)
+        return found
+
+    def know(self, *failures: GangFailure) -> None:
+        """These are its failures from now on."""
+        self.memories = {NODE_HEALTH.name: replace(self.health, failures=failures)}
 
 
 TWO: Failures = tuple(proven("n0", gang=f"g-{name}", namespace=name, at=int(NOW) - 10) for name in "ab")
@@ -145,12 +173,12 @@ def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_the
     life = Life(api, Nodes(2))
     assert life.step() == TWO
     api.fault = ApiError(404, "NotFound", "no such thing")
-    life.failing._pass.cache.pods.append(failed())  # type: ignore[attr-defined]
+    life.cache.pods.append(failed())
     known = life.step()
     assert len(known) == 3
     assert life.step() == known
     api.fault, api.data, api.version = None, {}, 1
-    life.cluster.clock.now += failure_log.AGAIN_SECONDS
+    life.cluster.clock.now += MISSING_SECONDS
     life.step()
     assert life.step() == known
     life.step()
@@ -164,9 +192,10 @@ def test_what_is_known_outlives_that_the_api_server_is_away_while_it_is_removed(
     life = Life(api, Nodes(2), failed())
     known = life.step()
     assert len(known) == 1
-    life.cluster.clock.now += failure_log.AGAIN_SECONDS
+    life.cluster.clock.now += MISSING_SECONDS
     life.step()
     api.fault = ApiError(0, "Away", "no answer")
+    life.cluster.clock.now += MISSING_SECONDS
     life.step()
     api.fault = None
     for _ in range(2):
@@ -179,17 +208,17 @@ def test_what_an_operator_put_in_the_place_of_what_was_removed_counts() -> None:
     life = Life(api, Nodes(2), failed())
     assert len(life.step()) == 1
     api.fault, api.data = None, {"failures": encoded(TWO)}
-    life.cluster.clock.now += failure_log.AGAIN_SECONDS
+    life.cluster.clock.now += MISSING_SECONDS
     life.step()
     assert life.step() == TWO
 
 
 def test_what_an_operator_has_emptied_meanwhile_is_forgotten() -> None:
     api = OneConfigMap({"failures": encoded(TWO)})
-    life = Life(api, Nodes(2), now=NOW)
+    life = Life(api, Nodes(2))
     assert life.step() == TWO
     api.data, api.version = {}, api.version + 1
-    life.failing._pass.cache.pods.append(failed())  # type: ignore[attr-defined]
+    life.cache.pods.append(failed())
     life.step()
     assert life.step() == ()
 
@@ -199,7 +228,7 @@ def test_an_event_on_the_node_says_once_that_it_is_avoided_and_once_that_it_is_u
     life = Life(api, Nodes(2))
     life.step()
     assert life.listener.said == []
-    life.health.failures = TWO
+    life.know(*TWO)
     life.step()
     life.step()
     assert life.listener.said == [("n0", "NodeAvoided")]
@@ -207,7 +236,7 @@ def test_an_event_on_the_node_says_once_that_it_is_avoided_and_once_that_it_is_u
     again = Life(api, Nodes(2))
     again.step()
     assert again.listener.said == []
-    life.health.failures = ()
+    life.know()
     life.step()
     assert life.listener.said == [("n0", "NodeAvoided"), ("n0", "NodeRecovered")]
 
@@ -222,7 +251,7 @@ def test_metrics_count_avoided_nodes_by_model_and_name_each() -> None:
     named = {"node": "n0", "cause": "exit status 1"}
     assert sample(life.metrics, "topogate_avoided_nodes", model="") == 1
     assert sample(life.metrics, "topogate_avoided_node_info", **named) == 1
-    life.health.failures = ()
+    life.know()
     life.step()
     assert sample(life.metrics, "topogate_avoided_nodes", model="") is None
     assert sample(life.metrics, "topogate_avoided_node_info", **named) is None
@@ -234,7 +263,7 @@ def test_people_read_which_nodes_are_avoided_by_whom_and_why() -> None:
     (told,) = json.loads(api.data["avoided"])
     assert (told["node"], told["by"]) == ("n0", "*")
     assert told["gangs"] == 2
-    assert failure_log.avoided(api.data)[0].cause == "exit status 1"
+    assert avoided(api.data)[0].cause == "exit status 1"
 
 
 def test_failures_are_read_as_they_were_written() -> None:
@@ -258,10 +287,24 @@ def test_all_that_is_kept_fits_into_one_object() -> None:
 
 def test_a_refused_write_is_tried_again() -> None:
     api = OneConfigMap()
-    log = FailureLog(api)  # type: ignore[arg-type] # a fake
-    log.load(0)
+    life = Life(api, Nodes(2))
+    life.step()
     api.fault = ApiError(500, "Internal", "later")
-    assert not log.save(TWO, Verdicts(), 10)
+    life.cache.pods.append(failed())
+    known = life.step()
+    assert not api.data
     api.fault = None
-    assert log.save(TWO, Verdicts(), 20)
-    assert decoded(api.data["failures"]) == TWO
+    life.step()
+    assert decoded(api.data["failures"]) == known
+
+
+def test_after_a_defect_no_gang_is_placed_on_a_node_that_was_excluded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = Life(OneConfigMap({"failures": encoded(TWO)}), Nodes(2))
+    life.step()
+    assert life.hooks.excluded.names == {"n0"}
+    monkeypatch.setattr(health, "failing_nodes", lambda *_: 1 / 0)
+    life.step()
+    assert life.hooks.excluded.names == {"n0"}
+    assert "exclusions_kept name=node_health nodes=1" in caplog.text

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sweeper.failing import told
-from webhook.sweeper.decide import ledger
-from webhook.sweeper.decide.ledger import Failures, FailureState, GangFailure, Running
-from webhook.sweeper.observe.node_failures import NodeFailure
+from tests.extensions.node_health.failing import told
+from webhook.extensions.node_health import gang_failures as ledger
+from webhook.extensions.node_health.gang_failures import Failures, FailureState, GangFailure, Running
+from webhook.extensions.node_health.pod_failures import NodeFailure
 
 
 def kept_of(*failures: NodeFailure) -> Failures:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sweeper.failing import proven
-from webhook.sweeper.decide.ledger import FailureState, GangFailure
-from webhook.sweeper.decide.verdicts import NodeFacts, Verdicts, verdicts
+from tests.extensions.node_health.failing import proven
+from webhook.extensions.node_health.failing_nodes import FailingNodes, NodeFacts, failing_nodes
+from webhook.extensions.node_health.gang_failures import FailureState, GangFailure
 from webhook.sweeper.node_rules import BadNodes
 
 RULES = BadNodes(failures=3, avoid_seconds=1000, keep_seconds=5000, share=0.5)
@@ -17,8 +17,8 @@ NODES = {f"n{number}": NodeFacts("H100" if number < 6 else "A100") for number in
 NOW = 200
 
 
-def of(*failures: GangFailure, rules: BadNodes = RULES, now: float = NOW) -> Verdicts:
-    return verdicts(failures, NODES, rules, now)
+def of(*failures: GangFailure, rules: BadNodes = RULES, now: float = NOW) -> FailingNodes:
+    return failing_nodes(failures, NODES, rules, now)
 
 
 def three(node: str, *namespaces: str, at: int = 100) -> list[GangFailure]:
@@ -92,14 +92,14 @@ def test_fresh_failures_of_one_namespace_make_it_no_longer() -> None:
 
 def test_an_operator_s_time_forgives_what_was_before_it_and_nothing_after() -> None:
     failures = three("n0", "a", "b", "c")
-    assert not verdicts(failures, {**NODES, "n0": NodeFacts("H100", forgiven=100)}, RULES, NOW).for_all
-    assert verdicts(failures, {**NODES, "n0": NodeFacts("H100", forgiven=99)}, RULES, NOW).for_all
+    assert not failing_nodes(failures, {**NODES, "n0": NodeFacts("H100", reset_at=100)}, RULES, NOW).for_all
+    assert failing_nodes(failures, {**NODES, "n0": NodeFacts("H100", reset_at=99)}, RULES, NOW).for_all
 
 
 def test_failures_of_an_earlier_node_of_the_same_name_do_not_count() -> None:
     failures = three("n0", "a", "b", "c")
-    assert not verdicts(failures, {**NODES, "n0": NodeFacts("H100", since=101)}, RULES, NOW).for_all
-    assert verdicts(failures, {**NODES, "n0": NodeFacts("H100", since=100)}, RULES, NOW).for_all
+    assert not failing_nodes(failures, {**NODES, "n0": NodeFacts("H100", since=101)}, RULES, NOW).for_all
+    assert failing_nodes(failures, {**NODES, "n0": NodeFacts("H100", since=100)}, RULES, NOW).for_all
 
 
 def test_a_node_that_is_gone_is_not_avoided() -> None:
@@ -114,7 +114,7 @@ def test_of_each_model_a_share_is_avoided_the_worst_first() -> None:
 
 def test_the_only_node_of_a_model_is_never_avoided() -> None:
     nodes = {**NODES, "n0": NodeFacts("rare")}
-    assert not verdicts(three("n0", "a", "b", "c"), nodes, RULES, NOW).for_all
+    assert not failing_nodes(three("n0", "a", "b", "c"), nodes, RULES, NOW).for_all
 
 
 def test_what_a_namespace_accuses_alone_shares_the_bound_with_what_all_avoid() -> None:
@@ -187,7 +187,7 @@ def is_bad(node: str, failures: list[GangFailure], now: float) -> bool:
 @given(failures_of("abc"), st.integers(0, 4000))
 def test_random_failures_condemn_the_nodes_that_the_rule_says(failures: list[GangFailure], now: int) -> None:
     rules = replace(RULES, share=1)
-    found = verdicts(failures, NODES, rules, now).for_all
+    found = failing_nodes(failures, NODES, rules, now).for_all
     assert set(found) == {node for node in NODES if is_bad(node, failures, now)}
 
 
@@ -195,10 +195,10 @@ def test_random_failures_condemn_the_nodes_that_the_rule_says(failures: list[Gan
 def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
     honest: list[GangFailure], hostile: list[GangFailure], now: int
 ) -> None:
-    found = verdicts([*honest, *hostile], NODES, replace(RULES, share=1), now)
+    found = failing_nodes([*honest, *hostile], NODES, replace(RULES, share=1), now)
     for node in found.for_all:
         assert len(accusers(node, honest)) >= RULES.failures - 1
-    alone = verdicts(honest, NODES, replace(RULES, share=1), now)
+    alone = failing_nodes(honest, NODES, replace(RULES, share=1), now)
     for namespace in "abc":
         assert set(found.of(namespace)) - set(found.for_all) <= set(alone.of(namespace))
         assert {key: each for key, each in found.for_gangs.items() if key[0] != "h"} == alone.for_gangs
@@ -208,7 +208,7 @@ def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
 def test_whatever_fails_no_more_than_a_share_of_a_model_is_avoided(
     failures: list[GangFailure], now: int, share: float
 ) -> None:
-    found = verdicts(failures, NODES, replace(RULES, share=share), now)
+    found = failing_nodes(failures, NODES, replace(RULES, share=share), now)
     sizes = Counter(facts.model for facts in NODES.values())
     for namespace in "abcdex":
         for model, count in Counter(each.model for each in found.of(namespace).values()).items():

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from tests.sweeper.pods import decode, pod_json
+from webhook.extensions.node_health.gang_failures import FailureState, GangFailure
+from webhook.extensions.node_health.pod_failures import NodeFailure
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.decide.ledger import FailureState, GangFailure
-from webhook.sweeper.observe.node_failures import NodeFailure
 
 GPU = "nvidia.com/gpu"
 DAY = "2026-01-01"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.sweeper.failing import clock_time, ended, exited
+from tests.extensions.node_health.failing import clock_time, ended, exited
+from webhook.extensions.node_health.pod_failures import NodeFailure, asks_of, failure_of, seconds_of
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.observe.node_failures import NodeFailure, asks_of, failure_of, seconds_of
 
 COUNTING = Counting(("nvidia.com/gpu",))
 SOON = 600

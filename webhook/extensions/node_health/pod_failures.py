@@ -8,10 +8,10 @@ Counted are ends for which a broken GPU is a usual cause:
 
 Not counted are ends for which it is none: a pod that was deleted or evicted or that ran out of memory or
 time, an image that cannot be pulled, a node that was shut down. Whether the node was at fault, one end
-never tells; see decide.ledger and decide.verdicts.
+never tells; see gang_failures and failing_nodes.
 
 That the kubelet has refused a pod, for whatever reason, says that this gang's next pods had better go
-elsewhere, and nothing else of the node; see decide.refusals.
+elsewhere, and nothing else of the node; see refusals.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from typing import Final
 from webhook.kube.containers import ContainerEnd, PodContainerStatus
 from webhook.kube.objects import Pod
 from webhook.kube.times import since_1970
+from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 from webhook.workloads.owners import KNOWN_RULES, OwnerRules
@@ -110,22 +111,6 @@ def refusal_of(pod: Pod, now: float, rules: OwnerRules = KNOWN_RULES) -> NodeRef
     started = seconds_of(status.start_time)
     at = int(now) if started is None else min(started, int(now))  # a node's clock may be ahead
     return NodeRefusal(pod.metadata.namespace, gang_id(maker), pod.spec.node_name, at, status.reason)
-
-
-def is_troubled(pod: Pod) -> bool:
-    """Whether a container of it does not start, or has ended with a fault before."""
-    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    return any(each.is_troubled for each in statuses)
-
-
-def gpus_of(pod: Pod, counting: Counting) -> int:
-    """The GPUs that its containers ask for, and its claims on devices."""
-    return len(pod.spec.resource_claims) + sum(
-        int(amount)
-        for container in pod.spec.containers
-        for name, amount in {**container.resources.limits, **container.resources.requests}.items()
-        if counting.names((name,)) and str(amount).isdecimal()
-    )
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,7 @@
 """Which nodes are bad, for whom and until when. Pure.
 
 The rule. A gang accuses a node if all its failures that are kept were on that node, and one of them is proven
-and not cleared (see ledger): so a program that fails on two nodes accuses none. Then:
+and not cleared (see gang_failures): so a program that fails on two nodes accuses none. Then:
 
 1. A gang itself avoids the nodes where it has failed, if there are no more than two, from its first failure
    on. Its next try is then elsewhere, and shows whether the node or the program is at fault.
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from webhook.sweeper.decide.ledger import FailureState, GangFailure
+from webhook.extensions.node_health.gang_failures import FailureState, GangFailure
 from webhook.sweeper.node_rules import BadNodes
 
 MOST_OF_A_GANG: Final = 2
@@ -37,11 +37,11 @@ class NodeFacts:
 
     model: str
     since: int = 0
-    forgiven: int = 0
+    reset_at: int = 0
 
 
 @dataclass(frozen=True)
-class NodeVerdict:
+class FailingNode:
     """A node that is bad. gangs: how many accuse it; at: when it failed last; until: seconds since 1970."""
 
     node: str
@@ -53,14 +53,14 @@ class NodeVerdict:
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class FailingNodes:
     """Which nodes are bad: for all, in the eyes of each namespace, and of each (namespace, gang)."""
 
-    for_all: Mapping[str, NodeVerdict] = field(default_factory=dict)
-    for_namespaces: Mapping[str, Mapping[str, NodeVerdict]] = field(default_factory=dict)
+    for_all: Mapping[str, FailingNode] = field(default_factory=dict)
+    for_namespaces: Mapping[str, Mapping[str, FailingNode]] = field(default_factory=dict)
     for_gangs: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
-    def of(self, namespace: str) -> Mapping[str, NodeVerdict]:
+    def of(self, namespace: str) -> Mapping[str, FailingNode]:
         """The nodes that pods of a namespace avoid, without those that a single gang avoids."""
         return self.for_namespaces.get(namespace, self.for_all)
 
@@ -75,7 +75,7 @@ def why_bad(gangs: int, at: int, cause: str) -> str:
     return f"pods of {failed} failed there and ran elsewhere, last at {when:%Y-%m-%d %H:%M:%SZ} by {cause}"
 
 
-def accusations(
+def failures_against(
     failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts]
 ) -> dict[str, list[GangFailure]]:
     """Node -> the failures by which gangs accuse it, one of each gang: its last."""
@@ -95,34 +95,34 @@ def accusations(
 
 def _counts(failure: GangFailure, nodes: Mapping[str, NodeFacts]) -> bool:
     facts = nodes.get(failure.node)
-    return facts is not None and failure.at > max(facts.forgiven, facts.since - 1)
+    return facts is not None and failure.at > max(facts.reset_at, facts.since - 1)
 
 
-def verdicts(
+def failing_nodes(
     failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts], rules: BadNodes, now: float
-) -> Verdicts:
+) -> FailingNodes:
     """What failures come to. now: seconds since 1970."""
     failures = tuple(failures)
-    accused = accusations(failures, nodes)
+    against_nodes = failures_against(failures, nodes)
     general = [
-        verdict
-        for node, against in accused.items()
+        failing
+        for node, against in against_nodes.items()
         if (until := _until_for_all(against, rules)) > now
-        for verdict in [_verdict(node, nodes, against, until)]
+        for failing in [_failing_node(node, nodes, against, until)]
     ]
     bounds = {model: _most(count, rules) for model, count in Counter(f.model for f in nodes.values()).items()}
     for_all = _chosen(general, {}, bounds)
     for_namespaces = {}
-    for namespace in {each.namespace for against in accused.values() for each in against}:
+    for namespace in {each.namespace for against in against_nodes.values() for each in against}:
         special = []
-        for node, against in accused.items():
+        for node, against in against_nodes.items():
             own = [each for each in against if each.namespace == namespace]
             until = _until(len(own), own, rules)
             if until > now and node not in for_all:
-                special.append(_verdict(node, nodes, own, until))
+                special.append(_failing_node(node, nodes, own, until))
         if special:
             for_namespaces[namespace] = _chosen(special, for_all, bounds)
-    return Verdicts(for_all, for_namespaces, _of_gangs(failures, nodes, rules, now))
+    return FailingNodes(for_all, for_namespaces, _of_gangs(failures, nodes, rules, now))
 
 
 def _until(count: int, against: Iterable[GangFailure], rules: BadNodes) -> int:
@@ -143,11 +143,11 @@ def _until_for_all(against: list[GangFailure], rules: BadNodes) -> int:
     return min(_until(len(rest) + 1, rest, rules) for rest in rests)
 
 
-def _verdict(
+def _failing_node(
     node: str, nodes: Mapping[str, NodeFacts], against: list[GangFailure], until: int
-) -> NodeVerdict:
+) -> FailingNode:
     last = max(against, key=lambda each: (each.at, each.cause))
-    return NodeVerdict(node, nodes[node].model, len(against), last.cause, last.at, until)
+    return FailingNode(node, nodes[node].model, len(against), last.cause, last.at, until)
 
 
 def _most(count: int, rules: BadNodes) -> int:
@@ -158,8 +158,8 @@ def _most(count: int, rules: BadNodes) -> int:
 
 
 def _chosen(
-    candidates: Iterable[NodeVerdict], before: Mapping[str, NodeVerdict], bounds: Mapping[str, int]
-) -> dict[str, NodeVerdict]:
+    candidates: Iterable[FailingNode], before: Mapping[str, FailingNode], bounds: Mapping[str, int]
+) -> dict[str, FailingNode]:
     """Those before, and of the others as many of each model as its bound allows."""
     found = dict(before)
     taken = Counter(each.model for each in before.values())

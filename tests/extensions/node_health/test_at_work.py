@@ -13,11 +13,13 @@ from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes, refused
 from labeler.contract import keys
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
+from webhook.extensions.node_health import saved_failures
 from webhook.kube.client import MERGE_PATCH, Api
-from webhook.kube.state_config_map import NAMESPACE
-from webhook.sweeper.apply import failure_log
+from webhook.kube.state_config_map import NAMESPACE, path_of
 from webhook.sweeper.node_rules import BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings
+
+PATH = path_of(saved_failures.NAME)
 
 SETTINGS = Settings(
     settle_seconds=0.2,
@@ -43,7 +45,7 @@ def places(pods: Pods) -> list[str]:
 
 
 def kept(api: Api) -> list[dict[str, Any]]:
-    data = api.json("GET", failure_log.PATH).get("data") or {}
+    data = api.json("GET", PATH).get("data") or {}
     found: list[dict[str, Any]] = json.loads(data.get("failures") or "[]")
     return found
 
@@ -72,7 +74,7 @@ def delete_gang(cluster: Cluster, namespace: str, name: str) -> None:
 
 
 def avoided(api: Api) -> list[str]:
-    return [each.node for each in failure_log.avoided(api.json("GET", failure_log.PATH)["data"])]
+    return [each.node for each in saved_failures.avoided(api.json("GET", PATH)["data"])]
 
 
 def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while_others_have_room(
@@ -145,11 +147,11 @@ def test_a_program_that_fails_wherever_it_runs_condemns_no_node(
     for number, namespace in enumerate(tenants[:2], 1):
         create_job(api, namespace, "train", 2, template(8))
 
-        def is_kept(_: Pods, number: int = number) -> bool:
+        def is_recorded(_: Pods, number: int = number) -> bool:
             broken.fail_once()
             return len({each["namespace"] for each in kept(api)}) == number
 
-        sweep(two_subblocks, namespace, SETTINGS, is_kept, "a failure that is kept")
+        sweep(two_subblocks, namespace, SETTINGS, is_recorded, "a failure that is kept")
     assert {each["state"] for each in kept(api)} == {"open"}
     assert avoided(api) == []
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from webhook.sweeper.observe.node_failures import NodeFailure
+from webhook.extensions.node_health.pod_failures import NodeFailure
 
 MOST: Final = 1000
 MOST_OF_A_NAMESPACE: Final = 64
@@ -53,11 +53,11 @@ class GangFailure:
     state: FailureState = FailureState.OPEN
 
     @classmethod
-    def first(cls, told: NodeFailure) -> "GangFailure":
+    def first(cls, failure: NodeFailure) -> "GangFailure":
         """One of which nothing is known yet."""
         return cls(
-            told.namespace, told.gang, told.created, told.at, told.ran, told.cause, told.gpus, told.asks,
-            ((told.uid, told.node),),
+            failure.namespace, failure.gang, failure.created, failure.at, failure.ran, failure.cause,
+            failure.gpus, failure.asks, ((failure.uid, failure.node),),
         )  # fmt: skip
 
     @property
@@ -87,46 +87,46 @@ class _Sorted:
             oldest[each.namespace] = min(each.at, oldest.get(each.namespace, each.at))
         return cls(failures, by_gang, Counter(each.namespace for each in failures), oldest)
 
-    def has_room_for(self, told: NodeFailure) -> bool:
+    def would_stay(self, failure: NodeFailure) -> bool:
         """Whether it would not be the first to be dropped again; of two as old that is the new one."""
-        namespace = told.namespace
-        if namespace not in self.oldest or told.at > self.oldest[namespace]:
+        namespace = failure.namespace
+        if namespace not in self.oldest or failure.at > self.oldest[namespace]:
             return True
         counts = {**self.counts, namespace: self.counts[namespace] + 1}
         return _too_many(counts, namespace, len(self.failures) + 1) != namespace
 
 
-def added(failures: Failures, *told: NodeFailure) -> Failures:
-    """The failures with more of them; the same if these say nothing new. Told again, they never do.
+def added(failures: Failures, *more: NodeFailure) -> Failures:
+    """The failures with more of them; the same if these say nothing new. Given again, they never do.
 
-    Those told again cost next to nothing: in a bad hour each pass is told of thousands.
+    Those given again cost next to nothing: in a bad hour each pass is given thousands.
     """
     there = _Sorted.of(failures)
-    for each in told:
+    for each in more:
         after = _with(there, each)
         if after is not there.failures:
             there = _Sorted.of(after)
     return there.failures
 
 
-def _with(there: _Sorted, told: NodeFailure) -> Failures:
+def _with(there: _Sorted, failure: NodeFailure) -> Failures:
     failures = there.failures
-    own = there.by_gang.get((told.namespace, told.gang), ())
-    if any(told.uid in (uid for uid, _ in each.pods) for each in own):
+    own = there.by_gang.get((failure.namespace, failure.gang), ())
+    if any(failure.uid in (uid for uid, _ in each.pods) for each in own):
         return failures
-    if any(each.at < told.at and told.created <= each.at for each in own):
+    if any(each.at < failure.at and failure.created <= each.at for each in own):
         return failures  # it was there already when the other failed
     for each in own:
-        if each.at == told.at and told.created <= each.at:
-            if len(each.pods) > 1 or told.node == each.node:
+        if each.at == failure.at and failure.created <= each.at:
+            if len(each.pods) > 1 or failure.node == each.node:
                 return failures
-            both = replace(each, pods=(*each.pods, (told.uid, told.node)), state=FailureState.OPEN)
+            both = replace(each, pods=(*each.pods, (failure.uid, failure.node)), state=FailureState.OPEN)
             return tuple(both if kept is each else kept for kept in failures)
-    later = [each for each in own if each.created <= told.at < each.at]
-    if not later and not there.has_room_for(told):
+    later = [each for each in own if each.created <= failure.at < each.at]
+    if not later and not there.would_stay(failure):
         return failures
     rest = tuple(each for each in failures if not any(each is one for one in later))
-    return _bounded((*rest, GangFailure.first(told)))
+    return _bounded((*rest, GangFailure.first(failure)))
 
 
 def kept(failures: Failures, now: float, keep_seconds: float) -> Failures:

@@ -5,34 +5,34 @@ from dataclasses import replace
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
-from tests.sweeper.failing import clock_time, ended, exited, node, proven
+from tests.extensions.node_health.failing import clock_time, ended, exited, node, proven
+from tests.extensions.node_health.placing import HealthPlacing
+from tests.sweeper.cluster import Nodes, gpu_pod, places
+from tests.sweeper.subblocks import subblocks
+from webhook.extensions.node_health.failing_nodes import FailingNode, FailingNodes
+from webhook.extensions.node_health.gang_failures import MOST_OF_A_NAMESPACE, FailureState
+from webhook.extensions.node_health.health import HealthMemory
+from webhook.extensions.node_health.pod_failures import seconds_of
+from webhook.extensions.node_health.spare_nodes import spares
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.ledger import MOST_OF_A_NAMESPACE, FailureState
 from webhook.sweeper.decide.node_exclusions import Exclusion, GangExclusions, steps_of
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.spare_nodes import spares
-from webhook.sweeper.decide.verdicts import NodeVerdict, Verdicts
 from webhook.sweeper.node_rules import Avoid, BadNodes, SpareNodes
-from webhook.sweeper.observe.node_failures import seconds_of
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0)
 
 
-def bad(*names: str) -> Verdicts:
-    found = {name: NodeVerdict(name, "", 3, "exit status 1", 100, 10_000) for name in names}
-    return Verdicts(found)
+def bad(*names: str) -> FailingNodes:
+    found = {name: FailingNode(name, "", 3, "exit status 1", 100, 10_000) for name in names}
+    return FailingNodes(found)
 
 
-def placing(cluster: Nodes, verdicts: Verdicts, settings: Settings = SETTINGS) -> Placing:
+def placing(cluster: Nodes, failing_nodes: FailingNodes, settings: Settings = SETTINGS) -> HealthPlacing:
     """Passes in which these nodes are bad."""
-    made = Placing(cluster, settings)
-    made.health.verdicts = verdicts
-    return made
+    return HealthPlacing(cluster, settings, HealthMemory(failing_nodes=failing_nodes))
 
 
 def gang(count: int, name: str = "train", gpus: int = 1) -> list[Pod]:
@@ -67,8 +67,8 @@ def test_a_bad_node_is_used_where_nothing_else_fits_and_then_it_is_not_told_of()
 def test_a_gang_that_preempts_passes_over_a_bad_node_as_well(nodes: int, goes: set[str]) -> None:
     """Who stands on the bad nodes would be the cheaper victim."""
     low = [gpu_pod(f"low-{number}", node=f"n{number}", priority=number) for number in range(nodes)]
-    verdicts = bad("n0", "n1") if nodes == 3 else bad("n0")
-    (plan,) = placing(Nodes(nodes, *low, gpu_pod("high", priority=100)), verdicts).one().plans
+    failing_nodes = bad("n0", "n1") if nodes == 3 else bad("n0")
+    (plan,) = placing(Nodes(nodes, *low, gpu_pod("high", priority=100)), failing_nodes).one().plans
     by_uid = {pod.metadata.uid: pod.metadata.name for pod in low}
     assert {by_uid[uid] for group in plan.victims for uid in group.pods} == goes
 
@@ -89,39 +89,35 @@ def test_where_the_operator_says_so_a_gang_waits_rather_and_is_told() -> None:
 
 def test_where_it_is_off_nothing_is_taken_in() -> None:
     settings = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.OFF))
-    health = NodeHealth(settings, now=lambda: 1e10)
     status = {"phase": "Failed", "containerStatuses": [exited(1, 10)]}
-    cluster = Placing(Nodes(1), settings)
-    health.saw(cluster.view(), [ended("p", "n0", status=status)])
-    assert health.failures == ()
+    made = HealthPlacing(Nodes(1), settings)
+    assert made.observe(1e10, ended("p", "n0", status=status)) == HealthMemory()
 
 
 def test_a_gang_that_has_failed_somewhere_tries_elsewhere_first() -> None:
     """Also though it is not known yet whether the node is at fault."""
     cluster = Nodes(2, *gang(1))
-    made = placing(cluster, Verdicts())
+    made = placing(cluster, FailingNodes())
     (own,) = made.gangs()
     failure = ended("old", "n0", status={"phase": "Failed", "containerStatuses": [exited(1, 10)]}, gpus=1,
                     annotations=dict(own.pods[0].metadata.annotations))  # fmt: skip
     now = seconds_of(clock_time(20))
     assert now is not None
-    made.health = NodeHealth(SETTINGS, made.clock, now=lambda: now)
-    made.health.saw(made.view(), [failure])
+    made.observe(now, failure)
     assert [each.state for each in made.health.failures] == [FailureState.OPEN]
     assert places(made.one()) == {"train-0": "n1"}
 
 
 def test_what_one_namespace_accuses_alone_others_use() -> None:
     alone = {"other": bad("n0").for_all}
-    orders = placing(Nodes(1, *gang(1)), Verdicts(for_namespaces=alone)).one()
+    orders = placing(Nodes(1, *gang(1)), FailingNodes(for_namespaces=alone)).one()
     assert places(orders) == {"train-0": "n0"}
 
 
 def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_says() -> None:
     cluster = Nodes(2)
-    made = Placing(cluster, SETTINGS)
+    made = HealthPlacing(cluster, SETTINGS)
     now = seconds_of(clock_time(100)) or 0
-    health = NodeHealth(SETTINGS, made.clock, now=lambda: now)
     wish = {"topogate.io/gang": "train", "topogate.io/gang-size": "2"}
     status = {"phase": "Failed", "containerStatuses": [exited(1, 50, started=20)]}
     cluster.pods = [
@@ -131,8 +127,8 @@ def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_says()
     states = []
     for at in (0, 39, 40, 599, 600):
         made.clock.now = at
-        health.saw(made.view(), [ended("old", "n0", status=status, annotations=wish, uid="old")])
-        states.append([each.state for each in health.failures])
+        made.observe(now, ended("old", "n0", status=status, annotations=wish, uid="old"))
+        states.append([each.state for each in made.health.failures])
     assert states == [
         [FailureState.OPEN],
         [FailureState.OPEN],
@@ -144,9 +140,8 @@ def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_says()
 
 def test_containers_that_do_not_start_have_failed_once_however_often_they_are_looked_at() -> None:
     cluster = Nodes(1)
-    made = Placing(cluster, SETTINGS)
-    now = [float(seconds_of(clock_time(100)) or 0)]
-    health = NodeHealth(SETTINGS, made.clock, now=lambda: now[0])
+    made = HealthPlacing(cluster, SETTINGS)
+    now = float(seconds_of(clock_time(100)) or 0)
     status = {
         "phase": "Pending",
         "containerStatuses": [{"state": {"waiting": {"reason": "RunContainerError"}}}],
@@ -161,35 +156,26 @@ def test_containers_that_do_not_start_have_failed_once_however_often_they_are_lo
         )
         for number in range(MOST_OF_A_NAMESPACE + 5)
     ]
-    health.saw(made.view(), ())
-    kept = health.failures
+    kept = made.observe(now).failures
     assert len(kept) == MOST_OF_A_NAMESPACE
-    now[0] += 10
-    health.saw(made.view(), ())
-    assert health.failures is kept
+    assert made.observe(now + 10).failures is kept
 
 
 def test_failures_on_nodes_that_are_not_there_or_in_namespaces_of_the_system_are_not_kept() -> None:
-    made = Placing(Nodes(1), SETTINGS)
-    health = NodeHealth(SETTINGS, made.clock, now=lambda: float(seconds_of(clock_time(100)) or 0))
+    made = HealthPlacing(Nodes(1), SETTINGS)
     status = {"phase": "Failed", "containerStatuses": [exited(1, 50)]}
-    health.saw(
-        made.view(),
-        [ended("p", "gone", status=status), ended("q", "n0", status=status, namespace="kube-system")],
-    )
-    assert health.failures == ()
+    elsewhere = ended("p", "gone", status=status)
+    of_system = ended("q", "n0", status=status, namespace="kube-system")
+    assert made.observe(float(seconds_of(clock_time(100)) or 0), elsewhere, of_system).failures == ()
 
 
 def test_what_an_operator_writes_to_forgive_and_is_no_time_forgives_nothing_and_is_told() -> None:
     cluster = Nodes(2)
     cluster.nodes["n0"] = node("n0", annotations={"topogate.io/forgive-failures": "yes"})
-    made = Placing(cluster, SETTINGS)
-    made.health.failures = (proven("n0", gang="g", namespace="a", at=int(9e8)),)
-    health = NodeHealth(SETTINGS, made.clock, now=lambda: 9e8 + 10)
-    health.failures = made.health.failures
-    health.saw(made.view(), ())
+    failures = (proven("n0", gang="g", namespace="a", at=int(9e8)),)
+    health = HealthPlacing(cluster, SETTINGS, HealthMemory(failures)).observe(9e8 + 10)
     assert health.unreadable == {"n0": "yes"}
-    assert health.verdicts.for_gangs
+    assert health.failing_nodes.for_gangs
 
 
 # --- spare nodes --------------------------------------------------------------------------------
@@ -212,18 +198,18 @@ ONE_SPARE = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1))
 
 
 def test_a_new_gang_leaves_a_node_of_each_block_free() -> None:
-    made = Placing(in_blocks(2, 3, *gang(5)), ONE_SPARE)
+    made = HealthPlacing(in_blocks(2, 3, *gang(5)), ONE_SPARE)
     orders = made.one()
     assert not orders.plans
     assert "2 free nodes are kept for replacements of failed pods" in reasons(orders)
-    made = Placing(in_blocks(2, 3, *gang(4)), ONE_SPARE)
+    made = HealthPlacing(in_blocks(2, 3, *gang(4)), ONE_SPARE)
     assert sorted(places(made.one()).values()) == ["n0", "n1", "n3", "n4"]
 
 
 def test_a_new_gang_takes_them_if_nothing_else_fits_where_the_operator_says_so() -> None:
     settings = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1, if_nothing_else_fits=True))
-    assert len(places(Placing(in_blocks(2, 3, *gang(5)), settings).one())) == 5
-    assert "n2" not in places(Placing(in_blocks(1, 3, *gang(2)), settings).one()).values()
+    assert len(places(HealthPlacing(in_blocks(2, 3, *gang(5)), settings).one())) == 5
+    assert "n2" not in places(HealthPlacing(in_blocks(1, 3, *gang(2)), settings).one()).values()
 
 
 @pytest.mark.parametrize(("left", "nodes"), [(2, {"n2"}), (0, set[str]())], ids=["one is lost", "all are"])
@@ -235,22 +221,43 @@ def test_a_gang_that_loses_all_its_pods_at_once_begins_like_a_new_one(left: int,
         return gpu_pod(f"train-{number}", node=node, metadata=metadata)
 
     cluster = in_blocks(1, 3, *(member(number, 0, f"n{number}") for number in range(3)))
-    (key,) = (each.key for each in Placing(Nodes(1, member(0, 1)), ONE_SPARE).gangs())
+    (key,) = (each.key for each in HealthPlacing(Nodes(1, member(0, 1)), ONE_SPARE).gangs())
     entries = [
         PlannedPod(each.metadata.name, each.metadata.uid, each.spec.node_name) for each in cluster.pods
     ]
     spec = PlacementSpec(gang="Gang/train", size=3, pods=entries)
     metadata = Metadata(namespace="ns", name=key.placement_name)
     cluster.placements = {key.placement_key: Placement(metadata=metadata, spec=spec)}
-    made = Placing(cluster, ONE_SPARE)
+    made = HealthPlacing(cluster, ONE_SPARE)
     made.one()
     cluster.pods = [*cluster.pods[:left], *(member(number, 1) for number in range(left, 3))]
     assert set(places(made.one()).values()) == nodes
 
 
+@pytest.mark.parametrize(("nodes", "spread"), [(3, True), (2, False)], ids=["room beside it", "a spare"])
+def test_a_gang_does_not_go_anew_to_nodes_that_are_kept_free_for_replacements(
+    nodes: int, spread: bool
+) -> None:
+    """Replacements go there beside what their gang has left; of this one all would be new."""
+    spare = SpareNodes(per_block=1)
+    case = HealthPlacing(subblocks(1, nodes), Settings(patience_seconds=0, spare_nodes=spare))
+    case.one()
+    (gang,) = case.gangs()
+    assert bool(case.place_anew(gang)) is spread
+
+
+def test_a_gang_does_not_go_anew_to_nodes_that_are_bad() -> None:
+    case = HealthPlacing(subblocks(1, 2), Settings(patience_seconds=0, bad_nodes=BadNodes(Avoid.HARD)))
+    bad = FailingNode("n1", "", 3, "exit status 1", 0, 10**10)
+    case.health = HealthMemory(failing_nodes=FailingNodes({"n1": bad}))
+    case.one()
+    (gang,) = case.gangs()
+    assert case.place_anew(gang) == ""
+
+
 def test_nodes_in_use_or_closed_or_bad_are_no_spares() -> None:
     cluster = in_blocks(1, 4, gpu_pod("runs", node="n3"))
-    made = Placing(cluster, SETTINGS)
+    made = HealthPlacing(cluster, SETTINGS)
     snapshot = made.snapshotter.snapshot(made.view())
     assert spares(snapshot, SETTINGS.counting, 1) == {"n2"}
     assert spares(snapshot, SETTINGS.counting, 1, {"n2"}) == {"n1"}

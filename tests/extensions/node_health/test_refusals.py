@@ -1,21 +1,23 @@
 """What becomes of a gang one of whose pods a kubelet has refused: the next one goes elsewhere."""
 
-import time
+from time import process_time
 from typing import Any
 
 import pytest
 
 from hack.local.faults import refused
 from labeler.contract import keys
-from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
-from tests.sweeper.failing import clock_time, ended, node
+from tests.extensions.node_health.failing import clock_time, ended, node
+from tests.extensions.node_health.placing import HealthPlacing, observed
+from tests.sweeper.cluster import Nodes, gpu_pod, places
 from tests.sweeper.pods import gather_all
+from webhook.extensions.node_health.failing_nodes import FailingNodes
+from webhook.extensions.node_health.health import HealthMemory, excluded
+from webhook.extensions.node_health.pod_failures import NodeRefusal, failure_of, refusal_of, seconds_of
+from webhook.extensions.node_health.refusals import MOST, Refusals
 from webhook.kube.objects import Pod
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.decide.health import NodeHealth
-from webhook.sweeper.decide.refusals import MOST, Refusals
-from webhook.sweeper.decide.verdicts import Verdicts
-from webhook.sweeper.observe.node_failures import NodeRefusal, failure_of, refusal_of, seconds_of
+from webhook.sweeper.decide.node_exclusions import Exclusions
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -64,9 +66,8 @@ def gone(reason: str, on: str, name: str = "old", **status: Any) -> Pod:
 
 def after(pods: list[Pod], *failed: Pod, count: int = 3) -> dict[str, str]:
     """Where the pods go that wait on so many nodes, after these have failed."""
-    case = Placing(Nodes(count, *pods), SETTINGS)
-    case.health._now = lambda: NOW
-    case.health.saw(case.view(), failed)
+    case = HealthPlacing(Nodes(count, *pods), SETTINGS)
+    case.observe(NOW, *failed)
     return places(case.one())
 
 
@@ -90,40 +91,40 @@ def test_other_gangs_go_there_all_the_same() -> None:
 
 
 def test_its_plan_tells_where_it_was_refused_and_why() -> None:
-    case = Placing(Nodes(2, gpu_pod("new", metadata=GANG)), SETTINGS)
-    case.health._now = lambda: NOW
-    case.health.saw(case.view(), [gone("OutOfnvidia.com/gpu", "n0")])
+    case = HealthPlacing(Nodes(2, gpu_pod("new", metadata=GANG)), SETTINGS)
+    case.observe(NOW, gone("OutOfnvidia.com/gpu", "n0"))
     (plan,) = case.one().plans
     assert plan.avoided == {"n0": "the kubelet refused a pod of this gang there: OutOfnvidia.com/gpu"}
 
 
+def avoided(memory: HealthMemory) -> Exclusions:
+    """What the next pod of the gang avoids."""
+    (gang,) = gather_all(gpu_pod("new", metadata=GANG))
+    return excluded([gang], SETTINGS, memory).of(gang.key)
+
+
 @pytest.mark.parametrize("seconds", [3599, 3600])
 def test_a_refusal_counts_for_as_long_as_any_failure(seconds: int) -> None:
-    health = NodeHealth(SETTINGS, now=lambda: NOW)
     view = View([], [], {"n0": node("n0")}, {})
-    health.saw(view, [gone("TopologyAffinityError", "n0")])
-    health._now = lambda: float(seconds_of(clock_time(10)) or 0) + seconds
-    health.saw(view, [])
-    (gang,) = gather_all(gpu_pod("new", metadata=GANG))
-    assert bool(health.excluded([gang]).for_gangs) is (seconds < 3600)
+    memory = observed(view, SETTINGS, HealthMemory(), NOW, gone("TopologyAffinityError", "n0"))
+    memory = observed(view, SETTINGS, memory, float(seconds_of(clock_time(10)) or 0) + seconds)
+    assert bool(avoided(memory)) is (seconds < 3600)
 
 
 @pytest.mark.parametrize("at", [5, 15])
 def test_what_an_operator_has_forgiven_counts_no_more(at: int) -> None:
     annotations = {keys.FORGIVE_FAILURES_ANNOTATION: clock_time(at)}
-    health = NodeHealth(SETTINGS, now=lambda: NOW)
-    health.saw(View([], [], {"n0": node("n0", annotations=annotations)}, {}), [gone("OutOfcpu", "n0")])
-    (gang,) = gather_all(gpu_pod("new", metadata=GANG))
-    assert bool(health.excluded([gang]).for_gangs) is (at < 10)
+    view = View([], [], {"n0": node("n0", annotations=annotations)}, {})
+    memory = observed(view, SETTINGS, HealthMemory(), NOW, gone("OutOfcpu", "n0"))
+    assert bool(avoided(memory)) is (at < 10)
 
 
 def test_a_refusal_accuses_the_node_before_nobody_else() -> None:
     """Others may have been quicker, or the node may serve other pods."""
-    health = NodeHealth(SETTINGS, now=lambda: NOW)
     pod = gone("TopologyAffinityError", "n0")
-    health.saw(View([], [], {"n0": node("n0")}, {}), [pod])
+    health = observed(View([], [], {"n0": node("n0")}, {}), SETTINGS, HealthMemory(), NOW, pod)
     assert health.failures == ()
-    assert health.verdicts == Verdicts()
+    assert health.failing_nodes == FailingNodes()
     assert failure_of(pod, Counting(("nvidia.com/gpu",)), 600, NOW) is None
 
 
@@ -144,9 +145,9 @@ def test_what_a_kubelet_ends_later_was_not_refused(status: dict[str, Any]) -> No
 
 
 def test_what_is_remembered_is_bounded_and_who_has_most_loses_the_oldest_first() -> None:
-    refusals = Refusals()
-    refusals.saw([NodeRefusal("few", "g", "n0", 0, "x")], 0, 10)
-    refusals.saw([NodeRefusal("many", f"g{number}", "n0", number, "x") for number in range(MOST)], MOST, 1e9)
+    refusals = Refusals().with_more([NodeRefusal("few", "g", "n0", 0, "x")], 0, 10)
+    many = [NodeRefusal("many", f"g{number}", "n0", number, "x") for number in range(MOST)]
+    refusals = refusals.with_more(many, MOST, 1e9)
     assert refusals.of("few", ["g"])
     assert not refusals.of("many", ["g0"])
     assert refusals.of("many", ["g1"])
@@ -157,9 +158,9 @@ def test_ten_times_as_many_refusals_at_once_cost_about_ten_times_as_much() -> No
         made = [NodeRefusal("many", f"g{number}", "n0", number, "x") for number in range(count)]
         taken = []
         for _ in range(5):
-            refusals, began = Refusals(), time.process_time()
-            refusals.saw(made, 1, 1e9)
-            taken.append(time.process_time() - began)
+            began = process_time()
+            refusals = Refusals().with_more(made, 1, 1e9)
+            taken.append(process_time() - began)
             assert refusals.of("many", [f"g{count - 1}"])
         return min(taken)
 

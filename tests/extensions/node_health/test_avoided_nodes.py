@@ -1,0 +1,60 @@
+"""What people are told of avoided nodes by the record: their reasons, and the check of `topogate doctor`."""
+
+from datetime import UTC, datetime
+
+from tests.extensions.node_health.failing import node
+from webhook.extensions.node_health.avoided_nodes import examine, reasons
+from webhook.sweeper.extension import DoctorInput
+from webhook.sweeper.settings import Settings
+
+NOW = 1_700_000_000
+FORGIVE = "topogate.io/forgive-failures"
+
+
+def avoided(node: str, by: str = "*", until: int = NOW + 60) -> str:
+    return (
+        f'{{"node": "{node}", "by": "{by}", "model": "H100", "gangs": 3, "cause": "exit status 1", '
+        f'"last": {NOW}, "until": {until}}}'
+    )
+
+
+def test_what_all_avoid_or_the_own_namespace_is_told_with_its_reason_and_nothing_of_others() -> None:
+    kept_ = f"[{avoided('n1')}, {avoided('n2', by='a')}, {avoided('n3', by='b')}, {avoided('n4', until=NOW)}]"
+    data = {"avoided": kept_}
+    found = reasons(data, NOW, "a")
+    assert set(found) == {"n1", "n2"}
+    assert set(reasons(data, NOW)) == {"n1"}
+    told = "pods of 3 gangs failed there and ran elsewhere, last at 2023-11-14 22:13:20Z by exit status 1"
+    assert found["n1"] == told
+
+
+def test_what_the_namespace_called_all_avoids_is_told_to_nobody_else() -> None:
+    data = {"avoided": f"[{avoided('n1', by='all')}]"}
+    assert reasons(data, NOW, "a") == {}
+    assert reasons(data, NOW) == {}
+    assert set(reasons(data, NOW, "all")) == {"n1"}
+
+
+def examined(data: dict[str, str], **reset_at: str) -> list[tuple[bool, str]]:
+    nodes = [node(name, annotations={FORGIVE: text}) for name, text in reset_at.items()]
+    given = DoctorInput(Settings(), nodes, datetime.fromtimestamp(NOW, UTC), data)
+    return [(not each.remedy, each.sentence) for each in examine(given)]
+
+
+def test_the_doctor_warns_of_nodes_that_are_avoided_and_of_what_forgives_nothing() -> None:
+    data = {"avoided": f"[{avoided('n1')}, {avoided('n2', by='team')}]"}
+    assert examined(data, n3="soon") == [
+        (False, "1 node is avoided since pods of several gangs failed there: n1"),
+        (False, "some namespaces avoid nodes where their pods failed: n2"),
+        (False, "node n3: topogate.io/forgive-failures is no time: 'soon'"),
+    ]
+
+
+def test_the_doctor_finds_all_well_where_no_node_is_avoided() -> None:
+    assert examined({}, n0="2026-01-01T00:00:00Z") == [(True, "no node is avoided")]
+
+
+def test_the_doctor_says_what_to_do_with_what_it_cannot_read() -> None:
+    ((is_well, sentence),) = examined({"avoided": "nonsense"})
+    assert not is_well
+    assert sentence.startswith("topogate-node-failures cannot be read")
