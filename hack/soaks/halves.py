@@ -20,7 +20,7 @@ Gang = tuple[str, str]
 
 
 @dataclass
-class Halves:
+class PartlyReleased:
     """Follows the pods; the ledger feeds it. faults: sentences. preempted: pods so far.
 
     A pod that has done its work is missed by nobody: a gang whose others have is not half dead.

@@ -37,7 +37,7 @@ from hack.soaks.broken import Accusers
 from hack.soaks.claims import GivenDevices
 from hack.soaks.domains import Domains
 from hack.soaks.evictions import Evictions
-from hack.soaks.halves import Halves
+from hack.soaks.halves import PartlyReleased
 from hack.soaks.held import Holdings
 from hack.soaks.losses import Losses
 from hack.soaks.mounts import Mounts
@@ -65,7 +65,7 @@ class Ledger:
     losses: Losses = field(default_factory=Losses)
     domains: Domains = field(default_factory=Domains)
     spreads: Spreads = field(default_factory=Spreads)
-    halves: Halves = field(default_factory=Halves)
+    halves: PartlyReleased = field(default_factory=PartlyReleased)
     given: GivenDevices = field(default_factory=GivenDevices)
     mounts: Mounts = field(default_factory=Mounts)
     evictions: Evictions = field(default_factory=Evictions)

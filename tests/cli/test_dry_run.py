@@ -129,7 +129,7 @@ def test_a_real_api_server_takes_the_dry_run_and_stores_nothing(
     (tmp_path / "job.json").write_text(json.dumps(job(8, 2)))
     words = [str(tmp_path / "job.json"), "--kubeconfig", str(cluster.kubeconfig), "-n", namespace]
     assert main(["simulate", *words]) == 1, "nothing gates pods in this cluster"
-    assert "the cluster would not hold it" in capsys.readouterr().out
+    assert "is not opted in" in capsys.readouterr().out
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}
     api = cluster.api()
     api.request("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", body=quota)

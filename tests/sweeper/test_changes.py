@@ -55,7 +55,7 @@ GATED = decode(pod_json())
 )
 def test_room_changes_when(before: Pod | None, after: Pod | None) -> None:
     changes = Changes()
-    assert changes.saw_pod(before, after)
+    assert changes.on_pod(before, after)
     assert changes.usage_version == 1
 
 
@@ -69,34 +69,34 @@ def test_room_changes_when(before: Pod | None, after: Pod | None) -> None:
 )
 def test_a_change_is_seen_but_takes_no_room_when(before: Pod | None, after: Pod | None) -> None:
     changes = Changes()
-    assert changes.saw_pod(before, after)
+    assert changes.on_pod(before, after)
     assert changes.usage_version == 0
 
 
 def test_what_a_pod_that_is_not_resized_says_of_its_containers_is_no_change() -> None:
     changes = Changes()
-    assert not changes.saw_pod(resized("1", actual="1"), resized("1", actual="1", restarts=1))
+    assert not changes.on_pod(resized("1", actual="1"), resized("1", actual="1", restarts=1))
 
 
 def test_our_own_release_changes_nothing_that_is_not_known() -> None:
     changes = Changes()
     changes.expect({GATED.metadata.uid: "n1"})
-    changes.saw_pod(GATED, bound("n1"))
+    changes.on_pod(GATED, bound("n1"))
     assert changes.usage_version == 0
 
 
 def test_a_pod_that_we_released_and_that_goes_makes_room() -> None:
     changes = Changes()
     changes.expect({GATED.metadata.uid: "n1"})
-    changes.saw_pod(GATED, bound("n1"))
-    changes.saw_pod(bound("n1"), None)
+    changes.on_pod(GATED, bound("n1"))
+    changes.on_pod(bound("n1"), None)
     assert changes.usage_version == 1
 
 
 def test_a_released_pod_that_is_elsewhere_than_expected_is_a_change() -> None:
     changes = Changes()
     changes.expect({GATED.metadata.uid: "n1"})
-    changes.saw_pod(GATED, bound("n2"))
+    changes.on_pod(GATED, bound("n2"))
     assert changes.usage_version == 1
 
 
@@ -112,7 +112,7 @@ def test_a_release_is_awaited_no_longer_than_until(before: Pod, after: Pod | Non
     changes = Changes()
     changes.expect({GATED.metadata.uid: "n1"})
     assert changes.expected == {GATED.metadata.uid}
-    changes.saw_pod(before, after)
+    changes.on_pod(before, after)
     assert changes.expected == set()
 
 
@@ -140,7 +140,7 @@ def pinned(gate: str) -> Pod:
 )
 def test_a_pod_held_by_a_gate_of_the_configured_prefix_is_nowhere_yet(gate: str, counts: bool) -> None:
     changes = Changes("example.com/wait-")
-    changes.saw_pod(None, pinned(gate))
+    changes.on_pod(None, pinned(gate))
     assert changes.usage_version == counts
     cluster = ClusterReading((pinned(gate),), {}, {}, lambda _: OwnerSays())
     view = Snapshotter(cluster, Settings(gate_prefix="example.com/wait-")).view()
@@ -148,7 +148,7 @@ def test_a_pod_held_by_a_gate_of_the_configured_prefix_is_nowhere_yet(gate: str,
 
 
 def test_the_same_event_again_concerns_nobody() -> None:
-    assert not Changes().saw_pod(bound(), bound())
+    assert not Changes().on_pod(bound(), bound())
 
 
 def test_a_pod_of_an_in_tree_pod_group_is_read_like_any_other() -> None:
@@ -162,7 +162,7 @@ def test_a_heartbeat_concerns_nobody() -> None:
         status={"allocatable": {"cpu": "1"}, "conditions": [{"type": "DiskPressure", "status": "False"}]}
     )
     changes = Changes()
-    assert not changes.saw_node(node(), beat)
+    assert not changes.on_node(node(), beat)
     assert changes.usage_version == 0
 
 
@@ -181,5 +181,5 @@ def test_a_heartbeat_concerns_nobody() -> None:
 )
 def test_a_node_changes_by(after: Node | None) -> None:
     changes = Changes()
-    assert changes.saw_node(node(), after)
+    assert changes.on_node(node(), after)
     assert changes.usage_version == 1

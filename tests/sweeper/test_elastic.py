@@ -24,7 +24,7 @@ from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.repair import half_released
+from webhook.sweeper.repair.repair import partly_released
 from webhook.sweeper.settings import Settings
 
 MIN = keys.GANG_MIN_SIZE_ANNOTATION
@@ -217,9 +217,9 @@ def test_what_runs_is_not_undone_for_the_rest_at_or_above_the_minimum(minimum: i
     placement = Placement(metadata=Metadata(name="g"), spec=PlacementSpec(pods=planned))
     view = View(waiting, running, {}, {gang.key.placement_key: placement})
     settings = Settings(rollback_seconds=10)
-    _, halves = half_released({}, view, [gang], settings, frozenset())
+    _, halves = partly_released({}, view, [gang], settings, frozenset())
     later = dataclasses.replace(view, now=Moment(10))
-    due, _ = half_released(halves, later, [gang], settings, frozenset())
+    due, _ = partly_released(halves, later, [gang], settings, frozenset())
     assert bool(due) == is_undone
 
 

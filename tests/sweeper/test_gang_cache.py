@@ -105,7 +105,7 @@ def test_of_a_gang_that_lacks_pods_it_is_asked_each_time_why() -> None:
     said = iter([("", ""), ("2026-01-01T00:00:00Z", "quota")])
     owner = OwnerSays(size=3, hindered=lambda: next(said))
     first, second = passes(GangCache(), {"owner": owner}, {"owner": owner})
-    assert (first.hindrance, second.hindrance) == ("", "quota")
+    assert (first.blocked_reason, second.blocked_reason) == ("", "quota")
 
 
 def test_of_pods_without_devices_it_is_asked_each_time_whether_others_have_some() -> None:

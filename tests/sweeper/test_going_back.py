@@ -22,7 +22,7 @@ class GoingBack:
     """A gang of a Job of which one pod runs and one waits, from second 0 on."""
 
     def __init__(self) -> None:
-        self.view, self.gang = half_released()
+        self.view, self.gang = partly_released()
         self.clock = Clock()
         self.repairs = Repairs()
         self.at(0, "")
@@ -51,7 +51,7 @@ def rolled_back(
     return orders
 
 
-def half_released() -> tuple[View, PodGang]:
+def partly_released() -> tuple[View, PodGang]:
     """What is seen of it."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
     metadata = {**GANG, "ownerReferences": [owner]}

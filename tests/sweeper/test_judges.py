@@ -14,7 +14,7 @@ from hack.soaks.audit import SWEEPER
 from hack.soaks.claims import GivenDevices
 from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
-from hack.soaks.halves import HALF_SECONDS, Halves
+from hack.soaks.halves import HALF_SECONDS, PartlyReleased
 from hack.soaks.held import Holdings, bounds
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
@@ -500,7 +500,7 @@ def test_a_gang_that_stays_half_dead_after_it_was_preempted_is_a_fault(
     reason: str, elastic: bool, count: int
 ) -> None:
     now = [0.0]
-    halves = Halves(clock=lambda: now[0])
+    halves = PartlyReleased(clock=lambda: now[0])
     halves.pod(of_job("a", 0, node="n0", elastic=elastic), gone=False)
     halves.pod(of_job("a", 1, node="n1", elastic=elastic), gone=False)
     halves.pod(of_job("a", 1, node="n1", reason=reason, elastic=elastic), gone=True)
@@ -513,7 +513,7 @@ def test_a_gang_that_stays_half_dead_after_it_was_preempted_is_a_fault(
 @pytest.mark.parametrize("is_whole", [True, False], ids=["whole again", "gone from its nodes"])
 def test_a_gang_that_is_half_dead_for_a_moment_is_no_fault(is_whole: bool) -> None:
     now = [0.0]
-    halves = Halves(clock=lambda: now[0])
+    halves = PartlyReleased(clock=lambda: now[0])
     halves.pod(of_job("a", 0, node="n0"), gone=False)
     halves.pod(of_job("a", 1, node="n1"), gone=False)
     halves.pod(of_job("a", 1, node="n1", reason="PreemptionByScheduler"), gone=True)

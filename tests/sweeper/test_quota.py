@@ -101,7 +101,7 @@ def complaint(kind: str, name: str, uid: str = "u", at: str = "2026-01-01T00:00:
 def test_a_complaint_concerns_the_gang_of_whose_controllers_it_is(
     key: GangKey, about: Complaint, concerns: bool
 ) -> None:
-    assert bool(Complaints([about]).hindrance(key)[1]) is concerns
+    assert bool(Complaints([about]).blocked_reason(key)[1]) is concerns
 
 
 NAMES = st.text(alphabet="ab-.0", min_size=1, max_size=4)
@@ -124,7 +124,7 @@ def test_the_newest_complaint_about_any_of_a_gang_s_controllers_is_told(
         if (kind, name) == (other, named_)
         or (kind == "JobSet" and (named_ == name or named_.startswith(f"{name}-")))
     ]
-    assert Complaints(said).hindrance(key)[0] == max(concerned, default="")
+    assert Complaints(said).blocked_reason(key)[0] == max(concerned, default="")
 
 
 def test_complaints_are_read_once_for_all_gangs_of_a_pass() -> None:
@@ -150,13 +150,13 @@ def of_three(count: int, said_at: str) -> PodGang:
 
 
 def test_what_was_said_before_the_newest_pod_was_made_is_overcome() -> None:
-    assert of_three(2, "2026-01-01T00:00:05").hindrance == "no quota"
-    assert not of_three(2, "2026-01-01T00:00:04").hindrance
-    assert not of_three(2, "").hindrance
+    assert of_three(2, "2026-01-01T00:00:05").blocked_reason == "no quota"
+    assert not of_three(2, "2026-01-01T00:00:04").blocked_reason
+    assert not of_three(2, "").blocked_reason
 
 
 def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
-    assert not of_three(3, "2026-01-01T00:00:09").hindrance
+    assert not of_three(3, "2026-01-01T00:00:09").blocked_reason
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def explain_gated(
             return
         yield f"It is planned on {planned} and about to be released."
         return
-    if gang.hindrance and not settings.go_on_with_fewer:
+    if gang.blocked_reason and not settings.go_on_with_fewer:
         yield "It waits until its controller can make the others."
     elif gang.size is not None and len(gang.pods) < gang.size:
         yield (

@@ -130,7 +130,8 @@ def _of_pod(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> It
 def not_gated(namespace: str) -> str:
     """What to say of a GPU pod that a cluster stores without a gate."""
     label = f"{keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
-    return f"the cluster would not hold it: kubectl label namespace {namespace} {label} (or topogate doctor)"
+    command = f"kubectl label namespace {namespace} {label}"
+    return f"namespace {namespace} is not opted in: choose another one with -n, or run {command}"
 
 
 def _topology_without_gpus(pod: Mapping[str, Any]) -> Iterator[str]:

@@ -70,7 +70,7 @@ class _GangProgress:
 class _Report:
     """What the reports of one pass go by.
 
-    held, turns, evicted: see Reporter.report. strangers: how many bound pods of each gang never went through
+    held, turns, evicted: see Reporter.report. unmanaged: how many bound pods of each gang never went through
     us.
     """
 
@@ -80,7 +80,7 @@ class _Report:
     held: Mapping[str, Reservation]
     turns: Mapping[str, str]
     evicted: Set[PodId]
-    strangers: Mapping[GangKey, int]
+    unmanaged: Mapping[GangKey, int]
 
     def holding(self, name: str) -> dict[str, Any]:
         """What is held for the gang of a Placement, as fields of its status."""
@@ -92,7 +92,7 @@ class _Report:
     def others(self, placement: Placement, members: Sequence[Pod]) -> int:
         """How many pods of a gang have had their turn without its plan, or are gone."""
         finished = _finished(placement, members, self.evicted)
-        return finished + self.strangers.get(_gang_of(placement), 0)
+        return finished + self.unmanaged.get(_gang_of(placement), 0)
 
 
 class Reporter:
@@ -168,23 +168,23 @@ class Reporter:
         current = self._pass.cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
-        strangers = self._bound_beside_plans(view, current)
+        unmanaged = self._bound_beside_plans(view, current)
         writer = StatusWriter(self._pass, memory.failed_writes)
-        now = _Report(view, memory, writer, held or {}, turns or {}, evicted, strangers)
+        now = _Report(view, memory, writer, held or {}, turns or {}, evicted, unmanaged)
         states: list[str] = []
-        is_whole = True
+        is_complete = True
         names = by_name.keys() | current.keys()
         for name in sorted(names, key=lambda each: (each < memory.first, each)):
             try:
                 states += self._report_on(by_name.get(name), current.get(name), now)
             except Exception:  # one bad gang never stops the others
                 logger.exception("report_failed placement=%s", name)
-                is_whole = False
+                is_complete = False
         self._bound.end_round(len(current))
         self._pass.metrics.count_gangs(states)
         self._pass.metrics.count_causes(causes_of(memory.reasons).values(), Cause)
         failed = {name: kind for name, kind in writer.failed.items() if name in names}
-        return is_whole and not writer.missed, replace(memory, failed_writes=failed, first=writer.first)
+        return is_complete and not writer.missed, replace(memory, failed_writes=failed, first=writer.first)
 
     def _report_on(self, gang: PodGang | None, placement: Placement | None, now: _Report) -> list[str]:
         """Write what differs of one gang; returns its state, if it counts."""
@@ -235,10 +235,10 @@ class Reporter:
 
     def _with_waiters(self, memory: ReportMemory, waiters: Mapping[GangKey, tuple[Pod, str]]) -> ReportMemory:
         """One Event for as long as a gang waits so; for whom at last is in its status."""
-        for key, (pod, said) in waiters.items():
+        for key, (pod, sentence) in waiters.items():
             if key not in memory.waiters:
-                self._announcer.say(pod, EventReason.WAITING_FOR_RELEASE, said)
-        return replace(memory, waiters={key: said for key, (_, said) in waiters.items()})
+                self._announcer.say(pod, EventReason.WAITING_FOR_RELEASE, sentence)
+        return replace(memory, waiters={key: sentence for key, (_, sentence) in waiters.items()})
 
     def _bound_beside_plans(self, view: View, current: Mapping[str, Placement]) -> Counter[GangKey]:
         """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
@@ -250,12 +250,12 @@ class Reporter:
 
     def _report_gang(self, gang: PodGang, placement: Placement | None, now: _Report) -> str:
         """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
-        told = now.memory.reasons.get(gang.key)
-        settles = told is not None and told.cause is Cause.INCOMPLETE
+        known = now.memory.reasons.get(gang.key)
+        settles = known is not None and known.cause is Cause.INCOMPLETE
         is_hindered = bool(now.memory.delays.notes_of(gang.key))
         # What was said before it settled does not hold any more.
-        is_told = settles and placement is not None
-        if not is_hindered and not is_told and (settles or told is None):
+        is_known = settles and placement is not None
+        if not is_hindered and not is_known and (settles or known is None):
             return _SETTLING
         status = PlacementStatus(
             placements.WAITING,
@@ -325,8 +325,8 @@ def _lacking(placement: Placement, count: int) -> str:
             f"{spec.size - count} of its {spec.size} pods are made once the first ones run, and are planned "
             "with them"
         )
-    goes_on = spec.minimum and count < spec.size
-    return f"{count} of {spec.size} pods are there, and go on without the others" if goes_on else ""
+    continues = spec.minimum and count < spec.size
+    return f"{count} of {spec.size} pods are there, and go on without the others" if continues else ""
 
 
 def _gang_of(placement: Placement) -> GangKey:

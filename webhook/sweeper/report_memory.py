@@ -119,14 +119,14 @@ class Delays:
         found = dict(self.by_uid)
         for delay in done.delays:
             uid = delay.pod.metadata.uid
-            told = _PodDelay(delay.gang, delay.hindered, delay.kind, delay.note, now)
+            known = _PodDelay(delay.gang, delay.hindered, delay.kind, delay.note, now)
             before = found.get(uid)
             if before is None or (before.gang, before.hindered) != (delay.gang, delay.hindered):
                 found.pop(uid, None)  # it is the last of its gang now
             elif before.kind == delay.kind:
                 # Of one kind the first is told: its sentence may have ports, versions and times in it.
-                told = before._replace(at=now)
-            found[uid] = told
+                known = before._replace(at=now)
+            found[uid] = known
         for uid in _uids_over(done):
             found.pop(uid, None)
         return Delays(found)
@@ -202,7 +202,7 @@ class ReportMemory:
 
     def sentence(self, key: GangKey) -> str:
         """The reason why a gang waits, and what else is told."""
-        reason = told.reason if (told := self.reasons.get(key)) is not None else ""
+        reason = known.reason if (known := self.reasons.get(key)) is not None else ""
         delays = self.delays.notes_of(key)
         parts = (reason, *delays, self.waiters.get(key, ""), self.notes.get(key, ""))
         return shortened(printable(joined(*parts)), REASON_BYTES)

@@ -148,7 +148,7 @@ class Sweeper:
         gangs = gather(view.gated, view.mates, ask, view.gang_of, self._gang_cache.gang_of)
         self._gang_cache.end_round()
         if self._pass.settings.go_on_with_fewer:
-            gangs = [replace(each, minimum=len(each.pods)) if each.hindrance else each for each in gangs]
+            gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
         with self._guarded("let_go"):
             gangs = self._hooks.complete(let_go(gangs, view, self._pass.policy()), view)
         with self._guarded("order"):

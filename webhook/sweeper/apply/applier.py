@@ -117,13 +117,13 @@ class Applier:
             return replace(self._release(order.now), placed=(order,))
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
-            told = (Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
+            refusal = (Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
             if error.is_for_now:
-                return Done(verdicts=told, again_seconds=self._put_off.again(gang.key.placement_key))
+                return Done(verdicts=refusal, again_seconds=self._put_off.again(gang.key.placement_key))
             self._put_off.over(gang.key.placement_key)
             # What is refused for good would take room in each pass, and be refused in each.
             refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
-            return Done(verdicts=told, refused=refused, failed=True)
+            return Done(verdicts=refusal, refused=refused, failed=True)
         except Exception:  # one bad gang never stops the others
             logger.exception("plan_failed gang=%s", gang.key)
             return Done(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),), refused=(ApiRefusal(gang.key),))
@@ -289,5 +289,5 @@ def _refused(pod: Pod, gang: GangKey, release: Release) -> Done:
     )  # fmt: skip
     refusal = ApiRefusal(gang, planned.node if release.depends_on_node else "")
     note = f"not released to {planned.node}: {release.detail}"
-    told = Delay(gang, pod, EventReason.RELEASE_REFUSED, f"{planned.node} {release.status}", note)
-    return Done(refused=(refusal,), delays=(told,))
+    delay = Delay(gang, pod, EventReason.RELEASE_REFUSED, f"{planned.node} {release.status}", note)
+    return Done(refused=(refusal,), delays=(delay,))

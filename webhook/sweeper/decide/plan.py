@@ -112,7 +112,7 @@ def _size(gang: PodGang) -> int:
 
     A gang that lacks pods which its controller cannot make is never taken for whole.
     """
-    if gang.hindrance:
+    if gang.blocked_reason:
         return gang.size or 0
     return min(gang.minimum or gang.size or 0, len(gang.pods) + len(gang.later))
 

@@ -64,7 +64,7 @@ class ClusterCache:
         # Nobody waits for these: without the right to read them only a reason or a place is missing.
         self.volumes = Volumes(api, self.changed.set)
         self.namespaces = Informer(
-            api, NAMESPACES, objects.Namespace, on_event=lambda *_: self._changes.saw_namespace()
+            api, NAMESPACES, objects.Namespace, on_event=lambda *_: self._changes.on_namespace()
         )
         self.complaints = Informer(
             api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
@@ -77,7 +77,7 @@ class ClusterCache:
         self._journals: list[Journal] = []
         self._pod_observers: list[OnEvent[objects.Pod]] = []
         self._changes = Changes(gate_prefix)
-        self.devices = Devices(api, self.changed.set, self._changes.saw_devices)
+        self.devices = Devices(api, self.changed.set, self._changes.on_devices)
 
     @property
     def usage_version(self) -> int:
@@ -243,7 +243,7 @@ class ClusterCache:
         if self.pods.synced:
             for on_event in self._pod_observers:
                 on_event(before, after)
-        if self._changes.saw_pod(before, after):
+        if self._changes.on_pod(before, after):
             self.changed.set()
 
     def _failed_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
@@ -252,7 +252,7 @@ class ClusterCache:
             self.changed.set()
 
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
-        if self._changes.saw_node(before, after):
+        if self._changes.on_node(before, after):
             self.changed.set()
 
 
@@ -269,7 +269,7 @@ def owner_says(
         owners.is_staged(*named),
         owners.shape(*named),
         owners.minimum(*named),
-        lambda: complaints().hindrance(key),
+        lambda: complaints().blocked_reason(key),
         devices=lambda: owners.devices(*named),
         failed=lambda: owners.failed(*named),
     )

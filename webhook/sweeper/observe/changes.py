@@ -53,7 +53,7 @@ class Changes:
                 self._expected.pop(uid, None)
                 self._expected[uid] = (node, now)
 
-    def saw_pod(self, before: objects.Pod | None, after: objects.Pod | None) -> bool:
+    def on_pod(self, before: objects.Pod | None, after: objects.Pod | None) -> bool:
         """Take in a pod's event; returns whether it concerns anybody here."""
         pod = after or before
         if pod is None or (before is not None and after is not None and _same_to_us(before, after)):
@@ -83,12 +83,12 @@ class Changes:
     def _occupied(self, pod: objects.Pod | None) -> str | None:
         return occupied_node(pod, self._gate_prefix) if pod is not None else None
 
-    def saw_devices(self) -> None:
+    def on_devices(self) -> None:
         """Take in that more may be free of devices that claims ask for, or that more is known of them."""
         with self._lock:
             self.usage_version += 1
 
-    def saw_node(self, before: objects.Node | None, after: objects.Node | None) -> bool:
+    def on_node(self, before: objects.Node | None, after: objects.Node | None) -> bool:
         """Take in a node's event; returns whether it is more than a heartbeat."""
         if before is not None and after is not None and _node_facts(before) == _node_facts(after):
             return False
@@ -96,7 +96,7 @@ class Changes:
             self.usage_version += 1
         return True
 
-    def saw_namespace(self) -> None:
+    def on_namespace(self) -> None:
         """Take in that a namespace is new, gone or has other labels, by which rules on pods select."""
         with self._lock:
             self.usage_version += 1
@@ -144,5 +144,5 @@ def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:
 
 def _node_facts(node: objects.Node) -> object:
     ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
-    forgiven = node.metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION)
-    return node.metadata.uid, node.metadata.labels, node.spec, node.status.allocatable, ready, forgiven
+    reset_at = node.metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION)
+    return node.metadata.uid, node.metadata.labels, node.spec, node.status.allocatable, ready, reset_at

@@ -14,24 +14,24 @@ _WITHOUT_OWNER: Final = frozenset({"Pod", "Gang", "Group"})
 Key = TypeVar("Key")
 
 
-Said = tuple[str, str]
-"""When, and what; ("", "") for nothing."""
+DatedMessage = tuple[str, str]
+"""When, and the message; ("", "") for none."""
 
-_NOTHING: Final[Said] = "", ""
+_NOTHING: Final[DatedMessage] = "", ""
 
 
 class Complaints:
     """The newest complaint about each object, found without asking all of them: anybody may write Events."""
 
     def __init__(self, complaints: Iterable[Complaint]) -> None:
-        self._by_uid: dict[tuple[str, str], Said] = {}
-        self._by_kind: dict[tuple[str, str, str], Said] = {}
-        by_name: dict[tuple[str, str], Said] = {}
+        self._by_uid: dict[tuple[str, str], DatedMessage] = {}
+        self._by_kind: dict[tuple[str, str, str], DatedMessage] = {}
+        by_name: dict[tuple[str, str], DatedMessage] = {}
         for each in complaints:
-            namespace, about, said = each.metadata.namespace, each.involved_object, (each.at, each.message)
-            _note(self._by_uid, (namespace, about.uid), said)
-            _note(self._by_kind, (namespace, about.kind, about.name), said)
-            _note(by_name, (namespace, about.name), said)
+            namespace, about, message = each.metadata.namespace, each.involved_object, (each.at, each.message)
+            _note(self._by_uid, (namespace, about.uid), message)
+            _note(self._by_kind, (namespace, about.kind, about.name), message)
+            _note(by_name, (namespace, about.name), message)
         self._names = sorted(by_name)
         self._newest = [[by_name[name] for name in self._names]]
         """[k][i]: the newest among 2**k names from the i-th on."""
@@ -40,8 +40,8 @@ class Complaints:
             pairs = zip(narrow, narrow[width // 2 :], strict=False)
             self._newest.append([max(pair) for pair in pairs])
 
-    def hindrance(self, key: GangKey) -> Said:
-        """When one of a gang's controllers said last that it cannot make a pod, and what.
+    def blocked_reason(self, key: GangKey) -> DatedMessage:
+        """When one of a gang's controllers reported last that it cannot create a pod, and why.
 
         A set's pods are made by others that it makes: these have its name, a dash and more.
         """
@@ -58,7 +58,7 @@ class Complaints:
         at, message = max(found)
         return at, printable(message)
 
-    def _between(self, first: tuple[str, str], end: tuple[str, str]) -> Said:
+    def _between(self, first: tuple[str, str], end: tuple[str, str]) -> DatedMessage:
         """The newest about names from the first one on, before the end."""
         start, stop = bisect_left(self._names, first), bisect_left(self._names, end)
         if start >= stop:
@@ -68,8 +68,8 @@ class Complaints:
         return max(newest[start], newest[stop - (1 << level)])
 
 
-def _note(there: dict[Key, Said], key: Key, said: Said) -> None:
-    there[key] = max(there.get(key, _NOTHING), said)
+def _note(there: dict[Key, DatedMessage], key: Key, message: DatedMessage) -> None:
+    there[key] = max(there.get(key, _NOTHING), message)
 
 
 NONE: Final = Complaints(())

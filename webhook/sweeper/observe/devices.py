@@ -42,13 +42,13 @@ UNREAD: Final = (
 class Devices:
     """Live copies of all that decides who gets which devices. Safe for use by many threads."""
 
-    def __init__(self, api: Api, on_change: Callable[[], None], on_room: Callable[[], None]) -> None:
+    def __init__(self, api: Api, on_change: Callable[[], None], on_freed: Callable[[], None]) -> None:
         """Prepare. on_change is called, in some thread, when something has changed and was asked for.
 
-        on_room: called when more may be free than before, or other devices.
+        on_freed: called when more may be free than before, or other devices.
         """
         self._on_change = on_change
-        self._on_room = on_room
+        self._on_freed = on_freed
         self._is_complete = False
         self._is_wanted = self._is_started = self._reads_classes = False
         self._api = api
@@ -84,7 +84,7 @@ class Devices:
         if not self._is_complete or self._supply.is_undecided:
             self._is_complete = True
             self._is_stale = True
-            self._on_room()
+            self._on_freed()
         if self._is_stale:
             self._is_stale = False  # before the copies are read: what changes meanwhile is read again
             self._supply.update(
@@ -128,8 +128,8 @@ class Devices:
 
     def _note_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         """A claim that is given devices takes room, and who is meant to use it changes none."""
-        if before is None or after is None or _makes_room(before, after):
-            self._on_room()
+        if before is None or after is None or _frees_devices(before, after):
+            self._on_freed()
         self._is_stale = True
         if self._is_wanted:
             self._on_change()
@@ -140,7 +140,7 @@ class Devices:
             self._on_change()
 
     def _note(self, before: object, after: object) -> None:
-        self._on_room()
+        self._on_freed()
         self._is_stale = True
         if self._is_wanted:
             self._on_change()
@@ -155,7 +155,11 @@ def _serves(api: Api) -> bool:
     return True
 
 
-def _makes_room(before: ResourceClaim, after: ResourceClaim) -> bool:
-    held = before.status.allocation
+def _frees_devices(before: ResourceClaim, after: ResourceClaim) -> bool:
+    allocation = before.status.allocation
     is_going = before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
-    return is_going or before.spec != after.spec or (held is not None and held != after.status.allocation)
+    return (
+        is_going
+        or before.spec != after.spec
+        or (allocation is not None and allocation != after.status.allocation)
+    )

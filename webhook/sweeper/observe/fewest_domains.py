@@ -16,7 +16,7 @@ from webhook.placement.snapshot import Block, NodeState, key_of, node_state
 
 MOST_CLASSES: Final = 8
 """Classes of one gang that are looked at: of more the bound is lower."""
-MOST_KEPT: Final = 64
+MOST_CACHED: Final = 64
 """Gangs' classes for which sums are kept."""
 
 _Classes = tuple[PodClass, ...]
@@ -37,7 +37,7 @@ class FewestDomains:
     """Answers for gang after gang, and keeps the sums of blocks whose nodes stay the same."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Classes, dict[tuple[str, ...], _BlockSums]] = {}
+        self._cache: dict[_Classes, dict[tuple[str, ...], _BlockSums]] = {}
 
     def of(self, pods: Mapping[PodClass, int], snapshot: Snapshot) -> list[int]:
         """The fewest domains of each level, coarsest first, and of nodes; [] if all nodes are too few.
@@ -76,13 +76,13 @@ class FewestDomains:
         self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot, levels: int
     ) -> Iterator[_BlockSums]:
         """The sums of each block."""
-        if classes not in self._kept and len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        kept = self._kept.setdefault(classes, {})
+        if classes not in self._cache and len(self._cache) >= MOST_CACHED:
+            self._cache.clear()
+        sums = self._cache.setdefault(classes, {})
         for key, block in snapshot.blocks.items():
-            known = kept.get(key)
+            known = sums.get(key)
             if known is None or not _are_same(known.nodes, block):
-                known = kept[key] = _summed(block, classes, common, levels)
+                known = sums[key] = _summed(block, classes, common, levels)
             yield known
 
 

@@ -26,8 +26,8 @@ _VALUES: Final = 5
 """Values that contradict each other that a sentence names."""
 
 
-def size_of(key: GangKey, pods: Sequence[Pod], told: int | None, problems: list[str]) -> int | None:
-    """How many pods are expected, None if nobody says. told: by the gang's controller.
+def size_of(key: GangKey, pods: Sequence[Pod], from_owner: int | None, problems: list[str]) -> int | None:
+    """How many pods are expected, None if nobody says. from_owner: by the gang's controller.
 
     problems: gains sentences on what is not believed.
     """
@@ -40,21 +40,23 @@ def size_of(key: GangKey, pods: Sequence[Pod], told: int | None, problems: list[
         problems.append(f"{annotation}: {value[:_QUOTED]!r} is no positive integer, so it is not believed")
     if key.kind == "Pod":
         return 1
-    return told
+    return from_owner
 
 
-def minimum_of(pods: Sequence[Pod], size: int | None, told: int | None, problems: list[str]) -> int | None:
+def minimum_of(
+    pods: Sequence[Pod], size: int | None, from_owner: int | None, problems: list[str]
+) -> int | None:
     """How many pods are enough, None where all are needed; as size_of.
 
     No more than the size: a minimum above it would never be reached.
     """
     value = common_value(pods, keys.GANG_MIN_SIZE_ANNOTATION, problems)
-    least = told
+    least = from_owner
     if value is not None and COUNT.fullmatch(value) and int(value) > 0:
         least = int(value)
     elif value is not None:
-        said = f"{value[:_QUOTED]!r} is no positive integer, so it is not believed"
-        problems.append(f"{keys.GANG_MIN_SIZE_ANNOTATION}: {said}")
+        fault = f"{value[:_QUOTED]!r} is no positive integer, so it is not believed"
+        problems.append(f"{keys.GANG_MIN_SIZE_ANNOTATION}: {fault}")
     return least if least is None or size is None else min(least, size)
 
 
@@ -64,9 +66,9 @@ def common_value(pods: Sequence[Pod], annotation: str, problems: list[str]) -> s
         {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
     )
     if len(values) > 1:
-        said = ", ".join(value[:_QUOTED] for value in values[:_VALUES])
+        listed = ", ".join(value[:_QUOTED] for value in values[:_VALUES])
         more = f" and {len(values) - _VALUES} more" if len(values) > _VALUES else ""
-        problems.append(f"the pods say {annotation}: {said}{more}; the first one counts")
+        problems.append(f"the pods say {annotation}: {listed}{more}; the first one counts")
     return values[0] if values else None
 
 
@@ -147,9 +149,9 @@ def _slice_size(text: str) -> int:
 
 
 MOST_PARTS: Final = 4
-"""Ways in which the pods of one gang may wish: each is a question of its own."""
+"""Ways in which the pods of one gang may ask for a topology: each is a question of its own."""
 
-_WISHES: Final = (
+_REQUESTS: Final = (
     keys.REQUIRED_TOPOLOGY_ANNOTATION,
     keys.PREFERRED_TOPOLOGY_ANNOTATION,
     keys.SLICE_TOPOLOGY_ANNOTATION,
@@ -159,7 +161,7 @@ _WISHES: Final = (
 
 @dataclass(frozen=True)
 class GangPart:
-    """Pods by uid, and what they wish. claim: the domain that they alone want to have.
+    """Pods by uid, and what they ask for. claim: the domain that they alone want to have.
 
     closed: nodes where they may not be, as others have domains of their own there.
     """
@@ -175,35 +177,36 @@ class GangPart:
     def name(self) -> str:
         """What a sentence calls it."""
         s = "s" if len(self.uids) == 1 else ""  # of the verb: the pod that requires, the pods that require
-        wishes = [f"require{s} one {self.required_level}"] if self.required_level else []
-        wishes += [f"prefer{s} one {level}" for level in self.preferred_levels]
-        wishes += [f"stand{s} in slices of {each.size} a {each.level}" for each in self.slices]
+        requests = [f"require{s} one {self.required_level}"] if self.required_level else []
+        requests += [f"prefer{s} one {level}" for level in self.preferred_levels]
+        requests += [f"stand{s} in slices of {each.size} a {each.level}" for each in self.slices]
         if self.claim is not None:
-            wishes.append(f"want{s} a domain of {self.claim.over} of their own as {self.claim.group}")
+            requests.append(f"want{s} a domain of {self.claim.over} of their own as {self.claim.group}")
         pods = "pod" if s else f"{len(self.uids)} pods"
-        return f"the {pods} that {' and '.join(wishes) or f'name{s} no level'}"
+        return f"the {pods} that {' and '.join(requests) or f'name{s} no level'}"
 
 
 def parts_of(pods: Sequence[Pod]) -> tuple[GangPart, ...]:
-    """The parts of a gang, one where all pods wish the same; what a part of all wants alone, all want.
+    """The parts of a gang, one where all pods ask for the same; what a part of all wants alone, all want.
 
-    Raises PlacementError for wishes that cannot be read, and for too many.
+    Raises PlacementError for requests that cannot be read, and for too many.
     """
-    said = {
+    asked = {
         key: {value for pod in pods if (value := pod.metadata.annotations.get(key)) is not None}
-        for key in _WISHES
+        for key in _REQUESTS
     }
-    common = {key: next(iter(values), None) for key, values in said.items() if len(values) <= 1}
+    common = {key: next(iter(values), None) for key, values in asked.items() if len(values) <= 1}
     claims = _claims_of_groups(pods)
-    if len(common) == len(_WISHES) and not any(claims.values()):
+    if len(common) == len(_REQUESTS) and not any(claims.values()):
         return (_part(frozenset(claims), common),)
     uids: dict[tuple[tuple[str | None, ...], Claim | None], set[str]] = {}
     for pod in pods:
-        own = tuple(common[key] if key in common else pod.metadata.annotations.get(key) for key in _WISHES)
+        own = tuple(common[key] if key in common else pod.metadata.annotations.get(key) for key in _REQUESTS)
         uids.setdefault((own, claims[pod.metadata.uid]), set()).add(pod.metadata.uid)
     _check(uids)
     found = (
-        _part(frozenset(of), dict(zip(_WISHES, own, strict=True)), claim) for (own, claim), of in uids.items()
+        _part(frozenset(of), dict(zip(_REQUESTS, own, strict=True)), claim)
+        for (own, claim), of in uids.items()
     )
     return tuple(sorted(found, key=lambda part: (-len(part.uids), part.name)))
 
@@ -226,6 +229,6 @@ def _check(parts: Collection[tuple[tuple[str | None, ...], Claim | None]]) -> No
         raise PlacementError("the pods of one domain of their own name unlike levels or slices")
 
 
-def _part(uids: frozenset[str], wishes: Mapping[str, str | None], claim: Claim | None = None) -> GangPart:
-    required, preferred, level, size = (wishes[key] for key in _WISHES)
+def _part(uids: frozenset[str], requests: Mapping[str, str | None], claim: Claim | None = None) -> GangPart:
+    required, preferred, level, size = (requests[key] for key in _REQUESTS)
     return GangPart(uids, required, preferred_of(preferred), slices_of(level, size), claim)

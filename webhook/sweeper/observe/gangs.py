@@ -36,7 +36,7 @@ OWN_ERROR: Final = "an error of topogate's own; see the sweeper's log"
 _CUT: Final = "its pods are planned as they come: too many are yet to be made to plan all of them"
 
 _PROBLEMS: Final = 5
-"""Problems of one gang that are told."""
+"""Problems of one gang that its reason names."""
 
 _MOST_LATER: Final = 20_000
 """Pods yet to be made that are planned in a pass, of all gangs together."""
@@ -100,7 +100,7 @@ class PodGang:
     later: tuple[Pod, ...] = ()
     is_stage_complete: bool = False
     minimum: int | None = None
-    hindrance: str = ""
+    blocked_reason: str = ""
     parts: tuple[GangPart, ...] = ()
     companions: frozenset[str] = frozenset()
     alone: bool = False
@@ -216,10 +216,10 @@ def gang_of(
     requests = _topology_requests([*pods, *later], beside, ranks, problems)
     size = size_of(key, pods, owner.size, problems)
     minimum = minimum_of(pods, size, owner.minimum, problems)
-    hindrance = ""
+    blocked_reason = ""
     if _lacks_pods(pods, size, minimum) and not missing.is_stage_complete:
-        hindrance = _hindrance(pods, owner)
-        problems[:0] = _why_lacking(f"{len(pods)} of {size} pods are there", hindrance, owner.failed())
+        blocked_reason = _blocked_reason(pods, owner)
+        problems[:0] = _why_lacking(f"{len(pods)} of {size} pods are there", blocked_reason, owner.failed())
     return PodGang(
         key,
         _by_rank(gated, ranks),
@@ -237,7 +237,7 @@ def gang_of(
         later=later,
         is_stage_complete=missing.is_stage_complete,
         minimum=minimum,
-        hindrance=hindrance,
+        blocked_reason=blocked_reason,
         companions=beside,
         alone=len(beside) == len(pods) and not later and owner.devices() is False,
     )
@@ -267,7 +267,7 @@ def _by_rank(pods: Sequence[Pod], ranks: Mapping[str, int]) -> tuple[Pod, ...]:
 class GangCache:
     """Makes gangs as gang_of does; one of which nothing has changed is the very same.
 
-    What is wrong with one gang, by a defect of ours, stops no other: it waits, and is told so.
+    What is wrong with one gang, by a defect of ours, stops no other: it waits, and its reason says so.
     """
 
     def __init__(self) -> None:
@@ -303,11 +303,11 @@ class GangCache:
     ) -> PodGang:
         if owner.shape:
             return gang_of(key, gated, released, owner)
-        said = key, (owner.size, owner.staged, owner.minimum, owner.is_cut)
-        if (known := self._gangs.find(said, *gated, None, *released)) is not None:
+        known_by = key, (owner.size, owner.staged, owner.minimum, owner.is_cut)
+        if (known := self._gangs.find(known_by, *gated, None, *released)) is not None:
             return known
         gang = gang_of(key, gated, released, owner)
-        return gang if _asks_again(gang) else self._gangs.keep(said, gang, *gated, None, *released)
+        return gang if _asks_again(gang) else self._gangs.keep(known_by, gang, *gated, None, *released)
 
     def end_round(self) -> None:
         """Forget what was not asked for since the last round."""
@@ -320,29 +320,31 @@ def _asks_again(gang: PodGang) -> bool:
     return gang.lacks_pods or len(gang.companions) == len(gang.pods)
 
 
-def _hindrance(pods: list[Pod], owner: OwnerSays) -> str:
+def _blocked_reason(pods: list[Pod], owner: OwnerSays) -> str:
     """What the controller has said since it made the newest of its pods; what it said before is overcome."""
-    at, said = owner.hindered()
+    at, message = owner.hindered()
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
-    return said if at and at >= newest[: len(at)] else ""
+    return message if at and at >= newest[: len(at)] else ""
 
 
-def _why_lacking(there: str, hindrance: str, failed: int) -> list[str]:
+def _why_lacking(there: str, blocked_reason: str, failed: int) -> list[str]:
     """Why a gang's controller has not made all of its pods, as far as anybody knows.
 
     The Job controller makes others for pods that failed after 10 seconds, doubled for each one of them, of
     600 at most (backoff_utils.go and job_controller.go of Kubernetes: 9 min 59 s were seen after eight at
     once); deleted while they ran, as for a gang of higher priority, they have failed. Nobody is told of it.
     """
-    told = [f"{there}, as its controller cannot make the others: {hindrance}"] if hindrance else []
+    reasons = (
+        [f"{there}, as its controller cannot make the others: {blocked_reason}"] if blocked_reason else []
+    )
     if failed:
         have = counted(failed, "pod has", "pods have")
-        first = "" if hindrance else f"{there}; "
-        told.append(
+        first = "" if blocked_reason else f"{there}; "
+        reasons.append(
             f"{first}{have} failed: the Job controller makes others only "
             "10 seconds to 10 minutes after the last one, the longer the more have failed"
         )
-    return told
+    return reasons
 
 
 @dataclass(frozen=True)

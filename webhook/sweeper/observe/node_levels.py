@@ -21,7 +21,7 @@ class NodeLevels:
         """topology: nodes are completed only if some of its levels stand for attributes."""
         self._attributes = attribute_keys(topology)
         self._completed = IdentityCache[object, Node]()
-        self._told: Mapping[str, str] = {}
+        self._logged: Mapping[str, str] = {}
 
     @property
     def are_wanted(self) -> bool:
@@ -33,20 +33,20 @@ class NodeLevels:
         if not self._attributes or supply is None:
             return nodes
         completed: dict[str, Node] = {}
-        told: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for name, node in nodes.items():
             added, problems = supply.labels(name, node.metadata.labels, self._attributes)
             if problems:
-                told[name] = "; ".join(problems)
+                reasons[name] = "; ".join(problems)
             key = name, tuple(added.items())
             completed[name] = self._completed.find(key, node) or self._completed.keep(
                 key, _with_labels(node, added), node
             )
         self._completed.end_round()
-        for name, reason in told.items():
-            if self._told.get(name) != reason:
+        for name, reason in reasons.items():
+            if self._logged.get(name) != reason:
                 logger.warning("level_not_known node=%s reason=%r", name, reason)
-        self._told = told
+        self._logged = reasons
         return completed
 
 

@@ -51,7 +51,7 @@ class UsagesOnNodes:
 
     def of(
         self,
-        standing: PodsOnNodes,
+        on_nodes: PodsOnNodes,
         nodes: Mapping[str, Node],
         by: object,
         usage_of: Callable[[Pod, Texts | None], Usage | None],
@@ -66,7 +66,7 @@ class UsagesOnNodes:
             self._by, self._usages = by, IdentityMap()
 
         def usages_on(name: str) -> tuple[Usage, ...] | None:
-            usages = [usage_of(pod, annotations) for pod, annotations in standing.on(name)]
+            usages = [usage_of(pod, annotations) for pod, annotations in on_nodes.on(name)]
             readable = tuple(each for each in usages if each is not None)
             if len(readable) == len(usages):
                 self._filled.discard(name)
@@ -75,11 +75,11 @@ class UsagesOnNodes:
             return (*readable, fill(name))
 
         filled = {name: nodes[name] for name in self._filled if name in nodes}
-        return self._usages.of(usages_on, standing.bound, standing.coming, standing.cards, filled)
+        return self._usages.of(usages_on, on_nodes.bound, on_nodes.coming, on_nodes.cards, filled)
 
 
 def amended(
-    standing: PodsOnNodes,
+    on_nodes: PodsOnNodes,
     usages: Usages,
     nodes: Container[str],
     concerns: Callable[[Pod], object],
@@ -91,7 +91,7 @@ def amended(
     """
     found = {}
     for name, taken in usages.items():
-        pods = standing.on(name)
+        pods = on_nodes.on(name)
         if name in nodes and any(concerns(pod) for pod, _ in pods):
             own = (amend(pod, name, each) for (pod, _), each in zip(pods, taken, strict=False))
             found[name] = (*own, *taken[len(pods) :])
@@ -112,17 +112,17 @@ class Claimed:
         supply: Supply,
         objects: Mapping[str, Node],
         nodes: Sequence[NodeInfo],
-        standing: PodsOnNodes,
+        on_nodes: PodsOnNodes,
         usages: Usages,
     ) -> tuple[list[NodeInfo], dict[str, tuple[Usage, ...]]]:
-        """The nodes with their GPUs, and the usages of those where pods have some. standing: these pods."""
+        """The nodes with their GPUs, and the usages of those where pods have some. on_nodes: these pods."""
         counts = self._counts
         if counts is None or not counts.serves(supply):
             counts = self._counts = DeviceCounts(supply, self._classes)
         if not counts.counts_any:
             return list(nodes), {}
         found = amended(
-            standing,
+            on_nodes,
             usages,
             objects,
             lambda pod: counts.has_any(pod.metadata.uid),

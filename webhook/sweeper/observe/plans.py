@@ -53,7 +53,7 @@ class Plans:
     def _plan(self, key: str, placements: Mapping[str, Placement]) -> _Plan | None:
         """What a plan says: the same as before if only its status has changed, as it does some times."""
         placement, before = placements.get(key), self._plans.get(key)
-        if placement is None or (before is not None and _says_the_same(before.placement, placement)):
+        if placement is None or (before is not None and _is_same_plan(before.placement, placement)):
             return before if placement is not None else None
         return _read(placement)
 
@@ -109,7 +109,7 @@ def is_newer(entry: Texts, than: Texts | None) -> bool:
     return entry.get(stamp, "") > than.get(stamp, "")
 
 
-def _says_the_same(before: Placement, after: Placement) -> bool:
+def _is_same_plan(before: Placement, after: Placement) -> bool:
     return before.metadata.uid == after.metadata.uid and before.spec == after.spec
 
 

@@ -200,13 +200,13 @@ class Snapshotter:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
         gated, others = pods.of[Sort.GATED].values(), pods.of[Sort.OTHER].values()
         prefix = self._settings.gate_prefix
-        standing = [
+        on_nodes = [
             (pod.metadata.namespace, self._terms_of(pod))
             for pod in pods.of[Sort.REPELLING].values()
             if occupied_node(pod, prefix) is not None
         ]
         most = max(FEWEST_RULES, AMOUNTS // max(1, node_count))
-        needed = conflicts.between(gated, standing, most, self._terms_of, lambda: others, self._namespaces)
+        needed = conflicts.between(gated, on_nodes, most, self._terms_of, lambda: others, self._namespaces)
         self._terms.end_round()
         if not self._conflicts.serves(needed):
             self._conflicts = needed
@@ -227,15 +227,15 @@ class Snapshotter:
         rules = view.conflicts
         if rules.capacity != self._capacity:
             self._capacity = rules.capacity
-        standing = PodsOnNodes(view.index.bound, self._coming_to(view), view.cards)
+        on_nodes = PodsOnNodes(view.index.bound, self._coming_to(view), view.cards)
         usages = self._usages_on_nodes.of(
-            standing,
+            on_nodes,
             view.nodes,
             rules,
             lambda pod, annotations: self._usage(pod, annotations, rules),
             lambda name: self._fill(view, name),
         )
-        self._snapshot = self._renewed(view, usages) or self._made(view, standing, usages)
+        self._snapshot = self._renewed(view, usages) or self._made(view, on_nodes, usages)
         self._seen = _MadeOf(view.nodes, usages, self._capacity) if _is_plain(view) else None
         for of_nodes in (self._nodes, self._ruled_nodes):
             of_nodes.end_round(len(view.nodes))
@@ -243,20 +243,20 @@ class Snapshotter:
             of_pods.end_round(len(view.gated) + len(view.others))
         return self._snapshot
 
-    def _made(self, view: View, standing: PodsOnNodes, usages: Usages) -> Snapshot:
+    def _made(self, view: View, on_nodes: PodsOnNodes, usages: Usages) -> Snapshot:
         """A snapshot for which each node is looked at."""
         read = (self._node(node, view.conflicts) for node in view.nodes.values())
         nodes = [node for node in read if node is not None]
         if view.needs is not None:
             nodes = [view.needs.node(each) for each in nodes]
-            claimed = amended(standing, usages, view.nodes, view.needs.concerns, _claims_of(view.needs))
+            claimed = amended(on_nodes, usages, view.nodes, view.needs.concerns, _claims_of(view.needs))
             usages = {**usages, **claimed}
-            nodes, counted = self._claimed.counted(view.needs.supply, view.nodes, nodes, standing, usages)
+            nodes, counted = self._claimed.counted(view.needs.supply, view.nodes, nodes, on_nodes, usages)
             usages = {**usages, **counted}
         if view.volumes is not None:
             nodes = [view.volumes.node(each) for each in nodes]
             with_some = amended(
-                standing, usages, view.nodes, lambda pod: pod.spec.volumes, view.volumes.usage
+                on_nodes, usages, view.nodes, lambda pod: pod.spec.volumes, view.volumes.usage
             )
             usages = {**usages, **with_some}
         return Snapshot.of(nodes, usages, self._settings.topology, previous=self._snapshot)

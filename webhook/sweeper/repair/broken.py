@@ -67,8 +67,8 @@ def evict_broken(
         if (remaining := began + _patience(settings) - now) > 0:
             due = min(due, remaining)
         elif why := why_not(left, (each.pod for each in evictions)):
-            said = f"more important pods stand where others of its gang were; {why}"
-            warnings.append(Warn(left[0], EventReason.NOT_EVICTED, said))
+            note = f"more important pods stand where others of its gang were; {why}"
+            warnings.append(Warn(left[0], EventReason.NOT_EVICTED, note))
         else:
             name = f"{gang.key.kind}/{gang.key.name}"
             reason = (

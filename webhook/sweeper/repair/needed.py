@@ -27,7 +27,7 @@ NOT_BOUND: Final = "not-bound"
 class NeededRepair:
     """A released pod that needs another place. cause is a word for metrics, reason a sentence.
 
-    seconds: for how long it has been so. said: kube-scheduler's own words, "" without any.
+    seconds: for how long it has been so. message: kube-scheduler's own words, "" without any.
     """
 
     pod: Pod
@@ -35,7 +35,7 @@ class NeededRepair:
     cause: str
     reason: str
     seconds: float = 0.0
-    said: str = ""
+    message: str = ""
 
 
 Troubles = Mapping[tuple[str, str], float]
@@ -75,7 +75,9 @@ def needed_repairs(
         since = known[key] = troubles.get(key, now)
         lasts = now - since
         if lasts >= trouble.patience:
-            repair = NeededRepair(pod, trouble.node, trouble.cause, trouble.reason, lasts, _said(pod))
+            repair = NeededRepair(
+                pod, trouble.node, trouble.cause, trouble.reason, lasts, _scheduler_message(pod)
+            )
             found.append(repair)
     return found, known
 
@@ -114,7 +116,7 @@ def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _
         reason = f"what is to make room for it on {node} has not ended in {ENDING_SECONDS:.0f} s"
         return _Trouble(ENDING_SECONDS, node, NOT_BOUND, reason, "emptying")
     patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
-    reason = f"kube-scheduler has not bound it to {node} within {patience:.0f} s{_what_it_said(pod)}"
+    reason = f"kube-scheduler has not bound it to {node} within {patience:.0f} s{_scheduler_note(pod)}"
     return _Trouble(patience, node, NOT_BOUND, reason)
 
 
@@ -136,12 +138,12 @@ def _was_tried(pod: Pod) -> bool:
     )
 
 
-def _what_it_said(pod: Pod) -> str:
+def _scheduler_note(pod: Pod) -> str:
     """kube-scheduler's own words, which tell of rules that topogate does not model."""
-    said = _said(pod)
-    return f", saying: {said}" if said else ""
+    message = _scheduler_message(pod)
+    return f", saying: {message}" if message else ""
 
 
-def _said(pod: Pod) -> str:
-    said = (each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message)
-    return next(said, "")
+def _scheduler_message(pod: Pod) -> str:
+    message = (each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message)
+    return next(message, "")

@@ -41,13 +41,13 @@ class Half:
     since: float
 
 
-Halves = Mapping[GangKey, Half]
+PartlyReleased = Mapping[GangKey, Half]
 """Since when each gang has been half released; losing it only delays."""
 
 
-def half_released(
-    halves: Halves, view: View, gangs: Sequence[PodGang], settings: Settings, at_once: Set[GangKey]
-) -> tuple[list[tuple[PodGang, list[Pod]]], Halves]:
+def partly_released(
+    partly: PartlyReleased, view: View, gangs: Sequence[PodGang], settings: Settings, at_once: Set[GangKey]
+) -> tuple[list[tuple[PodGang, list[Pod]]], PartlyReleased]:
     """The gangs whose time is over, each with its released part. Each gang's time then begins anew.
 
     at_once: gangs that do not wait for theirs.
@@ -59,7 +59,7 @@ def half_released(
         released = _released_part(gang, view)
         if not released:
             continue
-        half = halves.get(gang.key)
+        half = partly.get(gang.key)
         shrank = half is None or len(gang.gated) < half.unreleased
         since = now if half is None or shrank else half.since
         if gang.key in at_once or now - since >= settings.rollback_seconds:
@@ -69,9 +69,9 @@ def half_released(
     return found, known
 
 
-def still_due(halves: Halves, gangs: Iterable[GangKey]) -> Halves:
+def still_due(partly: PartlyReleased, gangs: Iterable[GangKey]) -> PartlyReleased:
     """These were due, and have not been looked at."""
-    return {**halves, **{gang: replace(halves[gang], since=float("-inf")) for gang in gangs}}
+    return {**partly, **{gang: replace(partly[gang], since=float("-inf")) for gang in gangs}}
 
 
 def _released_part(gang: PodGang, view: View) -> list[Pod]:
@@ -106,7 +106,7 @@ class RepairMemory:
     """
 
     troubles: Troubles = field(default_factory=dict)
-    halves: Halves = field(default_factory=dict)
+    partly: PartlyReleased = field(default_factory=dict)
     deletions: Deletions = field(default_factory=dict)
     evicted: frozenset[PodId] = frozenset()
     ordered: Mapping[str, float] = field(default_factory=dict)
@@ -173,7 +173,7 @@ def repair_released(
     needed, troubles = needed_repairs(memory.troubles, released, view.nodes, emptying, settings, now)
     untried = [repair for repair in needed if repair.cause == UNTRIED]
     found = {repair.pod.metadata.uid: repair for repair in needed if repair.cause != UNTRIED}
-    evictions, kept = _judged(found, view, allowance, settings)
+    evictions, not_deleted = _judged(found, view, allowance, settings)
     memory = _ordered(replace(memory, troubles=troubles, evicted=memory.evicted & view.named), evictions, now)
     # The author of a pod may write it all the time, or have it look like one that we may not delete: that is
     # to cost nobody else the turn on its node.
@@ -181,11 +181,11 @@ def repair_released(
     # While its scheduler is away nobody's turn comes: else all are bound at once when it is back.
     away = away_schedulers(released) & settings.schedulers
     passed_over = [repair for repair in untried if scheduler_of(repair.pod) not in away]
-    unrepairable = [*passed_over, *(repair for repair, _ in kept), *staying]
+    unrepairable = [*passed_over, *(repair for repair, _ in not_deleted), *staying]
     # Of what an overloaded API server puts off nobody knows whether we can delete it.
     stuck = [(found[uid], "topogate cannot delete it") for uid in _for_long(memory.answered, now)]
     repaired = Repaired(
-        Orders(evictions=tuple(evictions), warnings=tuple(_warnings(untried, [*kept, *stuck]))),
+        Orders(evictions=tuple(evictions), warnings=tuple(_warnings(untried, [*not_deleted, *stuck]))),
         frozenset(repair.pod.metadata.uid for repair in unrepairable),
         frozenset(repair.node for repair in (*unrepairable, *untried)),
         tuple(_refusals(found.values(), view)),
@@ -193,13 +193,15 @@ def repair_released(
     return repaired, memory
 
 
-def _warnings(untried: Iterable[NeededRepair], kept: Iterable[tuple[NeededRepair, str]]) -> Iterator[Warn]:
-    """kept: those that are not deleted, and why."""
+def _warnings(
+    untried: Iterable[NeededRepair], not_deleted: Iterable[tuple[NeededRepair, str]]
+) -> Iterator[Warn]:
+    """not_deleted: those that are not deleted, and why."""
     for repair in untried:
         yield Warn(repair.pod, EventReason.NOT_SCHEDULED, repair.reason)
-    for repair, why in kept:
-        said = f"{repair.reason}; {why}: delete it and create it anew"
-        yield Warn(repair.pod, EventReason.NOT_REPAIRED, said)
+    for repair, why in not_deleted:
+        note = f"{repair.reason}; {why}: delete it and create it anew"
+        yield Warn(repair.pod, EventReason.NOT_REPAIRED, note)
 
 
 def _ordered(memory: RepairMemory, evictions: Iterable[Eviction], now: float) -> RepairMemory:
@@ -219,7 +221,7 @@ def _judged(
 ) -> tuple[list[Eviction], list[tuple[NeededRepair, str]]]:
     """Which of these are deleted, and which are not, with why."""
     evictions: list[Eviction] = []
-    kept: list[tuple[NeededRepair, str]] = []
+    not_deleted: list[tuple[NeededRepair, str]] = []
     for pods in by_owner(repair.pod for repair in found.values()).values():
         together = [found[pod.metadata.uid] for pod in pods]
         if not (why := allowance.why_not(pods)):
@@ -227,8 +229,8 @@ def _judged(
         elif _are_abandoned(together, view, settings):
             evictions += [_abandoned(repair) for repair in together]
         else:
-            kept += [(repair, why) for repair in together]
-    return evictions, kept
+            not_deleted += [(repair, why) for repair in together]
+    return evictions, not_deleted
 
 
 def _are_abandoned(together: Sequence[NeededRepair], view: View, settings: Settings) -> bool:
@@ -253,7 +255,7 @@ def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
     """The node that did not take a pod, and all of the domain for which its rule was broken there."""
     yield repair.node
     node = view.nodes.get(repair.node)
-    for key in unmodelled.broken_over(repair.pod, repair.said) if node else ():
+    for key in unmodelled.broken_over(repair.pod, repair.message) if node else ():
         value = node.metadata.labels.get(key) if node else None
         if value is not None:
             yield from (name for name, each in view.nodes.items() if each.metadata.labels.get(key) == value)
@@ -267,7 +269,7 @@ def _abandoned(repair: NeededRepair) -> Eviction:
 # --- those whose gang finds no place for the rest -----------------------------------------------------
 
 
-PlaceAnew = Callable[[PodGang, Sequence[Pod], ReservationLedger], tuple[str, ReservationLedger]]
+PlaceAgain = Callable[[PodGang, Sequence[Pod], ReservationLedger], tuple[str, ReservationLedger]]
 """Given a gang and its released part, where the gang finds room as a whole once that part is gone, "" if
 nowhere: then deleting what may run would cost the gang its pods, and lead to nothing. That place is reserved
 for it in the ledger."""
@@ -281,7 +283,7 @@ def roll_back(
     settings: Settings,
     going: Set[PodId],
     ledger: ReservationLedger,
-    anew: PlaceAnew,
+    place_again: PlaceAgain,
     seconds: Callable[[], float],
 ) -> tuple[Orders, RepairMemory, ReservationLedger]:
     """Delete the released part of gangs that have waited too long for the rest, if that helps them.
@@ -292,18 +294,18 @@ def roll_back(
     evictions: list[Eviction] = []
     warnings: list[Warn] = []
     # Asked also while the pods that went are not there again, say: the rest goes once there is room.
-    due, halves = half_released(memory.halves, view, gangs, settings, memory.half_gone)
-    half_gone, started = memory.half_gone.intersection(halves), seconds()
+    due, partly = partly_released(memory.partly, view, gangs, settings, memory.half_gone)
+    half_gone, started = memory.half_gone.intersection(partly), seconds()
     going_back: dict[str, GangKey] = {}
     for number, (gang, part) in enumerate(due):
         if number and seconds() - started >= settings.pass_seconds:
-            halves = still_due(halves, (gang.key for gang, _ in due[number:]))
+            partly = still_due(partly, (gang.key for gang, _ in due[number:]))
             break
         released = [pod for pod in part if identity(pod) not in memory.evicted | going]
         if not released:
             continue
         try:
-            orders, ledger = _go_back(gang, released, evictions, allowance, ledger, anew)
+            orders, ledger = _go_back(gang, released, evictions, allowance, ledger, place_again)
         except Exception:  # one bad gang never stops the others
             logger.exception("rollback_failed gang=%s", gang.key)
             orders = Orders()
@@ -313,7 +315,7 @@ def roll_back(
             half_gone |= {gang.key}  # until it is heard what became of it
             going_back |= {order.pod.metadata.uid: gang.key for order in orders.evictions}
     orders = Orders(evictions=tuple(evictions), warnings=tuple(warnings))
-    return orders, replace(memory, halves=halves, half_gone=half_gone, going_back=going_back), ledger
+    return orders, replace(memory, partly=partly, half_gone=half_gone, going_back=going_back), ledger
 
 
 def _go_back(
@@ -322,13 +324,13 @@ def _go_back(
     ordered: Iterable[Eviction],
     allowance: Allowance,
     ledger: ReservationLedger,
-    anew: PlaceAnew,
+    place_again: PlaceAgain,
 ) -> tuple[Orders, ReservationLedger]:
     if why := allowance.why_not(released, (each.pod for each in ordered)):
         warning = Warn(released[0], EventReason.NOT_ROLLED_BACK, f"half of the gang is released; {why}")
         return Orders(warnings=(warning,)), ledger
-    place, ledger = anew(gang, released, ledger)
+    place, ledger = place_again(gang, released, ledger)
     if not place:
         return Orders(), ledger
-    said = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
-    return Orders(evictions=tuple(Eviction(pod, _BACK, said, may_run=True) for pod in released)), ledger
+    note = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
+    return Orders(evictions=tuple(Eviction(pod, _BACK, note, may_run=True) for pod in released)), ledger
