@@ -22,8 +22,7 @@ from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.nodes import SimulatedNode
-from hack.soaks.runs import make_namespace
-from hack.soaks.sweepers import start_sweepers
+from hack.soaks.sweepers import make_namespace, start_sweepers
 from labeler.contract import keys
 from webhook.kube.client import ApiError
 

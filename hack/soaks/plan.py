@@ -24,9 +24,9 @@ SETTINGS: Final[dict[str, float]] = {
 }
 """Short, so that everything that takes patience in life happens within minutes."""
 
-FEATURES: Final = ("broken-nodes", "preemption", "scale-up", "volumes")
+FEATURES: Final = ("broken-nodes", "preemption", "scale-up", "tasks", "volumes")
 """What can be left out: nodes where all pods fail; gangs that fill the cluster and others that preempt them;
-an autoscaler (a stand-in) that makes and removes nodes; claims on volumes."""
+an autoscaler (a stand-in) that makes and removes nodes; GPUTasks; claims on volumes."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Plan:
     """What a soak does. Times in seconds.
 
     crowd: the most unfinished pods, beside the hostile tenant's, before new gangs wait.
+    tasks: GPUTasks that people start at most; live_tasks: at a time.
     end_seconds: more than the five minutes for which a controller awaits pods that it believes to have made
     (ExpectationsTimeout in pkg/controller), which it may after a restart of the API server.
     lead_seconds: for so long the first leader lives, and others as long or some times that.
@@ -49,6 +50,10 @@ class Plan:
     fill_every: float = 8.0
     halve_every: float = 1.0
     restart_every: float = 60.0
+    tasks: int = 500
+    live_tasks: int = 20
+    task_every: float = 0.3
+    task_kill_every: float = 6.0
     lead_seconds: float = 12.0
     end_seconds: float = 360.0
     without: frozenset[str] = frozenset()

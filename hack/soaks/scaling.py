@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any, Final
 
 from hack.local.autoscaler import BEST_EFFORT, StandIn
-from hack.local.nodes import SimulatedNode
+from hack.local.nodes import PoolNode
 from hack.soaks.crowd import OURS, UNFINISHED, Crowd
 from hack.soaks.reader import PLACEMENTS, PODS
 from hack.soaks.takes import GPUS
@@ -27,7 +27,6 @@ CHOICES: Final = {
     "label_seconds": 5,
 }
 _LEAVING: Final = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
-_TAINTS: Final = [{"key": POOL, "effect": "NoSchedule"}]
 PRIORITY: Final = "soak-scaled"
 """Class of the pool's gangs, above all tiers: who waits for nodes that are held for others asks for none."""
 POOL_NODES: Final = 4
@@ -40,15 +39,6 @@ _BURST: Final = (2, 5)
 _QUIET_SECONDS: Final = 45.0
 """The most between bursts, should no node be removed."""
 _BOOKED_SECONDS: Final = 6.0
-
-
-class _PoolNode(SimulatedNode):
-    """A node of the pool."""
-
-    def manifest(self, labels: dict[str, str] | None = None, *, tainted: bool = False) -> dict[str, Any]:
-        made = super().manifest((labels or {}) | {POOL: "yes"}, tainted=tainted)
-        made["spec"] = {"taints": _TAINTS}
-        return made
 
 
 class Scaling:
@@ -65,8 +55,9 @@ class Scaling:
         self._crowd = crowd
         self._random = choices
         self._done = done
-        places = [("b0", "s0", f"pool{number}") for number in range(POOL_NODES)]
-        self.nodes = [_PoolNode(*each, False, 8) for each in zip(NAMES, places, strict=True)]
+        self.nodes = [
+            PoolNode(name, ("b0", "s0", f"pool{number}"), False, 8, POOL) for number, name in enumerate(NAMES)
+        ]
         self.standin = StandIn(api, self.nodes, label_seconds=0.3)
         self._idle: dict[str, float] = {}
         self._lurks: dict[str, bool] = {}
@@ -99,8 +90,7 @@ class Scaling:
     def _post(self, size: int) -> None:
         self._number += 1
         self._done["scaled"] += 1
-        tolerations = {"tolerations": [{"key": POOL, "operator": "Exists"}]}
-        only = {"nodeSelector": {POOL: "yes"}, "priorityClassName": PRIORITY, **tolerations}
+        only = {**self.nodes[0].only, "priorityClassName": PRIORITY}
         self._crowd.post_job(f"scaled-{self._number}", size, {GPUS: 8}, spec=only)
 
     def make_good(self) -> None:
@@ -133,7 +123,7 @@ class Scaling:
             if node.name not in there or node.name in used:
                 self._lurks.pop(node.name, None)
                 if self._idle.pop(node.name, 0.0) and node.name in there:
-                    self._taint(node, _TAINTS)
+                    self._taint(node, node.taints)
                 continue
             idle = now - self._idle.setdefault(node.name, now)
             if idle <= _IDLE_SECONDS:
@@ -147,9 +137,9 @@ class Scaling:
             elif idle > _IDLE_SECONDS + 1.0:
                 self._remove(node)
             else:
-                self._taint(node, [*_TAINTS, *_LEAVING])
+                self._taint(node, [*node.taints, *_LEAVING])
 
-    def _does_lurk(self, node: SimulatedNode) -> bool:
+    def _does_lurk(self, node: PoolNode) -> bool:
         """Whether it goes at the moment at which a plan names it; then a gang comes for it."""
         if node.name not in self._lurks:
             self._lurks[node.name] = not self._ends and self._random.random() < 0.5
@@ -157,7 +147,7 @@ class Scaling:
                 self._post(1)
         return self._lurks[node.name]
 
-    def _is_planned(self, node: SimulatedNode, pods: list[dict[str, Any]]) -> bool:
+    def _is_planned(self, node: PoolNode, pods: list[dict[str, Any]]) -> bool:
         """Whether a plan sends a pod there that is not there yet."""
         waiting = {pod["metadata"]["uid"] for pod in pods if not pod["spec"].get("nodeName")}
         plans = self._api.json("GET", PLACEMENTS)["items"]
@@ -167,14 +157,14 @@ class Scaling:
             for entry in plan["spec"].get("pods", ())
         )
 
-    def _remove(self, node: SimulatedNode) -> None:
+    def _remove(self, node: PoolNode) -> None:
         self._api.request("DELETE", f"/api/v1/nodes/{node.name}")
         self._done["nodes scaled down"] += 1
         self._quiet_until = 0.0
         del self._idle[node.name], self._lurks[node.name]
         self.standin.pool.append(node)
 
-    def _taint(self, node: SimulatedNode, taints: list[dict[str, str]]) -> None:
+    def _taint(self, node: PoolNode, taints: list[dict[str, str]]) -> None:
         body = {"spec": {"taints": taints}}
         self._api.request("PATCH", f"/api/v1/nodes/{node.name}", body=body, content_type=MERGE_PATCH)
 

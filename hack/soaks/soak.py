@@ -3,21 +3,26 @@
 Jobs, elastic and exclusive ones, ones with rules on their pods and ones with claims on devices or volumes
 among them, sets whose pods come in stages, bare pods that call themselves a gang, pods that share Intel
 cards and pods of others come and end; long gangs fill the cluster, and more important ones preempt them; an
-autoscaler makes nodes for gangs that lack some, and removes them; nodes are cordoned, fail, go and come
-back, and on some all pods fail; pods are deleted; the API server restarts; of two sweepers the leader is
-killed; a tenant with the rights of `edit` writes whatever may hurt; gangs of one priority come by their
-age, or in a fair order. Invariants are checked throughout (see ledger.py). In the end the disturbances
-stop, and then every gang must run to its end, beside what the hostile tenant has left. The seed decides
-what is done, not the exact moment at which the cluster sees it.
+autoscaler makes nodes for gangs that lack some, and removes them; people start, change and end GPUTasks,
+whose programs are killed; nodes are cordoned, fail, go and come back, and on some all pods fail; pods are
+deleted; the API server restarts; of two sweepers the leader is killed; a tenant with the rights of `edit`
+writes whatever may hurt; gangs of one priority come by their age, or in a fair order. Invariants are checked
+throughout (see ledger.py). In the end the disturbances stop, and then every gang must run to its end, beside
+what the hostile tenant has left, and each task be as its owner left it. The seed decides what is done, not
+the exact moment at which the cluster sees it.
 """
 
 import argparse
 import contextlib
 import functools
+import logging
+import random
+import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from hack.local import autoscaler, nodes
@@ -25,7 +30,7 @@ from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
-from hack.soaks import claims, ending, runs
+from hack.soaks import claims, ending, tasks
 from hack.soaks.audit import audit_lines
 from hack.soaks.broken import RULES, BrokenGpus
 from hack.soaks.crowd import FOREIGN, OURS, Crowd
@@ -39,10 +44,11 @@ from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
 from hack.soaks.scaling import CHOICES, NAMES, Scaling
 from hack.soaks.spreads import Spreads
-from hack.soaks.sweepers import start_sweepers
+from hack.soaks.sweepers import make_namespace, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.tried import tried
 from hack.soaks.trouble import Trouble
+from hack.soaks.users import Users
 from hack.soaks.volumes import Provisioner
 from hack.soaks.waves import MOST_PATIENT, Waves
 from labeler.contract import keys
@@ -50,6 +56,7 @@ from webhook.kube.client import ApiError
 
 MOST_FAULTS: Final = 20
 """After so many a soak ends early."""
+MOST_SHOWN: Final = 40
 LONG_AWAY: Final = 10.0
 """The API server starts in a few seconds, but on a machine that is busy with other work."""
 
@@ -67,7 +74,8 @@ class Soak:
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         with_gpus = [node.name for node in self.grid.values() if not node.intel]
         made = frozenset(NAMES) if scales else frozenset()
-        self.held = bounds(SETTINGS, len(self.grid) + 1, made)
+        others = 1 + (len(tasks.NODES) if plan.has("tasks") else 0)
+        self.held = bounds(SETTINGS, len(self.grid) + others, made)
         names = frozenset({OURS, FOREIGN, HOSTILE})
         self.ledger = Ledger(
             names, hostile=frozenset({HOSTILE}), held=self.held, spreads=Spreads(SHAPE.blocks)
@@ -75,11 +83,15 @@ class Soak:
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in WATCHED]
         self.sweepers: list[Program] = []
         self.crowd = Crowd(self.api, plan.crowd, plan.choices("crowd"), self.done)
-        self.scaling = self.broken = self.volumes = self.waves = self.halving = None
+        self.scaling = self.broken = self.volumes = self.waves = self.halving = self.tasks = None
         if scales:
             self.scaling = Scaling(self.api, self.crowd, plan.choices("scaling"), self.done)
         if plan.has("volumes"):
             self.volumes = Provisioner(self.api, self.crowd, with_gpus, plan.choices("volumes"))
+        if plan.has("tasks"):
+            where, choices = tasks.NODES[0].only, plan.choices("users")
+            users = Users(self.api, tasks.NAMESPACE, plan.tasks, plan.live_tasks, choices, self.done, where)
+            self.tasks = tasks.Tasks(cluster, users, plan.choices("kills"), self.done)
         if plan.has("preemption"):
             patient = min(MOST_PATIENT, plan.seconds / 4)
             choices = plan.choices("preemption")
@@ -102,7 +114,7 @@ class Soak:
         self.faults = self._judges()
 
     def _judges(self) -> Faults:
-        ledger, broken = self.ledger, self.broken
+        ledger, broken, of_tasks = self.ledger, self.broken, self.tasks
         return Faults(
             {
                 "readers": lambda: [fault for reader in self.readers for fault in reader.faults],
@@ -115,6 +127,7 @@ class Soak:
                 "devices": lambda: ledger.given.faults,
                 "volumes": lambda: ledger.mounts.faults,
                 "broken nodes": lambda: broken.faults if broken is not None else (),
+                "tasks": lambda: of_tasks.faults() if of_tasks is not None else (),
             }
         )
 
@@ -134,6 +147,8 @@ class Soak:
             self.done["Jobs without pods"] = ending.without_pods(self.api)
             if self.scaling is not None and not left:
                 left = self.scaling.left(60.0)
+            if self.tasks is not None:
+                left += self.tasks.untrue(self.plan.end_seconds)
             time.sleep(1.0)
             self.ledger.settle()
             self.faults.look()
@@ -146,6 +161,8 @@ class Soak:
         finally:
             if self.scaling is not None:
                 self.scaling.standin.stop()
+            if self.tasks is not None:
+                self.tasks.stop()
             for reader in self.readers:
                 reader.stopping.set()
             for program in self.sweepers:
@@ -171,10 +188,12 @@ class Soak:
         nodes.register(self.api, self.grid.values())
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
-            runs.make_namespace(self.cluster, name, labels)
+            make_namespace(self.cluster, name, labels)
         admit(self.api, HOSTILE)
         if self.halving is not None:
             self.halving.define()
+        if self.tasks is not None:
+            self.tasks.set_up(self.installation)
         claims.publish(self.api, OURS, self.grid)
         if self.volumes is not None:
             self.volumes.publish()
@@ -195,6 +214,9 @@ class Soak:
         }
         if self.scaling is not None:
             actions["scale"] = plan.scale_every, self.scaling.something
+        if self.tasks is not None:
+            actions["task"] = plan.task_every, self.tasks.users.act
+            actions["kill of tasks"] = plan.task_kill_every, self.tasks.kill
         if self.waves is not None:
             actions["fill"] = plan.fill_every, self.waves.something
         if self.halving is not None:
@@ -271,19 +293,25 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hack/soak", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--without", action="append", choices=FEATURES, default=[], help="leave this out")
-    runs.add_options(parser)
+    parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier run")
+    parser.add_argument("--logs", type=Path, help="where to copy all programs' logs to")
     options = parser.parse_args(argv)
-    seed = runs.seed_of(options)
+    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     say(f"Seed {seed}, {options.minutes:g} minutes.")
+    logging.getLogger("webhook.kube").setLevel(logging.ERROR)  # watches end with each API server
     with Cluster.fresh() as cluster:
         soak = Soak(cluster, Plan(options.minutes * 60, seed, without=frozenset(options.without)))
         try:
             faults = soak.run()
         finally:
-            runs.keep_logs(options.logs, cluster)
+            if options.logs is not None:
+                shutil.copytree(cluster.folder / "logs", options.logs, dirs_exist_ok=True)
     for line in tried(soak):
         say(line)
-    return runs.verdict(faults, seed)
+    for fault in faults[:MOST_SHOWN]:
+        print(f"FAULT: {fault}")
+    print(f"{len(faults)} faults; seed {seed}" if faults else f"No fault; seed {seed}")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

@@ -1,15 +1,38 @@
-"""The sweepers of a soak: started with settings of their own, and which of them led when, by their logs."""
+"""The programs of a soak: replicas with settings of their own, and which sweeper led when, by their logs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import yaml
 
 from hack.local.build import ROOT
-from hack.local.install import Installation
+from hack.local.cluster import Cluster
+from hack.local.controlplane import free_port
+from hack.local.install import SYSTEM, Installation
 from hack.local.kubelet import Program
-from hack.soaks import runs
+
+
+def start_replicas(installation: Installation, component: str, count: int, *arguments: str) -> list[Program]:
+    """Programs of one component under the identity of the installed one; the caller stops them."""
+    cluster = installation.cluster
+    first = installation.program_of(SYSTEM, {"app.kubernetes.io/component": component})
+    made = []
+    for number in range(1, count + 1):
+        program = replace(first, log=cluster.log(f"{component}-{number}"))
+        port = str(free_port())
+        program.start(*arguments, "--metrics-address", "127.0.0.1", "--metrics-port", port)
+        made.append(program)
+    return made
+
+
+def make_namespace(cluster: Cluster, name: str, labels: Mapping[str, str]) -> None:
+    """Make a namespace in which pods can be made."""
+    api = cluster.api()
+    api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels}})
+    path = f"/api/v1/namespaces/{name}/serviceaccounts"
+    cluster.wait_for("a ServiceAccount", lambda: bool(api.json("GET", path)["items"]))
 
 
 def start_sweepers(
@@ -31,7 +54,7 @@ def start_sweepers(
         own = installation.cluster.folder / "soak-policy.yaml"
         own.write_text(yaml.safe_dump(policy))
         arguments += ["--policy", str(own)]
-    return runs.start_replicas(installation, "sweeper", count, *arguments)
+    return start_replicas(installation, "sweeper", count, *arguments)
 
 
 class LogLine(NamedTuple):

@@ -19,6 +19,7 @@ _TROUBLES: Final = (
 )
 _OF_FEATURES: Final = {
     "scale-up": ("scaled", "autoscaler moods", "nodes scaled down", "nodes scaled down under a plan"),
+    "tasks": ("create", "suspend", "attempt", "priority", "delete", "delete job"),
     "preemption": ("long", "preempting", "foreign preempting", "to be halved", "halving"),
 }
 

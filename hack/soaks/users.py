@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.tasks import objects
 
 _CLASSES: Final = {"low": "gpu-low-priority", "medium": "gpu-medium-priority", "high": "gpu-high-priority"}
+_PATIENCE_SECONDS: Final = 60.0
 _ENDED: Final = (objects.SUCCEEDED, objects.FAILED)
 
 
@@ -29,7 +31,10 @@ class Wish:
 
 @dataclass
 class Users:
-    """Does one thing after another in a namespace: `total` tasks altogether, at most `live` at a time."""
+    """Does one thing after another in a namespace: `total` tasks altogether, at most `live` at a time.
+
+    where: the part of a pod's spec that says on which nodes its task may run.
+    """
 
     api: Api
     namespace: str
@@ -37,10 +42,11 @@ class Users:
     live: int
     choices: random.Random
     done: Counter[str]
+    where: dict[str, Any] = field(default_factory=dict)
     wishes: dict[str, Wish] = field(default_factory=dict)
 
     def act(self) -> None:
-        """One act of one user. Raises ApiError, with nothing done or not known whether it was done."""
+        """One act of one user. Raises ApiError for what is refused."""
         can_create = self.done["create"] < self.total and len(self.wishes) < self.live
         if can_create and (not self.wishes or self.choices.random() < 0.4):
             self._create()
@@ -85,6 +91,7 @@ class Users:
             "spec": {
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{"name": "c", "image": "i"}],
+                **self.where,
             },
         }
         spec = {
@@ -95,20 +102,35 @@ class Users:
         }
         head = {"apiVersion": objects.GROUP_VERSION, "kind": objects.KIND, "metadata": {"name": name}}
         body = {**head, "spec": spec}
-        self.api.request("POST", objects.path(self.namespace), body=body)
+        self._write("POST", objects.path(self.namespace), body=body)
         self.wishes[name] = wish
         self.done["create"] += 1
 
     def _change(self, name: str, **spec: Any) -> None:
         path = objects.path(self.namespace, name)
-        self.api.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
+        self._write("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
 
     def _delete(self, path: str) -> None:
         try:
-            self.api.request("DELETE", path, query={"propagationPolicy": "Background"})
+            self._write("DELETE", path, query={"propagationPolicy": "Background"})
         except ApiError as error:
             if error.status != 404:
                 raise
+
+    def _write(self, method: str, path: str, **options: Any) -> None:
+        """As a person who tries again: whether a write without an answer was done shows in the next one."""
+        deadline, is_again = time.monotonic() + _PATIENCE_SECONDS, False
+        while True:
+            try:
+                self.api.request(method, path, **options)
+                return
+            except ApiError as error:
+                if is_again and (method, error.status) == ("POST", 409):
+                    return
+                if not error.is_transient or time.monotonic() > deadline:
+                    raise
+            is_again = True
+            time.sleep(0.2)
 
     # --- what must be true ----------------------------------------------------------------------
 

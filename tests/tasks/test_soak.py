@@ -1,29 +1,51 @@
-"""The short form of hack/soak-tasks, and that what it judges by can fail.
+"""What hack/soak does with GPUTasks, by itself, and that what it judges by can fail.
 
 The choices are the same in every run, so that a fault found here is met again; other seeds are for the soak.
 """
 
 import random
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from hack.local.cluster import Cluster
-from hack.soaks.tasks import TaskPlan, TaskSoak
+from hack.local.install import Installation, system_node
+from hack.local.nodes import register
+from hack.soaks.sweepers import start_sweepers
+from hack.soaks.tasks import NAMESPACE, NODES, Tasks
 from hack.soaks.users import Users, Wish
 
 TASKS = 40
 SEED = 3
+KILL_EVERY = 3.0
 
 
 def test_every_task_has_its_one_job_whatever_is_killed(own_cluster: Cluster) -> None:
-    print(f"seed {SEED}: as hack/soak-tasks --tasks {TASKS} --seed {SEED}")
-    soak = TaskSoak(own_cluster, TaskPlan(TASKS, SEED, live=16, kill_every=3.0))
-    assert soak.run() == [], f"seed {SEED}"
+    api, done = own_cluster.api(), Counter[str]()
+    users = Users(api, NAMESPACE, TASKS, 16, random.Random(f"users {SEED}"), done, NODES[0].only)
+    tasks = Tasks(own_cluster, users, random.Random(f"kills {SEED}"), done)
+    register(api, [system_node()], labelled=False)
+    installation = Installation(own_cluster)
+    installation.apply()
+    try:
+        tasks.set_up(installation)
+        for number, sweeper in enumerate(start_sweepers(installation, {}, 2)):
+            tasks.programs[f"sweeper {number}"] = sweeper
+        last = time.monotonic()
+        while done["create"] < TASKS:
+            users.act()
+            if time.monotonic() - last > KILL_EVERY:
+                tasks.kill()
+                last = time.monotonic()
+            time.sleep(0.05)
+        assert tasks.untrue(240) == []
+        assert tasks.faults() == []
+    finally:
+        tasks.stop()
     # It did what it is for.
-    assert soak.done["create"] == TASKS
-    assert sum(count for what, count in soak.done.items() if what.startswith("killed ")) >= 2
+    assert sum(count for what, count in done.items() if what.startswith("killed ")) >= 2
 
 
 # --- the judgement can fail ---------------------------------------------------------------------
@@ -59,7 +81,7 @@ class Answers:
 
 
 def faults_of(answers: Answers, wish: Wish) -> list[str]:
-    users = Users(answers, "n", 1, 1, random.Random(0), Counter(), {"t0": wish})  # type: ignore[arg-type]
+    users = Users(answers, "n", 1, 1, random.Random(0), Counter(), wishes={"t0": wish})  # type: ignore[arg-type]
     return users.faults()
 
 
