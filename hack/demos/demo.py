@@ -25,6 +25,7 @@ from hack.local.nodes import Shape
 from labeler.contract import keys
 from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod
+from webhook.text import counted
 from webhook.workloads import marks
 
 SHAPE = Shape(nodes=64, blocks=4, subblocks=2, gpus=8, intel=4)
@@ -190,10 +191,11 @@ class Demo:
             gang + sorted((each for each in seen if each.name not in names), key=lambda each: each.name)
         )
         blocks, subblocks = workload.spread(gang, self.places)
-        print(
-            f"\nThe gang runs in {blocks} block(s), {subblocks} subblock(s); "
-            f"the best possible is {best[0]} block(s), {best[1]} subblock(s)."
+        there, possible = (
+            f"{counted(of_blocks, 'block')}, {counted(of_subblocks, 'subblock')}"
+            for of_blocks, of_subblocks in ((blocks, subblocks), best)
         )
+        print(f"\nThe gang runs in {there}; the best possible is {possible}.")
         for sentence in found:
             print(f"NOT AS IT SHOULD BE: {sentence}")
         return 1 if found else 0

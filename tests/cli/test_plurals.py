@@ -22,6 +22,17 @@ def test_a_number_stands_before_the_noun_in_its_form(count: int, words: tuple[st
     assert counted(count, *words) == said
 
 
+def test_no_message_leaves_the_form_of_a_noun_open() -> None:
+    """As "1 block(s)"."""
+    files = (file for part in ("webhook", "labeler", "hack") for file in (ROOT / part).rglob("*.py"))
+    found = {
+        (str(file.relative_to(ROOT)), match)
+        for file in files
+        for match in re.findall(r"\w+\(s\)(?=[ ,.;:])", file.read_text())
+    }
+    assert found == set()
+
+
 NOUNS = "pods|nodes|gangs|workers|more pods|more gangs|more workers|other pods|free nodes|requests"
 OF_A_LIST = re.compile(rf"(?<!of )\{{len\([^{{}}]*\}} ({NOUNS})\b")
 

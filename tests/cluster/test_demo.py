@@ -86,7 +86,9 @@ def test_its_table_has_a_row_for_each_pod(shown: Shown) -> None:
     )
     assert head.split()[:4] == ["POD", "RANK", "NODE", "BLOCK/SUBBLOCK/HOST"]
     assert len(rows) == workload.GANG_SIZE + 5
-    assert "The gang runs in 1 block(s), 2 subblock(s); the best possible is 1 block(s), 2" in shown.printed
+    assert (
+        "The gang runs in 1 block, 2 subblocks; the best possible is 1 block, 2 subblocks." in shown.printed
+    )
 
 
 def test_it_can_end_with_the_page(shown: Shown) -> None:

@@ -367,7 +367,7 @@ def test_a_node_with_a_broken_gpu_is_odd_and_named_with_the_gpu_and_its_fault(
         (finding,) = (each for each in examine(installed.api) if each.check == "cards")
     finally:
         label_node(installed.api, node, {keys.GPU_BROKEN_LABEL: None}, {keys.BROKEN_GPUS_ANNOTATION: None})
-    assert (finding.state, finding.sentence) == (State.ODD, f"node {node} has 1 broken GPU(s): {fault}")
+    assert (finding.state, finding.sentence) == (State.ODD, f"node {node} has 1 broken GPU: {fault}")
 
 
 @pytest.mark.parametrize(

@@ -262,9 +262,12 @@ def _who_waits(cluster: Any) -> str:
     from datetime import datetime
 
     waiting = [each for each in cluster.placements.values() if each.status.state == "Waiting"]
-    if not waiting:
-        return "Nobody waits."
     since = [each.metadata.creation_timestamp or "" for each in waiting]
     ages = sorted(time.time() - datetime.fromisoformat(each).timestamp() for each in since if each)
+    if not ages:
+        return "Nobody waits."
     median, longest = session.span(ages[len(ages) // 2]), session.span(ages[-1])
-    return f"{len(waiting)} gang(s) wait, half of them for more than {median}, the longest for {longest}."
+    if len(ages) == 1:
+        return f"1 gang waits, for {longest}."
+    gangs = counted(len(ages), "gang waits", "gangs wait")
+    return f"{gangs}, half of them for more than {median}, the longest for {longest}."

@@ -69,7 +69,9 @@ def _by_labeler(node: dict[str, Any]) -> str:
     """What the labeler found, "" for nothing; it does not count such GPUs."""
     count = _labels(node).get(keys.GPU_BROKEN_LABEL)
     which = (node["metadata"].get("annotations") or {}).get(keys.BROKEN_GPUS_ANNOTATION, "")
-    return f"{count} broken GPU(s)" + (f": {which}" if which else "") if count else ""
+    if not count:
+        return ""
+    return f"{count} broken GPU{'' if count == '1' else 's'}" + (f": {which}" if which else "")
 
 
 def _by_device_plugin(node: dict[str, Any]) -> str:
