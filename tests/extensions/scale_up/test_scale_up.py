@@ -204,6 +204,18 @@ def test_what_an_autoscaler_says_is_an_event_once_and_counted(
     assert "ProvisioningRequest" in scene.notes()[gang.key]
 
 
+def test_each_refusal_is_an_event_also_of_the_request_made_after_one() -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    (gang,) = scene.gangs
+    want = want_of(gang, gang.gated, scene.cluster.placements[gang.key.placement_key])
+    for attempt in (1, 2):
+        for conditions in ({"Failed": "True"}, {}):
+            scene.requests = {"ns/r": request(want, attempt, conditions=conditions)}
+            scene.step()
+    assert scene.said == [("p NodesRefused", True)] * 2
+    assert scene.counts == {"failed": 2}
+
+
 def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     scene.are_read = False

@@ -183,7 +183,7 @@ def _news(asking: Asking, decided: Steps, known: Mapping[GangKey, Progress]) -> 
     for want in asking.wanted:
         key = want.gang.key
         progress = decided.progress.get(key)
-        if progress is None or progress.state is known.get(key, Progress.ASKED):
+        if progress is None or progress.state in (Progress.ASKED, known.get(key)):
             continue
         reason = _NEWS[progress.state]
         logger.info("nodes_%s gang=%s said=%r", progress.state, key, progress.message)
