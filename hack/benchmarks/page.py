@@ -28,7 +28,7 @@ from tests.ui.scenes import COUNTING, SECRET, SETTINGS, NoEvents, StillLive, bou
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.ui.access import COOKIE, LaptopAccess
 from webhook.ui.app import create_app
 from webhook.ui.live import Artist, Live, Scene
@@ -47,7 +47,7 @@ def synthetic(count: int) -> ClusterReading:
         body["metadata"]["uid"] = node.name
         made[node.name] = msgspec.convert(body, Node)
     pods = tuple(bound_pod(f"p{number}", name) for number, name in enumerate(list(made)[::10]))
-    return ClusterReading((*pods, *waiting_job(GANG)), made, {}, lambda _: OwnerSays(GANG))
+    return ClusterReading((*pods, *waiting_job(GANG)), made, {}, lambda _: OwnerFacts(GANG))
 
 
 def seconds(work: Callable[[], object]) -> float:

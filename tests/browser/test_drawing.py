@@ -21,7 +21,7 @@ from tests.ui.scenes import (
 )
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.ui.access import CurrentViewer, LaptopAccess
 from webhook.ui.live import Artist, Scene
 from webhook.ui.redact import Rights
@@ -144,7 +144,7 @@ def test_a_block_of_more_nodes_than_one_answer_holds_is_opened_by_its_parts(brow
     made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in grid}
 
     def scene(*pods: Pod) -> Scene:
-        return scene_of(ClusterReading(pods, made, {}, lambda _: OwnerSays()))
+        return scene_of(ClusterReading(pods, made, {}, lambda _: OwnerFacts()))
 
     with served(browser, scene()) as it:
         it.page.get_by_role("button", name="Show 200 nodes").nth(1).click()

@@ -13,7 +13,7 @@ from tests.ui.pictures import placement_of
 from tests.ui.scenes import SETTINGS, NoEvents, cluster_of, scene_of, waiting_job
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.ui.detail import detail
 from webhook.ui.redact import EVERYTHING
 
@@ -109,7 +109,7 @@ def test_the_reason_stands_out_also_where_it_is_that_of_the_last_try(browser: Br
 def reason_of(pods: list[Pod]) -> str:
     """Why these wait, as the sweeper would have written it."""
     scene = scene_of(cluster_of(pods))
-    lines = detail(scene.gangs[0], scene, SETTINGS, lambda _: OwnerSays(), EVERYTHING).sentences
+    lines = detail(scene.gangs[0], scene, SETTINGS, lambda _: OwnerFacts(), EVERYTHING).sentences
     return next(line.removeprefix("Now: ") for line in lines if line.startswith("Now: "))
 
 

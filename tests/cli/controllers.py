@@ -14,7 +14,7 @@ from tests.manifests import controllers
 from webhook.inquiry.admitted import AdmissionRules, admit
 from webhook.inquiry.defaults import defaulted
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.tasks.objects import Task
 from webhook.tasks.wanted import TaskRules, job_wanted
 from webhook.workloads.kinds import WORKLOADS, Workload
@@ -34,7 +34,7 @@ class World:
         for document in documents:
             self._see(copy.deepcopy(document))
 
-    def says(self, key: GangKey) -> OwnerSays:
+    def says(self, key: GangKey) -> OwnerFacts:
         """What the owner of a gang says, as the sweeper reads it from the API server."""
         for owner in self.owners:
             if owner["metadata"]["name"] != key.name:
@@ -43,7 +43,7 @@ class World:
                 kind, group = workload.owner or workload.kind, owner["apiVersion"].rpartition("/")[0]
                 if (workload.kind, kind, workload.group) == (key.kind, owner["kind"], group):
                     return _says(workload, msgspec.convert(owner, workload.struct))
-        return OwnerSays()
+        return OwnerFacts()
 
     def _see(self, document: Object) -> None:
         metadata = document["metadata"]
@@ -72,8 +72,8 @@ class World:
         self.pods.append(msgspec.convert(body, Pod))
 
 
-def _says(workload: Workload[Any], owner: Any) -> OwnerSays:
-    return OwnerSays(
+def _says(workload: Workload[Any], owner: Any) -> OwnerFacts:
+    return OwnerFacts(
         workload.size(owner),
         workload.is_staged(owner),
         workload.shape(owner),

@@ -9,7 +9,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.inquiry.explanation import explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -39,7 +39,7 @@ def job_pods(count: int, **metadata: Any) -> list[Pod]:
 
 def cluster(pods: list[Pod], parallelism: int = 0) -> ClusterReading:
     made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in GRID}
-    return ClusterReading(tuple(pods), made, {}, lambda _: OwnerSays(parallelism or None))
+    return ClusterReading(tuple(pods), made, {}, lambda _: OwnerFacts(parallelism or None))
 
 
 def said(of: ClusterReading, name: str = "train-0", settings: Settings | None = None) -> str:

@@ -25,7 +25,7 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.kube.devices import ResourceClaim
 from webhook.kube.objects import Pod
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.stock import take_stock
 from webhook.sweeper.settings import Settings
@@ -129,7 +129,7 @@ def drawn(*pods: Pod, classes: bool = True) -> Scene:
         pods,
         nodes("n"),
         {},
-        lambda _: OwnerSays(1),
+        lambda _: OwnerFacts(1),
         read_supply=lambda: known,
         read_classes=lambda: known.classes if classes else {},
     )

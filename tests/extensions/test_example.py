@@ -29,7 +29,7 @@ from webhook.sweeper.extension import (
 )
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.settings import Settings
 
 PAGE = ROOT / "docs/contributing/extensions.md"
@@ -82,7 +82,7 @@ class Case:
 
     def gangs(self) -> list[PodGang]:
         view = self.placing.view()
-        return gather(view.gated, view.others, lambda _: OwnerSays())
+        return gather(view.gated, view.others, lambda _: OwnerFacts())
 
     def order(self) -> list[str]:
         """One pass: the names of the gangs in order."""

@@ -16,7 +16,7 @@ from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import GangsInput, PassEnd
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import NativePodGroup
@@ -57,7 +57,7 @@ def gangs_of(
     view = Snapshotter(cluster, Settings()).view()
     if groups is not None:
         view = replace(view, objects={GROUPS: {f"in/{name}": each for name, each in groups.items()}})
-    found = gather(view.gated, view.mates, lambda _: OwnerSays(size, minimum=minimum), view.gang_of)
+    found = gather(view.gated, view.mates, lambda _: OwnerFacts(size, minimum=minimum), view.gang_of)
     return list(complete_gangs(GangsInput(found, view, Settings())))
 
 

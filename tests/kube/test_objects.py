@@ -17,7 +17,7 @@ from webhook.placement import PlacementError
 from webhook.scheduling import convert
 from webhook.sweeper.apply import patches
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather, key_of
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather, key_of
 from webhook.workloads import marks
 
 QUARTER = 256 * 1024
@@ -33,7 +33,7 @@ def with_annotation(key: str, value: str) -> Pod:
 
 
 def gang_of(*pods: Pod) -> PodGang:
-    (gang,) = gather(pods, [], lambda _: OwnerSays())
+    (gang,) = gather(pods, [], lambda _: OwnerFacts())
     return gang
 
 
@@ -117,7 +117,7 @@ def test_two_gangs_whose_names_are_too_long_are_not_one() -> None:
 
 def test_a_size_that_is_too_long_is_no_size() -> None:
     (gang,) = gather(
-        [job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: "1" * 5000})], [], lambda _: OwnerSays(4)
+        [job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: "1" * 5000})], [], lambda _: OwnerFacts(4)
     )
     assert gang.size == 4
     assert "no positive integer" in gang.problems[0]
@@ -146,7 +146,7 @@ def test_sentences_repeat_a_bounded_part_of_what_authors_write() -> None:
     pods = [
         job_pod(number, annotations=dict.fromkeys(wishes, f"{number}" + "x" * 1000)) for number in range(200)
     ]
-    (gang,) = gather(pods, [], lambda _: OwnerSays())
+    (gang,) = gather(pods, [], lambda _: OwnerFacts())
     assert 3 < len(gang.problems) <= 6
     assert max(map(len, gang.problems)) < 500
 

@@ -18,7 +18,7 @@ from webhook.placement.snapshot import node_state
 from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, node_gpus, used_gpus
 from webhook.scheduling.gpus import DEVICES, MODEL_LABELS, Counting
 from webhook.scheduling.nodes import node_of
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.stock import FREE, USED, take_stock
 from webhook.sweeper.settings import Settings
 from webhook.ui.history import sample
@@ -156,7 +156,7 @@ def devices() -> Supply:
 
 def mixed_cluster() -> ClusterReading:
     return ClusterReading(
-        PODS, {each.metadata.name: each for each in MIXED}, {}, lambda _: OwnerSays(None),
+        PODS, {each.metadata.name: each for each in MIXED}, {}, lambda _: OwnerFacts(None),
         read_supply=devices, read_classes=lambda: {"gpu": bodies.device_class("gpu")},
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, res
 from webhook.sweeper.decide.preemption import nobody_kept
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, ReservationSource, share_of
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
@@ -115,7 +115,7 @@ class Placing:
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
         self.beat: Callable[[], None] = lambda: None
-        self.says: Callable[[GangKey], OwnerSays] = lambda _: OwnerSays()
+        self.says: Callable[[GangKey], OwnerFacts] = lambda _: OwnerFacts()
         self.asked: list[str] = []
         self.version = 0
 

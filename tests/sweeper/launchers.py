@@ -7,7 +7,7 @@ import msgspec
 from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.settings import Settings
 
 TOLERATION = {"key": GPU, "operator": "Exists"}
@@ -34,10 +34,10 @@ def node(name: str, place: str, gpus: int = 0, cpu: str = "64", **spec: Any) -> 
     return msgspec.convert(body, Node)
 
 
-def placing(nodes: list[Node], *pods: Pod, says: OwnerSays | None = None) -> Placing:
+def placing(nodes: list[Node], *pods: Pod, says: OwnerFacts | None = None) -> Placing:
     cluster = Nodes(0, *pods)
     cluster.nodes = {each.metadata.name: each for each in nodes}
     made = Placing(cluster, SETTINGS)
-    told = says or OwnerSays(len(pods), devices=some_devices)
+    told = says or OwnerFacts(len(pods), devices=some_devices)
     made.says = lambda _: told
     return made

@@ -6,7 +6,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.workloads import marks
 
 _decoder = msgspec.json.Decoder(Pod)
@@ -60,9 +60,9 @@ def job_pod(index: int, job: str = "train", namespace: str = "ns", **metadata: A
     )
 
 
-def no_size(_key: GangKey) -> OwnerSays:
+def no_size(_key: GangKey) -> OwnerFacts:
     """No owner says how many pods a gang has."""
-    return OwnerSays()
+    return OwnerFacts()
 
 
 def gather_all(*pods: Pod) -> list[PodGang]:

@@ -18,7 +18,7 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import NewPlan, Orders
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.settings import Settings
 from webhook.workloads import builtin, marks, sets
 
@@ -31,7 +31,7 @@ class Group:
     """A gang: the pods of each of its stages, and how many stages its controller has made."""
 
     stages: list[list[Pod]]
-    says: OwnerSays
+    says: OwnerFacts
     made: int = 0
 
     @property
@@ -70,7 +70,7 @@ def groups_of(
         "spec": {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": worker},
     }
     owner = msgspec.convert(body, sets.LeaderWorkerSet)
-    says = OwnerSays(size, staged=True, shape=sets.leader_worker_set_shape(owner))
+    says = OwnerFacts(size, staged=True, shape=sets.leader_worker_set_shape(owner))
 
     def member(group: int, index: int) -> Pod:
         labels = {
@@ -99,7 +99,7 @@ def ordered_sets(
             "spec": {"replicas": size, "template": _template(gpus, wishes)},
         }
         owner = msgspec.convert(body, builtin.StatefulSet)
-        says = OwnerSays(size, staged=True, shape=builtin.stateful_set_shape(owner))
+        says = OwnerFacts(size, staged=True, shape=builtin.stateful_set_shape(owner))
         of = {
             "apiVersion": "apps/v1", "kind": "StatefulSet", "name": f"shard-{number}",
             "uid": f"uid-of-{number}", "controller": True,
@@ -136,9 +136,9 @@ class Stages:
         self.placing = Placing(self.cluster, self.settings)
         self.placing.says = self._says
 
-    def _says(self, key: GangKey) -> OwnerSays:
+    def _says(self, key: GangKey) -> OwnerFacts:
         gang_of = self.placing.view().gang_of
-        return next((each.says for each in self.groups if gang_of(each.pods[0]) == key), OwnerSays())
+        return next((each.says for each in self.groups if gang_of(each.pods[0]) == key), OwnerFacts())
 
     def sweep(self) -> Orders:
         """One pass, whose plans are written and carried out."""

@@ -13,7 +13,7 @@ from tests.sweeper.preemptions import member, plan
 from webhook.kube.objects import NodeSpec, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.repair.broken import BrokenSince, WhyNot, evict_broken
 from webhook.sweeper.scaling import ScaleUp
@@ -62,7 +62,7 @@ class Half:
 
     def once(self, size: int | None = 2) -> list[str]:
         view = replace(Placing(self.cluster, SETTINGS).view(), now=Moment(self.clock()))
-        gangs = gather(view.gated, view.mates, lambda _: OwnerSays(size=size), view.gang_of)
+        gangs = gather(view.gated, view.mates, lambda _: OwnerFacts(size=size), view.gang_of)
         unasked = {gang.key for gang in gangs} if self.is_unasked else set()
         causes = {gang.key: self.cause for gang in gangs if self.cause}
         orders, self.since = evict_broken(

@@ -9,7 +9,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.changes import EXPECTED_SECONDS, Changes
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
@@ -142,7 +142,7 @@ def test_a_pod_held_by_a_gate_of_the_configured_prefix_is_nowhere_yet(gate: str,
     changes = Changes("example.com/wait-")
     changes.on_pod(None, pinned(gate))
     assert changes.usage_version == counts
-    cluster = ClusterReading((pinned(gate),), {}, {}, lambda _: OwnerSays())
+    cluster = ClusterReading((pinned(gate),), {}, {}, lambda _: OwnerFacts())
     view = Snapshotter(cluster, Settings(gate_prefix="example.com/wait-")).view()
     assert view.placed_on(cluster.pods) == ({"uid-p": "n1"} if counts else {})
 

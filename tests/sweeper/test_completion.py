@@ -5,17 +5,17 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from webhook.sweeper.decide.completion import Growth, grown, seconds_to_complete
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
-OPEN, STAGED, OF_THREE = OwnerSays(None), OwnerSays(3, staged=True), OwnerSays(3)
+OPEN, STAGED, OF_THREE = OwnerFacts(None), OwnerFacts(3, staged=True), OwnerFacts(3)
 
 
 class Case:
     """A gang whose pods come and go while the clock is moved."""
 
-    def __init__(self, says: OwnerSays) -> None:
+    def __init__(self, says: OwnerFacts) -> None:
         self.says = says
         self.clock = Clock()
         self.growth: Growth | None = None
@@ -40,7 +40,7 @@ def test_a_gang_with_all_its_pods_is_complete_at_once() -> None:
     ("says", "wait"), [(OPEN, 5), (STAGED, 5), (OF_THREE, 60)], ids=["of unknown size", "staged", "of three"]
 )
 def test_a_gang_with_too_few_pods_is_placed_as_it_is_once_it_has_been_quiet(
-    says: OwnerSays, wait: float
+    says: OwnerFacts, wait: float
 ) -> None:
     case = Case(says)
     assert case.remaining(0, 0) == wait

@@ -21,7 +21,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Delay, Done, Eviction, Orders
-from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
+from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report_memory import Delays
 from webhook.sweeper.settings import Settings
@@ -111,7 +111,7 @@ def test_what_the_status_says_is_of_a_pod_for_which_it_still_holds(way: str) -> 
         delays = delays.after(Done(released=(done,)), 0)
     else:
         delays = delays.after(Done(delays=(second,)), 1000)
-    gangs = gather(PODS, [], lambda _: OwnerSays(len(PODS)))
+    gangs = gather(PODS, [], lambda _: OwnerFacts(len(PODS)))
     delays = delays.current(View(PODS, [], {}, {}), gangs, 500 if way == "not tried for long" else 0)
     assert delays.notes_of(first.gang) == [second.note]
 
@@ -177,7 +177,7 @@ class Scene:
 
         waiting, *self.pods = (job_pod(number) for number in range(3))
         self.orders = [Eviction(pod, "why", "evicted for others", True, for_others) for pod in self.pods]
-        self.gangs = gather([waiting], self.pods, lambda _: OwnerSays(3))
+        self.gangs = gather([waiting], self.pods, lambda _: OwnerFacts(3))
         cache: Any = Copy()
         surroundings = Pass(self.api, cache, Settings(), clock=self.api.clock, announcer=Heard())
         self.evictor, self.reporter = (

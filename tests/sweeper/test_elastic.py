@@ -22,7 +22,7 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.completion import fewer, has_enough, needed
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.repair import partly_released
 from webhook.sweeper.settings import Settings
@@ -92,17 +92,17 @@ def test_a_gang_that_has_its_minimum_grows_by_one_at_least() -> None:
 @pytest.mark.parametrize(
     ("texts", "owner", "expected"),
     [
-        ({}, OwnerSays(4, minimum=4), 4),
-        ({MIN: "3"}, OwnerSays(8), 3),
-        ({MIN: "3"}, OwnerSays(8, minimum=5), 3),
-        ({MIN: "9"}, OwnerSays(8), 8),
-        ({MIN: "0"}, OwnerSays(8), None),
-        ({MIN: "half"}, OwnerSays(8, minimum=5), 5),
+        ({}, OwnerFacts(4, minimum=4), 4),
+        ({MIN: "3"}, OwnerFacts(8), 3),
+        ({MIN: "3"}, OwnerFacts(8, minimum=5), 3),
+        ({MIN: "9"}, OwnerFacts(8), 8),
+        ({MIN: "0"}, OwnerFacts(8), None),
+        ({MIN: "half"}, OwnerFacts(8, minimum=5), 5),
     ],
     ids=["the owner's", "the user's", "the user's first", "no more than the size", "none", "unreadable"],
 )
 def test_the_minimum_is_the_users_or_the_owners(
-    texts: dict[str, str], owner: OwnerSays, expected: int | None
+    texts: dict[str, str], owner: OwnerFacts, expected: int | None
 ) -> None:
     (gang,) = gather([job_pod(0, annotations=texts)], [], lambda _: owner)
     assert gang.minimum == expected

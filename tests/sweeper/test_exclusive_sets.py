@@ -16,7 +16,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.workloads import marks
 from webhook.workloads.kinds import WORKLOADS
 
@@ -90,10 +90,10 @@ def jobset(*sizes: int, **more: Any) -> list[Pod]:
     ]
 
 
-def found(nodes: list[Node], *pods: Pod, says: OwnerSays | None = None) -> dict[str, str]:
+def found(nodes: list[Node], *pods: Pod, says: OwnerFacts | None = None) -> dict[str, str]:
     """Pod -> node."""
     gated = sum(not pod.spec.node_name for pod in pods)
-    return places(placing(nodes, *pods, says=says or OwnerSays(gated)).one())
+    return places(placing(nodes, *pods, says=says or OwnerFacts(gated)).one())
 
 
 def domains(placed: dict[str, str], job: int, of: str = "train") -> set[str]:
@@ -102,7 +102,7 @@ def domains(placed: dict[str, str], job: int, of: str = "train") -> set[str]:
 
 
 def reason(nodes: list[Node], *pods: Pod) -> str:
-    orders = placing(nodes, *pods, says=OwnerSays(sum(not pod.spec.node_name for pod in pods))).one()
+    orders = placing(nodes, *pods, says=OwnerFacts(sum(not pod.spec.node_name for pod in pods))).one()
     assert not orders.plans
     return orders.verdicts[0].reason
 
@@ -149,7 +149,7 @@ def test_domains_of_other_jobsets_are_left_to_them(over: str) -> None:
     others = [member(0, 0, of="other", jobs=1, over=over, on="b0s0h0")]
     said = reason(grid([5, 2]), *others, *jobset(2, 2, over=over))
     assert "others have b0s0" in said
-    placed = found(grid([3, 2, 2]), *others, *jobset(2, 2, over=over), says=OwnerSays(4))
+    placed = found(grid([3, 2, 2]), *others, *jobset(2, 2, over=over), says=OwnerFacts(4))
     assert [domains(placed, job) for job in range(2)] == [{"b0s1"}, {"b0s2"}]
 
 
@@ -181,20 +181,20 @@ def test_a_driver_on_cpus_is_near_the_domains_and_in_none_of_them() -> None:
 def test_a_replaced_pod_returns_to_the_domain_of_its_job() -> None:
     pods = jobset(2, 2)
     there = [member(0, 0, on="b0s0h0"), member(1, 0, on="b0s1h0"), member(1, 1, on="b0s1h1")]
-    placed = found(grid([3, 3]), *there, pods[1], says=OwnerSays(4))
+    placed = found(grid([3, 3]), *there, pods[1], says=OwnerFacts(4))
     assert placed == {"train-0-1": "b0s0h1"}
 
 
 def test_a_job_made_anew_takes_a_domain_that_no_other_job_of_its_set_has() -> None:
     there = [member(1, index, on=f"b0s0h{index}") for index in range(2)]
-    placed = found(grid([4, 2]), *there, *(member(0, index) for index in range(2)), says=OwnerSays(4))
+    placed = found(grid([4, 2]), *there, *(member(0, index) for index in range(2)), says=OwnerFacts(4))
     assert domains(placed, 0) == {"b0s1"}
 
 
 def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone() -> None:
     """A plan says which domain each Job has: its kubelet may run the pod on."""
     there = [member(0, 0, on="gone"), member(1, 0, on="b0s1h0")]
-    cluster = placing(grid([2, 2, 2]), *there, member(0, 1), member(1, 1), says=OwnerSays(4))
+    cluster = placing(grid([2, 2, 2]), *there, member(0, 1), member(1, 1), says=OwnerFacts(4))
     pods = [
         PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node=pod.spec.node_name) for pod in there
     ]
@@ -205,13 +205,13 @@ def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone() -> None:
 
 
 def test_a_plan_says_which_domain_each_job_has() -> None:
-    (plan,) = placing(grid([2, 2]), *jobset(2, 2), says=OwnerSays(4)).one().plans
+    (plan,) = placing(grid([2, 2]), *jobset(2, 2), says=OwnerFacts(4)).one().plans
     assert plan.domains == {"Job 0": "b0s0", "Job 1": "b0s1"}
 
 
 def test_jobs_of_which_there_are_too_many_are_placed_each_by_itself() -> None:
     pods = [member(job, 0, jobs=129) for job in range(3)]
-    orders = placing(grid([1, 1]), *pods, says=OwnerSays(1)).one()
+    orders = placing(grid([1, 1]), *pods, says=OwnerFacts(1)).one()
     assert len(orders.plans) == 2
 
 
@@ -223,13 +223,13 @@ def test_a_coarser_level_that_is_required_holds_the_whole_jobset(level: str) -> 
     assert len(found(grid([2], [2, 2]), *pods)) == 4
 
 
-def said_by(spec: dict[str, Any], count: int, over: str = SUBBLOCK) -> OwnerSays:
+def said_by(spec: dict[str, Any], count: int, over: str = SUBBLOCK) -> OwnerFacts:
     """What the JobSet says; "" over: its Jobs say which of them want domains."""
     annotations = {marks.JOBSET_EXCLUSIVE: over} if over else {}
     owner = msgspec.convert(
         {"metadata": {"name": "t", "annotations": annotations}, "spec": spec}, JOBSET.struct
     )
-    return OwnerSays(count, staged=JOBSET.is_staged(owner), shape=JOBSET.shape(owner))
+    return OwnerFacts(count, staged=JOBSET.is_staged(owner), shape=JOBSET.shape(owner))
 
 
 def replicated(name: str, replicas: int, count: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from webhook.kube.objects import Pod
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.observe.gangs import OWN_ERROR, GangCache, GangKey, OwnerSays, PodGang, gang_of
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangCache, GangKey, OwnerFacts, PodGang, gang_of
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -26,10 +26,10 @@ def pod(name: str, **annotations: str) -> Pod:
 
 
 PODS = [pod("a"), pod("b")]
-OWNER = OwnerSays(size=2)
+OWNER = OwnerFacts(size=2)
 
 
-def given(change: dict[str, Any]) -> tuple[GangKey, list[Pod], list[Pod], OwnerSays]:
+def given(change: dict[str, Any]) -> tuple[GangKey, list[Pod], list[Pod], OwnerFacts]:
     return KEY, change.get("gated", PODS), change.get("released", []), change.get("owner", OWNER)
 
 
@@ -49,7 +49,7 @@ def broken(*_: object) -> PodGang:
 def test_what_is_wrong_with_one_gang_stops_no_other_and_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = GangCache()
 
-    def of_bad(key: GangKey) -> OwnerSays:
+    def of_bad(key: GangKey) -> OwnerFacts:
         if key.name == "bad":
             raise KeyError("not foreseen")
         return OWNER
@@ -89,10 +89,10 @@ def test_a_gang_of_which_nothing_has_changed_is_the_very_same() -> None:
         {"gated": PODS[:1]},
         {"gated": PODS[:1], "released": PODS[1:]},
         {"gated": [PODS[0], pod("b", **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})]},
-        {"owner": OwnerSays(size=1)},
-        {"owner": OwnerSays(size=2, minimum=1)},
-        {"owner": OwnerSays(size=2, staged=True)},
-        {"owner": OwnerSays(size=2, is_cut=True)},
+        {"owner": OwnerFacts(size=1)},
+        {"owner": OwnerFacts(size=2, minimum=1)},
+        {"owner": OwnerFacts(size=2, staged=True)},
+        {"owner": OwnerFacts(size=2, is_cut=True)},
     ],
     ids=["a pod gone", "a pod released", "another wish", "size", "minimum", "staged", "cut"],
 )
@@ -103,7 +103,7 @@ def test_a_gang_is_made_again_when_something_of_it_changes(change: dict[str, Any
 
 def test_of_a_gang_that_lacks_pods_it_is_asked_each_time_why() -> None:
     said = iter([("", ""), ("2026-01-01T00:00:00Z", "quota")])
-    owner = OwnerSays(size=3, hindered=lambda: next(said))
+    owner = OwnerFacts(size=3, hindered=lambda: next(said))
     first, second = passes(GangCache(), {"owner": owner}, {"owner": owner})
     assert (first.blocked_reason, second.blocked_reason) == ("", "quota")
 
@@ -111,7 +111,7 @@ def test_of_a_gang_that_lacks_pods_it_is_asked_each_time_why() -> None:
 def test_of_pods_without_devices_it_is_asked_each_time_whether_others_have_some() -> None:
     answers = iter([None, False])
     plain = decode(pod_json("a", metadata={"labels": dict.fromkeys(marks.CPU_POD_LABELS, "x")}))
-    asked = {"gated": [plain], "owner": OwnerSays(size=1, devices=lambda: next(answers))}
+    asked = {"gated": [plain], "owner": OwnerFacts(size=1, devices=lambda: next(answers))}
     assert [each.alone for each in passes(GangCache(), asked, asked)] == [False, True]
 
 

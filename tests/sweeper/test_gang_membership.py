@@ -4,7 +4,7 @@ import pytest
 
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather, key_of
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather, key_of
 from webhook.workloads import marks
 
 
@@ -39,7 +39,7 @@ def test_a_gang_waits_for_the_number_of_pods_that_is_told_not_for_those_seen(ann
 
 
 def test_a_gangs_controller_tells_its_size() -> None:
-    (told,) = gather([job_pod(0)], [], lambda _: OwnerSays(8))
+    (told,) = gather([job_pod(0)], [], lambda _: OwnerFacts(8))
     assert told.size == 8
 
 

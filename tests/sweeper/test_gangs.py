@@ -6,7 +6,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
-from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
+from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.workloads import marks
 from webhook.workloads.ranks import rank_of
 
@@ -184,18 +184,18 @@ def test_two_pods_of_one_rank_are_said_and_placed_without_ranks() -> None:
 @pytest.mark.parametrize("size", ["0", "-2", "3.5", "many", "", "1234567890"])
 def test_a_gang_size_that_is_none_is_said_and_not_believed(size: str) -> None:
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: size})
-    (gang,) = gather([pod], [], lambda _: OwnerSays(4))
+    (gang,) = gather([pod], [], lambda _: OwnerFacts(4))
     assert gang.size == 4
     assert "no positive integer" in gang.problems[0]
 
 
 def test_the_size_annotation_comes_before_the_owner() -> None:
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: "8"})
-    assert gather([pod], [], lambda _: OwnerSays(4))[0].size == 8
+    assert gather([pod], [], lambda _: OwnerFacts(4))[0].size == 8
 
 
 def test_what_the_controller_says_of_size_and_stages_is_kept() -> None:
-    (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(8, staged=True))
+    (gang,) = gather([job_pod(0)], [], lambda _: OwnerFacts(8, staged=True))
     assert (gang.size, gang.staged) == (8, True)
 
 

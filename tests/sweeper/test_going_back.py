@@ -13,7 +13,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.reservations import ReservationLedger
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.repair import roll_back
 
@@ -57,7 +57,7 @@ def partly_released() -> tuple[View, PodGang]:
     metadata = {**GANG, "ownerReferences": [owner]}
     running = gpu_pod("a", node="n1", metadata=metadata)
     waiting = gpu_pod("b", metadata=metadata)
-    (gang,) = gather([waiting], [running], lambda _: OwnerSays(2))
+    (gang,) = gather([waiting], [running], lambda _: OwnerFacts(2))
     placement = Placement(
         metadata=Metadata(namespace="ns", name=gang.key.placement_name),
         spec=PlacementSpec(size=2, pods=[PlannedPod("a", "uid-a", "n1")]),
@@ -83,11 +83,11 @@ def four_halves() -> tuple[View, list[PodGang]]:
         metadata = {"annotations": {"topogate.io/gang": name}, "ownerReferences": [owner]}
         members = gpu_pod(name, node="n1", metadata=metadata), gpu_pod(f"{name}{name}", metadata=metadata)
         pods += members
-        (gang,) = gather(members[1:], members[:1], lambda _: OwnerSays(2))
+        (gang,) = gather(members[1:], members[:1], lambda _: OwnerFacts(2))
         spec = PlacementSpec(size=2, pods=[PlannedPod(name, f"uid-{name}", "n1")])
         plans[gang.key.placement_key] = Placement(metadata=Metadata(), spec=spec)
     view = View(pods[1::2], pods[::2], {"n1": NODE}, plans)
-    return view, gather(view.gated, view.others, lambda _: OwnerSays(2))
+    return view, gather(view.gated, view.others, lambda _: OwnerFacts(2))
 
 
 def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() -> None:

@@ -16,7 +16,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.steering import MOST_LABELS
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Orders, Steer, Verdict
-from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
+from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report_memory import Delays
 from webhook.sweeper.settings import Settings
@@ -116,7 +116,7 @@ def test_labels_that_are_taken_make_no_pass_due() -> None:
 def test_a_gang_whose_labels_are_not_taken_has_a_status_that_says_so_until_they_are(status: int) -> None:
     """Though it is not complete: it may stay so for as long as somebody's webhook is broken."""
     pod = job_pod(0)
-    (gang,) = gather([pod], [], lambda _: OwnerSays(2))
+    (gang,) = gather([pod], [], lambda _: OwnerFacts(2))
     telling, copy = Answers(), Copy()
     reporter = Reports(Pass(telling, cast(Any, copy), Settings()))
     reasons: list[str] = []

@@ -7,7 +7,7 @@ from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.manifest_warnings import MOST_TOLD, WarningsOf, warn_of_manifests
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads import marks
 
 OURS = keys.TOPOGATE_PREFIX
@@ -40,7 +40,7 @@ def member(index: int, annotations: dict[str, str], labels: dict[str, str] | Non
 
 
 def gang_of(*pods: Pod) -> PodGang:
-    (gang,) = gather(pods, [], lambda _: OwnerSays(len(pods)))
+    (gang,) = gather(pods, [], lambda _: OwnerFacts(len(pods)))
     return gang
 
 

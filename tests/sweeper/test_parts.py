@@ -13,7 +13,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Slice
 from webhook.sweeper.observe.gang_requests import GangPart
-from webhook.sweeper.observe.gangs import OwnerSays
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -60,7 +60,7 @@ def part(
 
 
 def found(nodes: list[Node], *pods: Pod) -> dict[str, str]:
-    return places(placing(nodes, *pods, says=OwnerSays(len(pods))).one())
+    return places(placing(nodes, *pods, says=OwnerFacts(len(pods))).one())
 
 
 def where(placed: dict[str, str], job: int, length: int) -> set[str]:
@@ -99,7 +99,7 @@ def test_none_of_it_goes_where_one_part_has_no_room() -> None:
         grid([1, 1, 1, 1]),
         *part(0, 2, {REQUIRED: "block"}),
         *part(1, 2, {REQUIRED: "subblock"}),
-        says=OwnerSays(4),
+        says=OwnerFacts(4),
     )
     orders = made.one()
     assert not orders.plans
@@ -114,7 +114,7 @@ UNLIKE = ({REQUIRED: "block"}, {REQUIRED: "subblock"})
 def test_a_gang_in_parts_preempts_nobody(wishes: tuple[dict[str, str], ...], expected: bool) -> None:
     lesser = gpu_pod("lesser", gpus=8, node="b0s0h0", priority=1)
     pods = [each for job, wish in enumerate(wishes) for each in part(job, 1, wish, priority=10)]
-    plans = placing(grid([2]), lesser, *pods, says=OwnerSays(2)).one().plans
+    plans = placing(grid([2]), lesser, *pods, says=OwnerFacts(2)).one().plans
     assert [plan.preempts for plan in plans] == [True] * expected
 
 
@@ -125,7 +125,7 @@ def test_a_gang_in_parts_holds_no_node(wishes: tuple[dict[str, str], ...], expec
     cluster = Nodes(0, other, *pods)
     cluster.nodes = {each.metadata.name: each for each in grid([2])}
     made = Placing(cluster, Settings(reserve_seconds=0, preempt=False))
-    made.says = lambda _: OwnerSays(2)
+    made.says = lambda _: OwnerFacts(2)
     made.one()
     assert bool(made.reserved) == expected
 
@@ -176,7 +176,7 @@ def test_more_parts_than_are_served_are_refused_in_a_sentence() -> None:
         for job, level in enumerate(("block", "subblock", "host", "node", keys.HOSTNAME_LABEL))
         for each in part(job, 1, {REQUIRED: level})
     ]
-    orders = placing(grid([9]), *pods, says=OwnerSays(5)).one()
+    orders = placing(grid([9]), *pods, says=OwnerFacts(5)).one()
     assert orders.verdicts[0].reason == "its pods name levels or slices in 5 ways; at most 4"
 
 
@@ -193,7 +193,7 @@ def test_pods_of_one_domain_of_their_own_wish_the_same_where_there_are_several()
     own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[1], REQUIRED: "block"}
     pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:], *part(1, 1, own)]
     of_two = [with_labels(each, {marks.JOBS_OF_JOBSET: "2"}) for each in pods]
-    orders = placing(grid([9]), *of_two, says=OwnerSays(3)).one()
+    orders = placing(grid([9]), *of_two, says=OwnerFacts(3)).one()
     assert orders.verdicts[0].reason == "the pods of one domain of their own name unlike levels or slices"
 
 

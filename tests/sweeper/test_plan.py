@@ -23,7 +23,7 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.decide.release_queue import Timestamps
-from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
@@ -77,7 +77,7 @@ def test_nodes_without_labels_are_domains_of_their_own() -> None:
 
 
 def test_a_new_plan_keeps_entries_of_pods_that_are_there_and_drops_the_others() -> None:
-    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerSays(2))
+    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerFacts(2))
     before = Placement(
         metadata=Metadata(name="p"),
         spec=PlacementSpec(
@@ -95,7 +95,7 @@ def test_a_new_plan_keeps_entries_of_pods_that_are_there_and_drops_the_others() 
 
 
 def test_a_plan_goes_on_preempting_as_long_as_it_keeps_entries_that_do() -> None:
-    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerSays(2))
+    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerFacts(2))
     earlier = PlannedPod(name="train-0", uid="ns-train-0", node="n0")
     before = Placement(metadata=Metadata(name="p"), spec=PlacementSpec(preempts=True, pods=[earlier]))
     added = [PlannedPod(name="train-1", uid="ns-train-1", node="n2")]
@@ -106,7 +106,7 @@ def test_a_plan_goes_on_preempting_as_long_as_it_keeps_entries_that_do() -> None
 @pytest.mark.parametrize("waits", [True, False])
 def test_who_was_to_go_for_pods_that_are_released_by_now_is_not_named_in_the_next_plan(waits: bool) -> None:
     one, two = job_pod(0), job_pod(1)
-    (gang,) = gather([one, two] if waits else [two], [] if waits else [one], lambda _: OwnerSays(2))
+    (gang,) = gather([one, two] if waits else [two], [] if waits else [one], lambda _: OwnerFacts(2))
     victims = [VictimGroup(["low"], whole=True)]
     pods = [PlannedPod(name="train-0", uid="ns-train-0", node="n0")]
     spec = PlacementSpec(preempts=True, pods=pods, victims=victims)
@@ -116,7 +116,7 @@ def test_who_was_to_go_for_pods_that_are_released_by_now_is_not_named_in_the_nex
 
 
 def test_a_gang_of_whose_plan_no_pod_is_left_begins_anew() -> None:
-    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerSays(2))
+    (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerFacts(2))
     added = [PlannedPod(name="train-1", uid="ns-train-1", node="n2")]
 
     def attempt(*uids: str) -> int:
@@ -133,7 +133,7 @@ def test_a_gang_of_whose_plan_no_pod_is_left_begins_anew() -> None:
 @pytest.mark.parametrize("kind", ["Job", "ConfigMap"])
 def test_a_placement_is_collected_with_nothing_that_the_author_of_its_pods_may_delete(kind: str) -> None:
     owner = {"apiVersion": "v1", "kind": kind, "name": "mine", "uid": "u", "controller": True}
-    (gang,) = gather([decode(pod_json(metadata={"ownerReferences": [owner]}))], [], lambda _: OwnerSays(1))
+    (gang,) = gather([decode(pod_json(metadata={"ownerReferences": [owner]}))], [], lambda _: OwnerFacts(1))
     assert plan.plan_metadata(gang).keys() == {"namespace", "name"}
 
 
@@ -174,10 +174,10 @@ def placed_beside(other: Pod, required: str = "", planned_on: str = "") -> dict[
     plans = {"ns/p": Placement(metadata=Metadata(namespace="ns", name="p"), spec=PlacementSpec(pods=entries))}
     workers = [member(f"w{index}", GPUS, **wish) for index in range(2)]
     snapshotter = Snapshotter(
-        ClusterReading((*workers, other), nodes, plans, lambda _: OwnerSays()), Settings()
+        ClusterReading((*workers, other), nodes, plans, lambda _: OwnerFacts()), Settings()
     )
     view = snapshotter.view()
-    (gang,) = gather(view.gated, view.others, lambda _: OwnerSays())
+    (gang,) = gather(view.gated, view.others, lambda _: OwnerFacts())
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     asked = question(gang, waiting, view.placed_on(gang.pods), is_ours=view.is_ours)
     answer = place(asked.gang, snapshotter.snapshot(view), Settings().options)

@@ -14,7 +14,7 @@ from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.complaints import Complaint
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.complaints import Complaints
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.settings import Settings
 
@@ -143,7 +143,7 @@ def test_complaints_are_read_once_for_all_gangs_of_a_pass() -> None:
 
 
 def of_three(count: int, said_at: str) -> PodGang:
-    says = OwnerSays(3, hindered=lambda: (said_at, "no quota"))
+    says = OwnerFacts(3, hindered=lambda: (said_at, "no quota"))
     pods = [job_pod(number, creationTimestamp="2026-01-01T00:00:05Z") for number in range(count)]
     (gang,) = gather(pods, [], lambda _: says)
     return gang
@@ -171,8 +171,8 @@ def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
 def test_a_job_that_lacks_pods_after_some_failed_tells_how_long_its_controller_takes_its_time(
     failed: int, said: str, told: tuple[str, ...]
 ) -> None:
-    def says(key: GangKey) -> OwnerSays:
-        return OwnerSays(3, hindered=lambda: ("2099" if said else "", said), failed=lambda: failed)
+    def says(key: GangKey) -> OwnerFacts:
+        return OwnerFacts(3, hindered=lambda: ("2099" if said else "", said), failed=lambda: failed)
 
     (gang,) = gather([job_pod(0)], [], says)
     assert len(gang.problems) == len(told)
@@ -181,7 +181,7 @@ def test_a_job_that_lacks_pods_after_some_failed_tells_how_long_its_controller_t
 
 
 def test_a_job_with_all_its_pods_tells_of_no_earlier_ones_that_failed() -> None:
-    (gang,) = gather([job_pod(0)], [], lambda _: OwnerSays(1, failed=lambda: 8))
+    (gang,) = gather([job_pod(0)], [], lambda _: OwnerFacts(1, failed=lambda: 8))
     assert gang.problems == ()
 
 

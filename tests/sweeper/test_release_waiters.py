@@ -15,7 +15,7 @@ from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.release_queue import sentences
-from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
+from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -91,7 +91,7 @@ def test_a_gang_that_waits_for_a_release_has_it_in_its_status_for_as_long_as_tha
             events.append(f"{pod.metadata.name} {reason}: {note}")
 
     pod = decode(pod_json("p"))
-    (gang,) = gather([pod], [], lambda _: OwnerSays(1))
+    (gang,) = gather([pod], [], lambda _: OwnerFacts(1))
     api, copy = Answers(), Copy()
     name = gang.key.placement_key
     metadata = Metadata(name=name.partition("/")[2], namespace="ns")

@@ -25,7 +25,7 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.reservations import STARVATION, Reservation
-from webhook.sweeper.observe.gangs import GangCache, GangKey, OwnerSays, gather
+from webhook.sweeper.observe.gangs import GangCache, GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
@@ -198,11 +198,11 @@ def test_a_memory_of_claims_sees_what_an_empty_one_does(seed: int, counted: froz
             assert agree(known[uid], each), (known[uid], each)
 
 
-def said(dice: random.Random) -> OwnerSays:
+def said(dice: random.Random) -> OwnerFacts:
     """What an owner may say of its gang."""
     complaint = dice.choice((("", ""), ("2026-01-02T00:00:00Z", "quota")))
     devices = dice.choice((None, True, False))
-    return OwnerSays(
+    return OwnerFacts(
         dice.choice((None, 1, 2, 5)),
         dice.random() < 0.3,
         minimum=dice.choice((None, None, 1, 2)),
@@ -216,7 +216,7 @@ def said(dice: random.Random) -> OwnerSays:
 def test_gangs_that_are_remembered_are_those_gathered_anew(seed: int) -> None:
     story, journal, cache = ClaimedStory(seed), Journal(), GangCache()
     remembers = Snapshotter(story.cluster, Settings(), journal)
-    says: dict[GangKey, OwnerSays] = {}
+    says: dict[GangKey, OwnerFacts] = {}
     for _ in range(80):
         story.told(journal)
         view = remembers.view()

@@ -16,7 +16,7 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Orders, Verdict
 from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.settings import Settings
@@ -29,7 +29,7 @@ EXISTS = ApiError(409, "AlreadyExists", "it is there already")
 
 
 def gangs_of(*names: str) -> list[PodGang]:
-    return gather([job_pod(0, name) for name in names], [], lambda _: OwnerSays(1))
+    return gather([job_pod(0, name) for name in names], [], lambda _: OwnerFacts(1))
 
 
 def waits(gang: PodGang, reason: str, cause: Cause) -> Orders:
@@ -168,7 +168,7 @@ def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_begins_anew(
 ) -> None:
     pod = job_pod(0)
     entry = PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="n")
-    (gang,) = gather([pod], [], lambda _: OwnerSays(1))
+    (gang,) = gather([pod], [], lambda _: OwnerFacts(1))
     name = gang.key.placement_name
     copy: Any = Copy()
     copy.placements[f"ns/{name}"] = Placement(

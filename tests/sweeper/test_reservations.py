@@ -15,7 +15,7 @@ from webhook.kube.placements import Placement
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger, opened
 from webhook.sweeper.decide.starvation import reserve_for_starving
-from webhook.sweeper.observe.gangs import OwnerSays, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.settings import Settings
@@ -79,7 +79,7 @@ class Case:
         snapshotter = Snapshotter(TwoNodes(*waiting, *standing_pods), settings)
         self.view = snapshotter.view()
         self.snapshot = snapshotter.snapshot(self.view)
-        (self.gang,) = gather(self.view.gated, self.view.others, lambda _key: OwnerSays(2))
+        (self.gang,) = gather(self.view.gated, self.view.others, lambda _key: OwnerFacts(2))
         self.asked = question(self.gang, waiting, {})
         self.clock = Clock()
         self.ledger = ReservationLedger(settings)

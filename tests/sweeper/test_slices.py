@@ -15,7 +15,7 @@ from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads import marks
 
 LEVEL, SIZE = keys.SLICE_TOPOLOGY_ANNOTATION, keys.SLICE_SIZE_ANNOTATION
@@ -33,7 +33,7 @@ def worker(rank: int, wish: dict[str, str], cpu: str = "1", ranked: bool = True)
 
 
 def gang_of(*pods: Pod, size: int | None = None, staged: bool = False) -> PodGang:
-    (gang,) = gather(pods, [], lambda _: OwnerSays(size, staged))
+    (gang,) = gather(pods, [], lambda _: OwnerFacts(size, staged))
     return gang
 
 
@@ -311,7 +311,7 @@ def test_workers_that_come_after_their_leader_make_slices() -> None:
 
 def test_an_indexed_jobs_ranks_make_slices() -> None:
     pods = [job_pod(rank, annotations=PAIRS) for rank in range(4)]
-    (gang,) = gather(pods, [], lambda _: OwnerSays(4))
+    (gang,) = gather(pods, [], lambda _: OwnerFacts(4))
     assert question(gang, pods, {}).gang.slices == gang.slices != ()
 
 

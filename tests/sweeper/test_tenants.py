@@ -14,7 +14,7 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.patches import release_patch
-from webhook.sweeper.observe.gangs import OwnerSays, gather, key_of
+from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.pins import occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -219,12 +219,12 @@ def member(name: str, priority: int, *, gpus: int = 1, gated: bool = True) -> Po
 def test_a_gang_is_as_urgent_as_those_that_wait_whatever_class_joins_it(lender: Pod, what: str) -> None:
     gated = [member("a", 1), *([lender] if lender.spec.scheduling_gates else [])]
     released = [] if lender.spec.scheduling_gates else [lender]
-    (gang,) = gather(gated, released, lambda _: OwnerSays())
+    (gang,) = gather(gated, released, lambda _: OwnerFacts())
     assert gang.priority == 1, what
 
 
 def test_a_gang_is_no_less_urgent_for_one_of_a_low_class_that_runs_already() -> None:
-    (gang,) = gather([member("a", 100)], [member("z", 1, gated=False)], lambda _: OwnerSays())
+    (gang,) = gather([member("a", 100)], [member("z", 1, gated=False)], lambda _: OwnerFacts())
     assert gang.priority == 100
 
 

@@ -14,7 +14,7 @@ from tests.ui.scenes import COUNTING, SETTINGS, bound_pod, gpu_container
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.observe.gangs import OwnerSays, key_of
+from webhook.sweeper.observe.gangs import OwnerFacts, key_of
 from webhook.ui.live import Artist, Scene
 
 MODEL = "nvidia.com/gpu.product"
@@ -81,7 +81,7 @@ def busy_scene() -> Scene:
         bound_pod("viewer", NAMES[31], 1, "guest"),
     ]
     placements = dict(map(_placement, (job for job in JOBS if job.state != "Held")))
-    reading = ClusterReading(tuple(pods), dict(_nodes()), placements, lambda key: OwnerSays(_size(key.name)))
+    reading = ClusterReading(tuple(pods), dict(_nodes()), placements, lambda key: OwnerFacts(_size(key.name)))
     why = {FAILING: "pods of 3 gangs failed there in the last hour and ran elsewhere"}
     return Artist(reading, SETTINGS, COUNTING, lambda: why).scene()
 

@@ -14,7 +14,7 @@ from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.settings import Settings
 from webhook.ui.access import Access, LaptopAccess
 from webhook.ui.app import create_app
@@ -68,7 +68,7 @@ def cluster_of(
     changes: Changes | None = None,
     size: int | None = None,
 ) -> ClusterReading:
-    return ClusterReading(tuple(pods), node_objects(changes), placements or {}, lambda _: OwnerSays(size))
+    return ClusterReading(tuple(pods), node_objects(changes), placements or {}, lambda _: OwnerFacts(size))
 
 
 def scene_of(cluster: ClusterReading) -> Scene:
@@ -97,8 +97,8 @@ class StillLive:
     def unread(self) -> list[str]:
         return [] if self._scene else ["pods"]
 
-    def size_of(self, key: GangKey) -> OwnerSays:
-        return OwnerSays(self._size)
+    def size_of(self, key: GangKey) -> OwnerFacts:
+        return OwnerFacts(self._size)
 
 
 class NoEvents:

@@ -10,7 +10,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from tests.workloads.objects import BY_NAME, GPU, IN_ORDER, JOBSET, LWS, MPI, SET, read, replicated
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.gangs import OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads.additions import PodTemplate, is_extended
 from webhook.workloads.shape import MOST_PODS, MissingPods, Part, missing_pods
 
@@ -375,8 +375,8 @@ def test_a_gang_of_too_many_pods_is_planned_by_those_that_are_there(count: int, 
 def leaders_of(counts: Mapping[str, int], namespace: Callable[[str], str]) -> list[PodGang]:
     """Gangs of JobSets by name, whose leaders are there and whose workers, so many, are yet to be made."""
 
-    def jobset(count: int) -> OwnerSays:
-        return OwnerSays(count + 1, True, (part("leader", 0, 0, 1), part("workers", 1, 1, count)))
+    def jobset(count: int) -> OwnerFacts:
+        return OwnerFacts(count + 1, True, (part("leader", 0, 0, 1), part("workers", 1, 1, count)))
 
     pods = []
     for name in counts:

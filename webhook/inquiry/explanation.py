@@ -97,7 +97,7 @@ def explain_gated(
         yield from (f"Note: {note}." for note in unmodelled.claim_notes([pod]))
     if view.storage is None and (volumes := unmodelled.volume_note(pod)):
         yield f"Note: {volumes}."
-    if pod.metadata.uid in gang.companions:
+    if pod.metadata.uid in gang.cpu_pods:
         yield _of_cpu_only_pod(gang)
     if others:
         yield f"Other gates hold it as well: {', '.join(others)}."
@@ -122,7 +122,7 @@ def explain_gated(
             f"It waits for {counted(gang.size - len(gang.pods), 'more pod')} of its gang; after "
             f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
         )
-    if not gang.later and all(each.metadata.uid in gang.companions for each in gang.gated):
+    if not gang.later and all(each.metadata.uid in gang.cpu_pods for each in gang.gated):
         return  # of places the core is asked for the others alone
     now = now or try_now(gang, view, snapshot, settings.options)
     yield from _current_answer(now, gang, snapshot, settings, named, view)

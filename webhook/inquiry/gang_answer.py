@@ -12,8 +12,8 @@ from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, check
 from webhook.placement.model import Placed
 from webhook.sweeper.decide.asking import ask
-from webhook.sweeper.decide.companions import Beside, beside
 from webhook.sweeper.decide.completion import fewer, needed
+from webhook.sweeper.decide.cpu_pods import Beside, beside
 from webhook.sweeper.decide.exclusive import asks, closed_to_companions
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.question import Ask, GangQuestion, question
@@ -85,7 +85,7 @@ def ask_gang(
     name: what the answer calls the gang. Raises PlacementError for a wish that contradicts itself.
     """
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-    workers = [pod for pod in waiting if pod.metadata.uid not in gang.companions]
+    workers = [pod for pod in waiting if pod.metadata.uid not in gang.cpu_pods]
     places = view.placed_on(gang.pods)
 
     def one(each: Ask, some: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
@@ -105,7 +105,7 @@ def ask_gang(
         no_node = impossible(asked.gang, snapshot, Settings().counting)
         found = replace(found, sentence=joined(found.sentence, no_node, exclusive_note))
         return GangAnswer(asked, found, Beside(), {})
-    cpu_pods = [pod for pod in waiting if pod.metadata.uid in gang.companions]
+    cpu_pods = [pod for pod in waiting if pod.metadata.uid in gang.cpu_pods]
     on = {**places, **found.nodes}
     near = Beside()
     if cpu_pods:
@@ -166,8 +166,8 @@ def with_levels(gang: PodGang, required: str | None, preferred: str | None = Non
 
 def resized(gang: PodGang, size: int) -> PodGang:
     """The gang with so many waiting members, CPU-only pods not counted: more are like its last one."""
-    members = [pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in gang.companions]
-    last, chosen = members[-1], {pod.metadata.uid for pod in members[:size]} | gang.companions
+    members = [pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in gang.cpu_pods]
+    last, chosen = members[-1], {pod.metadata.uid for pod in members[:size]} | gang.cpu_pods
     ranks, highest = dict(gang.ranks), max(gang.ranks.values(), default=0)
     more = []
     for number in range(len(members), size):

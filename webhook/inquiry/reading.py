@@ -19,9 +19,9 @@ from webhook.kube.placements import Placement
 from webhook.kube.state_config_map import path_of
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
-from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, owner_says
+from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, owner_facts
 from webhook.sweeper.observe.complaints import Complaints
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owners import Owners
 
 PAGE_SIZE: Final = 500
@@ -37,7 +37,7 @@ class ClusterReading:
     pods: tuple[Pod, ...]
     nodes: Mapping[str, Node]
     placements: Mapping[str, Placement]
-    size_of: Callable[[GangKey], OwnerSays]
+    size_of: Callable[[GangKey], OwnerFacts]
     read_storage: Callable[[], Storage | None] = lambda: None
     read_namespaces: Callable[[], NamespaceLabels | None] = lambda: None
     read_supply: Callable[[], Supply | None] = lambda: None
@@ -69,7 +69,7 @@ class ClusterReading:
             tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),
             {node.metadata.name: node for node in read_all(api, NODES, Node)},
             {},
-            lambda key: OwnerSays(None),
+            lambda key: OwnerFacts(None),
             read_supply=functools.cache(lambda: _supply(api)),
             read_classes=functools.cache(lambda: _classes(api)),
         )
@@ -190,13 +190,13 @@ def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
         more["continue"] = page.metadata.continue_
 
 
-def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerSays]:
+def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerFacts]:
     """Ask the controllers that the cluster serves."""
     complaints: list[Complaint] = []
     with contextlib.suppress(ApiError):  # whoever may not read Events gets the rest of the explanation
         complaints += read_all(api, EVENTS, Complaint, fieldSelector=FAILED_CREATE)
     failed_creations = Complaints(complaints)
-    return functools.partial(owner_says, owners, complaints=lambda: failed_creations)
+    return functools.partial(owner_facts, owners, complaints=lambda: failed_creations)
 
 
 def _owners(api: Api) -> Owners:

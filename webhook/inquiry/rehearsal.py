@@ -12,7 +12,7 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.simulation import ManifestPods, Rehearsed
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather, key_of
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
@@ -25,8 +25,8 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
     pods = tuple(_pods(job, settings))
     mine = key_of(pods[0])
 
-    def size_of(key: GangKey) -> OwnerSays:
-        return OwnerSays(len(pods)) if key == mine else cluster.size_of(key)
+    def size_of(key: GangKey) -> OwnerFacts:
+        return OwnerFacts(len(pods)) if key == mine else cluster.size_of(key)
 
     fuller = replace(cluster, pods=(*cluster.pods, *pods), size_of=size_of)
     snapshotter = Snapshotter(fuller, settings)

@@ -343,7 +343,7 @@ def gang_of(
         if rank is not None:
             ranks[uid] = rank
     # Its own word for how many it will be says nothing: all of the manifest is there.
-    gang = gangs.gang_of(key, made, [pod for _, _, pod in free], gangs.OwnerSays(len(made) + len(free)))
+    gang = gangs.gang_of(key, made, [pod for _, _, pod in free], gangs.OwnerFacts(len(made) + len(free)))
     if gang.fault:
         raise PlacementError(gang.fault)
     if len(ranks) < len(made) or len(set(ranks.values())) < len(ranks):

@@ -120,7 +120,7 @@ def gate_required(policy: Policy) -> Object:
 
 
 def gate(policy: Policy) -> Object:
-    """Adds the gate where `decide` would, in the API server itself; companions are left to the webhook."""
+    """Adds the gate where `decide` would, in the API server itself; CPU-only pods are left to the webhook."""
     value = "Object.spec.schedulingGates{name: " + text_of(policy.gate) + "}"
     return {
         "failurePolicy": "Ignore",

@@ -19,7 +19,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import Cause, Done, Orders, Verdict, Warn
 from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.membership import companions
+from webhook.sweeper.observe.membership import cpu_pods
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View
@@ -306,10 +306,10 @@ def _finished(placement: Placement, members: Sequence[Pod], evicted: Set[PodId])
 
 
 def _nodes_of(placement: Placement, members: Sequence[Pod]) -> list[str]:
-    """Where the pods of a plan are, or are to be, companions left out."""
+    """Where the pods of a plan are, or are to be, CPU-only pods left out."""
     nodes = {planned.uid: planned.node for planned in placement.spec.pods}
     nodes |= {pod.metadata.uid: pod.spec.node_name for pod in members if pod.spec.node_name}
-    beside = companions(members, others_come=bool(placement.spec.kept))
+    beside = cpu_pods(members, others_come=bool(placement.spec.kept))
     there = (nodes[pod.metadata.uid] for pod in members if pod.metadata.uid not in beside)
     return list(filter(None, there))
 

@@ -10,7 +10,7 @@ from webhook.inquiry.explanation import CurrentAnswer, explain_gated, try_now
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
 from webhook.sweeper.decide.question import question
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, PodGang, gather
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.settings import Settings
 from webhook.text import counted
 from webhook.ui.events import EventLine
@@ -38,7 +38,7 @@ class Detail(Shown, frozen=True):
 
 
 def detail(
-    row: GangRow, scene: Scene, settings: Settings, size_of: Callable[[GangKey], OwnerSays], rights: Rights
+    row: GangRow, scene: Scene, settings: Settings, size_of: Callable[[GangKey], OwnerFacts], rights: Rights
 ) -> Detail:
     """What is known of a gang in a scene, without its Events."""
     gang = find(row, scene, size_of)
@@ -69,7 +69,7 @@ def detail(
     )
 
 
-def find(row: GangRow, scene: Scene, size_of: Callable[[GangKey], OwnerSays]) -> PodGang | None:
+def find(row: GangRow, scene: Scene, size_of: Callable[[GangKey], OwnerFacts]) -> PodGang | None:
     """The gang behind a row, None if none of its pods waits any more."""
     names = {member.name for member in row.members}
 
@@ -118,7 +118,7 @@ def _best_of_released(row: GangRow, scene: Scene, settings: Settings) -> str:
         for pod in scene.view.others
         if pod.metadata.namespace == row.namespace and pod.metadata.name in names
     ]
-    gangs = gather(pods, [], lambda _: OwnerSays(), scene.view.gang_of)
+    gangs = gather(pods, [], lambda _: OwnerFacts(), scene.view.gang_of)
     gang = next((gang for gang in gangs if gang.key.placement_key == row.id), None)
     if gang is None:
         return ""

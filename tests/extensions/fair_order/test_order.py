@@ -23,7 +23,7 @@ from webhook.sweeper.decide.reservations import LATER_STAGE, Reservation
 from webhook.sweeper.extension import OrderInput
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
@@ -80,7 +80,7 @@ class Case:
     def order(self, stages: Mapping[str, Reservation] | None = None) -> list[str]:
         """One pass: the names of the gangs in turn. stages: which nodes plans keep for later stages."""
         view = self.view()
-        gangs = gather(view.gated, view.others, lambda _: OwnerSays())
+        gangs = gather(view.gated, view.others, lambda _: OwnerFacts())
         view, self.memories = self.hooks.begin(view, self.memories)
         ordered, self.memories = self.hooks.order(gangs, view, self.causes, stages or {}, self.memories)
         self.found_no_place = {gang.key: Cause.NO_ROOM for gang in gangs}
@@ -305,7 +305,7 @@ def test_counting_of_use_takes_a_fiftieth_of_the_time_and_is_put_off_for_10_s_at
 ) -> None:
     case = Case(*WAITING)
     view, cpu = case.view(), iter((0.0, took))
-    gangs = gather(view.gated, view.others, lambda _: OwnerSays())
+    gangs = gather(view.gated, view.others, lambda _: OwnerFacts())
     given = OrderInput(gangs, view, Settings(), case.policy, None, {}, {}, None, lambda: next(cpu))
     _, memory = order_gangs(given, FairMemory())
     assert memory.due_at == pytest.approx(view.now.seconds + due_in)

@@ -38,7 +38,7 @@ from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import NoFitInput, NoFitOrders, ObjectWrite, PodEvent, WriteResult
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays, gather
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.scaling import ScaleUp
@@ -60,7 +60,7 @@ class Scene:
         self.said: list[tuple[str, bool]] = []
         self.counts: dict[str, float] = {}
         view = Snapshotter(self.cluster, self.settings).view()
-        self.gangs = gather(view.gated, (), lambda _: OwnerSays())
+        self.gangs = gather(view.gated, (), lambda _: OwnerFacts())
         for gang in self.gangs:
             key = gang.key.placement_key
             metadata = {"namespace": gang.key.namespace, "name": gang.key.placement_name, "uid": key}

@@ -99,7 +99,7 @@ def test_what_is_planned_or_goes_beside_the_others_is_not_asked_for() -> None:
     (gang,) = gather_all(*pods)
     view = Snapshotter(Nodes(0, *pods), Settings()).view()
     view = view.with_plans({"uid-a": PlannedPod(name="a", uid="uid-a", node="n0")})
-    gang = replace(gang, companions=frozenset({"uid-launcher"}))
+    gang = replace(gang, cpu_pods=frozenset({"uid-launcher"}))
     assert members(gang, view) == [pods[1]]
 
 

@@ -67,7 +67,7 @@ class GpuCounts:
     def in_use(self, view: View, account: AccountOf) -> Iterator[PodGpus]:
         """Each pod that has GPUs: bound, released, or planned."""
         accounts: dict[str, str] = {}
-        for pod, node in view.standing():
+        for pod, node in view.placed_pods():
             gpus = self.gpus(pod)
             if gpus:
                 namespace = pod.metadata.namespace
@@ -89,7 +89,7 @@ class GpuCounts:
         if not nodes:
             return
         taken: dict[str, int] = {}
-        for pod, node in view.standing():
+        for pod, node in view.placed_pods():
             if node in nodes:
                 taken[node] = taken.get(node, 0) + self.gpus(pod)
         for node, key in nodes.items():

@@ -214,6 +214,6 @@ def _classes(gang: PodGang, view: View) -> list[PodClass]:
     pods = (
         pod
         for pod in (*gang.gated, *gang.later)
-        if (uid := pod.metadata.uid) not in view.planned and uid not in gang.companions
+        if (uid := pod.metadata.uid) not in view.planned and uid not in gang.cpu_pods
     )
     return list(dict.fromkeys(map(view.class_of, pods)))

@@ -79,12 +79,12 @@ class Want:
 def members(gang: PodGang, view: View) -> list[Pod]:
     """The pods of a gang that have to find room together: those that wait, and those yet to be made.
 
-    Companions are left out: they go where there is room for them, or wherever kube-scheduler sends them.
+    CPU-only pods are left out: they go where there is room for them, or wherever kube-scheduler sends them.
     """
     waiting = [
         pod
         for pod in gang.gated
-        if pod.metadata.uid not in view.planned and pod.metadata.uid not in gang.companions
+        if pod.metadata.uid not in view.planned and pod.metadata.uid not in gang.cpu_pods
     ]
     if not waiting or has_enough(gang, waiting):
         return []

@@ -293,13 +293,13 @@ class Attempt:
 
     @cached_property
     def workers(self) -> tuple[Pod, ...]:
-        """Those that wait, but for companions."""
-        return tuple(pod for pod in self.waiting if pod.metadata.uid not in self.gang.companions)
+        """Those that wait, but for CPU-only pods."""
+        return tuple(pod for pod in self.waiting if pod.metadata.uid not in self.gang.cpu_pods)
 
     @cached_property
-    def companions(self) -> tuple[Pod, ...]:
+    def cpu_pods(self) -> tuple[Pod, ...]:
         """Pods that wait and ask for no GPU: they go near the others."""
-        return tuple(pod for pod in self.waiting if pod.metadata.uid in self.gang.companions)
+        return tuple(pod for pod in self.waiting if pod.metadata.uid in self.gang.cpu_pods)
 
     def told(self, room: int, settings: Settings) -> str:
         """What is told beside the reason why it waits. room: for how many of its pods there is room."""

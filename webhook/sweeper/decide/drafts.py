@@ -1,4 +1,4 @@
-"""Plans from answers of the placement core: companions, what is kept, whose turn it is."""
+"""Plans from answers of the placement core: CPU-only pods, what is kept, whose turn it is."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.attempt import Attempt, PassState
-from webhook.sweeper.decide.companions import Beside, beside
+from webhook.sweeper.decide.cpu_pods import Beside, beside
 from webhook.sweeper.decide.exclusive import closed_to_companions, domains_of
 from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.question import GangQuestion
@@ -93,7 +93,7 @@ def new_plan(
 
 
 def _nodes_of_workers(asked: GangQuestion, entries: Iterable[PlannedPod]) -> set[str]:
-    """Where planned pods go, but for companions and those that kube-scheduler places."""
+    """Where planned pods go, but for CPU-only pods and those that kube-scheduler places."""
     return {entry.node for entry in entries if entry.node and entry.uid in asked.pods}
 
 
@@ -103,12 +103,12 @@ def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: P
 
 
 def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now: PassState) -> Beside:
-    """Where the companions go. others: uid -> node of the gang's other pods."""
-    gang, companions, view = attempt.gang, attempt.companions, now.view
-    if not companions:
+    """Where the CPU-only pods go. others: uid -> node of the gang's other pods."""
+    gang, cpu_pods, view = attempt.gang, attempt.cpu_pods, now.view
+    if not cpu_pods:
         return Beside()
-    reserved = now.ledger.reserved(gang, companions, view)
+    reserved = now.ledger.reserved(gang, cpu_pods, view)
     avoid = now.given.backoff.nodes_of(gang.key, gang.maker) | reserved.nodes
     avoid |= closed_to_companions(gang, others, view, now.plans)
     snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
-    return beside(gang, companions, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)
+    return beside(gang, cpu_pods, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)

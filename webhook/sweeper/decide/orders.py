@@ -10,7 +10,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
-from webhook.sweeper.decide.companions import Beside
+from webhook.sweeper.decide.cpu_pods import Beside
 from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -20,7 +20,7 @@ Pair = tuple[Pod, PlannedPod]
 """A pod to release, and its entry in the plan."""
 
 _NAMED: Final = 3
-"""Nodes of companions that a sentence names."""
+"""Nodes of CPU-only pods that a sentence names."""
 
 NO_HURRY: Final = float("inf")
 
@@ -32,9 +32,9 @@ class NewPlan:
     entries: what its plan gains, in the order of release. now: those that are released at once; the others
     are when the pods before them on their nodes have been bound. preempts: pods of lower
     priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
-    whole gang with it, its companions left out. kept: nodes for pods that are yet to be made. beside: what
-    was asked about its companions after that. domains: see PlacementSpec.
-    placed: how many pods of the gang have a place with it, companions not counted. victims: who goes for it.
+    whole gang with it, its CPU-only pods left out. kept: nodes for pods that are yet to be made. beside: what
+    was asked about its CPU-only pods after that. domains: see PlacementSpec.
+    placed: how many pods of the gang have a place with it, without CPU-only pods. victims: who goes for it.
     avoided: bad nodes that it does without, and why.
     """
 

@@ -10,7 +10,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Placed, Topology
-from webhook.sweeper.decide.companions import Beside
+from webhook.sweeper.decide.cpu_pods import Beside
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.release_queue import Timestamps
 from webhook.sweeper.observe.gangs import PodGang
@@ -26,7 +26,7 @@ def planned_pods(
     now_ns: int,
     beside: Beside | None = None,
 ) -> list[PlannedPod]:
-    """The entries of the plan, in the order in which the pods are to be released; companions come last.
+    """The entries of the plan, in the order in which the pods are to be released; CPU-only pods come last.
 
     Pods with rules on other pods are in the order of the answer: in that kube-scheduler takes them.
     """

@@ -141,8 +141,8 @@ def may_preempt(gang: PodGang) -> bool:
 
 
 def _waiting(gang: PodGang) -> list[Pod]:
-    """Those that wait, but for companions: nobody goes for these."""
-    return [pod for pod in gang.gated if pod.metadata.uid not in gang.companions]
+    """Those that wait, but for CPU-only pods: nobody goes for these."""
+    return [pod for pod in gang.gated if pod.metadata.uid not in gang.cpu_pods]
 
 
 def candidates(
@@ -166,7 +166,7 @@ def candidates(
 
     going = tuple(group for group in promised if all_may_go(group.pods))
     leaving = {pod.metadata.uid for pod in view.leaving if may_go(pod)}.union(*(each.pods for each in going))
-    alone = (_unit(name_of(pod), [pod]) for pod in view.bound_strangers if may_go(pod))
+    alone = (_unit(name_of(pod), [pod]) for pod in view.bound_foreign_pods if may_go(pod))
     units = (*_gang_units(view, leaving, may_go, keeps), *alone)
     return PossibleVictims(units, frozenset(leaving), going)
 

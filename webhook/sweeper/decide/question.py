@@ -89,7 +89,7 @@ def question(
 ) -> GangQuestion:
     """Ask for places for `pods` and for those that are yet to be made; the gang's others anchor them.
 
-    Companions among them are left out, see companions.beside.
+    CPU-only pods among them are left out, see cpu_pods.beside.
 
     class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us. near: the pods
     that have a node, None where nobody has rules on other pods.
@@ -200,10 +200,10 @@ def _only(gang: PodGang, part: GangPart) -> PodGang:
 def _anchoring(gang: PodGang, members: Iterable[Member], is_ours: Callable[[Pod], bool]) -> Iterator[Pod]:
     """The members beside which the waiting ones are to be: those that we hold, planned or released.
 
-    Companions draw nobody. A pod that never went through us stands wherever kube-scheduler liked: a head or
-    driver without GPU, perhaps on a node without topology labels, and nobody wishes to be near it. Yet a gang
-    may also have begun before topogate did; so a stranger counts if it takes some of the extended resources
-    (GPUs, cards) that the waiting members ask for, as their like do.
+    CPU-only pods draw nobody. A pod that never went through us stands wherever kube-scheduler liked: a head
+    or driver without GPU, perhaps on a node without topology labels, and nobody wishes to be near it. Yet a
+    gang may also have begun before topogate did; so a stranger counts if it takes some of the extended
+    resources (GPUs, cards) that the waiting members ask for, as their like do.
     """
     wanted = {name for member in members for name in _extended(member.pod_class)}
     gated = {pod.metadata.uid for pod in gang.gated}

@@ -144,7 +144,7 @@ def _of_class(gang: PodGang, policy: Policy, namespaces: NamespaceLabels | None)
     A class that was not asked for may be the cluster's default, which says nothing of who gave it; so of a
     namespace's default tier only a pod without any class is told.
     """
-    pods = (pod for pod in gang.gated if not is_opted_out(pod) and pod.metadata.uid not in gang.companions)
+    pods = (pod for pod in gang.gated if not is_opted_out(pod) and pod.metadata.uid not in gang.cpu_pods)
     for pod in pods:
         if without_effect := _tier_without_effect(pod, policy, namespaces):
             yield Warn(pod, EventReason.PRIORITY_NOT_SET, without_effect)
@@ -202,7 +202,7 @@ def resources_of(pod: Pod) -> Iterator[str]:
 
 
 def let_go(gangs: Sequence[PodGang], view: View, policy: Policy | None) -> list[PodGang]:
-    """The gangs; those of which no pod asks for a GPU as gangs of companions that wait for nobody.
+    """The gangs; those of which no pod asks for a GPU as gangs of CPU-only pods that wait for nobody.
 
     A pod that asks for topogate by a wish, or by a gate of its manifest, stays what it is.
     """
@@ -221,7 +221,7 @@ def _is_free(gang: PodGang, supply: Supply, policy: Policy) -> bool:
 
 
 def _let_go(gang: PodGang) -> PodGang:
-    return replace(gang, companions=frozenset(pod.metadata.uid for pod in gang.pods), alone=True)
+    return replace(gang, cpu_pods=frozenset(pod.metadata.uid for pod in gang.pods), alone=True)
 
 
 def _is_of_none(gang: PodGang, supply: Supply, policy: Policy) -> bool:

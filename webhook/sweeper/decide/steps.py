@@ -20,8 +20,8 @@ from webhook.sweeper.decide.attempt import (
     PassState,
     shape_of,
 )
-from webhook.sweeper.decide.companions import nobody, wait_for_nobody
 from webhook.sweeper.decide.completion import fewer, has_enough, needed, seconds_to_complete, so_far
+from webhook.sweeper.decide.cpu_pods import nobody, wait_for_nobody
 from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible
@@ -106,7 +106,7 @@ def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 
 
 def companions_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
-    """Where none but companions wait, these go beside the others."""
+    """Where none but CPU-only pods wait, these go beside the others."""
     gang = attempt.gang
     if attempt.workers or (gang.later and not now.view.placed_on(gang.workers)):
         return attempt
@@ -237,7 +237,7 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlace
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
     """Whether there is room but for nodes that have refused it, which kube-scheduler may choose then."""
     gang, nodes = attempt.gang, attempt.nodes
-    if not nodes.refusing or attempt.companions or not may_go_unpinned(gang, attempt.workers, now.view):
+    if not nodes.refusing or attempt.cpu_pods or not may_go_unpinned(gang, attempt.workers, now.view):
         return attempt
     asked = now.question(gang, attempt.workers, nodes.kept_off)
     answer = _ask(attempt, asked, now)

@@ -29,7 +29,7 @@ from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.complaints import NONE, Complaints
 from webhook.sweeper.observe.devices import Devices
-from webhook.sweeper.observe.gangs import GangKey, OwnerSays
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.pods import Journal
@@ -155,14 +155,14 @@ class ClusterCache:
             return 0.0
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(min(created))).total_seconds())
 
-    def size_of(self, key: GangKey) -> OwnerSays:
+    def size_of(self, key: GangKey) -> OwnerFacts:
         """What a gang's controller says of its size."""
         return self.asker()(key)
 
-    def asker(self) -> Callable[[GangKey], OwnerSays]:
+    def asker(self) -> Callable[[GangKey], OwnerFacts]:
         """Asks what gangs' controllers say of their sizes, all about one moment of their complaints."""
         complaints = functools.cache(lambda: Complaints(self.complaints.items().values()))
-        return lambda key: owner_says(self.owners, key, complaints)
+        return lambda key: owner_facts(self.owners, key, complaints)
 
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""
@@ -256,15 +256,15 @@ class ClusterCache:
             self.changed.set()
 
 
-def owner_says(
+def owner_facts(
     owners: Owners, key: GangKey, complaints: Callable[[], Complaints] = lambda: NONE
-) -> OwnerSays:
+) -> OwnerFacts:
     """What a gang's controller, as far as the cluster serves it, says of the gang's size.
 
     complaints: of all controllers that cannot make pods.
     """
     named = (key.kind, key.namespace, key.name, key.id)
-    return OwnerSays(
+    return OwnerFacts(
         owners.size(*named),
         owners.is_staged(*named),
         owners.shape(*named),

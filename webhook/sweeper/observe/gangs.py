@@ -21,7 +21,7 @@ from webhook.sweeper.observe.gang_requests import (
     spread_of,
 )
 from webhook.sweeper.observe.membership import GangKey as GangKey
-from webhook.sweeper.observe.membership import companions, maker_of
+from webhook.sweeper.observe.membership import cpu_pods, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import counted, printable
 from webhook.workloads.ranks import ranks_by_uid
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class OwnerSays:
+class OwnerFacts:
     """What a gang's controller says: how many pods it makes, which, and whether some come later.
 
     is_cut: its shape is left out, as it has too many pods to be planned before they are made.
@@ -81,7 +81,7 @@ class PodGang:
     be; is_stage_complete: no more pods come before these run. minimum: how many are enough to run, the others
     joining as room comes; None where all are needed. hindrance: why its controller cannot make those that are
     missing, "" where it does not say so. parts: those that wish unlike levels or slices, () where all wish
-    the same: then the levels and slices are the gang's. companions: uids of those without GPUs that go beside
+    the same: then the levels and slices are the gang's. cpu_pods: uids of those without GPUs that go beside
     the others. alone: whether there are no others, nor will be.
     """
 
@@ -102,15 +102,15 @@ class PodGang:
     minimum: int | None = None
     blocked_reason: str = ""
     parts: tuple[GangPart, ...] = ()
-    companions: frozenset[str] = frozenset()
+    cpu_pods: frozenset[str] = frozenset()
     alone: bool = False
 
     @property
     def workers(self) -> tuple[Pod, ...]:
-        """Its pods but for companions: those by whose places it is judged."""
-        if not self.companions:
+        """Its pods but for CPU-only pods: those by whose places it is judged."""
+        if not self.cpu_pods:
             return self.pods
-        return tuple(pod for pod in self.pods if pod.metadata.uid not in self.companions)
+        return tuple(pod for pod in self.pods if pod.metadata.uid not in self.cpu_pods)
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -145,9 +145,9 @@ class PodGang:
 def gather(
     gated: Iterable[Pod],
     released: Iterable[Pod],
-    ask_owner: Callable[[GangKey], OwnerSays],
+    ask_owner: Callable[[GangKey], OwnerFacts],
     member_of: Callable[[Pod], GangKey] = key_of,
-    make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerSays], PodGang] | None = None,
+    make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerFacts], PodGang] | None = None,
 ) -> list[PodGang]:
     """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
 
@@ -173,7 +173,7 @@ def by_age(gang: PodGang) -> tuple[int, str, GangKey]:
     return -gang.priority, gang.created, gang.key
 
 
-def _bounded(owners: dict[GangKey, OwnerSays]) -> dict[GangKey, OwnerSays]:
+def _bounded(owners: dict[GangKey, OwnerFacts]) -> dict[GangKey, OwnerFacts]:
     """The same, where the gangs that will have the most pods are planned by those alone that are there.
 
     Owners are made by anybody: one of many pods, or many of some, must not hold up a pass, nor leave nothing
@@ -204,14 +204,14 @@ def gang_of(
     key: GangKey,
     gated: Sequence[Pod],
     released: Sequence[Pod],
-    owner: OwnerSays,
+    owner: OwnerFacts,
 ) -> PodGang:
     """The gang of these pods, whatever else they say of what they belong to."""
     problems = owner.problems
     pods = [*gated, *released]
     missing = missing_pods(owner.shape, pods)
     later = tuple(pod for _, pod in missing.later)
-    beside = companions(pods, bool(later))
+    beside = cpu_pods(pods, bool(later))
     ranks = _ranks(gated, released, beside, missing, problems)
     requests = _topology_requests([*pods, *later], beside, ranks, problems)
     size = size_of(key, pods, owner.size, problems)
@@ -238,7 +238,7 @@ def gang_of(
         is_stage_complete=missing.is_stage_complete,
         minimum=minimum,
         blocked_reason=blocked_reason,
-        companions=beside,
+        cpu_pods=beside,
         alone=len(beside) == len(pods) and not later and owner.devices() is False,
     )
 
@@ -251,7 +251,7 @@ def _lacks_pods(pods: Sequence[Pod], size: int | None, minimum: int | None) -> b
 def _ranks(
     gated: Sequence[Pod], released: Sequence[Pod], beside: Set[str], missing: MissingPods, problems: list[str]
 ) -> dict[str, int]:
-    """Ranks by uid, see ranks_by_uid; of companions (beside) none needs to have one."""
+    """Ranks by uid, see ranks_by_uid; of CPU-only pods (beside) none needs to have one."""
     ranked = [pod for pod in gated if pod.metadata.uid not in beside]
     others = [*released, *(pod for pod in gated if pod.metadata.uid in beside)]
     return ranks_by_uid(ranked, others, problems, missing.later)
@@ -274,21 +274,21 @@ class GangCache:
         self._gangs = IdentityCache[tuple[GangKey, object], PodGang]()
         self._unread: set[GangKey] = set()
 
-    def asking(self, ask_owner: Callable[[GangKey], OwnerSays]) -> Callable[[GangKey], OwnerSays]:
+    def asking(self, ask_owner: Callable[[GangKey], OwnerFacts]) -> Callable[[GangKey], OwnerFacts]:
         """Asks the same; a gang about which that fails is not placed in this round."""
 
-        def ask(key: GangKey) -> OwnerSays:
+        def ask(key: GangKey) -> OwnerFacts:
             try:
                 return ask_owner(key)
             except Exception:
                 logger.exception("owner_failed gang=%s", key)
                 self._unread.add(key)
-                return OwnerSays()
+                return OwnerFacts()
 
         return ask
 
     def gang_of(
-        self, key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerSays
+        self, key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerFacts
     ) -> PodGang:
         """The gang of these pods; see there."""
         try:
@@ -299,7 +299,7 @@ class GangCache:
         return PodGang(key, tuple(gated), tuple(released), fault=OWN_ERROR)
 
     def _gang_of(
-        self, key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerSays
+        self, key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerFacts
     ) -> PodGang:
         if owner.shape:
             return gang_of(key, gated, released, owner)
@@ -317,10 +317,10 @@ class GangCache:
 
 def _asks_again(gang: PodGang) -> bool:
     """Whether more is asked about it than its pods and the owner's figures: complaints, or templates."""
-    return gang.lacks_pods or len(gang.companions) == len(gang.pods)
+    return gang.lacks_pods or len(gang.cpu_pods) == len(gang.pods)
 
 
-def _blocked_reason(pods: list[Pod], owner: OwnerSays) -> str:
+def _blocked_reason(pods: list[Pod], owner: OwnerFacts) -> str:
     """What the controller has said since it made the newest of its pods; what it said before is overcome."""
     at, message = owner.hindered()
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
@@ -364,7 +364,7 @@ class _TopologyRequests:
 def _topology_requests(
     pods: Sequence[Pod], beside: Set[str], ranks: Mapping[str, int], problems: list[str]
 ) -> _TopologyRequests:
-    """beside: companions, whose levels and slices do not count. problems: gains sentences for the user."""
+    """beside: CPU-only pods, whose levels and slices do not count. problems: gains sentences for the user."""
     parts, fault = _parts([pod for pod in pods if pod.metadata.uid not in beside], ranks, problems)
     spread, spread_fault = _spread(pods, len(parts) > 1, problems)
     fault = fault or spread_fault

@@ -4,7 +4,7 @@ A gang is known by what its controller writes on its pods; the user's own annota
 Namespaces are part of the identity, and so is the controller's uid: a Job that is made again under the
 same name is another gang.
 
-Companions are pods of a gang that ask for no GPU while others do: launchers, drivers, leaders on CPUs. Such
+CPU-only pods are pods of a gang that ask for no GPU while others do: launchers, drivers, leaders. Such
 a pod waits for the others and goes beside them, but decides nothing about their places: often it may not run
 on their nodes at all, for want of a toleration. One that names a level, slices or a domain of its own is a
 member like the others.
@@ -155,7 +155,7 @@ def unknown_owner(pod: Pod, gang: GangKey, rules: OwnerRules) -> str:
     return owner.kind_and_group if rules.makes(owner) is Makes.UNKNOWN else ""
 
 
-_OWN_WISHES: Final = frozenset(
+_OWN_REQUESTS: Final = frozenset(
     {
         keys.REQUIRED_TOPOLOGY_ANNOTATION,
         keys.PREFERRED_TOPOLOGY_ANNOTATION,
@@ -165,7 +165,7 @@ _OWN_WISHES: Final = frozenset(
 )
 
 
-def companions(pods: Sequence[Pod], others_come: bool) -> frozenset[str]:
+def cpu_pods(pods: Sequence[Pod], others_come: bool) -> frozenset[str]:
     """uids of those of a gang's pods that go beside its others.
 
     others_come: whether pods that ask for extended resources are yet to be made, and planned. Where no pod of
@@ -179,12 +179,12 @@ def companions(pods: Sequence[Pod], others_come: bool) -> frozenset[str]:
         return frozenset(
             pod.metadata.uid
             for pod in plain
-            if _OWN_WISHES.isdisjoint(pod.metadata.annotations) and not exclusive_over(pod)
+            if _OWN_REQUESTS.isdisjoint(pod.metadata.annotations) and not exclusive_over(pod)
         )
-    return frozenset(pod.metadata.uid for pod in plain if _held_for_its_labels(pod))
+    return frozenset(pod.metadata.uid for pod in plain if _gated_for_its_labels(pod))
 
 
-def _held_for_its_labels(pod: Pod) -> bool:
+def _gated_for_its_labels(pod: Pod) -> bool:
     """Whether admission gated it though it asks for nothing of ours, see decide.goes_beside."""
     metadata = pod.metadata
     return (

@@ -242,7 +242,7 @@ def _is_repelling(pod: Pod) -> bool:
     return pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None
 
 
-def _is_kept_running(pod: Pod) -> bool:
+def _runs_under_controller(pod: Pod) -> bool:
     """Whether a controller keeps it running: one of Kubernetes' own, since of others the kind says nothing.
 
     A pod whose owner of such a kind is not there is collected.
@@ -265,7 +265,7 @@ _OTHERS: Final[Mapping[Sort, Callable[[Pod], object]]] = {
     Sort.TROUBLED: is_troubled,
     Sort.ENDING: lambda pod: pod.metadata.deletion_timestamp,
     Sort.REPELLING: _is_repelling,
-    Sort.ENDLESS: _is_kept_running,
+    Sort.ENDLESS: _runs_under_controller,
     Sort.SLOW: lambda pod: (pod.spec.termination_grace_period_seconds or 0) > ENDING_SECONDS,
     Sort.LATE: lambda pod: (pod.metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS,
 }

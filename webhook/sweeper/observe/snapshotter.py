@@ -148,7 +148,7 @@ class Snapshotter:
                 waiting.setdefault(view.gang_of(pod), []).append(pod)
         most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
         by_name = {str(gang): pods for gang, pods in waiting.items()}
-        return volume_counts(storage, view.nodes, by_name, list(view.standing()), most, self._completed)
+        return volume_counts(storage, view.nodes, by_name, list(view.placed_pods()), most, self._completed)
 
     def _gang_of(self, pod: Pod) -> GangKey:
         return self._gangs.get(pod.metadata.uid, self._key_of, pod)

@@ -145,7 +145,7 @@ class View:
         if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, repelling)):
             return None
         domains = self.domains_of(self.nodes)
-        return Neighbourhood(self.nodes, self.standing(), self.namespaces, self.gated, domains)
+        return Neighbourhood(self.nodes, self.placed_pods(), self.namespaces, self.gated, domains)
 
     @cached_property
     def by_uid(self) -> Mapping[str, Pod]:
@@ -220,7 +220,7 @@ class View:
         return found
 
     @cached_property
-    def bound_strangers(self) -> Sequence[Pod]:
+    def bound_foreign_pods(self) -> Sequence[Pod]:
         """Pods on nodes that did not go through us, and are not being deleted."""
         return [
             pod
@@ -261,7 +261,7 @@ class View:
                 found[uid] = node
         return found
 
-    def standing(self) -> Iterator[tuple[Pod, str]]:
+    def placed_pods(self) -> Iterator[tuple[Pod, str]]:
         """Pods that have a node, bound, released or planned, with it.
 
         A pin that is not ours counts for nothing before kube-scheduler has bound it: anybody may write one.

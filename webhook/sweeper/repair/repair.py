@@ -82,9 +82,9 @@ def _released_part(gang: PodGang, view: View) -> list[Pod]:
     if gang.minimum is not None and len(gang.released) >= gang.minimum:
         return []  # enough to run: the others join as room comes
     ours = {planned.uid for planned in placement.spec.pods}
-    # A member that never went through us (a Ray head without GPU, say) is not ours to delete; and companions
-    # stand in nobody's way.
-    return [pod for pod in gang.released if pod.metadata.uid in ours - gang.companions]
+    # A member that never went through us (a Ray head without GPU, say) is not ours to delete; and CPU-only
+    # pods stand in nobody's way.
+    return [pod for pod in gang.released if pod.metadata.uid in ours - gang.cpu_pods]
 
 
 STAYS_SECONDS: Final = 30.0

@@ -1,4 +1,4 @@
-"""Places for the companions of a gang: as near to its other pods as there is room, after these. Pure.
+"""Places for the CPU-only pods of a gang: as near to its other pods as there is room, after these. Pure.
 
 They are asked about after the others, so they change nothing for these. The placement core counts no domain
 that the others use, so that the fewest further ones, the coarsest first, are the nearest. Where there is no
@@ -29,12 +29,12 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 
 ONE_BY_ONE: Final = 8
-"""Companions up to which each is asked about alone where there is no room for all of them."""
+"""CPU-only pods up to which each is asked about alone where there is no room for all of them."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What was asked about companions, and where they go. free: those that kube-scheduler places."""
+    """What was asked about CPU-only pods, and where they go. free: those that kube-scheduler places."""
 
     steps: tuple[tuple[GangQuestion, Assignment], ...] = ()
     free: tuple[Pod, ...] = ()
@@ -64,7 +64,7 @@ def beside(
     options: Options,
     class_of: ClassOf = convert.pod_class_of,
 ) -> Beside:
-    """Where the companions `pods` of a gang go. others: uid -> node of its other pods, as in the snapshot."""
+    """Where these CPU-only pods of a gang go. others: uid -> node of its other pods, as in the snapshot."""
     pods = list(pods)
     near = [pod for pod in pods if others and _is_counted(pod)]
     options = replace(options, mode=Mode.BEST_FIT)
@@ -92,7 +92,7 @@ def _is_counted(pod: Pod) -> bool:
 
 
 def nobody(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]:
-    """What is asked and answered about a gang of whose pods none but companions waits."""
+    """What is asked and answered about a gang of whose pods none but CPU-only pods waits."""
     asked = GangQuestion(Gang(str(gang.key), ()), {})
     answer = place(asked.gang, snapshot)
     assert isinstance(answer, Assignment)
@@ -100,8 +100,8 @@ def nobody(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]
 
 
 def wait_for_nobody(gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
-    """Whether those that wait are companions of pods that all have their places."""
-    if any(pod.metadata.uid not in gang.companions for pod in waiting):
+    """Whether those that wait are CPU-only pods of pods that all have their places."""
+    if any(pod.metadata.uid not in gang.cpu_pods for pod in waiting):
         return False
     placed = view.placed_on(gang.workers)
     return bool(placed) and len(placed) == len(gang.workers)
