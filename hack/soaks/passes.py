@@ -1,5 +1,6 @@
-"""How long the steps of passes took, by the metrics of the sweepers: a pass ends in time whatever waits."""
+"""How the sweepers' passes went: their steps end in time whatever waits, and none of them has a defect."""
 
+import re
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable
@@ -9,9 +10,22 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from hack.local.kubelet import Program
+from hack.soaks.sweepers import LogLine
 
 LONGEST_SECONDS: Final = 30
 """A bound of the histogram. A step takes less whatever waits, also where the API server is away meanwhile."""
+
+_DEFECT: Final = re.compile(r"^\S+ ERROR webhook\.(?:sweeper|extensions)\S* (\w+_failed\b.*)")
+"""A line of a log: the sweeper has gone on without a step, an extension or a gang."""
+
+
+def defects(lines: Iterable[LogLine]) -> list[str]:
+    """The defects that sweepers have logged, as sentences that begin with the time."""
+    return [
+        f"{line.at} {line.of} logged a defect: {found[1]}"
+        for line in lines
+        if (found := _DEFECT.search(line.text)) is not None
+    ]
 
 
 def long_steps(sweepers: Iterable[Program], excused: int = 0) -> list[str]:

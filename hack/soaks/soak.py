@@ -38,13 +38,13 @@ from hack.soaks.halving import Halving
 from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
-from hack.soaks.passes import long_steps
+from hack.soaks.passes import defects, long_steps
 from hack.soaks.plan import FEATURES, HOSTILE, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
 from hack.soaks.scaling import CHOICES, NAMES, Scaling
 from hack.soaks.spreads import Spreads
-from hack.soaks.sweepers import make_namespace, start_sweepers
+from hack.soaks.sweepers import lines_of, make_namespace, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.tried import tried
 from hack.soaks.trouble import Trouble
@@ -155,6 +155,7 @@ class Soak:
             audit = list(audit_lines(self.cluster.log("audit")))
             losses, evictions = self.ledger.losses, self.ledger.evictions
             late = [*losses.faults(audit), *evictions.faults(audit), *self._long_steps(), *left]
+            late += defects(lines_of(self.sweepers))
             self.faults.judges = {"the end": lambda: late}
             self.faults.look()
             return detailed(self.faults.found, self.sweepers)

@@ -18,8 +18,9 @@ from hack.soaks.halves import HALF_SECONDS, PartlyReleased
 from hack.soaks.held import Holdings, bounds
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
-from hack.soaks.passes import over
+from hack.soaks.passes import defects, over
 from hack.soaks.spreads import LABEL, RULE, Spreads
+from hack.soaks.sweepers import LogLine
 from hack.soaks.takeovers import SETTLED_SECONDS, Takeovers
 from hack.soaks.takes import GPUS
 from labeler.contract import keys
@@ -317,6 +318,22 @@ def test_a_step_that_takes_too_long_is_a_fault(seconds: list[float], faults: int
     families = text_string_to_metric_families(text)
     found = over(next(each for each in families if each.name == "topogate_pass_seconds"), "sweeper-1")
     assert [fault.split(" took")[0] for fault in found] == ["2 times sweeper-1"] * faults
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ERROR webhook.sweeper.hooks extension_failed name=scale_up", "extension_failed name=scale_up"),
+        ("ERROR webhook.sweeper.sweep phase_failed phase=place", "phase_failed phase=place"),
+        ("ERROR webhook.sweeper pass_failed", "pass_failed"),
+        ("WARNING webhook.sweeper.extension_objects write_failed extension=scale_up", ""),
+        ("ERROR webhook.kube.informer undecodable path=/api/v1/pods", ""),
+        ("INFO webhook.sweeper.report waits gang=a/b/c reason='1 ERROR x_failed'", ""),
+    ],
+)
+def test_a_defect_that_a_sweeper_has_logged_is_a_fault(text: str, found: str) -> None:
+    lines = [LogLine("09:25:07", "sweeper-2", f"2026-11-26T09:25:07Z {text}")]
+    assert defects(lines) == ([f"09:25:07 sweeper-2 logged a defect: {found}"] if found else [])
 
 
 def holding(uid: str, *nodes: str, until: float = 1e9, kept: Sequence[str] = ()) -> dict[str, Any]:
