@@ -1,6 +1,8 @@
 """topogate with bind: podgroup, as its manifests install it on a control plane with Kubernetes' own gangs."""
 
+import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -12,7 +14,10 @@ from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
 from tests.stolen_tokens import as_
 from tests.support import clean, create_namespace, delete_namespace, register_nodes, wait_for_pods
+from webhook.inquiry.binding import examine
+from webhook.inquiry.findings import State
 from webhook.kube.client import MERGE_PATCH, ApiError
+from webhook.policy.file import API_VERSION, KIND
 
 OPTED_IN: Final = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
 CONTAINER: Final = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
@@ -159,3 +164,27 @@ def test_with_the_sweepers_token_a_thief_makes_and_deletes_pod_groups_of_ours(
     thief.request("DELETE", f"{path}/topogate-x")
     row = next(line for line in (ROOT / "SECURITY.md").read_text().splitlines() if "system/sweeper`" in line)
     assert "makes and deletes PodGroups of topogate's own in any namespace" in row
+
+
+def test_doctor_says_that_kube_scheduler_binds_gangs_as_one(installed: Cluster, tenant: str) -> None:
+    job(installed, tenant, 2)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound", 60)
+    (finding,) = examine(installed.api(), datetime.now(UTC))
+    assert finding.state is State.WELL
+    assert re.fullmatch(r"kube-scheduler binds \d+ gangs? as one", finding.sentence)
+
+
+def test_doctor_says_where_the_cluster_cannot_bind_gangs_as_one(cluster: Cluster, namespace: str) -> None:
+    api, now = cluster.api(), datetime.now(UTC)
+    system = {"metadata": {"name": "topogate-system"}}
+    policy = {"metadata": {"name": "topogate-policy"}}
+    text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+    api.request("POST", "/api/v1/namespaces", body=system)
+    path = "/api/v1/namespaces/topogate-system/configmaps"
+    api.request("POST", path, body=policy | {"data": {"policy.yaml": text}})
+    assert [each.state for each in examine(api, now)] == [State.WELL]
+    body = {"data": {"policy.yaml": f"{text}bind: podgroup\n"}}
+    api.request("PATCH", POLICY, body=body, content_type=MERGE_PATCH)
+    (finding,) = examine(api, now)
+    assert (finding.state, "bind: podgroup has no effect" in finding.sentence) == (State.ODD, True)
+    delete_namespace(cluster, "topogate-system")

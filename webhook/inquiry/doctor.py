@@ -10,6 +10,7 @@ from typing import Final
 
 from webhook.inquiry import (
     agents,
+    binding,
     enforcement,
     extension_checks,
     gpu_nodes,
@@ -142,5 +143,6 @@ CHECKS: Final[dict[str, Check]] = {
     "allocator": agents.allocator,
     "kueue": kueue.examine,
     "native-gangs": left_gangs.examine,
+    "bind": binding.examine,
     "gangs": waiting_gangs.examine,
 }

@@ -17,6 +17,7 @@ GUARDS: Final = (
     "topogate-new-pods",
     "topogate-deleted-pods",
     "topogate-evicted-pods",
+    "topogate-podgroups",
     "topogate-tiers",
     "topogate-labeler",
     "topogate-labeler-events",

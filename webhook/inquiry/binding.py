@@ -1,0 +1,67 @@
+"""Whether the cluster can do what the policy's `bind` asks for: bind each gang as one."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from labeler.contract import keys
+from webhook.inquiry.enforcement import policy_of
+from webhook.inquiry.findings import Finding, State, found
+from webhook.kube.client import Api
+from webhook.policy.document import PolicyError
+from webhook.text import counted
+from webhook.workloads.bind_groups import PREFIX
+from webhook.workloads.native_gangs import GROUP, VERSIONS
+
+_REMEDY: Final = "Switch Kubernetes' own gangs on, as docs/operators/bind.md says, or set bind: pinned."
+_POD: Final = {
+    "metadata": {"generateName": "topogate-doctor-"},
+    "spec": {
+        "containers": [{"name": "c", "image": "x"}],
+        "schedulingGroup": {"podGroupName": f"{PREFIX}doctor"},
+    },
+}
+
+
+def examine(api: Api, now: datetime) -> Iterator[Finding]:
+    """By the policy, what the API server keeps of a pod, and what kube-scheduler has written of PodGroups."""
+    try:
+        policy = policy_of(api)
+    except PolicyError as error:
+        yield found(State.UNKNOWN, f"the policy cannot be used: {error}")
+        return
+    if not policy.binds_by_pod_group:
+        yield found(State.WELL, "each pod is bound by itself (bind: pinned)")
+        return
+    served = {each["version"] for each in api.json("GET", f"/apis/{GROUP}")["versions"]}
+    version = next((each for each in VERSIONS if each in served), None)
+    if version is None:
+        yield found(State.ODD, f"{_NO_EFFECT}: the API server serves no PodGroups", _REMEDY)
+        return
+    path = "/api/v1/namespaces/default/pods"
+    pod = api.json("POST", path, query={"dryRun": "All"}, body=_POD)
+    if "schedulingGroup" not in pod["spec"]:
+        yield found(State.ODD, f"{_NO_EFFECT}: the API server drops spec.schedulingGroup of pods", _REMEDY)
+        return
+    selector = {"labelSelector": f"{keys.BIND_LABEL}={keys.BIND_POD_GROUP}"}
+    yield _of_scheduler(api.json("GET", f"/apis/{GROUP}/{version}/podgroups", query=selector)["items"])
+
+
+_NO_EFFECT: Final = "each pod is bound by itself, and bind: podgroup has no effect"
+
+
+def _of_scheduler(groups: list[dict[str, Any]]) -> Finding:
+    """kube-scheduler writes a condition of each PodGroup that it has tried to bind."""
+    tried = sum(bool(each.get("status", {}).get("conditions")) for each in groups)
+    if tried:
+        return found(State.WELL, f"kube-scheduler binds {counted(tried, 'gang')} as one")
+    if not groups:
+        return found(
+            State.WELL, "gangs are bound as one; there is none by which kube-scheduler can be judged"
+        )
+    return found(
+        State.ODD,
+        f"kube-scheduler has tried none of {counted(len(groups), 'PodGroup')}: unless their pods are yet to "
+        "be released, its own gangs are off, and it binds each pod by itself",
+        _REMEDY,
+    )
