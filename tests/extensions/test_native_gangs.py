@@ -12,10 +12,11 @@ from labeler.contract.event_reasons import EventReason
 from tests.sweeper.cluster import Nodes, gpu_pod
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.bind import GROUPS
+from webhook.extensions.native_gangs.labels import excluded_by_label
 from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
-from webhook.sweeper.extension import GangsInput, PassEnd
+from webhook.sweeper.extension import ExcludeInput, GangsInput, PassEnd
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
@@ -222,3 +223,17 @@ def test_the_owner_of_a_gang_that_is_left_alone_is_told_once_and_its_pods_are_co
 def test_nobody_else_is_told(given: PassEnd) -> None:
     orders, _ = report_left(given, LeftMemory())
     assert (orders.events, orders.gauges[LEFT.name]) == ((), {(): 0.0})
+
+
+def test_a_group_with_a_key_avoids_the_nodes_that_lack_its_label() -> None:
+    """Nodes of two providers: kube-scheduler binds none of the group on those of the other."""
+    cluster = Nodes(4, *pods(2), *pods(1, "h"))
+    for number in range(4):
+        family = keys.TOPOLOGY_FAMILIES[number % 2]
+        cluster.label(f"n{number}", dict.fromkeys(family, "x"))
+    groups = {"in/g": group(2, BLOCK), "in/h": group(1)}
+    view = replace(Snapshotter(cluster, Settings()).view(), objects={GROUPS: groups})
+    found = gather(view.gated, view.mates, lambda _: OwnerFacts(), view.gang_of)
+    excluded = excluded_by_label(ExcludeInput(found, view, Settings(), (), None, False, time.thread_time))
+    hard = {gang.key.name: excluded.hard_of(gang.key) for gang in found}
+    assert hard == {"g": {"n1", "n3"}, "h": frozenset()}

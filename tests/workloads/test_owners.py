@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from hack.local import native_gangs
 from hack.local.cluster import Cluster
 from tests.definitions import define as install_definition
 from tests.definitions import wait_gone, wait_served
-from tests.support import delete
+from tests.support import create_namespace, delete, delete_namespace
 from webhook.kube.client import Api, ApiError
 from webhook.sweeper.observe.owners import Owners
 
@@ -235,3 +236,26 @@ def test_a_broken_definition_holds_up_the_start_for_a_few_seconds_and_no_longer(
         assert list(owners.refused) == ["statefulsets.apps"]
     finally:
         owners.stop()
+
+
+def test_a_native_pod_group_and_one_of_another_api_of_its_name_are_told_apart(
+    native_cluster: Cluster, changed: threading.Event
+) -> None:
+    namespace, definitions = create_namespace(native_cluster), list[str]()
+    define(native_cluster, definitions, "PodGroup", "scheduling.volcano.sh", "v1beta1")
+    make(native_cluster, namespace, "scheduling.volcano.sh/v1beta1", "PodGroup", {"minMember": 7})
+    api = native_cluster.api()
+    api.request("POST", native_gangs.path(api, namespace), body=native_gangs.pod_group(api, "train", 4))
+    owners = Owners(api, changed.set, check_seconds=0.5)
+    owners.start()
+
+    def sizes() -> list[int | None]:
+        ids = ("scheduling.k8s.io/train", "train")
+        return [owners.size("PodGroup", namespace, "train", each) for each in ids]
+
+    native_cluster.wait_for("both to be read", lambda: sizes() == [4, 7])
+    owners.stop()
+    for path in definitions:
+        delete(api, path)
+        wait_gone(native_cluster, path)
+    delete_namespace(native_cluster, namespace)

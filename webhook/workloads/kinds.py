@@ -42,6 +42,7 @@ class Workload(Generic[T]):
     versions: those that we can read, the best first. minimum: how many pods are enough, None where all are
     needed. devices: whether any of its pods asks for an extended resource, None where that is not told.
     by_uid: whether pods name the owner's uid, so that a later owner of the same name is told apart.
+    id_prefix: what the ids of gangs of this kind begin with, which tells them from those of another API's.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Workload(Generic[T]):
     minimum: Callable[[T], int | None] = _unsaid
     devices: Callable[[T], bool | None] = _unknown
     owner: str = ""
+    id_prefix: str = ""
 
     @property
     def owner_name(self) -> str:
@@ -162,6 +164,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         native_gangs.NativePodGroup,
         native_gangs.native_group_size,
         minimum=native_gangs.native_group_size,
+        id_prefix=f"{native_gangs.GROUP}/",
     ),
     _training("PyTorchJob"),
     _training("TFJob"),

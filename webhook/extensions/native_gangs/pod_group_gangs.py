@@ -12,8 +12,10 @@ from webhook.extensions.native_gangs.bind import (
     group_writes,
     hold_releases,
 )
+from webhook.extensions.native_gangs.labels import excluded_by_label
 from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
-from webhook.sweeper.extension import EndOrders, Extension, PassEnd
+from webhook.sweeper.decide.node_exclusions import ExcludedNodes
+from webhook.sweeper.extension import EndOrders, ExcludeInput, Extension, PassEnd
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeM
     return orders, NativeMemory(of_left, of_bind)
 
 
+def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[ExcludedNodes, NativeMemory]:
+    """Keep the pods of PodGroups off nodes on which kube-scheduler would bind none of them."""
+    return excluded_by_label(given), memory
+
+
 NATIVE_GANGS: Final = Extension(
     "native_gangs",
     memory=NativeMemory(),
@@ -40,5 +47,6 @@ NATIVE_GANGS: Final = Extension(
     gauges=(LEFT,),
     hold_releases=hold_releases,
     complete_gangs=complete_gangs,
+    exclude_nodes=exclude_nodes,
     after_pass=after_pass,
 )

@@ -205,7 +205,7 @@ class Owners:
     ) -> Iterator[tuple[_Watched, Owner]]:
         is_known = False
         for each in self._all():
-            if each.workload.kind != kind:
+            if each.workload.kind != kind or each.workload.id_prefix != _id_prefix(uid):
                 continue
             is_known = True
             owner = each.informer.get(f"{namespace}/{name}")
@@ -314,6 +314,12 @@ class Owners:
 
 
 _KINDS: Final = frozenset(workload.kind for workload in WORKLOADS)
+_ID_PREFIXES: Final = frozenset(workload.id_prefix for workload in WORKLOADS) - {""}
+
+
+def _id_prefix(uid: str | None) -> str:
+    """Of a gang's id, as kinds have it."""
+    return next((each for each in _ID_PREFIXES if uid and uid.startswith(each)), "")
 
 
 def _facts(workload: Workload[Any], owner: Owner | None) -> object:
