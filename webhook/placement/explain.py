@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
-from webhook.placement.class_names import ClassNames
 from webhook.placement.eligibility import WHOLE, is_synthetic
 from webhook.placement.evaluate import class_room
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.names import an
-from webhook.placement.nearest import layers, level_word, nearest_domain
+from webhook.placement.nearest import ClassNames, layers, level_word, nearest_domain
 from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.tree import Tree

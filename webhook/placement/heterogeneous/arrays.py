@@ -1,6 +1,6 @@
 """A gang's tree as arrays: nodes in topology order, each domain a run of them, amounts in columns."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, Final
@@ -73,35 +73,45 @@ class GangArrays:
         self.classes = len(question.counts)
         self.counts: Ints = np.array(question.counts, dtype=np.int64)
         self.resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
-        asked = [[dict(pod.requests).get(name, 0) for name in self.resources] for pod in question.classes]
-        self._grains = [gcd(*amounts) or 1 for amounts in zip(*asked, strict=True)]
-        """Of each resource the largest amount of which all requests are multiples: it is counted in these."""
-        rows = [[amount // grain for amount, grain in zip(row, self._grains, strict=True)] for row in asked]
+        rows = self._rows_in_grains()
         self.request_rows = [[(n, amount) for n, amount in enumerate(row) if amount] for row in rows]
         """Of each class the resources that it asks for, by their numbers, and how much."""
-        totals = [sum(map(int.__mul__, question.counts, column)) for column in zip(*rows, strict=True)]
-        if max(totals, default=0) > LARGEST:
-            raise TooLargeError
         self.requests: Ints = np.array(rows, dtype=np.int64).reshape(self.classes, len(self.resources))
-        self.totals: Ints = np.array(totals, dtype=np.int64)
+        self.totals: Ints = self._totals(rows)
         self.carded = [pod.wants_cards for pod in question.classes]
         self.states: list[NodeState] = []
         self.holders: list[DomainRange] = []
         """The domains just around nodes, and nodes that stand alone, in topology order."""
+        self._read_tree(root)
+        columns = [self._free(number) for number in range(len(self.resources))]
+        self.free: Ints = np.array(columns, dtype=np.int64).reshape(len(columns), len(self.states)).T.copy()
+
+    def _read_tree(self, root: Vertex) -> None:
+        """Number the nodes, and note where domains begin, and what has room for what."""
         self._starts: list[list[int]] = [[] for _ in range(self.costs.depth)]
         self._paid: list[list[bool]] = [[] for _ in range(self.costs.depth)]
         rooms: list[Array] = []
         self.root = self._domain(root, None, rooms)
-        self.rooms: Array = (
-            np.minimum(np.concatenate(rooms, axis=1), self.counts[:, None]).astype(np.int32)
-            if rooms
-            else np.zeros((self.classes, 0), dtype=np.int32)
-        )
-        columns = [self._free(number) for number in range(len(self.resources))]
-        self.free: Ints = np.array(columns, dtype=np.int64).reshape(len(columns), len(self.states)).T.copy()
+        every = np.concatenate(rooms, axis=1) if rooms else np.zeros((self.classes, 0), dtype=np.int64)
+        self.rooms: Array = np.minimum(every, self.counts[:, None]).astype(np.int32)
         self.starts = [np.array(starts, dtype=np.int64) for starts in self._starts]
         self.paid = [np.array(paid, dtype=np.bool_) for paid in self._paid]
         self.firsts = np.array([holder.first for holder in self.holders], dtype=np.int64)
+
+    def _rows_in_grains(self) -> list[list[int]]:
+        """What each class asks for of each resource, in grains: the largest amounts that divide all."""
+        asked = [
+            [dict(pod.requests).get(name, 0) for name in self.resources] for pod in self.question.classes
+        ]
+        self._grains = [gcd(*amounts) or 1 for amounts in zip(*asked, strict=True)]
+        return [[amount // grain for amount, grain in zip(row, self._grains, strict=True)] for row in asked]
+
+    def _totals(self, rows: Sequence[Sequence[int]]) -> Ints:
+        """What the gang asks for of each resource. Raises TooLargeError."""
+        totals = [sum(map(int.__mul__, self.question.counts, column)) for column in zip(*rows, strict=True)]
+        if max(totals, default=0) > LARGEST:
+            raise TooLargeError
+        return np.array(totals, dtype=np.int64)
 
     def _free(self, number: int) -> Ints:
         """What each node has free of a resource, at most what the gang asks for."""

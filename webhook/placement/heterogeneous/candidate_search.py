@@ -9,7 +9,7 @@ of more. So what is left is proven; the headroom, a tie-break, is not part of an
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, filterfalse
 from math import comb
 from typing import Final, NamedTuple
 
@@ -177,18 +177,24 @@ class CandidateSearch:
 
     def _look(self, candidate: Candidate, least: int) -> None:
         """Look for a place there, until there is none better than the best, or that is not certain."""
-        is_filled = False
-        if self.is_plain and not self.filler.budget.exhausted:
-            filled = self.filler.fill(candidate, least | (1 << SCORE_BITS) - 1)
-            self._keep(filled)
-            is_filled = filled is not None
+        is_filled = self._fill(candidate, least)
         if not self._may_be_better(least):
             return
         if self.arrays.classes > MANY:
             self.is_certain = False
-            return
-        if self._split(candidate):
-            return
+        elif not self._split(candidate):
+            self._solve(candidate, is_filled=is_filled)
+
+    def _fill(self, candidate: Candidate, least: int) -> bool:
+        """Keep what first-fit finds, if it may be asked; whether it found a place."""
+        if not self.is_plain or self.filler.budget.exhausted:
+            return False
+        filled = self.filler.fill(candidate, least | (1 << SCORE_BITS) - 1)
+        self._keep(filled)
+        return filled is not None
+
+    def _solve(self, candidate: Candidate, *, is_filled: bool) -> None:
+        """Keep what the pattern program finds; of a candidate that it rules out a measure is learnt."""
         program = PatternProgram(self.arrays, self.patterns, self.bounds.measures, candidate, self.budget)
         if program.is_too_large or self.budget.exhausted:
             self.is_certain = False
@@ -238,12 +244,11 @@ class CandidateSearch:
         """Whether sets of its parts are looked at instead, as it is too large."""
         if candidate.uses_all or not candidate.parts or not self._is_large(candidate):
             return False
-        paid = [part for part in candidate.parts if self.arrays.is_paid(part)]
-        others = [part for part in candidate.parts if not self.arrays.is_paid(part)]
+        is_paid = self.arrays.is_paid
+        paid, others = list(filter(is_paid, candidate.parts)), list(filterfalse(is_paid, candidate.parts))
         level = candidate.domain.vertex.bottom + 1
-        fewest = max(candidate.fewest_parts, self.bounds.fewest(level, candidate.ranges) or 0)
-        if not paid:
-            fewest = max(fewest, 1)
+        bound = self.bounds.fewest(level, candidate.ranges) or 0
+        fewest = max(candidate.fewest_parts, bound, 0 if paid else 1)
         if fewest >= len(others):
             return False
         self._push(Candidate.whole(candidate.domain, fewest + 1))

@@ -101,7 +101,7 @@ class FirstFitDecreasing:
             shares.append(max(asked, default=0.0))
         return np.array(shares)
 
-    def fill(self, candidate: Candidate, limit: int | None = None) -> Filled | None:
+    def fill(self, candidate: Candidate, limit: int = -1) -> Filled | None:
         """The best of some fillings of a candidate, by as few of its parts as hold the gang, or None.
 
         limit: a cost at which nothing better is looked for.
@@ -109,19 +109,18 @@ class FirstFitDecreasing:
         best: Filled | None = None
         if self.arrays.classes > MANY:
             numbers = np.concatenate([np.arange(first, end) for first, end in candidate.ranges])
-            taken = self._fill(_Nodes(numbers, np.zeros_like(numbers)), self._by_choice, _VARIANTS[2])
-            best = None if taken is None else (self.arrays.cost(taken), taken)
+            whole = _Nodes(numbers, np.zeros_like(numbers))
+            best = self._better(None, self._fill(whole, self._by_choice, _VARIANTS[2]))
             if self.budget.exhausted:
                 return best
-        in_order = self.fill_in_order(candidate)
-        best = min(filter(None, (best, in_order)), key=lambda each: each[0], default=None)
+        best = _cheaper(best, self.fill_in_order(candidate))
         for nodes in self._choices(candidate):
             chosen: Filled | None = None
             for order, variant in product(self._orders, _VARIANTS):
-                if self.budget.exhausted or (best is not None and limit is not None and best[0] <= limit):
+                if self.budget.exhausted or (best is not None and best[0] <= limit):
                     return best
                 chosen = self._better(chosen, self._fill(nodes, order, variant))
-                best = min(filter(None, (best, chosen)), key=lambda each: each[0], default=None)
+                best = _cheaper(best, chosen)
             if chosen is not None:
                 break
         return best
@@ -261,3 +260,10 @@ class FirstFitDecreasing:
                 return {}
             filling.place()
         return filling.taken()
+
+
+def _cheaper(one: Filled | None, other: Filled | None) -> Filled | None:
+    """The one that costs less, the first of equals; the other where one is None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other, key=lambda each: each[0])

@@ -53,25 +53,33 @@ def _most_held(filler: FirstFitDecreasing, domain: DomainRange) -> Counts:
     Pods in slices come after the others, which are few, and then before these.
     """
     arrays, question = filler.arrays, filler.arrays.question
-    classes = range(arrays.classes)
     layers = len(question.slices)
     in_slices = [number for number, done in enumerate(question.unbound_slices) if done < layers]
     in_slices.sort(key=lambda number: -question.unbound_slices[number])
-    others = [number for number in classes if number not in in_slices]
     best: Counts = (0,) * arrays.classes
     for first in (True, False) if in_slices and not any(arrays.carded) else (False,):
-        before = arrays.free[domain.first : domain.end].copy()
-        slices = {each: _add_slices(arrays, domain, each, before, []) for each in in_slices if first}
-        for taken, free in filler.partial_fills(domain, others, before):
-            used = [node - domain.first for node in taken]
-            if not first:
-                slices = {each: _add_slices(arrays, domain, each, free, used) for each in in_slices}
-            beside = (sum(pods[number] for pods in taken.values()) for number in classes)
-            held = tuple(slices.get(number, count) for number, count in enumerate(beside))
+        for held in _fillings(filler, domain, in_slices, slices_first=first):
             best = max(best, held, key=sum)
             if best == question.counts:
                 return best
     return best
+
+
+def _fillings(
+    filler: FirstFitDecreasing, domain: DomainRange, in_slices: Sequence[int], *, slices_first: bool
+) -> Iterator[Counts]:
+    """How many pods of each class some fillings of a domain hold. in_slices: the classes in slices."""
+    arrays = filler.arrays
+    classes = range(arrays.classes)
+    others = [number for number in classes if number not in in_slices]
+    before = arrays.free[domain.first : domain.end].copy()
+    slices = {each: _add_slices(arrays, domain, each, before, []) for each in in_slices if slices_first}
+    for taken, free in filler.partial_fills(domain, others, before):
+        used = [node - domain.first for node in taken]
+        if not slices_first:
+            slices = {each: _add_slices(arrays, domain, each, free, used) for each in in_slices}
+        beside = (sum(pods[number] for pods in taken.values()) for number in classes)
+        yield tuple(slices.get(number, count) for number, count in enumerate(beside))
 
 
 def _add_slices(arrays: GangArrays, domain: DomainRange, number: int, free: Ints, used: Sequence[int]) -> int:

@@ -8,8 +8,8 @@ them, and holds that many pods. The objective is the documented order, one field
 Source: Gilmore and Gomory (1961), see patterns.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -113,7 +113,9 @@ class PatternProgram:
         self.candidate = candidate
         self.exact = True
         self.is_too_large = False
-        self.is_fine = sum(end - first for first, end in candidate.ranges) <= FINE
+        self.size = sum(end - first for first, end in candidate.ranges)
+        """Nodes of the candidate."""
+        self.is_fine = self.size <= FINE
         self.program = IntegerProgram()
         self.budget = budget
         self.costs: list[int] = []
@@ -147,39 +149,36 @@ class PatternProgram:
                     self.program.row(-INFINITE, 0, {column: 1, around: -1})
 
     def _add_nodes(self) -> None:
-        pods = sum(self.arrays.question.counts)
         alike = list(self._alike())
-        total = sum(len(self.patterns.of(nodes[0]).every) for _, nodes in alike)
-        self.budget.take(NODE * sum(len(nodes) for _, nodes in alike) + COLUMN * min(total, COLUMNS))
-        taken = self._best_patterns([nodes for _, nodes in alike]) if COLUMNS < total <= LARGEST else {}
-        self.is_too_large = total > COLUMNS and not taken
-        if self.is_too_large:
+        found = [self.patterns.of(nodes[0]) for _, nodes in alike]
+        every: list[Sequence[Counts]] = [each.every for each in found]
+        total = sum(map(len, every))
+        self.budget.take(NODE * self.size + COLUMN * min(total, COLUMNS))
+        self.exact = all(each.exact for each in found)
+        if total > COLUMNS:
+            numbers = [len(nodes) for _, nodes in alike]
+            every = self._best_patterns(every, numbers) if total <= LARGEST else []
+            self.exact, self.is_too_large = False, not every
+        for (holder, nodes), patterns in zip(alike, every, strict=False):
+            self._add_group(holder, nodes, patterns)
+
+    def _add_group(self, holder: DomainRange, nodes: Sequence[int], patterns: Sequence[Counts]) -> None:
+        """Nodes that are alike in a domain: a column for each pattern, and no more of them than nodes."""
+        cost = self.arrays.node_cost(nodes[0])
+        if not self.is_fine:
+            cost = cost >> SCORE_BITS << SCORE_BITS
+        most = min(len(nodes), sum(self.arrays.question.counts))
+        columns = tuple((self._column(cost, most), pattern) for pattern in patterns if any(pattern))
+        if not columns:
             return
-        self.exact &= not taken
-        for holder, nodes in alike:
-            found = self.patterns.of(nodes[0])
-            self.exact &= found.exact
-            cost = self.arrays.node_cost(nodes[0])
-            if not self.is_fine:
-                cost = cost >> SCORE_BITS << SCORE_BITS
-            columns = tuple(
-                (self._column(cost, min(len(nodes), pods)), pattern)
-                for pattern in taken.get(self.patterns.kind(nodes[0]), found.every)
-                if any(pattern)
-            )
-            if not columns:
-                continue
-            for column, pattern in columns:
-                for number, count in enumerate(pattern):
-                    if count:
-                        self._covers[number][column] = count
-            row: dict[int, float] = dict.fromkeys((column for column, _ in columns), 1)
-            used = self._used.get(id(holder))
-            if used is None:
-                self.program.row(-INFINITE, len(nodes), row)
-            else:
-                self.program.row(-INFINITE, 0, row | {used: -len(nodes)})
-            self.groups.append(NodeGroup(tuple(nodes), columns))
+        _add_to_covers(self._covers, columns)
+        row: dict[int, float] = dict.fromkeys(dict(columns), 1)
+        used = self._used.get(id(holder))
+        if used is None:
+            self.program.row(-INFINITE, len(nodes), row)
+        else:
+            self.program.row(-INFINITE, 0, row | {used: -len(nodes)})
+        self.groups.append(NodeGroup(tuple(nodes), columns))
 
     def _alike(self) -> Iterator[tuple[DomainRange, list[int]]]:
         """Nodes of one domain that are alike, in the order of what they cost."""
@@ -260,10 +259,8 @@ class PatternProgram:
             beside = 0
             for around, nodes in nodes_in.items():
                 room = min(measure.need, int(measure.of_nodes[nodes].sum()))
-                if around in self._used:
-                    row[self._used[around]] = -(
-                        -room * SCALE // measure.need
-                    )  # rounded up, so that it is implied
+                if around in self._used:  # rounded up, so that it is implied
+                    row[self._used[around]] = -(-room * SCALE // measure.need)
                 else:
                     beside += room
             if row and measure.need > beside:
@@ -278,20 +275,21 @@ class PatternProgram:
         """
         if limit is not None and limit <= 0:
             return Found(None, exact=True)
-        fields = fields_of(self.arrays.costs)
-        if self.is_fine:
-            fields.append((0, SCORE_BITS))
         search = LexicographicSearch(self.program, self.budget)
         progress = _Progress(search, self.budget, self.exact, is_better=limit is None)
-        for each in fields:
+        for each in self._fields():
             costs = [float(value_of(cost, each)) for cost in self.costs]
             most = 0 if limit is None else value_of(limit, each)
             if not progress.take(costs, most, least.get(each[0], 0)):
                 break
         if progress.values is None or not progress.is_better:
-            return Found(None, progress.exact and (progress.is_hopeless or not progress.is_better))
+            return Found(None, progress.is_proven)
         taken = self._taken(progress.values)
         return Found(taken, progress.exact and taken is not None)
+
+    def _fields(self) -> list[tuple[int, int]]:
+        """Those that are decided: see fields_of."""
+        return fields_of(self.arrays.costs) + ([(0, SCORE_BITS)] if self.is_fine else [])
 
     def _taken(self, values: Array) -> Taken | None:
         """The nodes that a solution takes; None where it does not hold what it should."""
@@ -314,55 +312,53 @@ class PatternProgram:
 
     # --- what a relaxation teaches -------------------------------------------------------------------
 
-    def _best_patterns(self, groups: Sequence[Sequence[int]]) -> dict[object, tuple[Counts, ...]]:
-        """Of each kind of node the patterns that are worth most, where there are too many columns."""
-        held, worth = self._relaxed(groups)
+    def _best_patterns(
+        self, every: Sequence[Sequence[Counts]], numbers: Sequence[int]
+    ) -> list[Sequence[Counts]]:
+        """Of each group of nodes the patterns that are worth most, where there are too many columns; [] where
+        that is not known. every: their patterns; numbers: of nodes.
+        """
+        held, worth = self._relaxed(zip(every, numbers, strict=True))
         if held <= 0 or not any(worth):
-            return {}
-        most = max(1, COLUMNS // len(groups))
-        best: dict[object, tuple[Counts, ...]] = {}
-        for nodes in groups:
-            every = self.patterns.of(nodes[0]).every
-            values = np.array(every, dtype=float).reshape(len(every), len(worth)) @ np.array(worth)
-            order = np.argsort(-values, kind="stable")[:most].tolist()
-            best[self.patterns.kind(nodes[0])] = tuple(every[number] for number in order)
+            return []
+        most = max(1, COLUMNS // len(every))
+        best: list[Sequence[Counts]] = []
+        for patterns in every:
+            values = np.array(patterns, dtype=float).reshape(len(patterns), len(worth)) @ np.array(worth)
+            best.append([patterns[number] for number in np.argsort(-values, kind="stable")[:most].tolist()])
         return best
 
     def weights(self) -> list[int] | None:
         """Weights of the classes by which the candidate holds less than the gang; None if there are none."""
-        held, worth = self._relaxed([group.nodes for group in self.groups])
+        groups = (([pattern for _, pattern in each.columns], len(each.nodes)) for each in self.groups)
+        held, worth = self._relaxed(groups)
         if not 0 <= held < 1 - 1e-7 or not any(worth):
             return None
         return [round(each / max(worth) * WEIGHTS) for each in worth]
 
-    def _relaxed(self, groups: Sequence[Sequence[int]]) -> tuple[float, list[float]]:
-        """How large a part of the gang nodes hold if they may be cut, and what a pod of each class is worth
-        then; -1 where that is not known.
+    def _relaxed(self, groups: Iterable[tuple[Sequence[Counts], int]]) -> tuple[float, list[float]]:
+        """How large a part of the gang the nodes hold if they may be cut, and what a pod of each class is
+        worth then; -1 where that is not known. groups: the patterns of nodes, and how many there are.
         """
         counts = self.arrays.question.counts
-        kinds: dict[object, tuple[int, int]] = {}
-        """Of each kind of node one, and how many there are."""
-        for nodes in groups:
-            kind = self.patterns.kind(nodes[0])
-            kinds[kind] = nodes[0], len(nodes) + (kinds[kind][1] if kind in kinds else 0)
+        numbers = Counter[tuple[Counts, ...]]()
+        """Of nodes with the same patterns, how many there are."""
+        for every, number in groups:
+            numbers[tuple(every)] += number
         program = IntegerProgram()
         part = program.column(2)
         covers: list[dict[int, float]] = [{part: -float(count)} for count in counts]
         limits: list[tuple[int, dict[int, float]]] = []
-        for node, number in kinds.values():
-            limits.append((number, {}))
-            for pattern in self.patterns.of(node).every:
-                column = program.column(INFINITE)
-                limits[-1][1][column] = 1
-                for each, count in enumerate(pattern):
-                    if count:
-                        covers[each][column] = count
+        for patterns, number in numbers.items():
+            columns = [(program.column(INFINITE), pattern) for pattern in patterns]
+            _add_to_covers(covers, columns)
+            limits.append((number, dict.fromkeys(dict(columns), 1)))
         for cover in covers:
             program.row(0, INFINITE, cover)
         for number, row in limits:
             program.row(-INFINITE, number, row)
         self.patterns.budget.take(SOLVE * program.entries)
-        priced = prices(program, [-1.0, *(0.0 for _ in program.upper[1:])], len(covers))
+        priced = prices(program, [-1.0, *[0.0] * (len(program.upper) - 1)], len(covers))
         if priced is None:
             return -1.0, [0.0] * len(counts)
         return -priced[0], [max(0.0, dual) for dual in priced[1]]
@@ -389,19 +385,29 @@ class _Progress:
         if not any(costs):
             self.is_better |= most > 0
             return True
-        if self.is_better and self.values is not None and costs in self.decided:
+        if self.is_better and self._is_decided(costs):
             return True
         self.decided.append(costs)
         if not self.is_better:
             self.search.at_most(costs, most)
             if self.values is None and most == least:
                 return True
-        if self.values is None or self._total(costs) > least:
-            if self.search.is_over and self.values is not None:
-                self.exact = False
-                return False
-            if not self._minimise(costs):
-                return False
+        if (self.values is None or self._total(costs) > least) and not self._improve(costs):
+            return False
+        return self._hold(costs, most)
+
+    def _is_decided(self, costs: list[float]) -> bool:
+        return self.values is not None and costs in self.decided
+
+    def _improve(self, costs: list[float]) -> bool:
+        """Look for less of a field; whether to go on with what was found."""
+        if self.search.is_over and self.values is not None:
+            self.exact = False
+            return False
+        return self._minimise(costs)
+
+    def _hold(self, costs: list[float], most: int) -> bool:
+        """Keep a field at what was found; whether that is not above the cost to beat."""
         total = self._total(costs)
         if not self.is_better and total > most:
             return False
@@ -409,11 +415,15 @@ class _Progress:
         self.search.at_most(costs, total)
         return True
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is certain, once a field ended it, that nothing better exists."""
+        return self.exact and (self.is_hopeless or not self.is_better)
+
     def _total(self, costs: list[float]) -> float:
         return 0.0 if self.values is None else float(np.dot(costs, self.values))
 
     def _minimise(self, costs: list[float]) -> bool:
-        """Whether to go on with what was found."""
         found, is_best = self.search.minimise(costs)
         if found is None and is_best and not (self.is_better and self.values is not None):
             self.is_hopeless, self.is_better = True, self.is_better and self.values is None
@@ -422,6 +432,14 @@ class _Progress:
         if found is not None:
             self.values = found
         return self.values is not None and (is_best or self.budget.left >= 0)
+
+
+def _add_to_covers(covers: Sequence[dict[int, float]], columns: Iterable[tuple[int, Counts]]) -> None:
+    """Enter how many pods of each class one of each column stands for. covers: of each class, by column."""
+    for column, pattern in columns:
+        for number, count in enumerate(pattern):
+            if count:
+                covers[number][column] = count
 
 
 def _trim(held: Mapping[int, list[int]], number: int, nodes: range, wanted: int) -> None:

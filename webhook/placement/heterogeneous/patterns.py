@@ -112,14 +112,11 @@ class _Listing:
             self.is_cut = True
             return
         if position == len(self.order):
-            if not any(self._fits_more(each, left, held) for each in self.order):
-                self.found.append(tuple(held.get(each, 0) for each in range(len(self.rooms))))
+            self._add(left, held)
             return
         number = self.order[position]
         request = self.arrays.request_rows[number]
-        most = min([self.rooms[number], *(left[r] // amount for r, amount in request)])
-        is_last = position == len(self.order) - 1 and not self.carded
-        for count in range(most, (most if is_last else 0) - 1, -1):
+        for count in self._counts(position, left):
             held[number] = count
             if number in self.carded and count and not self._cards_fit(held):
                 continue
@@ -130,6 +127,20 @@ class _Listing:
             if self.is_cut:
                 break
         held.pop(number, None)
+
+    def _counts(self, position: int, left: list[int]) -> range:
+        """How many pods of the class at a position are tried, the most first; of the last one only these."""
+        number = self.order[position]
+        most = min(
+            [self.rooms[number], *(left[r] // amount for r, amount in self.arrays.request_rows[number])]
+        )
+        is_last = position == len(self.order) - 1 and not self.carded
+        return range(most, (most if is_last else 0) - 1, -1)
+
+    def _add(self, left: list[int], held: dict[int, int]) -> None:
+        """One more pattern, if nothing can be added to it."""
+        if not any(self._fits_more(each, left, held) for each in self.order):
+            self.found.append(tuple(held.get(each, 0) for each in range(len(self.rooms))))
 
     def _fits_more(self, number: int, left: list[int], held: dict[int, int]) -> bool:
         """Whether one more pod of a class fits."""
