@@ -13,6 +13,7 @@ import msgspec
 
 from labeler.contract import keys
 from labeler.contract.annotations import encode_timestamp
+from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.mortal import Killed
 from tests.sweeper.pods import decode, pod_json
@@ -20,7 +21,6 @@ from tests.sweeper.releases import Never
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.release import LOST_SECONDS
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Orders, Pair
@@ -190,7 +190,7 @@ class Leader:
         clock = server.clock
         cache = cast(Any, SimpleNamespace(expect=lambda _: None))
         event = cast(Any, Never())
-        self.applier = Applier(Pass(server, cache, Settings(), stopping=event, clock=clock), cast(Any, None))
+        self.applier = Applies(Pass(server, cache, Settings(), stopping=event, clock=clock))
         self.sent, self.timestamps, self.began = SentReleases(), Timestamps(), clock.now
         self.behind = 0.0
         self.paused: dict[str, float] = {}

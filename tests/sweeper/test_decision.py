@@ -28,6 +28,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import placing
 from webhook.sweeper.decide.attempt import Attempt, PassState, Stopwatch
+from webhook.sweeper.decide.deferrals import ApplyMemory
 from webhook.sweeper.decide.orders import ApiRefusal, Cause, Done, Orders
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, opened
@@ -173,9 +174,9 @@ def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pas
     (refused,) = (each.key for each in seen.gangs if each.key.name == "a")
     written: list[str] = []
 
-    def apply(_: Applier, orders: Orders, __: View) -> Done:
+    def apply(_: Applier, orders: Orders, __: View, memory: ApplyMemory) -> tuple[Done, ApplyMemory]:
         written.extend(places(orders))
-        return Done() if orders.plans else Done(refused=(ApiRefusal(refused),))
+        return Done() if orders.plans else Done(refused=(ApiRefusal(refused),)), memory
 
     monkeypatch.setattr(Applier, "apply", apply)
     sweeper = Sweeper(Pass(Empty(), ClusterCache(Empty()), SETTINGS))
@@ -223,7 +224,7 @@ def test_what_is_reserved_for_a_starving_gang_stays_reserved_until_its_plan_is_w
     decided = decided_on(seen, memory)
     assert places(decided.orders["place"]).keys() == {"a"}
     decided = with_release(decided)
-    monkeypatch.setattr(Applier, "apply", lambda _, orders, __: becomes(gang, orders))
+    monkeypatch.setattr(Applier, "apply", lambda _, orders, *rest: (becomes(gang, orders), rest[-1]))
     sweeper = Sweeper(Pass(Empty(), ClusterCache(Empty()), SETTINGS))
     try:
         sweeper._memory = decided.memory

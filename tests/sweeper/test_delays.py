@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from labeler.contract.event_reasons import EventReason
+from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.deferred import BUSY, PODS
 from tests.sweeper.evictions import BOTH_WAYS, Slow
@@ -17,8 +18,6 @@ from tests.sweeper.reports import Copy, Reports
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.apply.applier import Applier
-from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Delay, Done, Eviction, Orders
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
@@ -49,7 +48,7 @@ def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, 
     surroundings = Pass(
         Answers(patch, {}), cache, Settings(), stopping=never, clock=Clock(), announcer=Heard()
     )
-    applier, reporter = Applier(surroundings, cast(Any, None)), Reports(surroundings)
+    applier, reporter = Applies(surroundings), Reports(surroundings)
     while left:
         first = (len(answers) - len(left)) * moves
         pairs = [
@@ -180,8 +179,8 @@ class Scene:
         self.gangs = gather([waiting], self.pods, lambda _: OwnerFacts(3))
         cache: Any = Copy()
         surroundings = Pass(self.api, cache, Settings(), clock=self.api.clock, announcer=Heard())
-        self.evictor, self.reporter = (
-            Evictor(surroundings),
+        self.applier, self.reporter = (
+            Applies(surroundings),
             Reports(surroundings),
         )
 
@@ -190,7 +189,7 @@ class Scene:
         for status in statuses:
             self.api.status, self.api.refuses = status, status != 200
             view = View([], self.pods, {}, {})
-            self.reporter.hear(Done.together(self.evictor.evict_all(self.orders, view)))
+            self.reporter.hear(self.applier.evict(self.orders, view))
             self.reporter.report(view, self.gangs)
             self.api.clock.now += seconds
         return self.reporter.memory.sentence(self.gangs[0].key)
@@ -270,7 +269,7 @@ def judged(answer: ApiError | dict[str, Any]) -> Scene:
     scene = Scene(for_others=False)
     scene.api = api = Judged(scene.api.clock, seconds=0)
     api.answer = answer
-    scene.evictor._pass = replace(scene.evictor._pass, api=api)
+    scene.applier.surroundings = replace(scene.applier.surroundings, api=api)
     scene.orders = [replace(order, may_run=False) for order in scene.orders]
     return scene
 
@@ -292,5 +291,5 @@ def test_a_deletion_that_cannot_be_judged_anew_is_told_of_and_not_tried_by_each_
 def test_a_pod_that_is_gone_when_its_deletion_is_judged_anew_has_gone() -> None:
     scene = judged(ApiError(404, "NotFound", "it is gone"))
     scene.api.status, scene.api.refuses = 409, True
-    done = Done.together(scene.evictor.evict_all(scene.orders, View([], scene.pods, {}, {})))
+    done = scene.applier.evict(scene.orders, View([], scene.pods, {}, {}))
     assert list(done.evicted) == scene.orders

@@ -5,13 +5,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import ApiError
-from webhook.sweeper.apply.applier import Applier
-from webhook.sweeper.apply.retry import FIRST_SECONDS, PutOff
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.deferrals import FIRST_SECONDS, Deferral, Deferrals, Write
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Warn
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import View
@@ -24,7 +24,7 @@ def apply(api: Slow, *, for_others: bool = True) -> Done:
     pods = [job_pod(number, job) for job in ("a", "b") for number in range(3)]
     orders = Orders(evictions=tuple(Eviction(pod, "why", "", True, for_others) for pod in pods))
     surroundings = Pass(api, cast(Any, None), Settings(pass_seconds=2), clock=api.clock)
-    applier = Applier(surroundings, cast(Any, None))
+    applier = Applies(surroundings)
     done = applier.apply(orders, View([], pods, {}, {}))
     applier.close()
     return done
@@ -68,7 +68,7 @@ class Crowd:
         )
         settings = Settings(pass_seconds=2, interval_seconds=30)
         surroundings = Pass(self.api, cast(Any, None), settings, clock=self.api.clock)
-        self._applier = Applier(surroundings, cast(Any, None))
+        self._applier = Applies(surroundings)
 
     def one_pass(self) -> tuple[list[str], float]:
         """Whom it asks for, and when the next one is due."""
@@ -123,7 +123,7 @@ def evicted(status: int, tries: int = 1, *, for_others: bool = False) -> list[Do
     api, pod = Slow(Clock(), refuses=True, status=status), job_pod(0, "a")
     orders = Orders(evictions=(Eviction(pod, "why", "", True, for_others),))
     surroundings = Pass(api, cast(Any, None), Settings(pass_seconds=9, interval_seconds=30), clock=api.clock)
-    applier = Applier(surroundings, cast(Any, None))
+    applier = Applies(surroundings)
     done: list[Done] = []
     for _ in range(tries):
         done.append(applier.apply(orders, View([], [pod], {}, {})))
@@ -161,7 +161,7 @@ def test_the_deletion_of_a_pod_that_is_written_all_the_time_is_denied_and_stays_
             )
 
     api = Written(Clock())
-    applier = Applier(Pass(api, cast(Any, None), Settings(), clock=api.clock), cast(Any, None))
+    applier = Applies(Pass(api, cast(Any, None), Settings(), clock=api.clock))
     order = Eviction(pod, "why", "")
     done = applier.apply(Orders(evictions=(order,)), View([], [pod], {}, {}))
     applier.close()
@@ -181,27 +181,19 @@ def test_an_eviction_for_others_that_is_refused_for_good_is_asked_for_less_and_l
 
 
 def test_a_try_in_a_pass_that_came_for_something_else_makes_the_wait_no_longer() -> None:
-    clock = Clock()
-    waits = PutOff(30, clock)
-    waits.again("pod")
-    clock.now = 0.25
-    assert waits.again("pod") == 0.75
-    clock.now = 1
-    assert waits.again("pod") == 2
+    first = Deferral.after(None, 0, 30)
+    assert Deferral.after(first, 0.25, 30) == first
+    assert Deferral.after(first, 1, 30) == Deferral(2, 3)
 
 
 @pytest.mark.parametrize("way", ["it succeeded", "nobody tried for long"])
 def test_what_failed_once_and_is_over_waits_for_as_little_as_at_first(way: str) -> None:
-    clock = Clock()
-    waits = PutOff(30, clock)
-    for clock.now in (0, 1, 3):
-        waits.again("pod")
-    if way == "it succeeded":
-        waits.over("pod")
-    else:
-        clock.now = 100
-        waits.forget_old()
-    assert waits.again("pod") == FIRST_SECONDS
+    key, now = (Write.EVICTION, "pod"), 0
+    deferrals = Deferrals()
+    for now in (0, 1, 3):
+        deferrals = deferrals.after([(key, Deferral.after(deferrals.by_key.get(key), now, 30))], ())
+    deferrals = deferrals.after((), [key]) if way == "it succeeded" else deferrals.current(100, 30)
+    assert Deferral.after(deferrals.by_key.get(key), now, 30).seconds == FIRST_SECONDS
 
 
 def test_each_deletion_is_counted_by_its_cause_and_has_an_event_of_its_pod() -> None:
@@ -210,7 +202,7 @@ def test_each_deletion_is_counted_by_its_cause_and_has_an_event_of_its_pod() -> 
     causes = ["not-bound", "node-gone", "not-bound"]
     orders = tuple(Eviction(pod, cause, "why") for pod, cause in zip(pods, causes, strict=True))
     surroundings = Pass(api, cast(Any, None), Settings(), metrics, clock=api.clock)
-    applier = Applier(surroundings, cast(Any, None))
+    applier = Applies(surroundings)
     done = applier.apply(Orders(evictions=orders), View([], pods, {}, {}))
     applier.close()
     assert len(api.evicted) == 3

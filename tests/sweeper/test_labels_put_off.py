@@ -6,13 +6,13 @@ from typing import Any, Self, cast
 import msgspec
 import pytest
 
+from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.steering import MOST_LABELS
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Orders, Steer, Verdict
@@ -46,7 +46,7 @@ class Scene:
         self.api.status = {pod.metadata.name: status for pod in pods[:of]}
         self._orders = Orders(steers=tuple(Steer(pod, {"model": "H100"}) for pod in pods))
         surroundings = Pass(self.api, cast(Any, SimpleNamespace()), Settings(), clock=self.clock)
-        self._applier = Applier(surroundings, cast(Any, None))
+        self._applier = Applies(surroundings)
         self.delays = Delays()
 
     def __enter__(self) -> Self:

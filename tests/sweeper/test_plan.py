@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
+from tests.sweeper.applies import Applies
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.inquiry.reading import ClusterReading
@@ -18,7 +19,6 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Topology, place
-from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.question import question
@@ -233,7 +233,7 @@ def test_a_placement_says_whether_its_plan_is_proven_the_best(is_proven: bool) -
     order = replace(order, answer=replace(order.answer, proven=is_proven))
     cache = SimpleNamespace(usage_version=order.usage_version, written=lambda _: None, expect=lambda _: None)
     api = Written()
-    applier = Applier(Pass(api, cast(Any, cache), Settings()), cast(Any, None))
+    applier = Applies(Pass(api, cast(Any, cache), Settings()))
     applier.apply(replace(orders, plans=(order,)), placing.view())
     applier.close()
     (body,) = api.created

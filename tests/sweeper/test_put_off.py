@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.deferred import BUSY, PODS
 from tests.sweeper.pods import pod_json
@@ -16,15 +17,15 @@ from webhook.kube.client import ApiError
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
-from webhook.sweeper.apply.retry import FIRST_SECONDS
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.deferrals import FIRST_SECONDS
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Steer
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 
-def applier_of(answers: list[ApiError | None], stopping: Never | None = None, **surroundings: Any) -> Applier:
+def applier_of(answers: list[ApiError | None], stopping: Never | None = None, **surroundings: Any) -> Applies:
     """One to whose writes the API server gives the first of the answers, None for well."""
 
     def patch(_: str) -> None:
@@ -34,7 +35,7 @@ def applier_of(answers: list[ApiError | None], stopping: Never | None = None, **
     cache: Any = SimpleNamespace(expect=lambda _: None)
     event: Any = stopping or Never()
     settings = Settings(interval_seconds=30)
-    return Applier(Pass(Answers(patch, {}), cache, settings, stopping=event, **surroundings), cast(Any, None))
+    return Applies(Pass(Answers(patch, {}), cache, settings, stopping=event, **surroundings))
 
 
 def released(answer: ApiError | None) -> Done:
@@ -284,7 +285,7 @@ def test_a_release_that_cannot_be_judged_anew_is_put_off_and_told_of(
 
     clock, event, cache = Clock(), cast(Any, Awaited()), cast(Any, SimpleNamespace(expect=lambda _: None))
     surroundings = Pass(Contested(answer), cache, Settings(), stopping=event, clock=clock)
-    applier = Applier(surroundings, cast(Any, None))
+    applier = Applies(surroundings)
     orders = Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),))
     try:
         assert applier.apply(orders, View(PODS, [], {}, {})).again_seconds == FIRST_SECONDS

@@ -4,10 +4,10 @@ from typing import Any, cast
 
 import pytest
 
+from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import Api, ApiError
-from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Eviction, Orders
 from webhook.sweeper.observe.view import View
@@ -34,9 +34,7 @@ def evicted(steps: str, hanging: str) -> set[str]:
     """Of which steps pods are evicted; each has pods of its own, in a pass each second."""
     clock = Clock()
     pods = {step: [job_pod(0, f"{step}{number}") for number in range(MANY)] for step in steps}
-    applier = Applier(
-        Pass(Hanging(clock, hanging), cast(Any, None), Settings(pass_seconds=2), clock=clock), cast(Any, None)
-    )
+    applier = Applies(Pass(Hanging(clock, hanging), cast(Any, None), Settings(pass_seconds=2), clock=clock))
     found: set[str] = set()
     for _ in range(120):
         for step, own in pods.items():
@@ -57,7 +55,7 @@ def test_a_step_of_which_nothing_can_be_evicted_starves_no_other(steps: str, han
 def test_a_step_waits_for_no_other_that_has_nothing_to_evict_any_more() -> None:
     clock = Clock()
     api = Hanging(clock, "a")
-    applier = Applier(Pass(api, cast(Any, None), Settings(pass_seconds=2), clock=clock), cast(Any, None))
+    applier = Applies(Pass(api, cast(Any, None), Settings(pass_seconds=2), clock=clock))
     ours, others = ([job_pod(0, f"{step}{number}") for number in range(MANY)] for step in "ab")
 
     def one_pass(pods: list[Any]) -> float:

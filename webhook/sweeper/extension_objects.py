@@ -13,8 +13,8 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, ApiError
 from webhook.kube.write_through import WriteThroughInformer
-from webhook.sweeper.apply.retry import PutOff
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.deferrals import Deferral, Deferrals, Write
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.extension import Extension, ObjectWrite, Served, Verb, WatchedCollection, WriteResult
 
@@ -34,7 +34,7 @@ class ExtensionObjects:
         self._extension = extension
         self._copies = {each: self._copy(each) for each in extension.collections}
         self._watched: set[WatchedCollection[Any]] = set()
-        self._pauses = PutOff(LONGEST_PAUSE_SECONDS, surroundings.clock)
+        self._deferrals = Deferrals()
         self._errors: dict[str, str] = {}
 
     def watch(self, served: Served) -> None:
@@ -93,29 +93,36 @@ class ExtensionObjects:
         return results, min((each.due_seconds for each in results), default=NO_HURRY)
 
     def _forget_old(self) -> None:
-        self._pauses.forget_old()
-        self._errors = {name: each for name, each in self._errors.items() if self._pauses.seconds_left(name)}
+        self._deferrals = self._deferrals.current(self._pass.clock(), LONGEST_PAUSE_SECONDS)
+        self._errors = {name: each for name, each in self._errors.items() if self._seconds_left(name)}
+
+    def _seconds_left(self, name: str) -> float:
+        """How much longer a write is not to be tried; 0 if it may be."""
+        return self._deferrals.seconds_left((Write.OBJECT, name), self._pass.clock())
 
     def _before(self, write: ObjectWrite) -> WriteResult:
         """What is known of a write, with its pause. Raises ValueError of a verb that is not declared."""
         if write.verb not in write.collection.verbs:
             raise ValueError(f"{write.verb} {write.collection.kind} is none of the verbs that it declares")
         name = _name(write)
-        return WriteResult(write, False, self._errors.get(name, ""), self._pauses.seconds_left(name))
+        return WriteResult(write, False, self._errors.get(name, ""), self._seconds_left(name))
 
     def _write(self, write: ObjectWrite) -> WriteResult:
         what = f"verb={write.verb} kind={write.collection.kind} object={_where(write)}"
         told = f"extension={self._extension.name} {what}"
+        key = Write.OBJECT, _name(write)
         self._pass.beat()
         try:
             self._send(write)
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
-            seconds = self._pauses.again(_name(write))
+            now = self._pass.clock()
+            deferral = Deferral.after(self._deferrals.by_key.get(key), now, LONGEST_PAUSE_SECONDS)
+            self._deferrals = self._deferrals.after([(key, deferral)], ())
             self._errors[_name(write)] = str(error)
             logger.warning("write_failed %s reason=%r error=%r", told, write.reason, str(error))
-            return WriteResult(write, False, str(error), seconds)
-        self._pauses.over(_name(write))
+            return WriteResult(write, False, str(error), deferral.until - now)
+        self._deferrals = self._deferrals.after((), [key])
         logger.info("write_done %s reason=%r", told, write.reason)
         return WriteResult(write, True)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.deferrals import ApplyMemory
 from webhook.sweeper.decide.manifest_warnings import WarningsOf
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.decide.placing import PlacingMemory
@@ -37,6 +38,7 @@ class Memory:
     broken: BrokenSince = field(default_factory=dict)
     ungated: frozenset[str] = frozenset()
     manifests: WarningsOf = field(default_factory=dict)
+    apply: ApplyMemory = field(default_factory=ApplyMemory)
     report: ReportMemory = field(default_factory=ReportMemory)
     extensions: Mapping[str, object] = field(default_factory=dict)
 

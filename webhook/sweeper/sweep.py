@@ -214,7 +214,8 @@ class Sweeper:
         """Have orders done; after a defect it is not known what became of them."""
         with self._guarded("apply"):
             self._hear(orders)
-            done = self._applier.apply(orders, view)
+            done, memory = self._applier.apply(orders, view, self._memory.apply)
+            self._memory = replace(self._memory, apply=memory)
             self._hear(done)
             self._hooks.hear(done)
             self._memory = self._memory.after(done, view, self._now())

@@ -18,10 +18,11 @@ from webhook.kube.objects import Pod
 from webhook.placement import check
 from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
-from webhook.sweeper.apply.retry import FIRST_SECONDS, PutOff
+from webhook.sweeper.apply.retry import Retries
 from webhook.sweeper.apply.steering import Steerer
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.deferrals import FIRST_SECONDS, ApplyMemory, Deferrals, Write
 from webhook.sweeper.decide.orders import (
     ApiRefusal,
     Cause,
@@ -68,37 +69,38 @@ class Applier:
         )
         self._pool = ThreadPoolExecutor(_PARALLEL_PLANS, thread_name_prefix="plan")
         self._fresh_lock = threading.Lock()
-        self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
-        self._evictor = Evictor(surroundings)
-        self._steerer = Steerer(surroundings, self._pool)
-        self._unread = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
+        self._retries = Retries(surroundings, Deferrals())
+        """Of the step that is carried out."""
 
     def close(self) -> None:
         """End the threads."""
         self._releaser.close()
         self._pool.shutdown(cancel_futures=True)
 
-    def apply(self, orders: Orders, view: View) -> Done:
-        """Do all of it, several plans at once; returns what became of it."""
-        self._put_off.forget_old()
-        self._unread.forget_old()
-        done = self._evictor.evict_all(orders.evictions, view)
-        done += self._steerer.steer_all(orders.steers)
+    def apply(self, orders: Orders, view: View, memory: ApplyMemory) -> tuple[Done, ApplyMemory]:
+        """Do all of it, several plans at once; returns what became of it, and what is to be remembered."""
+        deferrals = memory.deferrals.current(self._pass.clock(), self._pass.settings.interval_seconds)
+        self._retries = Retries(self._pass, deferrals)
+        evictor = Evictor(self._retries, memory.evicting)
+        done = evictor.evict_all(orders.evictions, view)
+        done += Steerer(self._retries, self._pool).steer_all(orders.steers)
         done += self._read_back(orders.reads)
         if orders.releases:
             done.append(self._release(orders.releases))
         # What has changed meanwhile is looked at anew for each plan: those that are left are made anew.
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
-        return Done.together(done)
+        together = Done.together(done)
+        return together, ApplyMemory(deferrals.after(together.deferred, together.over), evictor.time)
 
     # --- plans ----------------------------------------------------------------------------------
 
     def _carry_out(self, order: NewPlan, view: View, deadline: float) -> Done:
         gang = order.gang
+        key = Write.PLAN, gang.key.placement_key
         try:
             self._pass.beat()
-            if waits := self._put_off.seconds_left(gang.key.placement_key):
+            if waits := self._retries.seconds_left(key):
                 return Done(again_seconds=waits)  # what was said of the last try holds
             if not self._pass.may_act():
                 return Done()
@@ -108,22 +110,21 @@ class Applier:
                 self._pass.cache.changed.set()
                 reason = f"planned anew, since the cluster changed: {fault}"
                 return Done(verdicts=(Verdict(gang, reason, Cause.CHANGED),))
-            self._put_off.over(gang.key.placement_key)
             self._pass.metrics.placed.inc()
             logger.info(
                 "placed gang=%s pods=%d spread=%r proven=%s",
                 gang.key, len(order.entries), order.spread, order.answer.proven,
             )  # fmt: skip
-            return replace(self._release(order.now), placed=(order,))
+            return Done.together([self._release(order.now), Done(placed=(order,), over=(key,))])
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
             refusal = (Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
             if error.is_for_now:
-                return Done(verdicts=refusal, again_seconds=self._put_off.again(gang.key.placement_key))
-            self._put_off.over(gang.key.placement_key)
+                again = self._retries.again(key)
+                return Done(verdicts=refusal, again_seconds=again.seconds, deferred=(again.deferred,))
             # What is refused for good would take room in each pass, and be refused in each.
             refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
-            return Done(verdicts=refusal, refused=refused, failed=True)
+            return Done(verdicts=refusal, refused=refused, failed=True, over=(key,))
         except Exception:  # one bad gang never stops the others
             logger.exception("plan_failed gang=%s", gang.key)
             return Done(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),), refused=(ApiRefusal(gang.key),))
@@ -176,13 +177,13 @@ class Applier:
     # --- releases -------------------------------------------------------------------------------
 
     def _release(self, pairs: Iterable[Pair]) -> Done:
-        all_ = [(pair, self._put_off.seconds_left(pair[1].uid)) for pair in pairs]
+        all_ = [(pair, self._retries.seconds_left((Write.RELEASE, pair[1].uid))) for pair in pairs]
         done = [Done(again_seconds=waits) for _, waits in all_ if waits]
         pairs = tuple(pair for pair, waits in all_ if not waits)
         pods = {planned.uid: pod for pod, planned in pairs}
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
         put_off = []
-        for release in self._releaser.release(pairs, self._annotations_of(pods.values()), self._put_off.turn):
+        for release in self._releaser.release(pairs, self._annotations_of(pods.values()), self._position):
             self._pass.metrics.releases.labels(release.outcome).inc()
             if release.outcome is Outcome.FAILED:
                 put_off.append(release)
@@ -198,22 +199,28 @@ class Applier:
     def _after_release(self, pod: Pod, release: Release) -> Done:
         if release.outcome is Outcome.FAILED:
             return self._again(pod, release)  # nothing that happens need tell of it, so a pass is due
-        self._put_off.over(release.planned.uid)
+        over = ((Write.RELEASE, release.planned.uid),)
         if release.outcome is Outcome.REFUSED:
             refused = _refused(pod, key_of(pod, self._pass.settings.owner_rules), release)
-            return replace(refused, failed_releases=_of_cards(pod, release, 0.0))
+            return replace(refused, failed_releases=_of_cards(pod, release, 0.0), over=over)
         # Whatever the last attempt was answered, one before may arrive still.
         unconfirmed = _of_cards(pod, release, 0.0) if release.unconfirmed_seconds else ()
         # A webhook may have undone it; of one that is gone a proxy may say so that does not know it.
         released = (release.planned,) if release.outcome is Outcome.RELEASED else ()
-        return Done(released=released, failed_releases=unconfirmed)
+        return Done(released=released, failed_releases=unconfirmed, over=over)
+
+    def _position(self, uid: str) -> float:
+        """By which pods are released where not all can be."""
+        return self._retries.deferrals.position((Write.RELEASE, uid))
 
     def _read_back(self, reads: Sequence[ReadBack]) -> list[Done]:
         """What the pods say of unconfirmed releases, and of those that were answered as done and do not show.
 
         Those that could not be read take no time from the others: they are read less and less often.
         """
-        waits = {each.planned.uid: self._unread.seconds_left(each.planned.uid) for each in reads}
+        waits = {
+            each.planned.uid: self._retries.seconds_left((Write.READ, each.planned.uid)) for each in reads
+        }
         due = {each.planned.uid: each for each in reads if not waits[each.planned.uid]}
         done = [Done(again_seconds=seconds) for seconds in waits.values() if seconds]
         for release in self._releaser.read_back((each.pod, each.planned) for each in due.values()):
@@ -227,15 +234,16 @@ class Applier:
         is_gated = release.outcome is Outcome.FAILED and not release.answer
         if is_gated and not read.is_done:
             return Done(failed_releases=(FailedRelease(pair, is_read=True),))
-        seconds = self._unread.again(release.planned.uid)
+        again = self._retries.again((Write.READ, release.planned.uid))
+        done = Done(again_seconds=again.seconds, deferred=(again.deferred,))
         if is_gated:
-            return self._undone(read, seconds)
+            return self._undone(read, done)
         if release.outcome is Outcome.GONE or read.is_done:
-            return Done(again_seconds=seconds)  # the watch will show it
-        unread = FailedRelease(pair, unconfirmed_seconds=seconds, is_read=True)
-        return Done(again_seconds=seconds, failed_releases=(unread,))
+            return done  # the watch will show it
+        unread = FailedRelease(pair, unconfirmed_seconds=again.seconds, is_read=True)
+        return replace(done, failed_releases=(unread,))
 
-    def _undone(self, read: ReadBack, seconds: float) -> Done:
+    def _undone(self, read: ReadBack, done: Done) -> Done:
         pod, planned = read.pod, read.planned
         logger.warning("release_undone pod=%s/%s node=%s", pod.metadata.namespace, planned.name, planned.node)
         note = (
@@ -244,19 +252,18 @@ class Applier:
         )
         gang = key_of(pod, self._pass.settings.owner_rules)
         delay = Delay(gang, pod, EventReason.RELEASE_DEFERRED, _UNDONE, note)
-        failed = FailedRelease((pod, planned), seconds)
-        return Done(again_seconds=seconds, failed_releases=(failed,), delays=(delay,))
+        failed = FailedRelease((pod, planned), done.again_seconds)
+        return replace(done, failed_releases=(failed,), delays=(delay,))
 
     def _again(self, pod: Pod, release: Release) -> Done:
         if not release.is_tried:
             return Done(failed=True)  # it comes before those that wait: else they might take all the time
-        seconds = self._put_off.again(release.planned.uid)
-        stays = release.answer and self._put_off.stays(release.planned.uid)
-        failed = _of_cards(pod, release, seconds)
+        again = self._retries.again((Write.RELEASE, release.planned.uid))
+        failed = _of_cards(pod, release, again.seconds)
         # Others may be released to its node before it is tried again.
-        due = min(seconds, FIRST_SECONDS) if failed else seconds
-        delays = (self._delay(pod, release),) if stays else ()
-        return Done(again_seconds=due, delays=delays, failed_releases=failed)
+        due = min(again.seconds, FIRST_SECONDS) if failed else again.seconds
+        delays = (self._delay(pod, release),) if release.answer and again.stays else ()
+        return Done(again_seconds=due, delays=delays, failed_releases=failed, deferred=(again.deferred,))
 
     def _delay(self, pod: Pod, release: Release) -> Delay:
         seconds = self._pass.settings.interval_seconds

@@ -14,8 +14,8 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
-from webhook.sweeper.apply.retry import PutOff, TimeSpent, answered
-from webhook.sweeper.context import Pass
+from webhook.sweeper.apply.retry import Retries, answered
+from webhook.sweeper.decide.deferrals import EvictionTime, Key, Write
 from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Warn
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
@@ -99,12 +99,13 @@ FAILED: Final = "failed"
 
 
 class Evictor:
-    """Carries evictions out."""
+    """Carries the evictions of one step out. time: what is remembered of the time of all steps."""
 
-    def __init__(self, surroundings: Pass) -> None:
-        self._pass = surroundings
-        self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
-        self._time = TimeSpent(surroundings.settings.interval_seconds, surroundings.clock)
+    def __init__(self, retries: Retries, time: EvictionTime) -> None:
+        self._pass = retries.surroundings
+        self._retries = retries
+        self._longest = self._pass.settings.interval_seconds
+        self.time = time.current(self._pass.clock(), self._longest)
 
     def evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
         """Gang after gang for as long as a pass may last; what is left is judged anew by the next.
@@ -115,8 +116,10 @@ class Evictor:
         went by for nothing, all wait, for longer each time: it is missing to everything else. Then those of
         other steps come first.
         """
-        self._put_off.forget_old()
-        if orders and (waits := self._time.seconds_left(_uids(orders))):
+        if not orders:
+            return []
+        waits, self.time = self.time.seconds_left(_uids(orders), self._pass.clock())
+        if waits:
             return [Done(put_off=tuple(orders), again_seconds=waits)]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         orders, done = self._in_turn(orders, view), list[Done]()
@@ -133,22 +136,24 @@ class Evictor:
     def _in_turn(self, orders: Sequence[Eviction], view: View) -> list[Eviction]:
         """Gang by gang, those last of which pods have failed: else they might take all the time each time."""
         gangs = [list(own) for _, own in groupby(orders, lambda order: view.gang_of(order.pod))]
-        gangs.sort(key=lambda own: max(self._put_off.turn(order.pod.metadata.uid) for order in own))
+        gangs.sort(key=lambda own: max(self._retries.deferrals.position(_key(order)) for order in own))
         return [order for own in gangs for order in own]
 
     def _cut(self, orders: Sequence[Eviction], done: list[Done]) -> list[Done]:
         """There is no time for what is left of these orders."""
         left = tuple(orders[len(done) :])
         if any(each.evicted for each in done):
-            self._time.was_used()
+            self.time = EvictionTime()
             return [*done, Done(failed=True, put_off=left)]
         done = [replace(each, again_seconds=NO_HURRY) for each in done]
-        return [*done, Done(put_off=left, again_seconds=self._time.went_by(_uids(orders)))]
+        now = self._pass.clock()
+        self.time, again = self.time.went_by(_uids(orders), now, self._longest)
+        return [*done, Done(put_off=left, again_seconds=again)]
 
     def _evict(self, order: Eviction, gang: GangKey) -> Done:
         if not self._pass.may_act():
             return Done()
-        if waits := self._put_off.seconds_left(order.pod.metadata.uid):
+        if waits := self._retries.seconds_left(_key(order)):
             return Done(put_off=(order,), again_seconds=waits)
         return self._ask(order, gang) if order.for_others else self._delete(order, gang)
 
@@ -159,14 +164,15 @@ class Evictor:
             denied = (order,) if deleted.outcome is Deletion.CONTESTED else ()
             return replace(self._again(order, gang, deleted.error), denied=denied)
         if deleted.error and deleted.outcome is Deletion.REFUSED:
-            self._put_off.again(pod.metadata.uid)  # it makes no pass due, but each pass would be refused
-            return Done(denied=(order,), delays=(_refused(order, gang, deleted.error),))
-        self._put_off.over(pod.metadata.uid)
+            again = self._retries.again(_key(order))  # it makes no pass due, but each would be refused
+            delay = _refused(order, gang, deleted.error)
+            return Done(denied=(order,), delays=(delay,), deferred=(again.deferred,))
+        over = (_key(order),)
         if deleted.outcome is not Deletion.DELETED:
-            return Done(denied=(order,))  # the watch will show what it is now
+            return Done(denied=(order,), over=over)  # the watch will show what it is now
         self._pass.metrics.repairs.labels(order.cause).inc()
         _log(order)
-        return Done(evicted=(order,), warnings=(Warn(pod, EventReason.EVICTED, order.told),))
+        return Done(evicted=(order,), warnings=(Warn(pod, EventReason.EVICTED, order.told),), over=over)
 
     def _ask(self, order: Eviction, gang: GangKey) -> Done:
         """Ask for it; whom a budget keeps is asked for again by a later pass.
@@ -186,8 +192,7 @@ class Evictor:
             self._pass.api.request("POST", path, body=body)
         except ApiError as error:
             if error.status in (404, 409):
-                self._put_off.over(metadata.uid)
-                return Done()  # gone, or another pod by now: the watch will show it
+                return Done(over=(_key(order),))  # gone, or another pod by now: the watch will show it
             outcome = REFUSED if error.status == 429 else FAILED
             outcomes.labels(order.cause, outcome).inc()
             logger.warning(
@@ -195,20 +200,25 @@ class Evictor:
             )
             again = self._again(order, gang, error)
             return again if error.is_for_now else replace(again, delays=(_refused(order, gang, error),))
-        self._put_off.over(metadata.uid)
         outcomes.labels(order.cause, EVICTED).inc()
         _log(order)
-        return Done(evicted=(order,), warnings=(Warn(order.pod, EventReason.PREEMPTED, order.reason),))
+        return Done(
+            evicted=(order,),
+            warnings=(Warn(order.pod, EventReason.PREEMPTED, order.reason),),
+            over=(_key(order),),
+        )
 
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
         """It stays due, and is told of once it stays put off."""
-        uid = order.pod.metadata.uid
-        seconds = self._put_off.again(uid)
-        most = self._pass.settings.interval_seconds
-        note = f"not yet {order.told}; tried again, every {most:g} s at least: {answered(error)}"
+        again = self._retries.again(_key(order))
+        note = f"not yet {order.told}; tried again, every {self._longest:g} s at least: {answered(error)}"
         delay = Delay(gang, order.pod, EventReason.EVICTION_DEFERRED, str(error.status), note)
-        delays = (delay,) if self._put_off.stays(uid) else ()
-        return Done(put_off=(order,), again_seconds=seconds, delays=delays)
+        delays = (delay,) if again.stays else ()
+        return Done(put_off=(order,), again_seconds=again.seconds, delays=delays, deferred=(again.deferred,))
+
+
+def _key(order: Eviction) -> Key:
+    return Write.EVICTION, order.pod.metadata.uid
 
 
 def _uids(orders: Sequence[Eviction]) -> set[str]:

@@ -6,14 +6,15 @@ Else so many of them might take all the room in each pass.
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 
 from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply import patches
-from webhook.sweeper.apply.retry import PutOff, answered
-from webhook.sweeper.context import Pass
+from webhook.sweeper.apply.retry import Retries, answered
+from webhook.sweeper.decide.deferrals import Key, Write
 from webhook.sweeper.decide.orders import ApiRefusal, Delay, Done, Steer
 from webhook.sweeper.observe.gangs import key_of
 
@@ -24,21 +25,20 @@ logger = logging.getLogger(__name__)
 
 
 class Steerer:
-    """Writes labels, and remembers which were not taken."""
+    """Writes the labels of one step."""
 
-    def __init__(self, surroundings: Pass, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, retries: Retries, pool: ThreadPoolExecutor) -> None:
         """pool: in which pods are written side by side."""
-        self._pass = surroundings
+        self._pass = retries.surroundings
+        self._retries = retries
         self._pool = pool
-        self._put_off = PutOff(surroundings.settings.interval_seconds, surroundings.clock)
 
     def steer_all(self, orders: Sequence[Steer]) -> list[Done]:
         """Several at once, for as long as a pass may last; the next one sees which pods still lack theirs."""
-        self._put_off.forget_old()
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        waits = [(order, self._put_off.seconds_left(order.pod.metadata.uid)) for order in orders]
+        waits = [(order, self._retries.seconds_left(_key(order))) for order in orders]
         due = [order for order, seconds in waits if not seconds]
-        due.sort(key=lambda order: self._put_off.turn(order.pod.metadata.uid))
+        due.sort(key=lambda order: self._retries.deferrals.position(_key(order)))
         done = [Done(again_seconds=seconds) for _, seconds in waits if seconds]
         if len(due) > MOST_LABELS:
             done.append(Done(failed=True))
@@ -54,22 +54,25 @@ class Steerer:
             self._pass.api.request("PATCH", pod_path(order.pod), body=body, content_type=JSON_PATCH)
         except ApiError as error:
             return self._not_steered(order, error)
-        self._put_off.over(metadata.uid)
         logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
-        return Done(labelled=(order.pod,))
+        return Done(labelled=(order.pod,), over=(_key(order),))
 
     def _not_steered(self, order: Steer, error: ApiError) -> Done:
-        uid = order.pod.metadata.uid
-        seconds, stays = self._put_off.again(uid), self._put_off.stays(uid)
-        if error.status in (404, 409, 422) and not stays:
-            return Done(again_seconds=seconds)  # what is gone or another by now looks so once
+        again = self._retries.again(_key(order))
+        done = Done(again_seconds=again.seconds, deferred=(again.deferred,))
+        if error.status in (404, 409, 422) and not again.stays:
+            return done  # what is gone or another by now looks so once
         gang = key_of(order.pod, self._pass.settings.owner_rules)
-        again = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
+        told = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
         if error.is_for_now:
-            note = f"not given the labels of its GPU model yet; {again}: {answered(error)}"
+            note = f"not given the labels of its GPU model yet; {told}: {answered(error)}"
             delay = Delay(gang, order.pod, EventReason.LABELS_DEFERRED, str(error.status), note)
-            return Done(again_seconds=seconds, delays=(delay,) if stays else ())
+            return replace(done, delays=(delay,) if again.stays else ())
         # It makes no pass due, but each pass would be refused.
-        note = f"not given the labels of its GPU model; {again}: {error}"
-        told = Delay(gang, order.pod, EventReason.LABELS_REFUSED, str(error.status), note)
-        return Done(refused=(ApiRefusal(gang),), delays=(told,))
+        note = f"not given the labels of its GPU model; {told}: {error}"
+        delay = Delay(gang, order.pod, EventReason.LABELS_REFUSED, str(error.status), note)
+        return Done(refused=(ApiRefusal(gang),), delays=(delay,), deferred=(again.deferred,))
+
+
+def _key(order: Steer) -> Key:
+    return Write.LABELS, order.pod.metadata.uid

@@ -11,6 +11,7 @@ from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide.cpu_pods import Beside
+from webhook.sweeper.decide.deferrals import Deferral, Key
 from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -243,8 +244,9 @@ class Done:
     placed, released, evicted: what was done. labelled: pods that have got their labels. refused: what would
     be refused again. failed: whether something was not done that may be done soon. warnings, verdicts: what
     people are to be told of it. put_off: what evictions were not done and stay due. denied: those that were
-    answered, but not had: refused, or for another version than the pod has. again_seconds: when what the API
-    server had no time for is due.
+    answered, but not had: refused, or for another version than the pod has. deferred: writes that failed, and
+    until when they are not tried; over: those that did not, or are refused for good. again_seconds: when what
+    the API server had no time for is due.
     """
 
     placed: tuple[NewPlan, ...] = ()
@@ -258,6 +260,8 @@ class Done:
     denied: tuple[Eviction, ...] = ()
     failed_releases: tuple[FailedRelease, ...] = ()
     delays: tuple[Delay, ...] = ()
+    deferred: tuple[tuple[Key, Deferral], ...] = ()
+    over: tuple[Key, ...] = ()
     failed: bool = False
     again_seconds: float = NO_HURRY
 
