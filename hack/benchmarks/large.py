@@ -24,6 +24,7 @@ from typing import Any, Final
 from hack.local import nodes
 from hack.observing.played import PODS, PlayedApi
 from labeler.contract import keys
+from webhook.extensions.known import SWITCHES
 from webhook.kube import placements
 from webhook.kube.placements import PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -153,7 +154,7 @@ class PlayedCluster:
         self.early = self.gang("first", min(64, whole))
         began = time.perf_counter()
         cache = ClusterCache(self.api, keys.GATE_PREFIX)
-        sweeper = Sweeper(Pass(self.api, cache, Settings(), stopping=threading.Event()))
+        sweeper = Sweeper(Pass(self.api, cache, Settings(), stopping=threading.Event(), extensions=SWITCHES))
         try:
             with lasting():
                 cache.start()

@@ -1,25 +1,25 @@
 """Which nodes are bad, for whom and until when. Pure.
 
-The rule. A gang accuses a node if all its failures that are kept were on that node, and one of them is proven
-and not cleared (see gang_failures): so a program that fails on two nodes accuses none. Then:
+The rule. A gang counts against a node if all its failures that are kept were on that node, and one of them is
+proven and not cleared (see gang_failures): a program that fails on two nodes counts against none. Then:
 
 1. A gang itself avoids the nodes where it has failed, if there are no more than two, from its first failure
    on. Its next try is then elsewhere, and shows whether the node or the program is at fault.
-2. Pods of a namespace avoid a node that so many gangs of that namespace accuse as the threshold says.
-3. All avoid a node if, whichever one namespace is left out, one accusation less than the threshold is left.
-   So one namespace adds one accusation at most, whatever its pods do: nobody condemns a node for others
+2. Pods of a namespace avoid a node if as many gangs of it as the threshold count against the node.
+3. All avoid a node if, whichever one namespace is left out, one gang less than the threshold is left.
+   So one namespace adds one gang at most, whatever its pods do: nobody excludes a node for others
    alone.
 
-A node is avoided for a while after the last accusation that is counted, twice as long for each accusation
+A node is avoided for a while after the last failure that counts, twice as long for each gang
 above the threshold, and never for longer than failures are kept. Failures before the time that an operator
 has written on a Node do not count, nor those of an earlier Node of the same name.
 
 Of the nodes of one GPU model a share at most is avoided at a time by 2 and 3, and never the only one: those
-with the most accusations first. By 1 a gang avoids two nodes at most, and never if nothing else fits.
+with the most gangs against them first. By 1 a gang avoids two nodes at most, and never if nothing else fits.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -33,7 +33,7 @@ MOST_OF_A_GANG: Final = 2
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What of a node decides about its failures: its model, since when it is there, what is forgiven."""
+    """What of a node decides about its failures. since: when it was created; reset_at: none before counts."""
 
     model: str
     since: int = 0
@@ -42,7 +42,7 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class FailingNode:
-    """A node that is bad. gangs: how many accuse it; at: when it failed last; until: seconds since 1970."""
+    """A node that is bad. gangs: how many count against it. at: of the last failure; until: since 1970."""
 
     node: str
     model: str
@@ -78,7 +78,7 @@ def why_bad(gangs: int, at: int, cause: str) -> str:
 def failures_against(
     failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts]
 ) -> dict[str, list[GangFailure]]:
-    """Node -> the failures by which gangs accuse it, one of each gang: its last."""
+    """Node -> the failures by which gangs count against it, one of each gang: its last."""
     by_gang: dict[tuple[str, str], list[GangFailure]] = {}
     for each in failures:
         by_gang.setdefault((each.namespace, each.gang), []).append(each)
@@ -112,21 +112,35 @@ def failing_nodes(
     ]
     bounds = {model: _most(count, rules) for model, count in Counter(f.model for f in nodes.values()).items()}
     for_all = _chosen(general, {}, bounds)
-    for_namespaces = {}
-    for namespace in {each.namespace for against in against_nodes.values() for each in against}:
-        special = []
-        for node, against in against_nodes.items():
-            own = [each for each in against if each.namespace == namespace]
-            until = _until(len(own), own, rules)
-            if until > now and node not in for_all:
-                special.append(_failing_node(node, nodes, own, until))
-        if special:
-            for_namespaces[namespace] = _chosen(special, for_all, bounds)
+    namespaces = {each.namespace for against in against_nodes.values() for each in against}
+    special = {
+        namespace: list(_failing_for(namespace, against_nodes, nodes, rules, now)) for namespace in namespaces
+    }
+    for_namespaces = {
+        namespace: _chosen(those, for_all, bounds)
+        for namespace, each in special.items()
+        if (those := [node for node in each if node.node not in for_all])
+    }
     return FailingNodes(for_all, for_namespaces, _of_gangs(failures, nodes, rules, now))
 
 
+def _failing_for(
+    namespace: str,
+    against_nodes: Mapping[str, Sequence[GangFailure]],
+    nodes: Mapping[str, NodeFacts],
+    rules: BadNodes,
+    now: float,
+) -> Iterator[FailingNode]:
+    """The nodes that fail by what the gangs of one namespace say."""
+    for node, against in against_nodes.items():
+        own = [each for each in against if each.namespace == namespace]
+        until = _until(len(own), own, rules)
+        if until > now:
+            yield _failing_node(node, nodes, own, until)
+
+
 def _until(count: int, against: Iterable[GangFailure], rules: BadNodes) -> int:
-    """Until when so many accusations, of which these are counted, have a node avoided; 0 if too few do."""
+    """Until when so many gangs, of which these are counted, have a node avoided; 0 if too few do."""
     last = max((each.at for each in against), default=0)
     if count < rules.failures or not last:
         return 0
@@ -135,7 +149,7 @@ def _until(count: int, against: Iterable[GangFailure], rules: BadNodes) -> int:
 
 
 def _until_for_all(against: list[GangFailure], rules: BadNodes) -> int:
-    """The same where any one namespace may be wrong: by what is left without it, and one accusation more."""
+    """The same where any one namespace may be wrong: by what is left without it, and one gang more."""
     rests = (
         [each for each in against if each.namespace != left_out]
         for left_out in {each.namespace for each in against}
