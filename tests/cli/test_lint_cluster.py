@@ -63,6 +63,22 @@ def test_a_level_on_nodes_without_topology_labels_is_a_fault(annotations: dict[s
     assert faults(wrong, LABELLED) == []
 
 
+@pytest.mark.parametrize(
+    ("pods", "annotations", "told"),
+    [
+        (9, {}, "the nodes that it may use have no room for 9 pods even without any other"),
+        (5, {"required_topology": "block"}, "no block has room for 5 pods even without any other"),
+        (4, {"required_topology": "block"}, ""),
+        (9, {"gang_min_size": "8"}, ""),
+    ],
+    ids=["more than the cluster", "more than a block", "a block", "a part of it is enough"],
+)
+def test_a_gang_that_no_empty_cluster_has_room_for_is_a_fault(
+    pods: int, annotations: dict[str, str], told: str
+) -> None:
+    assert faults(job(8, pods, None, **annotations), LABELLED) == ([f"Job/train: {told}"] if told else [])
+
+
 @pytest.mark.parametrize("annotations", [{}, {"required_topology": "node"}, {"preferred_topology": "block"}])
 def test_what_needs_no_domain_is_no_fault_on_nodes_without_labels(annotations: dict[str, str]) -> None:
     assert faults(job(8, 4, None, **annotations), UNLABELLED) == []

@@ -4,6 +4,7 @@ Pure: by a policy and PriorityClasses, without a cluster. What cannot be told fr
 whether a node has the model, is the business of `of_nodes`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +20,7 @@ from webhook.placement import NodeInfo, PodClass, Snapshot
 from webhook.policy.annotations import size_faults, slice_faults
 from webhook.scheduling.convert import pod_class_of
 from webhook.sweeper.decide.impossible_requests import no_topology, unmet
-from webhook.sweeper.observe.fewest_domains import can_run
+from webhook.sweeper.observe.fewest_domains import FewestDomains, can_run
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.settings import Settings
 
@@ -205,13 +206,22 @@ def of_nodes(gang: PodGang, snapshot: Snapshot) -> Iterator[str]:
 
     Raises QuantityError, and PlacementError for a level that is none.
     """
-    classes = list(dict.fromkeys(map(pod_class_of, gang.pods)))
+    classes = Counter(map(pod_class_of, gang.pods))
     nodes = [state.node for state in snapshot.nodes.values()]
     found = [sentence for asked in classes for sentence in _of_class(asked, nodes)]
     yield from found
+    if not found and (unmet_by_all := _of_all(gang, classes, snapshot)):
+        yield unmet_by_all
+
+
+def _of_all(gang: PodGang, classes: Counter[PodClass], snapshot: Snapshot) -> str:
+    """What the gang as a whole cannot have: domains, or so much capacity if all of its pods are needed."""
     levels = [gang.required_level, gang.spread.level if gang.spread else None]
-    if not found and (unplaced := no_topology(filter(None, levels), classes, snapshot)):
-        yield unplaced
+    if unplaced := no_topology(filter(None, levels), classes, snapshot):
+        return unplaced
+    if gang.minimum is not None and gang.minimum < len(gang.pods):
+        return ""
+    return FewestDomains().too_large(classes, gang.required_level, snapshot)
 
 
 def _of_class(asked: PodClass, nodes: list[NodeInfo]) -> list[str]:

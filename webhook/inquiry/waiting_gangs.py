@@ -11,7 +11,7 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.kube import placements
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
-from webhook.placement import Gang, Member, Options, PodClass, Snapshot
+from webhook.placement import Gang, Member, Options, Snapshot
 from webhook.placement.question import Impossible
 from webhook.placement.question import ask as check_question
 from webhook.sweeper.decide.impossible_requests import impossible
@@ -105,17 +105,4 @@ def _why_never(
     level = next(filter(None, levels), None)
     members = tuple(Member(str(n), n, each) for n, each in enumerate(classes))
     asked = Gang("", members, required_level=level if level in snapshot.topology.level_names else None)
-    return impossible(asked, snapshot, settings.counting) or _too_large(classes, level, snapshot, fewest)
-
-
-def _too_large(
-    classes: Counter[PodClass], level: str | None, snapshot: Snapshot, fewest: FewestDomains
-) -> str:
-    domains, names = fewest.of(classes, snapshot), snapshot.topology.level_names
-    count = sum(classes.values())
-    if not domains:
-        return f"the nodes that it may use have no room for {counted(count, 'pod')} even without any other"
-    number = names.index(level) if level in names else None
-    if number is not None and domains[number] > 1:
-        return f"no {level} has room for {counted(count, 'pod')} even without any other"
-    return ""
+    return impossible(asked, snapshot, settings.counting) or fewest.too_large(classes, level, snapshot)

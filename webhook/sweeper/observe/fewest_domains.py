@@ -13,6 +13,7 @@ from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Term
 from webhook.placement.capacity import reason_against_node
 from webhook.placement.eligibility import is_synthetic
 from webhook.placement.snapshot import Block, NodeState, key_of, node_state
+from webhook.text import counted
 
 MOST_CLASSES: Final = 8
 """Classes of one gang that are looked at: of more the bound is lower."""
@@ -59,6 +60,21 @@ class FewestDomains:
             for level in self._levels(classes, common, snapshot)
         ]
         return [] if any(0 in counts for counts in found) else list(map(max, found))
+
+    def too_large(self, pods: Mapping[PodClass, int], level: str | None, snapshot: Snapshot) -> str:
+        """That empty nodes, or no empty domain of a level, have room for so many pods; "" if they have.
+
+        level: by its name, that one domain must hold all of them; None where none must.
+        """
+        domains, names = self.of(pods, snapshot), snapshot.topology.level_names
+        count = sum(pods.values())
+        if not domains:
+            return (
+                f"the nodes that it may use have no room for {counted(count, 'pod')} even without any other"
+            )
+        if level in names and domains[names.index(level)] > 1:
+            return f"no {level} has room for {counted(count, 'pod')} even without any other"
+        return ""
 
     def _levels(
         self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot
