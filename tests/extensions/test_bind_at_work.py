@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from hack.local import native_gangs
@@ -15,6 +16,9 @@ from tests.support import create_namespace, delete, delete_namespace, install_de
 from tests.sweeper.at_work import template
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, living, sweep_until
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.pins import pinned_node
+from webhook.sweeper.repair.needed import waits_for_group
 from webhook.sweeper.settings import Settings
 from webhook.workloads.bind_groups import bind_group_name
 
@@ -152,6 +156,9 @@ def test_with_one_planned_node_taken_none_is_bound_and_all_are_once_it_is_free(s
 
     scene.cluster.wait_for("kube-scheduler to refuse the group", is_refused, 60)
     assert scene.bound() == {"thief"}
+    there = [pod for each in scene.pods() if not (pod := msgspec.convert(each, Pod)).spec.node_name]
+    needing = [pinned_node(pod) for pod in there if not waits_for_group(pod)]
+    assert needing == [f"{scene.namespace}-1"], "the others have their nodes, and wait for the group alone"
     delete(scene.api, f"{scene.pods_path}/thief")
     scene.cluster.wait_for("all to be bound", lambda: scene.bound() == {"a", "b", "c"}, 60)
 

@@ -12,7 +12,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.sweeper.apply.evictions import Deletion, evict
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
-from webhook.sweeper.repair.needed import UNTRIED, NeededRepair, Troubles, needed_repairs
+from webhook.sweeper.repair.needed import UNTRIED, NeededRepair, Troubles, needed_repairs, waits_for_group
 from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
@@ -35,17 +35,22 @@ def released(
     nominated: str = "",
     said: str = "Unschedulable",
     gates: Sequence[str] = (),
+    message: str = "",
+    group: str = "",
     **metadata: Any,
 ) -> Pod:
     """A pod pinned to n1, bound there or not. said: the reason in its condition PodScheduled."""
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    spec: dict[str, Any] = {"nodeName": "n1"} if bound else {}
+    if group:
+        spec["schedulingGroup"] = {"podGroupName": group}
     pod = pod_json(
         schedulingGates=[{"name": gate} for gate in gates],
         affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
         metadata=metadata,
-        **({"nodeName": "n1"} if bound else {}),
+        **spec,
     )
-    scheduled = {"type": "PodScheduled", "status": "False", "reason": said}
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": said, "message": message}
     pod["status"] = {"phase": phase, "nominatedNodeName": nominated, "conditions": [scheduled]}
     return decode(pod)
 
@@ -101,6 +106,24 @@ def test_a_pod_that_no_scheduler_has_looked_at_is_told_of_but_not_given_up(said:
 def test_a_pod_for_which_the_scheduler_preempts_has_three_times_as_long() -> None:
     assert causes(released(nominated="n1"), node(), 299) == []
     assert causes(released(nominated="n1"), node(), 300) == ["not-bound"]
+
+
+NO_NODE = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s)."
+WAITS = "waiting for minCount pods from a gang to be scheduled"
+
+
+@pytest.mark.parametrize(
+    ("group", "message", "seconds"),
+    [("g", WAITS, 300), ("g", NO_NODE, 100), ("g", "", 100), ("", WAITS, 100)],
+    ids=["waits for its group", "its node is taken", "nothing is said", "of no group"],
+)
+def test_a_pod_that_waits_for_others_of_its_group_has_three_times_as_long(
+    group: str, message: str, seconds: float
+) -> None:
+    pod = released(group=group, message=message)
+    assert causes(pod, node(), seconds - 1) == []
+    assert causes(pod, node(), seconds) == ["not-bound"]
+    assert waits_for_group(pod) is (seconds == 300)
 
 
 @pytest.mark.parametrize(

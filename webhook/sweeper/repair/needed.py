@@ -14,10 +14,14 @@ from webhook.sweeper.observe.pins import occupied_node, scheduler_of
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.observe.view import is_ready, is_usable
 from webhook.sweeper.settings import Settings
+from webhook.workloads.native_gangs import group_name
 
 NODE_GONE_SECONDS: Final = 10.0
 UNTRIED: Final = "no-scheduler"
 """The cause of a pod that waits for the scheduler alone: said, but not acted upon."""
+
+_NO_NODE: Final = " nodes are available"
+"""In what kube-scheduler says of a pod for which it finds no node."""
 
 NOT_BOUND: Final = "not-bound"
 """The cause of a pod that kube-scheduler has tried to bind, in vain."""
@@ -115,7 +119,8 @@ def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _
         # Its victims take their grace period, which is not counted below, and may be without end.
         reason = f"what is to make room for it on {node} has not ended in {ENDING_SECONDS:.0f} s"
         return _Trouble(ENDING_SECONDS, node, NOT_BOUND, reason, "emptying")
-    patience = settings.bind_seconds * (3 if pod.status.nominated_node_name else 1)
+    waits_longer = pod.status.nominated_node_name or waits_for_group(pod)
+    patience = settings.bind_seconds * (3 if waits_longer else 1)
     reason = f"kube-scheduler has not bound it to {node} within {patience:.0f} s{_scheduler_note(pod)}"
     return _Trouble(patience, node, NOT_BOUND, reason)
 
@@ -136,6 +141,16 @@ def _was_tried(pod: Pod) -> bool:
         each.type == "PodScheduled" and each.reason not in ("", "SchedulingGated")
         for each in pod.status.conditions
     )
+
+
+def waits_for_group(pod: Pod) -> bool:
+    """Whether kube-scheduler would bind the pod, and only waits for others of its PodGroup.
+
+    Of a group that it cannot bind it says of each pod either how many nodes are available to it, or that it
+    waits for the group (schedule_one_podgroup.go). Only the first kind needs another node.
+    """
+    message = _scheduler_message(pod)
+    return bool(group_name(pod.spec)) and bool(message) and _NO_NODE not in message
 
 
 def _scheduler_note(pod: Pod) -> str:

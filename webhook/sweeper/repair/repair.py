@@ -29,6 +29,7 @@ from webhook.sweeper.repair.needed import (
     Troubles,
     away_schedulers,
     needed_repairs,
+    waits_for_group,
 )
 from webhook.sweeper.settings import Settings
 
@@ -247,7 +248,7 @@ def _are_abandoned(together: Sequence[NeededRepair], view: View, settings: Setti
 def _refusals(found: Iterable[NeededRepair], view: View) -> Iterator[tuple[GangKey, tuple[str, ...]]]:
     """By maker, the nodes that did not take a pod."""
     for repair in found:
-        if repair.cause == NOT_BOUND:
+        if repair.cause == NOT_BOUND and not waits_for_group(repair.pod):
             yield view.maker_of(repair.pod), tuple(_refusing(repair, view))
 
 
