@@ -161,7 +161,7 @@ class Placing:
         orders, self.memory, self.state = place(gangs, given, rules, self.memory, watch)
         return orders
 
-    def place_anew(self, gang: PodGang) -> str:
+    def place_again(self, gang: PodGang) -> str:
         """Where all of the gang would go if its released part went; it is reserved for it then."""
         assert self.state is not None
         said, ledger = reserve_anew(gang, gang.released, self.state, self.ledger)

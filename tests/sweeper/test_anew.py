@@ -28,7 +28,7 @@ def test_a_gang_would_go_anew_where_all_of_it_fits(sizes: tuple[int, ...], sprea
     orders = case.one()
     assert not orders.plans, "the rest finds no place beside the part"
     (gang,) = case.gangs()
-    assert case.place_anew(gang) == spread
+    assert case.place_again(gang) == spread
 
 
 @pytest.mark.parametrize(("held", "spread"), [("", True), ("n1", False)], ids=["nothing held", "one held"])
@@ -40,7 +40,7 @@ def test_a_gang_does_not_go_anew_where_its_new_pods_would_be_kept_out(held: str,
     older, gang = case.gangs()
     assert older.key.name == "older"
     case.reserve(older.key, [held] if held else [])
-    assert bool(case.place_anew(gang)) is spread
+    assert bool(case.place_again(gang)) is spread
 
 
 def test_what_is_asked_for_a_gang_that_would_go_anew_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_what_is_asked_for_a_gang_that_would_go_anew_is_bounded(monkeypatch: pyt
     case.one()
     (gang,) = case.gangs()
     monkeypatch.setattr(asking, "ask", ask)
-    case.place_anew(gang)
+    case.place_again(gang)
     (budget,) = given
     assert budget.left == 4 * Settings().options.bound
 

@@ -6,7 +6,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
-from webhook.sweeper.decide.manifest_warnings import MOST_TOLD, WarningsOf, warn_of_manifests
+from webhook.sweeper.decide.manifest_warnings import MOST_WARNINGS, WarningsOf, warn_of_manifests
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads import marks
 
@@ -64,11 +64,13 @@ def test_what_pods_say_that_come_later_is_said_then(room: Room) -> None:
 
 def test_a_gang_whose_every_pod_says_something_else_is_told_so_much_and_no_more(room: Room) -> None:
     """Else one gang fills the queue of Events for everybody, and what is remembered of it grows for ever."""
-    pods = [member(index, {f"{OURS}required-topology": f"rack-{index}"}) for index in range(3 * MOST_TOLD)]
-    for count in (MOST_TOLD - 2, 2 * MOST_TOLD, 3 * MOST_TOLD):
+    pods = [
+        member(index, {f"{OURS}required-topology": f"rack-{index}"}) for index in range(3 * MOST_WARNINGS)
+    ]
+    for count in (MOST_WARNINGS - 2, 2 * MOST_WARNINGS, 3 * MOST_WARNINGS):
         room.tell(gang_of(*pods[:count]))
-    assert len(room.said) == MOST_TOLD
-    assert [len(told.sentences) for told in room.told.values()] == [MOST_TOLD]
+    assert len(room.said) == MOST_WARNINGS
+    assert [len(told.sentences) for told in room.told.values()] == [MOST_WARNINGS]
 
 
 def test_a_gang_of_the_same_name_that_comes_later_is_told_again(room: Room) -> None:

@@ -13,7 +13,7 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
-from webhook.sweeper.decide.asking import ask, place_anew
+from webhook.sweeper.decide.asking import ask, place_again
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible, main_cause
 from webhook.sweeper.decide.question import question
@@ -304,7 +304,7 @@ def _misplaced(
     if not part:
         return
     first = next(asks(gang, view, (), snapshot.topology))
-    elsewhere = place_anew(first.gang, part, view, snapshot, first.closed, options)
+    elsewhere = place_again(first.gang, part, view, snapshot, first.closed, options)
     if elsewhere is None:
         return
     where = [

@@ -14,7 +14,7 @@ from webhook.placement.model import Placed
 from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.completion import fewer, needed
 from webhook.sweeper.decide.cpu_pods import Beside, beside
-from webhook.sweeper.decide.exclusive import asks, closed_to_companions
+from webhook.sweeper.decide.exclusive import asks, closed_to_cpu_pods
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.question import Ask, GangQuestion, question
 from webhook.sweeper.observe.gang_requests import preferred_of
@@ -101,7 +101,7 @@ def ask_gang(
         first = next(asks(gang, view, (), snapshot.topology))
         asked, found = fewer(first.gang, workers, lambda some: one(first, some))
     if isinstance(found, NoFit):
-        exclusive_note = next(asks(gang, view, (), snapshot.topology)).told
+        exclusive_note = next(asks(gang, view, (), snapshot.topology)).note
         no_node = impossible(asked.gang, snapshot, Settings().counting)
         found = replace(found, sentence=joined(found.sentence, no_node, exclusive_note))
         return GangAnswer(asked, found, Beside(), {})
@@ -114,7 +114,7 @@ def ask_gang(
             cpu_pods,
             on,
             snapshot.assume(found, asked.gang),
-            avoid=closed_to_companions(gang, on, view, ()),
+            avoid=closed_to_cpu_pods(gang, on, view, ()),
             options=options,
             class_of=view.class_of,
         )

@@ -243,7 +243,7 @@ def test_a_gang_does_not_go_anew_to_nodes_that_are_kept_free_for_replacements(
     case = HealthPlacing(subblocks(1, nodes), Settings(patience_seconds=0, spare_nodes=spare))
     case.one()
     (gang,) = case.gangs()
-    assert bool(case.place_anew(gang)) is spread
+    assert bool(case.place_again(gang)) is spread
 
 
 def test_a_gang_does_not_go_anew_to_nodes_that_are_bad() -> None:
@@ -252,7 +252,7 @@ def test_a_gang_does_not_go_anew_to_nodes_that_are_bad() -> None:
     case.health = HealthMemory(failing_nodes=FailingNodes({"n1": bad}))
     case.one()
     (gang,) = case.gangs()
-    assert case.place_anew(gang) == ""
+    assert case.place_again(gang) == ""
 
 
 def test_nodes_in_use_or_closed_or_bad_are_no_spares() -> None:

@@ -151,7 +151,7 @@ def _in_turn(
 # --- a gang whose released part would be deleted and made again ----------------------------------------
 
 
-def place_anew(
+def place_again(
     gang: PodGang,
     part: Collection[Pod],
     view: View,

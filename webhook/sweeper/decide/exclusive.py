@@ -63,11 +63,11 @@ def shared(view: View, sent: Container[str]) -> frozenset[str]:
     there = _by_domain(view)
     lost: set[str] = set()
     for (key, claim), pods in waiting.items():
-        shunned = _Shunned(key.namespace, pods)
+        excluded = _ExcludedPods(key.namespace, pods)
         for pod in pods:
             domain = _domain(view, pod, view.planned[pod.metadata.uid].node, claim)
             others = there.get((claim.rule, claim.over, domain), ()) if domain else ()
-            if any(shunned.has(each, claim) for whose, its, each in others if (whose, its) != (key, claim)):
+            if any(excluded.has(each, claim) for whose, its, each in others if (whose, its) != (key, claim)):
                 lost.add(pod.metadata.uid)
     return frozenset(lost)
 
@@ -99,7 +99,7 @@ class Others:
         """plans: made in this pass."""
         self.view = view
         self._grouped = any(part.claim is not None for part in gang.parts)
-        self._shunned = _Shunned(gang.key.namespace, gang.gated)
+        self._excluded = _ExcludedPods(gang.key.namespace, gang.gated)
         self._mine: list[tuple[Pod, str]] = []
         self._theirs: list[tuple[Pod, str]] = []
         for pod, node in _placed(view, plans, gang.pods):
@@ -115,15 +115,15 @@ class Others:
         """The domains that others have, or may not share with these."""
         known = self._taken.get((claim.rule, claim.over))
         if known is None:
-            known = self._taken[claim.rule, claim.over] = self._shunned_at(self._theirs, claim)
+            known = self._taken[claim.rule, claim.over] = self._excluded_at(self._theirs, claim)
         mine = [(pod, node) for pod, node in self._mine if not self._is_one(pod, claim)]
-        return known | self._shunned_at(mine, claim)
+        return known | self._excluded_at(mine, claim)
 
-    def _shunned_at(self, placed: Iterable[tuple[Pod, str]], claim: Claim) -> set[str]:
+    def _excluded_at(self, placed: Iterable[tuple[Pod, str]], claim: Claim) -> set[str]:
         found = {""}
         for pod, node in placed:
             value = _domain(self.view, pod, node, claim)
-            if value not in found and self._shunned.has(pod, claim):
+            if value not in found and self._excluded.has(pod, claim):
                 found.add(value)
         return found - {""}
 
@@ -138,7 +138,7 @@ class Others:
             for claim in claims_of(pod):
                 value = _domain(self.view, pod, node, claim)
                 known = shut.setdefault(claim.over, set())
-                if value and value not in known and self._shunned.is_repelled_by(pod, claim.over):
+                if value and value not in known and self._excluded.is_repelled_by(pod, claim.over):
                     known.add(value)
         return frozenset[str]().union(*(self.in_domains(over, values) for over, values in shut.items()))
 
@@ -168,7 +168,7 @@ def _placed(view: View, plans: Iterable[NewPlan], members: Sequence[Pod] = ()) -
                 yield plan.pods[entry.uid], entry.node
 
 
-class _Shunned:
+class _ExcludedPods:
     """With whom pods share no domain: by what both say, or by what kube-scheduler heeds."""
 
     def __init__(self, namespace: str, gated: Sequence[Pod]) -> None:
@@ -268,7 +268,7 @@ def asks(gang: PodGang, view: View, plans: Iterable[NewPlan], topology: Topology
         yield Ask(gang, others.shut())
 
 
-def closed_to_companions(
+def closed_to_cpu_pods(
     gang: PodGang, placed: Mapping[str, str], view: View, plans: Iterable[NewPlan]
 ) -> frozenset[str]:
     """Where pods of a gang may not be that want no domain: domains of its own Jobs, and those of others.
@@ -293,7 +293,7 @@ def _as_one(gang: PodGang, claim: Claim, others: Others, topology: Topology) -> 
     domains = view.domains_of(view.nodes).by_value(key)
     open_ = domains.keys() & here if here else domains.keys() - taken
     open_ -= {""}
-    told = _told(key, taken) if not here else ""
+    told = _taken_note(key, taken) if not here else ""
     everywhere = frozenset(view.nodes)
     level = _level(gang, key, topology)
     if level is not None and not gang.parts:
@@ -316,13 +316,13 @@ def _in_groups(
     shut = others.shut()
     parts = (replace(part, closed=_closed_to(part, jobset, others, shut, told)) for part in gang.parts)
     gang = replace(gang, parts=tuple(parts))
-    said = "; ".join(filter(None, (_told(over, taken) for over, taken in sorted(told.items()))))
+    all_notes = "; ".join(filter(None, (_taken_note(over, taken) for over, taken in sorted(told.items()))))
     whole = min((claim for claim in claims if not claim.group), default=None)
     if whole is None:
-        yield Ask(gang, told=said)
+        yield Ask(gang, note=all_notes)
         return
     for each in _as_one(gang, whole, others, topology):
-        yield replace(each, told=joined(each.told, said))
+        yield replace(each, note=joined(each.note, all_notes))
 
 
 def _closed_to(
@@ -362,7 +362,7 @@ def _level(gang: PodGang, key: str, topology: Topology) -> str | None:
     return wished if wished is not None and topology.level(wished) > level else key
 
 
-def _told(key: str, taken: set[str]) -> str:
+def _taken_note(key: str, taken: set[str]) -> str:
     if not taken:
         return ""
     names = sorted(taken)

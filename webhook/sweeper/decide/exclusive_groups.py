@@ -89,11 +89,11 @@ def as_placed(group: Group, other: Group, answer: Assignment) -> Assignment:
 def in_order(found: Found, snapshot: Snapshot) -> Found:
     """The same domains, those of groups that are alike in the order of the groups along the topology."""
 
-    alike: dict[object, Found] = {}
+    equal: dict[object, Found] = {}
     for group, answer in found:
-        alike.setdefault(shape(group), []).append((group, answer))
+        equal.setdefault(shape(group), []).append((group, answer))
     ordered = Found()
-    for some in alike.values():
+    for some in equal.values():
         groups = sorted((group for group, _ in some), key=_first_rank)
         places = sorted(some, key=lambda each: along_topology(each[1], snapshot))
         ordered += _as_many(groups, places)
@@ -118,7 +118,7 @@ Nodes = frozenset[str]
 
 
 @dataclass(frozen=True)
-class Laid:
+class GroupLayout:
     """Where groups with members go.
 
     nodes: of all groups; closed_to_others: where the gang's other pods may not be.
@@ -130,7 +130,7 @@ class Laid:
     closed_to_others: Nodes
 
 
-def lay(groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget) -> Laid | NoFit:
+def lay(groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget) -> GroupLayout | NoFit:
     """A domain for each group, or why there is none. Raises PlacementError for what contradicts itself.
 
     A level that all groups require, and that is coarser than their domains, holds all of them together.
@@ -154,7 +154,7 @@ class _Laying:
         self._domains = {group.claim.over: self._by_value(group.claim.over) for group in groups}
         self._together = self._required_of_all()
 
-    def all(self) -> Laid | NoFit:
+    def all(self) -> GroupLayout | NoFit:
         """The answer."""
         new = [group for group in self._groups if group.gang.members and not self._has_begun(group)]
         new.sort(key=lambda group: (-weight(group.gang), -len(group.gang.members)))
@@ -167,12 +167,12 @@ class _Laying:
                 if answer is None:
                     return self._no_fit(0)
                 found.append((group, answer))
-        laid = self._new(new, shut, frozenset(self._anchored()))
-        if len(laid) < len(new):
-            return self._no_fit(len(laid))
-        return self._laid([*found, *in_order(laid, self._snapshot)], shut)
+        layout = self._new(new, shut, frozenset(self._anchored()))
+        if len(layout) < len(new):
+            return self._no_fit(len(layout))
+        return self._layout([*found, *in_order(layout, self._snapshot)], shut)
 
-    def _laid(self, found: Found, shut: Nodes) -> Laid:
+    def _layout(self, found: Found, shut: Nodes) -> GroupLayout:
         """The answer where all groups have a place. shut: domains of groups that had begun."""
         place_of = {group.claim: number for number, group in enumerate(self._groups)}
         found.sort(key=lambda each: place_of[each[0].claim])
@@ -180,7 +180,9 @@ class _Laying:
         closed = frozenset[str]()
         if any(group.claim.rule == marks.JOBSET_EXCLUSIVE for group in self._groups):
             closed = shut.union(*(self._closed_by(answer) for _, answer in found))
-        return Laid(tuple(group for group, _ in found), tuple(answer for _, answer in found), used, closed)
+        return GroupLayout(
+            tuple(group for group, _ in found), tuple(answer for _, answer in found), used, closed
+        )
 
     def _own_domains(self, group: Group) -> Nodes:
         """The nodes of the domains in which a group has pods."""
@@ -230,12 +232,12 @@ class _Laying:
         return found
 
     def _promising(
-        self, groups: Sequence[Group], rooms: list[tuple[tuple[str, ...], Nodes]]
+        self, groups: Sequence[Group], slots: list[tuple[tuple[str, ...], Nodes]]
     ) -> list[tuple[int, Nodes]]:
         """Rooms, with how many groups each holds at most: those of the most come first, then the smallest."""
         least = min((group for group in groups), key=lambda group: weight(group.gang))
         counted = []
-        for path, nodes in rooms:
+        for path, nodes in slots:
             domains = self._in_domains(least.claim.over, nodes)
             most = sum(self._may_hold(least.gang, each) for each in domains)
             counted.append((-min(most, len(groups)), len(nodes), path, most, nodes))

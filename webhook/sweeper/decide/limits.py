@@ -42,20 +42,20 @@ from webhook.sweeper.decide.question import in_order, together
 
 
 def shares(
-    held: Mapping[str, int], rooms: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
+    present: Mapping[str, int], slots: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
 ) -> dict[str, int] | None:
     """How many pods go to each domain; None if there is no way.
 
-    held: pods that count already, of each domain that counts. rooms: for how many pods there is room; domains
+    present: pods that count already, of each domain that counts. slots: how many pods each can take; domains
     that are not named have none. floor_is_zero: whether the emptiest domain is taken to hold none.
     """
-    floor = _floor(held, rooms, wanted, skew, floor_is_zero=floor_is_zero)
+    floor = _floor(present, slots, wanted, skew, floor_is_zero=floor_is_zero)
     if floor is None:
         return None
-    found = {value: 0 if floor_is_zero else max(0, floor - count) for value, count in held.items()}
+    found = {value: 0 if floor_is_zero else max(0, floor - count) for value, count in present.items()}
     most = {
-        value: max(found[value], min(rooms.get(value, 0), floor + skew - count))
-        for value, count in held.items()
+        value: max(found[value], min(slots.get(value, 0), floor + skew - count))
+        for value, count in present.items()
     }
     left = wanted - sum(found.values())
     for value in sorted(most, key=lambda each: (found[each] == 0, -most[each], each)):
@@ -66,19 +66,19 @@ def shares(
 
 
 def _floor(
-    held: Mapping[str, int], rooms: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
+    present: Mapping[str, int], slots: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
 ) -> int | None:
     """What the emptiest domain holds in the end, the least with which all have a place; None if none has."""
 
     def is_enough(floor: int) -> bool:
-        free = (min(rooms.get(value, 0), floor + skew - count) for value, count in held.items())
+        free = (min(slots.get(value, 0), floor + skew - count) for value, count in present.items())
         return sum(max(0, each) for each in free) >= wanted
 
     if floor_is_zero:
         return 0 if is_enough(0) else None
-    full = (count + rooms.get(value, 0) for value, count in held.items())
-    floor = _first(min(held.values(), default=0), min(full, default=0), is_enough)
-    least = sum(max(0, floor - count) for count in held.values())
+    full = (count + slots.get(value, 0) for value, count in present.items())
+    floor = _first(min(present.values(), default=0), min(full, default=0), is_enough)
+    least = sum(max(0, floor - count) for count in present.values())
     return floor if is_enough(floor) and least <= wanted else None
 
 
@@ -87,24 +87,28 @@ def _first(low: int, high: int, is_enough: Callable[[int], bool]) -> int:
     return low + bisect_left(range(low, high), True, key=is_enough)
 
 
-def cap(held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
+def cap(present: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
     """At most so many in a domain, as if each had room without end."""
-    if floor_is_zero or not held:
+    if floor_is_zero or not present:
         return skew
-    alike = Counter(held.values())
+    domains_by_count = Counter(present.values())
 
     def is_enough(floor: int) -> bool:
-        return sum(times * max(0, floor + skew - count) for count, times in alike.items()) >= wanted
+        return (
+            sum(times * max(0, floor + skew - count) for count, times in domains_by_count.items()) >= wanted
+        )
 
-    return _first(min(alike), max(alike) + wanted, is_enough) + skew
+    return _first(min(domains_by_count), max(domains_by_count) + wanted, is_enough) + skew
 
 
-def least_share(value: str, held: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
-    """At least so many of the pods go to a domain, whatever room the others have; see shares."""
-    others = Counter(count for other, count in held.items() if other != value)
+def least_share(
+    value: str, present: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
+) -> int:
+    """At least so many of the pods go to a domain, whatever the others hold; see shares."""
+    others = Counter(count for other, count in present.items() if other != value)
 
     def is_enough(share: int) -> bool:
-        floor = 0 if floor_is_zero else held[value] + share
+        floor = 0 if floor_is_zero else present[value] + share
         rest = (times * max(0, floor + skew - count) for count, times in others.items())
         return share + sum(rest) >= wanted
 
@@ -148,13 +152,13 @@ Domains = tuple[int, ...]
 class Sharing:
     """A gang of pods that are alike, shared. found: the place of each share, of the domains that have one.
 
-    held, skew, floor_is_zero: see quotas.shares; parts: the snapshot by the label's domains.
+    present, skew, floor_is_zero: see quotas.shares; parts: the snapshot by the label's domains.
     """
 
     gang: Gang
     snapshot: Snapshot
     parts: Mapping[str, Snapshot]
-    held: Mapping[str, int]
+    present: Mapping[str, int]
     skew: int
     floor_is_zero: bool
     found: Mapping[str, Assignment]
@@ -182,7 +186,7 @@ class Sharing:
         level = len(next(iter(self.found.values())).objective.domains)
         for value, answer in self.found.items():
             wanted = len(self.gang.members)
-            share = least_share(value, self.held, wanted, self.skew, floor_is_zero=self.floor_is_zero)
+            share = least_share(value, self.present, wanted, self.skew, floor_is_zero=self.floor_is_zero)
             used, low = answer.objective.domains, (0,) * level
             if share == len(answer.placed):
                 continue
@@ -205,7 +209,7 @@ class Limit:
     """A bound on pods in the domains of a label: skew above the emptiest, or (apart) one in each."""
 
     key: str
-    held: Mapping[str, int]
+    present: Mapping[str, int]
     skew: int
     apart: bool
     floor_is_zero: bool
@@ -241,9 +245,9 @@ class LimitSearch:
         ]
         apart: dict[str, Tally] = {tally.key: tally for tally, _ in kind.apart if tally.kinds}
         for key, tally in apart.items():
-            held = dict.fromkeys(self.domains.by_value(key), 0) | dict(tally.base)
-            found.append(Limit(key, held, 1, apart=True, floor_is_zero=True))
-        return sorted(found, key=lambda each: (len(each.held), each.key))
+            present = dict.fromkeys(self.domains.by_value(key), 0) | dict(tally.base)
+            found.append(Limit(key, present, 1, apart=True, floor_is_zero=True))
+        return sorted(found, key=lambda each: (len(each.present), each.key))
 
     def level(self, key: str) -> str | None:
         """The level whose domains are those of the label, None if there is none."""
@@ -332,17 +336,17 @@ class LimitSearch:
         answer = self._ask(gang, snapshot)
         if isinstance(answer, NoFit):
             return None
-        held = self._held(limit, snapshot)
-        most = cap(held, len(gang.members), limit.skew, floor_is_zero=limit.floor_is_zero)
+        present = self._present(limit, snapshot)
+        most = cap(present, len(gang.members), limit.skew, floor_is_zero=limit.floor_is_zero)
         # That is within the skew whatever the others hold, or within what each may hold in the end.
-        is_within = self._is_within(answer, limit.key, limit.held, limit.skew) or self._is_within(
-            answer, limit.key, held, most
+        is_within = self._is_within(answer, limit.key, limit.present, limit.skew) or self._is_within(
+            answer, limit.key, present, most
         )
         if is_within and self._is_accepted(answer):
             return answer
-        capped, even = self._spreads(gang, limit, level, held, most)
+        capped, even = self._spreads(gang, limit, level, present, most)
         # One above the emptiest: all lie evenly, unless one that counts stays empty.
-        is_even = limit.skew == 1 and len(gang.members) > len(held)
+        is_even = limit.skew == 1 and len(gang.members) > len(present)
         for spread in (*even, *capped) if is_even else (*capped, *even):
             answer = self._ask(replace(gang, spread=spread), snapshot)
             if not isinstance(answer, NoFit) and self._is_accepted(answer):
@@ -351,15 +355,15 @@ class LimitSearch:
 
     def _apart_on_level(self, gang: Gang, limit: Limit, level: str, snapshot: Snapshot) -> Assignment | None:
         """The same where each domain may have one pod."""
-        peers = tuple(self._peers(limit.key, self._held(limit, snapshot), gang))
+        peers = tuple(self._peers(limit.key, self._present(limit, snapshot), gang))
         answer = self._ask(replace(gang, spread=Spread(level, 1, peers)), snapshot)
         return None if isinstance(answer, NoFit) else answer
 
     def _spreads(
-        self, gang: Gang, limit: Limit, level: str, held: Mapping[str, int], most: int
+        self, gang: Gang, limit: Limit, level: str, present: Mapping[str, int], most: int
     ) -> tuple[list[Spread], list[Spread]]:
         """At most so many in a domain; and evenly, where all domains count."""
-        peers = tuple(self._peers(limit.key, held, gang))
+        peers = tuple(self._peers(limit.key, present, gang))
         even = [] if limit.floor_is_zero else [Spread(level, None, peers)]
         return [Spread(level, most, peers)], even
 
@@ -367,56 +371,56 @@ class LimitSearch:
         """Whether kube-scheduler takes the pods one by one; of several limits that is seen at the end."""
         return len(self.limits) > 1 or in_order(answer, self.rules) is not None
 
-    def _is_within(self, answer: Assignment, key: str, held: Mapping[str, int], most: int) -> bool:
+    def _is_within(self, answer: Assignment, key: str, present: Mapping[str, int], most: int) -> bool:
         """Whether no domain ends with more."""
         gained = Counter(self.domains.value(each.node, key) for each in answer.placed)
-        return all(held.get(value or "", 0) + count <= most for value, count in gained.items())
+        return all(present.get(value or "", 0) + count <= most for value, count in gained.items())
 
-    def _held(self, limit: Limit, snapshot: Snapshot) -> dict[str, int]:
+    def _present(self, limit: Limit, snapshot: Snapshot) -> dict[str, int]:
         """What the domains hold that have a node in the snapshot."""
         if len(snapshot.nodes) == len(self.snapshot.nodes):
-            return dict(limit.held)
-        held = limit.held
+            return dict(limit.present)
+        present = limit.present
         here = dict.fromkeys(map(self.domains.of_nodes(limit.key).__getitem__, snapshot.nodes))
-        return {value: held[value] for value in here if value is not None and value in held}
+        return {value: present[value] for value in here if value is not None and value in present}
 
-    def _peers(self, key: str, held: Mapping[str, int], gang: Gang) -> Iterator[str]:
+    def _peers(self, key: str, present: Mapping[str, int], gang: Gang) -> Iterator[str]:
         """For each pod that counts a node of its domain; the gang's own the core counts by itself."""
-        if not any(held.values()):
+        if not any(present.values()):
             return
         there = self.domains
         own = [there.value(each.node, key) for each in gang.anchors if each.node in there.labels]
         nodes = self.domains.by_value(key)
-        for value, count in held.items():
+        for value, count in present.items():
             for _ in range(count - own.count(value)):
                 yield nodes[value][0]
 
     def _shared(self, gang: Gang, limits: list[Limit], snapshot: Snapshot) -> Assignment | None:
         """The gang shared among the domains of the coarsest limit, each part placed for itself."""
         limit = limits[0]
-        held = self._held(limit, snapshot)
-        if len(held) > MOST_DOMAINS:
+        present = self._present(limit, snapshot)
+        if len(present) > MOST_DOMAINS:
             return None
         members = by_rank(gang.members)
-        parts = parted(snapshot, self.domains, limit.key, held)
-        rooms = {
-            value: 1 - held[value] if limit.apart else len(members)
+        parts = parted(snapshot, self.domains, limit.key, present)
+        slots = {
+            value: 1 - present[value] if limit.apart else len(members)
             for value, part in parts.items()
             if part.nodes
         }
         for _ in range(2 * len(parts) + 4):
-            quotas = shares(held, rooms, len(members), limit.skew, floor_is_zero=limit.floor_is_zero)
+            quotas = shares(present, slots, len(members), limit.skew, floor_is_zero=limit.floor_is_zero)
             if quotas is None or self.budget.exhausted:
                 return None
             found, full = self._place_shares(gang, members, quotas, limits[1:], parts)
             if full is not None:
-                rooms[full] = min(quotas[full] - 1, self._room(gang, parts[full]))
+                slots[full] = min(quotas[full] - 1, self._slots(gang, parts[full]))
                 continue
             joined = together(gang, list(found.values()), snapshot)
             if limit.apart:
                 return joined
             sharing = Sharing(
-                gang, snapshot, parts, held, limit.skew, floor_is_zero=limit.floor_is_zero, found=found
+                gang, snapshot, parts, present, limit.skew, floor_is_zero=limit.floor_is_zero, found=found
             )
             is_least = sharing.is_least(joined.objective.domains, self.options, self.budget)
             return replace(joined, proven=is_least)
@@ -442,7 +446,7 @@ class LimitSearch:
             found[value] = answer
         return found, None
 
-    def _room(self, gang: Gang, snapshot: Snapshot) -> int:
+    def _slots(self, gang: Gang, snapshot: Snapshot) -> int:
         states = [state for name, state in snapshot.nodes.items() if name not in gang.excluded_nodes]
         counts = capacity.rooms(gang.members[0].pod_class, states, self.budget).counts
         wanted = len(gang.members)

@@ -15,7 +15,7 @@ from webhook.text import joined
 from webhook.workloads import marks
 from webhook.workloads.foreign_requests import foreign_requests
 
-MOST_TOLD: Final = 32
+MOST_WARNINGS: Final = 32
 """Sentences that one gang is told: its author chooses what they quote, and how fast pods come and go."""
 
 
@@ -45,8 +45,8 @@ def warn_of_manifests(
         own = before.get(gang.key, GangWarnings())
         if own.read != len(gang.gated):
             new = list(_new_warnings(gang, policy, own.sentences))
-            found += (Warn(pod, EventReason.MANIFEST_WARNING, joined(*said)) for pod, said in new)
-            own = GangWarnings(len(gang.gated), own.sentences.union(*(said for _, said in new)))
+            found += (Warn(pod, EventReason.MANIFEST_WARNING, joined(*sentences)) for pod, sentences in new)
+            own = GangWarnings(len(gang.gated), own.sentences.union(*(sentences for _, sentences in new)))
         known[gang.key] = own
     return tuple(found), known
 
@@ -55,15 +55,15 @@ def _new_warnings(
     gang: PodGang, policy: Policy, before: frozenset[str]
 ) -> Iterator[tuple[Pod, Sequence[str]]]:
     """Pods of a gang, each with what has not been said before of it or of another."""
-    told = set(before)
-    for pod in _unlike(gang.gated):
-        found = (each for each in _sentences(pod, policy.topology_levels) if each not in told)
-        if new := list(islice(found, MOST_TOLD - len(told))):
-            told.update(new)
+    known = set(before)
+    for pod in _distinct(gang.gated):
+        found = (each for each in _sentences(pod, policy.topology_levels) if each not in known)
+        if new := list(islice(found, MOST_WARNINGS - len(known))):
+            known.update(new)
             yield pod, new
 
 
-def _unlike(pods: Sequence[Pod]) -> Iterator[Pod]:
+def _distinct(pods: Sequence[Pod]) -> Iterator[Pod]:
     """Of the pods that a controller made, one for each set of requests."""
     seen: set[frozenset[tuple[str, str]]] = set()
     for pod in pods:

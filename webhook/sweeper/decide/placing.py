@@ -16,7 +16,7 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, Snapshot
-from webhook.sweeper.decide.asking import QUESTIONS, place_anew, without_part
+from webhook.sweeper.decide.asking import QUESTIONS, place_again, without_part
 from webhook.sweeper.decide.attempt import (
     Attempt,
     GangMemory,
@@ -50,10 +50,9 @@ from webhook.sweeper.decide.steps import (
     ask_without_refusals,
     claims_are_free,
     commit,
-    companions_alone,
     complete,
+    cpu_pods_alone,
     explain,
-    keep_nodes_for_later_pods,
     make_question,
     not_evicted,
     not_gated_by_others,
@@ -61,9 +60,10 @@ from webhook.sweeper.decide.steps import (
     of_served_schedulers,
     place_anywhere,
     place_minimum,
-    place_on_kept_nodes,
+    place_on_reserved_nodes,
     preempt,
     reserve,
+    reserve_nodes_for_later_pods,
     skip_unchanged,
 )
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, by_age
@@ -80,16 +80,16 @@ CHECKS: Final[tuple[Step, ...]] = (
 
 STEPS: Final[tuple[Step, ...]] = (
     claims_are_free,
-    companions_alone,
+    cpu_pods_alone,
     # Which nodes may it use?
     allow_nodes,
     skip_unchanged,
     # What is asked, and where does it fit?
     make_question,
-    place_on_kept_nodes,
+    place_on_reserved_nodes,
     place_anywhere,
     place_minimum,
-    keep_nodes_for_later_pods,
+    reserve_nodes_for_later_pods,
     commit,
     # It does not fit.
     preempt,
@@ -309,7 +309,7 @@ def _anew(gang: PodGang, part: Sequence[Pod], now: PassState, ledger: Reservatio
     spares_then = excluded.spares_on(without_part(part, view, now.snapshot))
     avoid |= excluded.hard_of(gang.key) | ledger.spares.hard | spares_then.hard
     budget = Budget(QUESTIONS * settings.options.bound)
-    return place_anew(
+    return place_again(
         first.gang, part, view, now.snapshot, avoid, settings.options, budget, now.near, now.class_of
     )
 

@@ -138,7 +138,7 @@ class _RuleSearch:
         """Whether the places without these rules cannot keep them: fewer domains than there must be."""
         wanted = len(self.gang.members)
         return any(
-            each.apart or len(each.held) * (each.skew + min(each.held.values(), default=0)) < wanted
+            each.apart or len(each.present) * (each.skew + min(each.present.values(), default=0)) < wanted
             for each in self.limits.limits
         )
 
@@ -149,15 +149,15 @@ class _RuleSearch:
         self.rules.reset()
         (member,) = self.gang.members
         return self._place(
-            replace(self.gang, members=(self._kept_off(member, self.snapshot),)), self.snapshot
+            replace(self.gang, members=(self._exclusions(member, self.snapshot),)), self.snapshot
         )
 
-    def _kept_off(self, member: Member, snapshot: Snapshot) -> Member:
-        kept_off = self.rules.excluded_nodes(member.name, snapshot.nodes)
-        if not kept_off:
+    def _exclusions(self, member: Member, snapshot: Snapshot) -> Member:
+        excluded = self.rules.excluded_nodes(member.name, snapshot.nodes)
+        if not excluded:
             return member
         own = member.pod_class.rules
-        rules = replace(own, kept_off=(*own.kept_off, *sorted(kept_off.items())))
+        rules = replace(own, kept_off=(*own.kept_off, *sorted(excluded.items())))
         return replace(member, pod_class=replace(member.pod_class, rules=rules))
 
     def _one_by_one(self) -> Assignment | None:
@@ -174,7 +174,7 @@ class _RuleSearch:
             left = []
             for member in waiting:
                 alone = replace(
-                    self.gang, members=(self._kept_off(member, snapshot),), anchors=tuple(anchors)
+                    self.gang, members=(self._exclusions(member, snapshot),), anchors=tuple(anchors)
                 )
                 answer = self._place(alone, snapshot)
                 if isinstance(answer, NoFit):

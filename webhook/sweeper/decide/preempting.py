@@ -145,10 +145,10 @@ def _evicting(
 
 def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:
     """The evictions as orders, and what the gangs are told that wait for them."""
-    told = [(gang, said) for gang in gangs if (said := preempting.told.get(gang.key.placement_key))]
+    told = [(gang, sentence) for gang in gangs if (sentence := preempting.told.get(gang.key.placement_key))]
     return Orders(
         evictions=tuple(preempting.evictions.values()),
-        verdicts=tuple(Verdict(gang, said, Cause.VICTIMS) for gang, said in told),
+        verdicts=tuple(Verdict(gang, sentence, Cause.VICTIMS) for gang, sentence in told),
         due_seconds=AGAIN_SECONDS if preempting.held else NO_HURRY,
     )
 
@@ -294,8 +294,8 @@ def _are_short(
 def _going(placement: Placement, view: View) -> set[str]:
     """Pods that are being deleted, and victims that are left to kube-scheduler."""
     listed = (view.by_uid.get(uid) for group in placement.spec.victims for uid in group.pods)
-    strangers = {pod.metadata.uid for pod in listed if pod is not None and not view.is_ours(pod)}
-    return strangers | {pod.metadata.uid for pod in view.leaving}
+    foreign = {pod.metadata.uid for pod in listed if pod is not None and not view.is_ours(pod)}
+    return foreign | {pod.metadata.uid for pod in view.leaving}
 
 
 def _freed(usages: Iterable[Usage], gone: Set[str], resource: str) -> int:
@@ -322,8 +322,8 @@ def _waits(groups: Sequence[StandingVictims], namespace: str, kept: str) -> str:
     """What the gang that waits is told; gangs of other namespaces are not named."""
     shown = [f"{_name(group, namespace)} ({counted(len(group.pods), 'pod')})" for group in groups[:_NAMED]]
     more = f" and {counted(len(groups) - _NAMED, 'more gang')}" if len(groups) > _NAMED else ""
-    said = f"pods of lower priority are evicted for it: {', '.join(shown)}{more}"
-    return f"{said}; not yet: {kept}" if kept else said
+    sentence = f"pods of lower priority are evicted for it: {', '.join(shown)}{more}"
+    return f"{sentence}; not yet: {kept}" if kept else sentence
 
 
 def _name(group: StandingVictims, namespace: str) -> str:

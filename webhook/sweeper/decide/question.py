@@ -27,7 +27,7 @@ class Ask:
 
     gang: PodGang
     closed: frozenset[str] = frozenset()
-    told: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)

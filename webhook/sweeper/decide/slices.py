@@ -28,13 +28,13 @@ def asked_for(asked: Gang, gang: PodGang) -> Gang:
     """
     if not gang.slices or not asked.members:
         return asked
-    wish = gang.slices[0]
-    counted = _counted_from(asked, _first_worker(gang) or _like_leaders(gang, wish.size))
-    loose = _without_placed_mates(counted, wish.size)
-    if _makes_whole_slices(loose, wish.size, is_new=not asked.anchors):
-        return replace(counted, slices=_kept(counted, gang.slices))
-    if len(loose) == len(counted.members) and _are_of_one_slice(loose, wish.size):
-        return _as_one_slice(counted, wish.level)
+    slice_ = gang.slices[0]
+    counted = _counted_from(asked, _first_worker(gang) or _like_leaders(gang, slice_.size))
+    loose = _without_placed_mates(counted, slice_.size)
+    if _makes_whole_slices(loose, slice_.size, is_new=not asked.anchors):
+        return replace(counted, slices=_dividing(counted, gang.slices))
+    if len(loose) == len(counted.members) and _are_of_one_slice(loose, slice_.size):
+        return _as_one_slice(counted, slice_.level)
     return replace(counted, slices=gang.slices) if _is_complete(gang) and not asked.anchors else asked
 
 
@@ -50,9 +50,9 @@ def _without_placed_mates(asked: Gang, size: int) -> list[Member]:
 
 def _as_one_slice(asked: Gang, level: str) -> Gang:
     """The same with its members in one domain of the level, wherever the placed pods are."""
-    alike = max(Counter(each.pod_class for each in asked.members).values())
-    strangers = tuple(replace(anchor, rank=None) for anchor in asked.anchors)
-    return replace(asked, slices=(Slice(level, alike),), anchors=strangers)
+    most = max(Counter(each.pod_class for each in asked.members).values())
+    unranked = tuple(replace(anchor, rank=None) for anchor in asked.anchors)
+    return replace(asked, slices=(Slice(level, most),), anchors=unranked)
 
 
 def _are_of_one_slice(members: Sequence[Member], size: int) -> bool:
@@ -60,7 +60,7 @@ def _are_of_one_slice(members: Sequence[Member], size: int) -> bool:
     return len(numbers) == 1 and None not in numbers
 
 
-def _kept(counted: Gang, slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
+def _dividing(counted: Gang, slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
     """Of slices in slices, of which the outermost can be kept, those that can be: each with all around it.
 
     A slice with a placed pod takes back its own; of one that has none all must be there, if a slice around it

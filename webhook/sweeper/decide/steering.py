@@ -77,8 +77,8 @@ def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:
         if labels:
             steers.append(Steer(pod, labels))
             if not verdicts:
-                said = "its pods are given the labels of their GPU model"
-                verdicts.append(Verdict(gang, said, Cause.INCOMPLETE))
+                injection = "its pods are given the labels of their GPU model"
+                verdicts.append(Verdict(gang, injection, Cause.INCOMPLETE))
     warnings = (*_of_class(gang, policy, view.namespaces), *_of_members(gang, view, policy))
     return Orders(steers=tuple(steers), warnings=warnings, verdicts=tuple(verdicts))
 
@@ -90,15 +90,15 @@ def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None 
     """
     if is_opted_out(pod):
         return {}
-    wish = pod.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
+    wanted = pod.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
     default = _rules(pod, policy, namespaces).default_gpu_model
-    if wish is None and not default:
+    if wanted is None and not default:
         return {}
-    model = policy.gpu_model(wish if wish is not None else default)
+    model = policy.gpu_model(wanted if wanted is not None else default)
     if model is None:
         known = sentence_list([each.name for each in policy.gpu_models])
-        raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wish or '')}; known: {known}")
-    return _labels_of_model(pod, policy, model, is_wished=wish is not None)
+        raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wanted or '')}; known: {known}")
+    return _labels_of_model(pod, policy, model, is_wished=wanted is not None)
 
 
 def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_wished: bool) -> Mapping[str, str]:
@@ -130,9 +130,9 @@ def _rules(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> Name
     namespaces: their labels, None where these are not known: then none has opted in.
     """
     name = pod.metadata.namespace
-    said = (namespaces or {}).get(name, {}).get(keys.INJECTION_LABEL)
+    injection = (namespaces or {}).get(name, {}).get(keys.INJECTION_LABEL)
     if name in policy.namespaces or (
-        said == keys.INJECTION_ENABLED and name not in policy.excluded_namespaces
+        injection == keys.INJECTION_ENABLED and name not in policy.excluded_namespaces
     ):
         return policy.rules(name)
     return NamespaceRules()
@@ -153,10 +153,10 @@ def _of_class(gang: PodGang, policy: Policy, namespaces: NamespaceLabels | None)
 
 def _tier_without_effect(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> str:
     """Says so of the tier that a pod should have and does not, "" where there is none."""
-    wish = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
-    tier = policy.tier(wish if wish is not None else _rules(pod, policy, namespaces).default_tier)
+    wanted = pod.metadata.annotations.get(keys.PRIORITY_ANNOTATION)
+    tier = policy.tier(wanted if wanted is not None else _rules(pod, policy, namespaces).default_tier)
     its_class = pod.spec.priority_class_name or ""
-    if tier is None or its_class == tier.priority_class_name or (its_class and wish is None):
+    if tier is None or its_class == tier.priority_class_name or (its_class and wanted is None):
         return ""
     its_own = f"it has PriorityClass {its_class}" if its_class else "it has no PriorityClass"
     return (

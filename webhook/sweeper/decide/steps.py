@@ -54,7 +54,7 @@ def not_evicted(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
 
 def not_gated_by_others(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """A place taken now would stand empty, and be missing to those that may run."""
-    holders = held_by_others(attempt.waiting, now.settings.gate_prefix)
+    holders = reserved_by_others(attempt.waiting, now.settings.gate_prefix)
     if not holders:
         return attempt
     reason = f"held by the gate {', '.join(holders)}; placed when that is gone"
@@ -105,7 +105,7 @@ def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     return attempt if claim is None else GangWaits(Cause.NO_ROOM, used_by(claim, now.claims[claim]))
 
 
-def companions_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
+def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
     """Where none but CPU-only pods wait, these go beside the others."""
     gang = attempt.gang
     if attempt.workers or (gang.later and not now.view.placed_on(gang.workers)):
@@ -123,7 +123,7 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
     domains = asks(gang, now.view, now.plans, now.settings.topology)
     first = next(domains)
     nodes = AllowedNodes(
-        reserved, exclusions, refusing, first.closed, first.closed, first.told
+        reserved, exclusions, refusing, first.closed, first.closed, first.note
     )  # fmt: skip
     return replace(attempt, gang=first.gang, nodes=nodes, domains=domains)
 
@@ -155,7 +155,7 @@ def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     return GangWaits(known.cause, told, failure=attempt.failure if known.lasts else None)
 
 
-def place_on_kept_nodes(attempt: Attempt, now: PassState) -> Attempt:
+def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
     """Later pods go where their plan has kept room, if all of them fit there."""
     placement = now.view.placements.get(attempt.gang.key.placement_key)
     if placement is None or not placement.spec.kept:
@@ -192,7 +192,7 @@ def place_minimum(attempt: Attempt, now: PassState) -> Attempt:
     return replace(attempt, asked=asked, answer=answer)
 
 
-def keep_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+def reserve_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """A gang begins whose controller makes some pods later only with nodes kept for those.
 
     Else its first pods would run, and hold GPUs, for nothing, while others take the rest. None of these
@@ -270,10 +270,10 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         cause = Cause.UNDECIDED
     else:
         # New nodes are somebody else's: a gang that they are held against may ask for its own.
-        is_held = fits_on_reserved(
+        is_reserved = fits_on_reserved(
             nodes.reserved.others, attempt.asked, now.snapshot, budget, nodes.elsewhere
         )
-        cause = Cause.RESERVED if is_held else Cause.NO_ROOM
+        cause = Cause.RESERVED if is_reserved else Cause.NO_ROOM
     known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, sentence, cause, room=answer.room)
     told = joined(sentence, attempt.told(answer.room, now.settings))
     return GangWaits(
@@ -334,7 +334,7 @@ def may_go_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
     return len(waiting) == 1 or (placement is not None and placement.is_complete)
 
 
-def held_by_others(waiting: Sequence[Pod], prefix: str) -> list[str]:
+def reserved_by_others(waiting: Sequence[Pod], prefix: str) -> list[str]:
     """The gates of others on these pods: quota, another controller."""
     names = {gate.name for pod in waiting for gate in pod.spec.scheduling_gates}
     return sorted(name for name in names if not name.startswith(prefix))
