@@ -130,7 +130,7 @@ def gate(policy: Policy) -> Object:
             *_not_left_alone(policy),
             _served(policy),
             _condition("not-gated", f"!({_gated(policy)})"),
-            _condition("asks-for-gpu-or-wishes", f"{_asks(policy)} || {_wishes()}"),
+            _condition("asks-for-gpu-or-wishes", f"{_asks(policy)} || {_has_request()}"),
             _NOT_PLACED_BY_KUEUE,
         ],
         "mutations": [
@@ -217,9 +217,9 @@ def _gated(policy: Policy) -> str:
     return f"object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith({prefix}))"
 
 
-def _wishes() -> str:
-    wishes = list_of(sorted(keys.WISH_ANNOTATIONS))
-    return f"{wishes}.exists(key, key in object.metadata.?annotations.orValue({{}}))"
+def _has_request() -> str:
+    request_keys = list_of(sorted(keys.WISH_ANNOTATIONS))
+    return f"{request_keys}.exists(key, key in object.metadata.?annotations.orValue({{}}))"
 
 
 # --- pieces --------------------------------------------------------------------------------------------

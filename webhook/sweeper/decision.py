@@ -161,7 +161,7 @@ def finish(seen: Observation, now: Decided) -> Decided:
     held = now.preempting.held
     if "victims" in now.failed:  # nobody knows whether they are gone, and a release is for good
         held = frozenset(pod.metadata.uid for _, waiting in preempting(view) for pod in waiting)
-    pairs = unfinished(view, memory.backoff, memory.sent, held | view.held)
+    pairs = unfinished(view, memory.backoff, memory.sent, held | view.not_released)
     taken = stamped(queue.take(pairs), now.rules.timestamps, view.now.ns)
     orders = Orders(releases=taken, reads=tuple(queue.reads))
     return _with_orders(replace(now, queue=queue), "finish", orders)

@@ -110,18 +110,18 @@ class ExtensionHooks:
         for running in self._running.values():
             objects.update(running.objects.current())
         view = replace(view, objects=objects) if objects else view
-        held = self._held(view)
-        return replace(view, held=held) if held else view, memories
+        not_released = self._not_released(view)
+        return replace(view, not_released=not_released) if not_released else view, memories
 
-    def _held(self, view: View) -> frozenset[str]:
+    def _not_released(self, view: View) -> frozenset[str]:
         """The pods that are not to be released in this pass."""
-        held = frozenset[str]()
+        found = frozenset[str]()
         for running in self._running.values():
             hook = running.extension.hold_releases
             if hook is not None:
                 with _guarded(running.extension.name):
-                    held |= hook(view)
-        return held
+                    found |= hook(view)
+        return found
 
     def complete(self, gangs: list[PodGang], view: View) -> list[PodGang]:
         """The gangs with what extensions know of them; see GangsInput."""

@@ -214,7 +214,7 @@ def test_all_together_are_bounded_and_who_has_most_loses_its_oldest() -> None:
 
 def test_old_failures_are_forgotten() -> None:
     kept = kept_of(told("n0", 100), told("n0", 200, gang="h"))
-    assert [each.gang for each in ledger.kept(kept, 1100, 1000)] == ["h"]
+    assert [each.gang for each in ledger.unexpired(kept, 1100, 1000)] == ["h"]
 
 
 def test_a_failure_is_a_value() -> None:

@@ -121,7 +121,7 @@ def _with(there: _Sorted, failure: NodeFailure) -> Failures:
             if len(each.pods) > 1 or failure.node == each.node:
                 return failures
             both = replace(each, pods=(*each.pods, (failure.uid, failure.node)), state=FailureState.OPEN)
-            return tuple(both if kept is each else kept for kept in failures)
+            return tuple(both if known is each else known for known in failures)
     later = [each for each in own if each.created <= failure.at < each.at]
     if not later and not there.would_stay(failure):
         return failures
@@ -129,7 +129,7 @@ def _with(there: _Sorted, failure: NodeFailure) -> Failures:
     return _bounded((*rest, GangFailure.first(failure)))
 
 
-def kept(failures: Failures, now: float, keep_seconds: float) -> Failures:
+def unexpired(failures: Failures, now: float, keep_seconds: float) -> Failures:
     """Those that are not too old."""
     found = tuple(each for each in failures if now - each.at < keep_seconds)
     return found if len(found) < len(failures) else failures

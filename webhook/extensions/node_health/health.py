@@ -101,7 +101,7 @@ def observed(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
     refusals = memory.refusals.with_more(filter(None, refused), now, rules.avoid_seconds)
     found, unstarted = _new_failures(given, memory, now)
     failures = gang_failures.added(memory.failures, *found)
-    failures = gang_failures.kept(failures, now, rules.keep_seconds)
+    failures = gang_failures.unexpired(failures, now, rules.keep_seconds)
     memory = replace(memory, failures=failures, refusals=refusals, unstarted=unstarted)
     if given.view.now.seconds >= memory.due_at:
         memory = _judged(given, memory)

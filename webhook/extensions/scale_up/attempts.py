@@ -83,7 +83,7 @@ def pause_seconds(attempt: int, choices: ScaleUp) -> float:
 
 def steps(
     wants: Sequence[Want],
-    kept: Set[str],
+    not_withdrawn: Set[str],
     requests: Collection[ProvisioningRequest],
     choices: ScaleUp,
     now: float,
@@ -95,8 +95,8 @@ def steps(
     since: by uid, since when each request is as it is; else since the API server has it.
     placed: uids of the Placements of gangs that have their nodes: what was provided for them counts no more.
 
-    wants: the most urgent first. kept: uids of the Placements of gangs whose requests stay although they want
-    none now. requests: all that we have made, but for those that are being deleted.
+    wants: the most urgent first. not_withdrawn: uids of the Placements of gangs whose requests stay although
+    they want none now. requests: all that we have made, but for those that are being deleted.
     """
     by_owner: dict[str, list[ProvisioningRequest]] = {}
     for request in requests:
@@ -106,7 +106,7 @@ def steps(
     for uid, own in by_owner.items():
         decider.count(own, has_nodes=uid in placed and uid not in wanted)
         if uid not in wanted:
-            decider.withdraw_unwanted(own, stays=uid in kept)
+            decider.withdraw_unwanted(own, stays=uid in not_withdrawn)
     for want in _in_turn(wants):
         decider.decide(want, by_owner.get(want.owner.metadata.uid, []))
     return decider.made.bounded()

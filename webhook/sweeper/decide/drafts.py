@@ -98,7 +98,7 @@ def _nodes_of_workers(asked: GangQuestion, entries: Iterable[PlannedPod]) -> set
 
 
 def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: PassState) -> tuple[Pair, ...]:
-    ready = (entry for entry in entries if entry.uid not in now.view.held)
+    ready = (entry for entry in entries if entry.uid not in now.view.not_released)
     return now.given.queue.take((pods[entry.uid], entry) for entry in ready)
 
 

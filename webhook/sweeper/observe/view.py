@@ -67,9 +67,9 @@ class View:
     needs: claims on devices, None where they are not known or no waiting pod has any; volumes: how many of
     them nodes take, likewise. namespaces: their labels, None where these are not known. pods: gated and
     others, sorted, where somebody keeps them so. usable_among: on how many nodes a plan may be carried out.
-    now: when it was. held: uids of gated pods that are not released in this pass, as an extension has yet to
-    write what they need. objects: what extensions watch: by WatchedCollection or WatchedOwners, its objects
-    by "namespace/name". What has not been read completely is not there.
+    now: when it was. not_released: uids of gated pods that are not released in this pass, as an extension has
+    yet to write what they need. objects: what extensions watch: by WatchedCollection or WatchedOwners, its
+    objects by "namespace/name". What has not been read completely is not there.
     """
 
     gated: Sequence[Pod]
@@ -92,7 +92,7 @@ class View:
     usable_among: Callable[[Mapping[str, Node]], int] = lambda nodes: count_usable(nodes)
     written: Sequence[PlannedPod] = ()
     now: Moment = START
-    held: Set[str] = frozenset()
+    not_released: Set[str] = frozenset()
     objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
