@@ -21,7 +21,7 @@ keep it small in large clusters:
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Final
 
@@ -61,27 +61,41 @@ def one_more(vertex: Vertex, wanted: int, costs: Costs, budget: Budget) -> list[
     if not vertex.parts or (costs.machine is not None and first >= costs.machine):
         return []
     anchored = anchored_children(vertex, costs)
-    missing = wanted - sum(vertex.parts[number].room for number in anchored)
+    missing = wanted - _only(vertex, anchored).room
     others = [n for n, part in enumerate(vertex.parts) if n not in anchored and part.room >= missing]
     if missing <= 0 or not anchored or len(others) < 3:
         return []
-    levels = range(first, costs.depth)
+    least = _least_of_each(vertex, others, anchored, wanted, costs, budget)
+    return [(cost, _only(vertex, anchored | {number})) for cost, number in least]
+
+
+def _least_of_each(
+    vertex: Vertex, others: Sequence[int], anchored: set[int], wanted: int, costs: Costs, budget: Budget
+) -> list[tuple[int, int]]:
+    """At most what holding so many pods in the anchored children and one of the others costs, and which one
+    it is, the cheapest first; [] where telling that takes too long. Raises OutOfSteps.
+    """
+    levels = range(vertex.bottom + 1, costs.depth)
     more = {n: [rooms_beside(vertex.parts[n], level, costs)[1] for level in levels] for n in others}
-    given = [[rooms_beside(vertex.parts[n], level, costs) for n in anchored] for level in levels]
-    free = [sum(sum(rooms) for rooms, _ in of_level) for of_level in given]
-    paid = [[room for _, rooms in of_level for room in rooms] for of_level in given]
-    held = sum(len(rooms) for of_level in given for split in of_level for rooms in split)
-    rooms = held * len(others) + sum(len(rooms) for split in more.values() for rooms in split)
+    given = [_rooms_beside(vertex, anchored, level, costs) for level in levels]
+    free, paid = [free for free, _ in given], [paid for _, paid in given]
+    held = sum(map(len, (*free, *paid)))
+    rooms = held * len(others) + sum(map(len, chain.from_iterable(more.values())))
     if rooms > MOST:
         return []
     budget.spend(1 + rooms // EACH)
     found = []
     for number, split in more.items():
-        total = 0
-        for at, level in enumerate(levels):
-            total += _least(paid[at] + split[at], wanted - free[at], level, costs)
-        found.append((total, number))
-    return [(least, _only(vertex, anchored | {number})) for least, number in sorted(found)]
+        each = zip(levels, free, paid, split, strict=True)
+        costs_of_levels = (_least(p + own, wanted - sum(f), level, costs) for level, f, p, own in each)
+        found.append((sum(costs_of_levels), number))
+    return sorted(found)
+
+
+def _rooms_beside(vertex: Vertex, numbers: set[int], level: int, costs: Costs) -> tuple[list[int], list[int]]:
+    """Of some children together: see bounds.rooms_beside."""
+    found = [rooms_beside(vertex.parts[number], level, costs) for number in sorted(numbers)]
+    return [room for free, _ in found for room in free], [room for _, paid in found for room in paid]
 
 
 def _least(rooms: list[int], wanted: int, level: int, costs: Costs) -> int:
@@ -140,18 +154,24 @@ class CoveringSearch:
             return None
         if vertex.state is not None:
             return self._alone(vertex, limit)
-        best: _Found | None = None
-        machine = self.costs.machine
-        if machine is None or vertex.bottom + 1 < machine:
-            for least, child in self._by_bound(vertex):
-                if limit is not None and least >= limit:
-                    break
-                own = 0 if child.state is not None else child.own
-                found = self.inside(child, None if limit is None else limit - own)
-                if found is not None:
-                    limit = own + found[0]
-                    best = limit, found[1]
+        best = self._in_one(vertex, limit)
         return best if best is not None else self._sharing(vertex, limit)
+
+    def _in_one(self, vertex: Vertex, limit: int | None) -> _Found | None:
+        """The same in one of the children, where these are no machines."""
+        machine = self.costs.machine
+        if machine is not None and vertex.bottom + 1 >= machine:
+            return None
+        best: _Found | None = None
+        for least, child in self._by_bound(vertex):
+            if limit is not None and least >= limit:
+                break
+            own = 0 if child.state is not None else child.own
+            found = self.inside(child, None if limit is None else limit - own)
+            if found is not None:
+                limit = own + found[0]
+                best = limit, found[1]
+        return best
 
     def _alone(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """A node that holds all."""
@@ -213,34 +233,37 @@ class CoveringSearch:
         if limit is not None and self._bound(vertex) - vertex.own >= limit:
             return None
         levels = self._levels(vertex)
+        inside = self._knapsack(vertex, levels)
+        terms = inside.terms
+        fewest = self._fewest(inside, terms)
+        if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
+            return None
+        terms.values = self._values(vertex, levels, fewest)
+        wanted = inside.wanted
+        state = (len(inside.minority.states) - 1, wanted)
+        (value,) = inside.solve([state])
+        if value is None:
+            return None
+        filled = Filled(0, wanted, inside.unit, 0, parts=inside.filled(state))
+        cost = filled.cost
+        if limit is not None and cost >= limit:
+            return None
+        return cost, Filled(0, self.workers, 1, 0, parts=filled.parts)
+
+    def _knapsack(self, vertex: Vertex, levels: Sequence[int]) -> DomainKnapsack:
+        """The children that matter, if with them the best solution is as good as it can be; else all."""
         terms = self._terms(vertex, levels)
         unit = terms.unit(vertex.bottom)
         told_apart = self.minority.below(unit) is self.minority
         wanted = self.workers // unit if told_apart else self.least
         screened = self.screening.matter(vertex, levels, unit, wanted)
-        inside = None
         if screened is not None:
             least, first, second = screened
             inside = DomainKnapsack(terms, vertex, wanted, least)
             counts = self._fewest(inside, terms)
-            if counts is None or counts[vertex.bottom + 1] > first or counts[vertex.bottom + 2] > second:
-                inside = None
-        if inside is None:
-            terms = self._terms(vertex, levels)
-            inside = DomainKnapsack(terms, vertex, wanted)
-        fewest = self._fewest(inside, terms)
-        if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
-            return None
-        terms.values = self._values(vertex, levels, fewest)
-        state = (len(inside.minority.states) - 1, wanted)
-        (value,) = inside.solve([state])
-        if value is None:
-            return None
-        filled = Filled(0, wanted, unit, 0, parts=inside.filled(state))
-        cost = filled.cost
-        if limit is not None and cost >= limit:
-            return None
-        return cost, Filled(0, self.workers, 1, 0, parts=filled.parts)
+            if counts and counts[vertex.bottom + 1] <= first and counts[vertex.bottom + 2] <= second:
+                return inside
+        return DomainKnapsack(self._terms(vertex, levels), vertex, wanted)
 
     def _levels(self, vertex: Vertex) -> list[int]:
         """The levels at which the number of domains has to be searched for.

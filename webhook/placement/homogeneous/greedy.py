@@ -124,10 +124,8 @@ class _Region:
         near = [at for group in sorted({self.around[each] for each in chosen}) for at in self.groups[group]]
         for number, count in enumerate(self.question.counts[1:], start=1):
             self.minority.budget.spend(len(near) // 3)
-            places = (
-                (self.nodes[at][1][0], at) for at in near if at not in found and self._takes(at, number)
-            )
-            best = [at for _, at in nsmallest(count, places)]
+            places = (at for at in near if at not in found and self._takes(at, number))
+            best = nsmallest(count, places, key=lambda at: (self.nodes[at][1][0], at))
             if len(best) < count:
                 self.minority.budget.spend(self.count // 8)
                 far = (at for at in self._every(self.whole) if at not in found and self._takes(at, number))

@@ -114,6 +114,12 @@ class Lattice:
         wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
         for minority, room in targets:
             wanted[minority, room] = self.rows[-1][minority, room] < self.unreachable
+        self._decide(wanted)
+        found = [int(self.best[-1][minority * self.width + room]) for minority, room in targets]
+        return [None if value >= self.never else value for value in found]
+
+    def _decide(self, wanted: Array) -> None:
+        """Find the least values of the wanted states: `best`, and the steps and values that lead there."""
         self.known = [{(0, 0): 0} for _ in self.offers]
         possible = self._optimal(wanted)
         for tries in count():
@@ -126,8 +132,6 @@ class Lattice:
                 possible[number] = each.only(each.each(alive, np.bool_))
         values = [self._values(each, known) for each, known in zip(self.steps, self.known, strict=True)]
         self.best = self._forward(self.steps, values)
-        found = [int(self.best[-1][minority * self.width + room]) for minority, room in targets]
-        return [None if value >= self.never else value for value in found]
 
     def _optimal(self, wanted: Array) -> list[StateSteps]:
         """For each item the steps of least count cost that lead to a wanted state."""

@@ -1,9 +1,10 @@
 """The odd pods of a gang: which of them are placed so far, as one number, and what they leave of a node."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import Protocol
 
 from webhook.placement import capacity
@@ -149,14 +150,13 @@ class MinorityPods:
         if any(map(int.__gt__, state, alone[1:])):
             return -1
         worker, *others = self.question.classes
-        left = dict(node.free)
+        left = Counter(node.free)
         for pod, count in zip(others, state, strict=True):
-            for resource, amount in pod.requests:
-                left[resource] = left.get(resource, 0) - count * amount
-        asked = [pod for pod, count in zip(others, state, strict=True) if count]
-        if any(left[resource] < 0 for pod in asked for resource, amount in pod.requests if amount):
+            left.subtract({resource: count * amount for resource, amount in pod.requests})
+        asked = [pod.requests for pod, count in zip(others, state, strict=True) if count]
+        if any(left[resource] < 0 < amount for resource, amount in chain.from_iterable(asked)):
             return -1
-        room = min([alone[0], *(max(0, left.get(r, 0)) // amount for r, amount in worker.requests if amount)])
+        room = min([alone[0], *(max(0, left[r]) // amount for r, amount in worker.requests if amount)])
         return self._with_cards(node, state, room) if node.cards and self._carded else room
 
     def _with_cards(self, node: NodeState, state: Counts, most: int) -> int:

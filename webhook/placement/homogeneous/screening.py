@@ -124,9 +124,33 @@ def priced(
     beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
     part. What one child holds with r parts is bounded from below by what the others then hold at most.
     """
+    anchors = np.array([number in anchored for number in heads], dtype=np.bool_)
+    others, most = _held_by_others(heads, anchors, fewest, most, prices, budget, enough)
+    least: Array = wanted - others
+    ranges_of: dict[int, Ranges] = {}
+    for number, lows in zip(heads, least.tolist(), strict=True):
+        steps = range(most + 1) if number in anchored else range(1, most + 1 if fewest else 1)
+        if ranges := _ranges(heads[number], lows, steps):
+            ranges_of[number] = ranges
+    return ranges_of, most
+
+
+def _held_by_others(
+    heads: Mapping[int, Sequence[int]],
+    anchors: Array,
+    fewest: int,
+    most: int,
+    prices: Iterable[int],
+    budget: Budget,
+    enough: Enough | None,
+) -> tuple[Array, int]:
+    """[child, parts]: what the others hold at most if it uses so many parts; and `most`, bettered.
+
+    anchors: which children cost nothing; all else as for `priced`.
+    """
     width = max(map(len, heads.values()), default=1)
     held = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads.values()], dtype=np.int64)
-    paid = np.array([number not in anchored for number in heads], dtype=np.bool_)
+    paid = ~anchors
     held[paid, 0] = _NONE  # it is not used
     parts = np.arange(width)
     tried = sorted(each for each in set(prices) if each > 0)
@@ -145,13 +169,7 @@ def priced(
         last = int(worth[largest[-1]]) if fewest else 0
         beside = best - np.where(paid, np.maximum(worth, last), worth)
         np.minimum(others, beside[:, None] + price * (most - parts), out=others)
-    least: Array = wanted - others
-    ranges_of: dict[int, Ranges] = {}
-    for number, lows in zip(heads, least.tolist(), strict=True):
-        steps = range(most + 1) if number in anchored else range(1, most + 1 if fewest else 1)
-        if ranges := _ranges(heads[number], lows, steps):
-            ranges_of[number] = ranges
-    return ranges_of, most
+    return others, most
 
 
 def _ranges(head: Sequence[int], least: Sequence[int], parts: range) -> Ranges:

@@ -142,15 +142,21 @@ def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
         min((rooms[0] - rooms[state] for rooms in found if rooms[state] >= 0), default=None)
         for state in range(len(minority.states))
     ]
-    least: list[int | None] = [0, *(None for _ in losses[1:])]
+    known = _least_sums(minority, losses)
+    return known if len(known) == len(losses) else None
+
+
+def _least_sums(minority: MinorityPods, losses: Sequence[int | None]) -> list[int]:
+    """For each state that can be reached the least sum of losses on the way to it. losses: of what is added,
+    None for what has no place.
+    """
+    least: dict[int, int] = {0: 0}
     for before in range(len(losses)):  # what a state goes on to has a higher number
-        lost = least[before]
-        for more, after in minority.onward[before] if lost is not None else ():
-            loss, so_far = losses[more], least[after]
-            if loss is not None and lost is not None and (so_far is None or lost + loss < so_far):
-                least[after] = lost + loss
-    known = [lost for lost in least if lost is not None]
-    return known if len(known) == len(least) else None
+        for more, after in minority.onward[before] if before in least else ():
+            loss = losses[more]
+            if loss is not None:
+                least[after] = min(least.get(after, least[before] + loss), least[before] + loss)
+    return [least[state] for state in sorted(least)]
 
 
 def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
@@ -225,27 +231,32 @@ class _MinoritySearch:
         losses = least_losses(self.minority, self.root)
         if losses is None:
             return Solution(None, True)
-        near: Solution | None = None
-        tries = iter(range(self.minority.most + 1))
         try:
-            for more in tries:
-                near = self._on_best_nodes(losses, more)
-                if near is not None and not more:
-                    return near
-                if near is not None or self.question.slices:
-                    break
+            near, tried = self._near(losses)
         except _NoRoom:
             return Solution(None, True)
+        if near is not None and near.proven:
+            return near
         try:
             part = MinorityPods(self.question, self.budget.part(self.budget.left * 3 // 4))
             return _exact(self.question, self.root, part, losses[-1])
         except OutOfSteps:
             with suppress(_NoRoom):
-                for more in tries:
+                for more in range(tried, self.minority.most + 1):
                     near = near or self._on_best_nodes(losses, more)
             if near is None:
                 raise
             return replace(near, proven=False)
+
+    def _near(self, losses: list[int]) -> tuple[Solution | None, int]:
+        """A place on the nodes that are best for somewhat more workers, proven if it is for no more than the
+        odd pods take at least; and how many amounts of room were tried. Raises _NoRoom and OutOfSteps.
+        """
+        for more in range(1 if self.question.slices else self.minority.most + 1):
+            near = self._on_best_nodes(losses, more)
+            if near is not None:
+                return replace(near, proven=not more), more + 1
+        return None, more + 1
 
     def _on_best_nodes(self, losses: list[int], more: int) -> Solution | None:
         """All pods on the nodes that are best for the workers and the room that odd pods take at least, and
