@@ -41,26 +41,38 @@ def member(number: int, node: str = "", **spec: Any) -> Pod:
     return gpu_pod(f"p{number}", node=node, metadata=metadata, schedulingGroup={"podGroupName": NAME}, **spec)
 
 
-def group(minimum: int, *, deleted: bool = False, finalizers: tuple[str, ...] = (FINALIZER,)) -> BindGroup:
-    """minimum: 0 for pods that are bound by themselves."""
+def group(
+    minimum: int, *, deleted: bool = False, finalizers: tuple[str, ...] = (FINALIZER,), within: str = ""
+) -> BindGroup:
+    """minimum: 0 for pods that are bound by themselves. within: the label by which they are in one domain."""
     metadata: dict[str, Any] = {"name": NAME, "namespace": "in", "uid": "g", "finalizers": finalizers}
     if deleted:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     policy = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
-    return msgspec.convert({"metadata": metadata, "spec": {"schedulingPolicy": policy}}, BindGroup)
+    spec: dict[str, Any] = {"schedulingPolicy": policy}
+    if within:
+        spec["schedulingConstraints"] = {"topology": [{"key": within}]}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, BindGroup)
 
 
 class Scene:
     """Three pods of a Job, planned for a node each."""
 
-    def __init__(self, *pods: Pod, minimum: int = 0, cards: bool = False, loose: bool = False) -> None:
+    def __init__(
+        self,
+        *pods: Pod,
+        minimum: int = 0,
+        cards: bool = False,
+        loose: bool = False,
+        anywhere: bool = False,
+    ) -> None:
         self.members = pods or tuple(member(number) for number in range(3))
         rules = OwnerRules(loose_owners=frozenset({"Job.batch"} if loose else ()))
         self.settings = Settings(loose_owners=rules.loose_owners)
         self.cluster = Nodes(4, *self.members)
         gang = Snapshotter(self.cluster, self.settings).view().gang_of(self.members[0])
         entries = [
-            {"name": each.metadata.name, "uid": each.metadata.uid, "node": f"n{number}"}
+            {"name": each.metadata.name, "uid": each.metadata.uid, "node": "" if anywhere else f"n{number}"}
             | ({"annotations": CARDS} if cards else {})
             for number, each in enumerate(self.members)
         ]
@@ -91,11 +103,23 @@ def test_a_gang_needs_a_pod_group_of_all_pods_of_its_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    "scene", [Scene(cards=True), Scene(loose=True)], ids=["cards are guessed", "gangs of their own"]
+    "scene",
+    [Scene(cards=True), Scene(loose=True), Scene(anywhere=True)],
+    ids=["cards are guessed", "gangs of their own", "for whom no node is planned"],
 )
 def test_pods_that_do_not_come_together_are_bound_by_themselves(scene: Scene) -> None:
-    """One pod at a time is released to a node whose reader guesses: all or nothing would wait for ever."""
+    """One pod at a time is released to a node whose reader guesses: all or nothing would wait for ever.
+
+    Of pods that go wherever kube-scheduler sends them, as those with claims on no GPU, nobody has looked
+    whether there is room for all.
+    """
     assert policy_of(scene) == {"basic": {}}
+
+
+def test_pods_for_which_no_node_is_planned_are_released_once_their_pod_group_is_there() -> None:
+    scene = Scene(anywhere=True)
+    assert hold_releases(scene.view()) == {"p0", "p1", "p2"}
+    assert hold_releases(scene.view(group(0))) == set()
 
 
 def test_where_the_allocator_identifies_pods_cards_come_together() -> None:
@@ -107,6 +131,16 @@ def test_where_the_allocator_identifies_pods_cards_come_together() -> None:
         )
         scene.cluster.nodes[name] = msgspec.structs.replace(node, metadata=metadata)
     assert policy_of(scene) == {"gang": {"minCount": 3}}
+
+
+def test_a_plan_of_a_leader_with_other_settings_gets_its_pod_group_all_the_same() -> None:
+    """Where an owner's pods count as gangs of their own by now, their Placement has the gang's name still."""
+    scene = Scene()
+    scene.settings = Settings(loose_owners=frozenset({"Job.batch"}))
+    (write,) = group_writes(scene.view())
+    assert write.body["metadata"]["ownerReferences"][0]["uid"] == "placement"
+    assert hold_releases(scene.view()) == {"p0", "p1", "p2"}
+    assert hold_releases(scene.view(group(0))) == set()
 
 
 FITS = {"its size": group(3), "its size, kept by nobody": group(3, finalizers=())}

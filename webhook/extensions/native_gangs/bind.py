@@ -18,6 +18,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube import placements
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement
+from webhook.kube.planned import PlannedPod
 from webhook.kube.struct import Struct
 from webhook.sweeper.extension import (
     ObjectWrite,
@@ -118,7 +119,7 @@ def hold_releases(view: View) -> Set[str]:
     gated = _named(view.gated, view)
     if not gated:
         return frozenset()
-    collection, met = collection_of(view), set[str]()
+    collection, entries, met = collection_of(view), _entries(view), set[str]()
     if collection is not None:
         groups = collection.of(view) or {}
         met = {each.key for each in needs(view) if each.is_met_by(groups.get(each.key))}
@@ -126,7 +127,7 @@ def hold_releases(view: View) -> Set[str]:
         pod.metadata.uid
         for key, pods in gated.items()
         for pod in pods
-        if key not in met or pod.metadata.uid not in view.planned
+        if key not in met or pod.metadata.uid not in entries
     }
 
 
@@ -161,27 +162,49 @@ def needs(view: View) -> Iterator[GroupNeed]:
     waiting = _named(
         (pod for pod in view.index.of[Sort.UNBOUND].values() if not pod.metadata.deletion_timestamp), view
     )
+    entries = _entries(view) if waiting else {}
     for pods in waiting.values():
-        planned = [pod for pod in pods if pod.metadata.uid in view.planned]
+        planned = [pod for pod in pods if pod.metadata.uid in entries]
         released = [
             pod for pod in pods if view.is_ours(pod) and pod.metadata.uid in view.index.of[Sort.OTHER]
         ]
-        if (planned or released) and (need := _need(planned, released, view)) is not None:
+        if (planned or released) and (need := _need(planned, released, entries, view)) is not None:
             yield need
 
 
-def _need(planned: Sequence[Pod], released: Sequence[Pod], view: View) -> GroupNeed | None:
+def _entries(view: View) -> Mapping[str, PlannedPod]:
+    """uid -> what is planned for a gated pod; also without a node, which is the plan until it is released."""
+    return {**{each.uid: each for each in view.written if not each.node}, **view.planned}
+
+
+def _need(
+    planned: Sequence[Pod], released: Sequence[Pod], entries: Mapping[str, PlannedPod], view: View
+) -> GroupNeed | None:
     """planned: those that are gated yet. released: those that are not bound yet."""
     first = (planned or released)[0]
     name, gangs = bind_group_of(first), sorted({view.gang_of(pod) for pod in (*planned, *released)})
-    owner = next((each for gang in gangs if (each := view.placements.get(gang.placement_key))), None)
+    owner = _owner(gangs, first, view)
     if owner is None:
         return None
     begun = {pod.metadata.uid for pod in released} | _members(gangs, name, view)
     there = len(planned) + len(begun)
+    own = [entries[pod.metadata.uid] for pod in planned]
     minimum = min(owner.spec.minimum, there) if owner.spec.minimum else there
-    min_count = minimum if _is_bound_as_one(planned, gangs, view) else 0
+    min_count = minimum if _is_bound_as_one(own, gangs, view) else 0
     return GroupNeed(first.metadata.namespace, name, min_count, there, bool(begun), owner, first)
+
+
+def _owner(gangs: Sequence[GangKey], pod: Pod, view: View) -> Placement | None:
+    """The Placement of one of these gangs, else the one that names this pod of them.
+
+    By other settings than those of the leader before a pod may be of another gang than its plan is of.
+    """
+    own = next((each for gang in gangs if (each := view.placements.get(gang.placement_key))), None)
+    if own is not None:
+        return own
+    namespace, uid = pod.metadata.namespace, pod.metadata.uid
+    there = (each for each in view.placements.values() if each.metadata.namespace == namespace)
+    return next((each for each in there if any(entry.uid == uid for entry in each.spec.pods)), None)
 
 
 def _members(gangs: Sequence[GangKey], name: str, view: View) -> set[str]:
@@ -194,16 +217,16 @@ def _members(gangs: Sequence[GangKey], name: str, view: View) -> set[str]:
     }
 
 
-def _is_bound_as_one(planned: Sequence[Pod], gangs: Sequence[GangKey], view: View) -> bool:
-    """Whether all these pods wait for one another.
+def _is_bound_as_one(planned: Sequence[PlannedPod], gangs: Sequence[GangKey], view: View) -> bool:
+    """Whether all these pods of plans wait for one another.
 
-    Not pods that are gangs of their own by the settings; nor where a node's reader guesses which pod gets
-    which cards: such a node is given one pod at a time, the next once that one is bound.
+    Not pods that are gangs of their own by the settings; nor those for which no node is planned, as there may
+    be no room for all of them; nor where a node's reader guesses which pod gets which cards: such a node is
+    given one pod at a time, the next once that one is bound.
     """
     if len(gangs) > 1 or gangs[0].kind == "Pod":
         return False
-    entries = (view.planned[pod.metadata.uid] for pod in planned)
-    return all(not each.annotations or view.identifies_pods(each.node) for each in entries)
+    return all(each.node and (not each.annotations or view.identifies_pods(each.node)) for each in planned)
 
 
 def _named(pods: Iterator[Pod] | Sequence[Pod], view: View) -> Mapping[str, list[Pod]]:
