@@ -150,6 +150,7 @@ MISFITS = {
     "fewer": group(2),
     "single": group(0),
     "deleted": group(3, deleted=True),
+    "bound to one domain": group(3, within="example.com/rack"),
 }
 
 
@@ -192,6 +193,8 @@ def test_who_waits_for_long_is_told_once_for_each_reason() -> None:
     assert [(each.reason, "exceeded quota" in each.note) for each in events] == [("PodGroupMissing", True)]
     again, memory = group_events(scene.view(), failed, memory)
     assert not again
-    foreign = msgspec.convert({"metadata": {"name": NAME}}, NativePodGroup)
-    taken, _ = group_events(scene.view(foreign=foreign), (), memory)
-    assert ["one that is not topogate's has its name" in each.note for each in taken] == [True]
+    for labels in ({}, {keys.BIND_LABEL: "anything else"}):
+        foreign = msgspec.convert({"metadata": {"name": NAME, "labels": labels}}, NativePodGroup)
+        taken, _ = group_events(scene.view(foreign=foreign), (), memory)
+        assert ["one that is not topogate's has its name" in each.note for each in taken] == [True]
+        assert not group_writes(scene.view(foreign=foreign))

@@ -61,6 +61,12 @@ class BindGroup(Struct, frozen=True):
         gang = self.spec.scheduling_policy.gang
         return gang.min_count if gang is not None else 0
 
+    @property
+    def is_constrained(self) -> bool:
+        """Whether it asks for one domain, which none does that the sweeper has made."""
+        constraints = self.spec.scheduling_constraints
+        return constraints is not None and bool(constraints.topology)
+
 
 GROUPS: Final = WatchedOwners[NativePodGroup](POD_GROUPS)
 """Everybody's PodGroups."""
@@ -108,6 +114,8 @@ class GroupNeed:
         """
         if group is None or group.min_count > self.there or (group.min_count and not self.min_count):
             return False
+        if group.is_constrained:
+            return False
         return self.has_begun or (group.min_count == self.min_count and not group.metadata.deletion_timestamp)
 
 
@@ -150,7 +158,9 @@ def foreign_groups(names: Sequence[str], namespace: str, view: View) -> list[str
     there = GROUPS.of(view) or {}
     found = ((name, there.get(f"{namespace}/{name}")) for name in names)
     return [
-        name for name, group in found if group is not None and keys.BIND_LABEL not in group.metadata.labels
+        name
+        for name, group in found
+        if group is not None and group.metadata.labels.get(keys.BIND_LABEL) != keys.BIND_POD_GROUP
     ]
 
 
