@@ -198,11 +198,8 @@ class NodeEvent:
 
 
 class Hook(StrEnum):
-    """The hooks of an extension, by the names of its fields."""
+    """The hooks that order writes of API objects, by the names of the fields of Extension."""
 
-    COMPLETE_GANGS = "complete_gangs"
-    ORDER_GANGS = "order_gangs"
-    EXCLUDE_NODES = "exclude_nodes"
     AFTER_NO_FIT = "after_no_fit"
     AFTER_PASS = "after_pass"
 
@@ -399,8 +396,8 @@ class Extension:
     complete_gangs adds to gangs what the feature knows of them, both without memory; order_gangs puts the
     gangs into the order in which they are placed; exclude_nodes says which nodes they do not use, and why;
     after_no_fit does something for those that found no place, before they are told; after_pass takes in what
-    has become of the pass. explain: further lines of `topogate explain`. doctor: a check of
-    `topogate doctor`.
+    has become of the pass. hooks.py calls them. explain: further lines of `topogate explain`. doctor: a check
+    of `topogate doctor`.
     """
 
     name: str
