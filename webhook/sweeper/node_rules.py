@@ -28,7 +28,7 @@ class Avoid(StrEnum):
 
 @dataclass(frozen=True)
 class BadNodes:
-    """When a node counts as bad, and for how long; see decide.verdicts."""
+    """When a node counts as bad, and for how long; see webhook.extensions.node_health.failing_nodes."""
 
     avoid: Avoid = setting(
         Avoid.SOFT,
