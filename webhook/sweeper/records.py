@@ -79,6 +79,7 @@ class RecordStore:
             if error.status in (404, 409):
                 self._map.version, self._read_at = "", 0.0
                 self.is_pending = True
+                self._was_missing = self._was_missing or error.status == 404
             if error.status != 409:
                 self._complain(f"it cannot be written: {error}")
             return False

@@ -186,6 +186,21 @@ def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_the
     assert Life(api, Nodes(2)).step() == known
 
 
+def test_what_is_known_outlives_that_a_write_finds_it_removed_and_the_next_read_finds_a_new_one() -> None:
+    """As where an upgrade removes it and makes it again."""
+    api = OneConfigMap({"failures": encoded(TWO)})
+    life = Life(api, Nodes(2))
+    assert life.step() == TWO
+    api.fault = ApiError(404, "NotFound", "no such thing")
+    life.cache.pods.append(failed())
+    known = life.step()
+    assert len(known) == 3
+    api.fault, api.data, api.version = None, {}, 1
+    for _ in range(2):
+        assert life.step() == known
+    assert decoded(api.data["failures"]) == known
+
+
 def test_what_is_known_outlives_that_the_api_server_is_away_while_it_is_removed() -> None:
     api = OneConfigMap()
     api.fault = ApiError(404, "NotFound", "no such thing")
