@@ -17,6 +17,7 @@ from tests.sweeper.at_work import template
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, living, sweep_until
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
 from webhook.sweeper.observe.pins import pinned_node
 from webhook.sweeper.repair.needed import waits_for_group
 from webhook.sweeper.settings import Settings
@@ -97,9 +98,9 @@ class Scene:
         return api
 
     @contextlib.contextmanager
-    def sweeping(self) -> Iterator[Callable[[str, Callable[[], bool]], None]]:
+    def sweeping(self, policy: Policy | None = None) -> Iterator[Callable[[str, Callable[[], bool]], None]]:
         """A sweeper at work; yields what lets it work until something holds."""
-        with living(self.mortal(), SETTINGS) as one_pass:
+        with living(self.mortal(), SETTINGS, policy) as one_pass:
 
             def until(what: str, holds: Callable[[], bool]) -> None:
                 def is_so() -> bool:
@@ -204,6 +205,30 @@ def test_a_pod_group_of_somebody_else_is_not_taken_for_ours(scene: Scene) -> Non
         body = {"metadata": {"finalizers": None}}
         scene.api.request("PATCH", scene.group_path, body=body, content_type=MERGE_PATCH)
         until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
+
+
+def test_pods_that_turn_out_to_claim_no_gpu_are_released_to_be_bound_one_by_one(scene: Scene) -> None:
+    """Admission holds every pod with claims, whatever their classes; these go where kube-scheduler likes."""
+    labels = {"batch.kubernetes.io/job-name": "nics", "batch.kubernetes.io/controller-uid": "u"}
+    name = bind_group_name(labels, {}, "", "default-scheduler")
+    requests = [{"name": "nic", "exactly": {"deviceClassName": "nic.example.com"}}]
+    claim = {"metadata": {"name": "nic"}, "spec": {"spec": {"devices": {"requests": requests}}}}
+    path = f"/apis/resource.k8s.io/v1/namespaces/{scene.namespace}/resourceclaimtemplates"
+    scene.api.request("POST", path, body=claim)
+    spec = {
+        "containers": [{"name": "c", "image": "x"}],
+        "schedulingGates": [{"name": keys.GATE}],
+        "resourceClaims": [{"name": "nic", "resourceClaimTemplateName": "nic"}],
+        "schedulingGroup": {"podGroupName": name},
+    }
+    for each in ("a", "b"):
+        body = {"metadata": {"name": each, "labels": labels}, "spec": spec}
+        scene.api.request("POST", scene.pods_path, body=body)
+    policy = Policy(resource_claims=True, device_classes=("gpu.example.com",))
+    with scene.sweeping(policy) as until:
+        until("both to be released", lambda: scene.released() == {"a", "b"})
+    group = scene.api.json("GET", f"{native_gangs.path(scene.api, scene.namespace)}/{name}")
+    assert "gang" not in group["spec"]["schedulingPolicy"]
 
 
 def test_whichever_write_the_sweeper_dies_at_the_next_one_binds_the_gang(scene: Scene) -> None:
