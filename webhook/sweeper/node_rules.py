@@ -19,7 +19,7 @@ FEWEST_FAILURES: Final = 2
 
 
 class Avoid(StrEnum):
-    """How bad nodes are avoided: not at all, unless nothing else fits, or even then."""
+    """How failing nodes are avoided: not at all, unless nothing else fits, or even then."""
 
     OFF = "off"
     SOFT = "soft"
@@ -28,12 +28,12 @@ class Avoid(StrEnum):
 
 @dataclass(frozen=True)
 class BadNodes:
-    """When a node counts as bad, and for how long; see webhook.extensions.node_health.failing_nodes."""
+    """When a node counts as failing, and for how long; see webhook.extensions.node_health.failing_nodes."""
 
     avoid: Avoid = setting(
         Avoid.SOFT,
         one_of(Avoid),
-        "How bad nodes are avoided: off: not at all; soft: unless nothing else fits; hard: even then.",
+        "How failing nodes are avoided: off: not at all; soft: unless nothing else fits; hard: even then.",
     )
     failures: int = setting(
         3, number(FEWEST_FAILURES, 100, whole=True), "So many gangs must have failed on the node."
@@ -47,12 +47,13 @@ class BadNodes:
     outlive_seconds: float = setting(
         10.0,
         seconds(0, 3600),
-        "For so much longer than a failed pod its like must run elsewhere, else the program may be at fault.",
+        "For so much longer than a failed pod, a pod of its gang with the same requests must run elsewhere. "
+        "Else the program may be at fault.",
     )
     avoid_seconds: float = setting(
         3600.0,
         seconds(1, 7 * DAY),
-        "How long a bad node is avoided, twice as long after each further failure.",
+        "How long a failing node is avoided, twice as long after each further failure.",
     )
     keep_seconds: float = setting(
         DAY, seconds(1, 30 * DAY), "A failure is forgotten after this, so no node is avoided for longer."
