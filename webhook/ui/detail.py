@@ -21,7 +21,8 @@ from webhook.ui.redact import HIDDEN, Rights
 
 
 class Detail(Shown, frozen=True):
-    """A gang in full. sentences: as `topogate explain` prints them; nearest: the id of a domain, or "".
+    """A gang in full. sentences: as `topogate explain` prints them, but without what PodGroups and the
+    record of a fair order add; nearest: the id of a domain, or "".
 
     nodes: where the core would place its waiting pods now, member by member, for who may list nodes; best:
     its spread if nobody else were there. domains: id of a top-level domain -> how many of its pods are there.
