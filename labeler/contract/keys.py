@@ -68,7 +68,7 @@ SCALE_UP_LABEL: Final = "topogate.io/scale-up"
 SCALE_UP_SHAPE_LABEL: Final = "topogate.io/scale-up-shape"
 """A digest of what is asked for: of another, the gang asks for something else."""
 SCALE_UP_ATTEMPT_LABEL: Final = "topogate.io/scale-up-attempt"
-"""The how-manieth request for the same it is, by which the pause before the next one grows."""
+"""The attempt number of a request, by which the pause before the next one grows."""
 
 # --- topology: label families, coarsest level first ----------------------------------------------
 

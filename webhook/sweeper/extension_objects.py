@@ -21,7 +21,7 @@ from webhook.sweeper.extension import Extension, ObjectWrite, Served, Verb, Watc
 MOST_WRITES: Final = 200
 """Of one hook in one pass: releases must not wait for long."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
-"""Until a write that has failed is tried again."""
+"""At most, until a write that the API server has refused is tried again. See also deferrals.FIRST_SECONDS."""
 
 logger = logging.getLogger(__name__)
 

@@ -110,7 +110,8 @@ class GroupNeed:
     def is_met_by(self, group: BindGroup | None) -> bool:
         """Whether kube-scheduler binds the pods by this PodGroup as they are to be bound.
 
-        Pods that come to a gang that has begun join it one by one, so that any minimum does which they reach.
+        Replacements and later pods of a gang that has begun join it one by one. So any minCount will do that
+        the gang reaches with them.
         """
         if group is None or group.min_count > self.there or (group.min_count and not self.min_count):
             return False
@@ -120,9 +121,10 @@ class GroupNeed:
 
 
 def hold_releases(view: View) -> Set[str]:
-    """The gated pods that name a PodGroup of ours which is not there, or does not fit their plan.
+    """The uids of gated pods whose PodGroup of ours is not there, or does not fit their plan.
 
-    A pod that has no plan yet is held too: which PodGroup it needs is known in the pass after.
+    Also of pods without a plan: which PodGroup these need is known in the pass after. A replacement is one of
+    them until it is planned; see GroupNeed.is_met_by for which minCount it may join.
     """
     gated = _named(view.gated, view)
     if not gated:

@@ -1,8 +1,8 @@
-"""Nodes that are kept free in each block, so that a gang that loses one goes on at once. Pure.
+"""Spare nodes: free nodes of each block that only replacements of lost pods may use. Pure.
 
-Of each GPU model so many nodes of a block as the operator says, as far as there are that many free ones:
-those that are last in the block's order, so that they stay the same ones. Who only replaces pods of a gang
-that has its place may use them, and nobody else; they are full again once what was broken is mended.
+Of each GPU model, as many nodes of a block as the setting spare_nodes says, if so many are free: the last
+ones in the block's order, so that they stay the same from pass to pass. This module chooses them;
+decide.replacements says which pods are replacements, and decide.reservations keeps all others away.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from webhook.scheduling.gpus import Counting
 def spares(
     snapshot: Snapshot, counting: Counting, per_block: int, without: Set[str] = frozenset()
 ) -> frozenset[str]:
-    """The names of the nodes that are kept free. without: nodes that serve nobody's replacements."""
+    """The names of the spare nodes. without: nodes that are never chosen, such as failing ones."""
     if not per_block:
         return frozenset()
     found: set[str] = set()

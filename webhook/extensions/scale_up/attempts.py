@@ -29,10 +29,11 @@ from webhook.sweeper.scaling import ScaleUp
 from webhook.text import counted
 
 LONGEST_PAUSE_SECONDS: Final = 3600.0
+"""After a refusal by the autoscaler. The API server's own refusals have a pause in extension_objects."""
 SILENT_SECONDS: Final = 120.0
 """After this long without a word of an autoscaler it is told that none has answered."""
 MOST_WRITES: Final = 16
-"""Requests that are made, and withdrawn, in one pass: the others have their turn in the next ones."""
+"""Requests that are made, and withdrawn, in one pass: the others wait for the next ones."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,13 @@ def owner_uid(request: ProvisioningRequest) -> str:
 
 
 def attempt_of(request: ProvisioningRequest) -> int:
-    """The how-manieth request for the same it is; its label can be anybody's."""
+    """The attempt number of a request; 1 where its label, which anybody can write, is no number."""
     text = request.metadata.labels.get(keys.SCALE_UP_ATTEMPT_LABEL, "")
     return min(int(text), 1000) if text.isdecimal() and len(text) < 5 else 1
 
 
 def pause_seconds(attempt: int, choices: ScaleUp) -> float:
-    """How long after the end of an attempt the next one is made."""
+    """How long after a refusal, or an expiry, the next attempt is made: retry_seconds, doubled each time."""
     return float(min(LONGEST_PAUSE_SECONDS, choices.retry_seconds * 2 ** min(attempt - 1, 20)))
 
 

@@ -1,4 +1,8 @@
-"""Whether pods that wait replace pods that their gang has lost, asking for what those asked for. Pure."""
+"""Whether pods that wait replace pods that their gang has lost, asking for what those asked for. Pure.
+
+Such replacements may use spare nodes, and nodes that are reserved for others (decide.reservations). All of a
+gang that wait are placed together: unless it is elastic, none uses a spare node where they do not all fit.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -56,7 +60,10 @@ class Replacements:
         return Replacements(known)
 
     def fill_up(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
-        """Whether the waiting pods only fill up what the gang had."""
+        """Whether the waiting pods only replace lost ones: the gang has no more pods, and asks for no more.
+
+        False for a gang of which no pod is left: it begins like a new one.
+        """
         key = gang.key.placement_key
         plan, known = view.placements.get(key), self.plans.get(key)
         if plan is None or known is None or not gang.released:

@@ -115,7 +115,10 @@ def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
 
 
 def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
-    """Which nodes it may use: none that others hold, that are bad or spare, or that have refused it."""
+    """Which nodes it may use: not those that are reserved for others, excluded or spare, or that refused it.
+
+    Replacements of lost pods may use reserved and spare nodes, see ReservationLedger.reserved.
+    """
     gang, waiting, rules = attempt.gang, attempt.workers, now.rules
     reserved = now.ledger.reserved(gang, waiting, now.view)
     exclusions = GangExclusions.of(rules.excluded.of(gang.key), reserved.spares, reserved.soft)
