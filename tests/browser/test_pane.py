@@ -14,7 +14,7 @@ from tests.ui.scenes import SETTINGS, NoEvents, cluster_of, scene_of, waiting_jo
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.ui.detail import detail
+from webhook.ui.detail import KnownOwners, detail
 from webhook.ui.redact import EVERYTHING
 
 WAITS = "Gang research/Job/train-405b needs room for 40 pods in one block."
@@ -109,7 +109,8 @@ def test_the_reason_stands_out_also_where_it_is_that_of_the_last_try(browser: Br
 def reason_of(pods: list[Pod]) -> str:
     """Why these wait, as the sweeper would have written it."""
     scene = scene_of(cluster_of(pods))
-    lines = detail(scene.gangs[0], scene, SETTINGS, lambda _: OwnerFacts(), EVERYTHING).sentences
+    owners = KnownOwners(lambda _: OwnerFacts(), lambda _: None)
+    lines = detail(scene.gangs[0], scene, SETTINGS, owners, EVERYTHING).sentences
     return next(line.removeprefix("Now: ") for line in lines if line.startswith("Now: "))
 
 

@@ -78,9 +78,13 @@ def scene_of(cluster: ClusterReading) -> Scene:
 class StillLive:
     """A scene that does not change, where the live ones would be."""
 
-    def __init__(self, scene: Scene | None, size: int | None = None) -> None:
+    def __init__(
+        self, scene: Scene | None, size: int | None = None, owners: Mapping[str, Any] | None = None
+    ) -> None:
         self._scene = scene
         self._size = size
+        self._owners = owners or {}
+        self.owners = self
         self.history = History()
         self.cache = self
         if scene is not None:
@@ -97,6 +101,10 @@ class StillLive:
     def unread(self) -> list[str]:
         return [] if self._scene else ["pods"]
 
+    def all_of(self, name: str) -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] | None = self._owners.get(name)
+        return found
+
     def size_of(self, key: GangKey) -> OwnerFacts:
         return OwnerFacts(self._size)
 
@@ -108,9 +116,14 @@ class NoEvents:
         return {"items": []}
 
 
-def page_of(scene: Scene | None, access: Access | None = None, size: int | None = None) -> FlaskClient:
-    """A client of the page, logged in on the laptop unless `access` says otherwise."""
-    live, api = cast(Live, StillLive(scene, size)), cast(Api, NoEvents())
+def page_of(
+    scene: Scene | None,
+    access: Access | None = None,
+    size: int | None = None,
+    owners: Mapping[str, Any] | None = None,
+) -> FlaskClient:
+    """A client of the page, logged in on the laptop unless `access` says otherwise. owners: by kind."""
+    live, api = cast(Live, StillLive(scene, size, owners)), cast(Api, NoEvents())
     app = create_app(PageDependencies(live, SETTINGS, COUNTING, access or LaptopAccess("me", SECRET), api))
     client = app.test_client()
     if access is None:

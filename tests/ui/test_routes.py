@@ -1,6 +1,7 @@
 """The page's answers, from a fixed scene."""
 
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -18,6 +19,7 @@ from webhook.ui.access import COOKIE, LaptopAccess
 from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import detail
 from webhook.ui.gangs import GangRow
+from webhook.workloads.native_gangs import POD_GROUPS
 
 FIRST = "node-b0-s0-h00"
 JOB = """
@@ -134,6 +136,21 @@ def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:
     body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
     assert body["sentences"] == list(explain(cluster, "ns", "train-0", Settings()))
     assert any("room for 7 of 9" in line for line in body["sentences"])
+
+
+def test_a_gang_of_a_pod_group_is_explained_in_the_sentences_of_topogate_explain() -> None:
+    pods = [
+        msgspec.structs.replace(
+            pod, spec=msgspec.structs.replace(pod.spec, scheduling_group={"podGroupName": "g"})
+        )
+        for pod in waiting_job(2)
+    ]
+    owners: dict[str, Any] = {POD_GROUPS: {}}
+    cluster = replace(cluster_of(pods, size=2), read_owners=owners.get)
+    page = page_of(scene_of(cluster), size=2, owners=owners)
+    body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
+    assert body["sentences"] == list(explain(cluster, "ns", "train-0", Settings()))
+    assert any("PodGroup g is not there" in line for line in body["sentences"])
 
 
 def test_a_gang_that_fits_is_shown_where_it_would_go(page: FlaskClient) -> None:

@@ -1,10 +1,12 @@
 """One gang in full: the sentences, where it came closest, the best place there could be, its Events."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
+from webhook.extensions.known import completed
 from webhook.extensions.node_health.avoided_nodes import avoided_line
 from webhook.inquiry.explanation import CurrentAnswer, explain_gated, try_now
 from webhook.kube.objects import Pod
@@ -21,8 +23,8 @@ from webhook.ui.redact import HIDDEN, Rights
 
 
 class Detail(Shown, frozen=True):
-    """A gang in full. sentences: as `topogate explain` prints them, but without what PodGroups and the
-    record of a fair order add; nearest: the id of a domain, or "".
+    """A gang in full. sentences: as `topogate explain` prints them, but without what the record of a
+    fair order adds; nearest: the id of a domain, or "".
 
     nodes: where the core would place its waiting pods now, member by member, for who may list nodes; best:
     its spread if nobody else were there. domains: id of a top-level domain -> how many of its pods are there.
@@ -38,11 +40,9 @@ class Detail(Shown, frozen=True):
     events_missing: str = ""
 
 
-def detail(
-    row: GangRow, scene: Scene, settings: Settings, size_of: Callable[[GangKey], OwnerFacts], rights: Rights
-) -> Detail:
+def detail(row: GangRow, scene: Scene, settings: Settings, owners: "KnownOwners", rights: Rights) -> Detail:
     """What is known of a gang in a scene, without its Events."""
-    gang = find(row, scene, size_of)
+    gang = find(row, scene, settings, owners)
     if gang is None or not gang.gated:
         return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
     view, snapshot = scene.view, scene.snapshot
@@ -70,7 +70,15 @@ def detail(
     )
 
 
-def find(row: GangRow, scene: Scene, size_of: Callable[[GangKey], OwnerFacts]) -> PodGang | None:
+@dataclass(frozen=True)
+class KnownOwners:
+    """What is known of owners of gangs. all_of: the owners of a kind ("jobs.batch") by "namespace/name"."""
+
+    size_of: Callable[[GangKey], OwnerFacts]
+    all_of: Callable[[str], Mapping[str, Any] | None]
+
+
+def find(row: GangRow, scene: Scene, settings: Settings, owners: KnownOwners) -> PodGang | None:
     """The gang behind a row, None if none of its pods waits any more."""
     names = {member.name for member in row.members}
 
@@ -79,7 +87,8 @@ def find(row: GangRow, scene: Scene, size_of: Callable[[GangKey], OwnerFacts]) -
 
     gated = [pod for pod in scene.view.gated if mine(pod)]
     others = [pod for pod in scene.view.others if mine(pod)]
-    gangs = gather(gated, others, size_of, scene.view.gang_of)
+    gathered = gather(gated, others, owners.size_of, scene.view.gang_of)
+    gangs = completed(gathered, scene.view, settings, owners.all_of)
     return next((gang for gang in gangs if gang.key.placement_key == row.id), None)
 
 

@@ -16,7 +16,7 @@ from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
 from webhook.ui.access import Access, CurrentViewer
 from webhook.ui.answer_cache import AnswerCache
-from webhook.ui.detail import Detail, detail, find
+from webhook.ui.detail import Detail, KnownOwners, detail, find
 from webhook.ui.events import GangEvents
 from webhook.ui.gangs import GangRow
 from webhook.ui.live import Live, Scene
@@ -139,7 +139,7 @@ class Pages:
         found = self._details.get(scene.version, (row.id, seen.rights))
         if found is None:
             with self._alone():
-                found = detail(row, scene, self._of.settings, self._of.live.cache.size_of, seen.rights)
+                found = detail(row, scene, self._of.settings, self._owners(), seen.rights)
             self._details.put(scene.version, (row.id, seen.rights), found)
         if seen.rights.nodes:
             members = (each.node for each in row.members)
@@ -190,7 +190,7 @@ class Pages:
                 found = whatif.of_manifest(wanted.manifest, scene, settings, change, counting, rights)
             return self._placed(found, scene, seen)
         row = self._row(scene, seen, wanted.gang)
-        gang = find(row, scene, self._of.live.cache.size_of) if row is not None else None
+        gang = find(row, scene, self._of.settings, self._owners()) if row is not None else None
         if gang is None or not gang.gated:
             raise InputError("no gang of that name waits; give a manifest instead")
         view, options = whatif.listed(scene.view, seen.rights), self._of.settings.options
@@ -220,6 +220,10 @@ class Pages:
         return next(
             (row for row in scene.gangs if row.id == wanted and seen.rights.may_list(row.namespace)), None
         )
+
+    def _owners(self) -> KnownOwners:
+        cache = self._of.live.cache
+        return KnownOwners(cache.size_of, cache.owners.all_of)
 
     def _alone(self) -> "_Turn":
         return _Turn(self._thinking)
