@@ -92,33 +92,32 @@ class Acceptance:
                 waiting.setdefault((group.kind, group.gate.refused), deque()).append(group)
         while waiting:
             before = len(ordered)
-            for queue, groups in list(waiting.items()):
-                while groups:
-                    is_left = self._go(groups[0], ordered)
-                    if is_left and (groups[0].kind, groups[0].gate.refused) == queue:
-                        break
-                    group = groups.popleft()
-                    if is_left:
-                        waiting.setdefault((group.kind, group.gate.refused), deque()).append(group)
-            waiting = {queue: groups for queue, groups in waiting.items() if groups}
+            waiting = self._still_waiting(waiting, ordered)
             if len(ordered) == before:
                 break
         refused = next((str(groups[0].gate.refused) for groups in waiting.values()), "")
         return ordered, refused
 
+    def _still_waiting(
+        self, waiting: dict[object, deque[_EquivalentMembers]], ordered: list[str]
+    ) -> dict[object, deque[_EquivalentMembers]]:
+        """Who waits by kind and refusal after each queue has been tried once more, until it refuses again."""
+        for queue, groups in list(waiting.items()):
+            while groups:
+                is_left = self._go(groups[0], ordered)
+                if is_left and (groups[0].kind, groups[0].gate.refused) == queue:
+                    break
+                group = groups.popleft()
+                if is_left:
+                    waiting.setdefault((group.kind, group.gate.refused), deque()).append(group)
+        return {queue: groups for queue, groups in waiting.items() if groups}
+
     def _inert(self, nodes: Sequence[tuple[str, str]]) -> frozenset[Tally]:
         """Of topology spread those counts that refuse nobody, in whichever order they go to these nodes."""
-        rules = [each for kind in self.kinds for each in kind.spread]
         live = {tally for kind in self.kinds for tally in (*kind.near, *(each for each, _ in kind.apart))}
-        most: dict[Tally, int] = {}
-        for each in rules:
-            skew, floor = each.rule.max_skew, each.tally.lowest if each.is_floored else 0
-            for tally, bound in ((each.tally, skew + floor), (each.on_node, skew)):
-                if tally is not None:
-                    most[tally] = min(bound, most.get(tally, bound))
         inert = set()
         on_node = Counter([node for _, node in nodes])
-        for tally, bound in most.items():
+        for tally, bound in self._spread_bounds().items():
             gained = self._gained(on_node, tally.key)
             counts = tally.counts
             if tally not in live and all(
@@ -126,6 +125,16 @@ class Acceptance:
             ):
                 inert.add(tally)
         return frozenset(inert)
+
+    def _spread_bounds(self) -> dict[Tally, int]:
+        """Up to how many in a domain no rule of topology spread that counts so refuses anybody."""
+        most: dict[Tally, int] = {}
+        for each in (each for kind in self.kinds for each in kind.spread):
+            skew, floor = each.rule.max_skew, each.tally.lowest if each.is_floored else 0
+            for tally, bound in ((each.tally, skew + floor), (each.on_node, skew)):
+                if tally is not None:
+                    most[tally] = min(bound, most.get(tally, bound))
+        return most
 
     def _gained(self, on_node: Mapping[str, int], key: str) -> Mapping[str | None, int]:
         """How many go to each domain of a label, None for those without one."""
@@ -143,13 +152,10 @@ class Acceptance:
 
         Who makes a domain lower goes first. Then nobody ends more above the emptiest domain than at the end.
         """
-        if not groups or len(self.kinds) != 1 or self.kinds[0].near or self.kinds[0].apart:
+        spread = self._only_spread(inert)
+        if not groups or spread is None:
             return []
-        harmless = {None, *inert}
-        rules = [e for e in self.kinds[0].spread if not harmless.issuperset((e.tally, e.on_node))]
-        if len(rules) != 1 or rules[0].on_node not in harmless or not rules[0].counts_itself:
-            return []
-        tally, heights = rules[0].tally, list[tuple[int, int, str]]()
+        tally, heights = spread.tally, list[tuple[int, int, str]]()
         final = dict(tally.counts)
         for number, group in enumerate(groups):
             counted = [value for each, value in group.tallies if each is tally]
@@ -158,9 +164,19 @@ class Acceptance:
             first = final[counted[0]] + 1
             final[counted[0]] += len(group.members)
             heights += [(first + more, number, name) for more, name in enumerate(group.members)]
-        floor = min(final.values()) if rules[0].is_floored else 0
+        floor = min(final.values()) if spread.is_floored else 0
         heights.sort()  # names are not compared: no group has two of a height
-        return [name for *_, name in heights] if heights[-1][0] <= floor + rules[0].rule.max_skew else []
+        return [name for *_, name in heights] if heights[-1][0] <= floor + spread.rule.max_skew else []
+
+    def _only_spread(self, inert: frozenset[Tally]) -> SpreadOfClass | None:
+        """The topology spread that alone may refuse a member of the one kind, which it counts; else None."""
+        if len(self.kinds) != 1 or self.kinds[0].near or self.kinds[0].apart:
+            return None
+        harmless = {None, *inert}
+        rules = [e for e in self.kinds[0].spread if not harmless.issuperset((e.tally, e.on_node))]
+        if len(rules) != 1 or rules[0].on_node not in harmless or not rules[0].counts_itself:
+            return None
+        return rules[0]
 
     def _groups(
         self, nodes: Sequence[tuple[str, str]], inert: frozenset[Tally]
@@ -289,19 +305,29 @@ def _kinds(
     equivalents = {name: there.equivalents(pod) for name, pod in members.items()}
     distinct = {id(each): each for each in equivalents.values()}
     label_keys = sorted({key for each in distinct.values() for key in each.rules.label_keys})
-    numbers: dict[tuple[object, ...], int] = {}
-    pods: list[objects.Pod] = []
-
-    def number_of(pod: objects.Pod, rules: PodRules) -> int:
-        labels, spec = pod.metadata.labels, pod.spec
-        own = tuple([labels.get(key) for key in label_keys])
-        nodes = (id(spec.node_selector), id(spec.affinity), id(spec.tolerations)) if rules.spread else ()
-        number = numbers.setdefault((pod.metadata.namespace, own, id(rules), nodes), len(numbers))
-        if number == len(pods):
-            pods.append(pod)
-        return number
-
+    kinds = _Kinds(label_keys)
     if all(each.label_keys.issuperset(label_keys) for each in distinct.values()):
-        known = {key: number_of(each.pod, each.rules) for key, each in distinct.items()}
-        return {name: known[id(each)] for name, each in equivalents.items()}, pods
-    return {name: number_of(pod, equivalents[name].rules) for name, pod in members.items()}, pods
+        known = {key: kinds.number_of(each.pod, each.rules) for key, each in distinct.items()}
+        return {name: known[id(each)] for name, each in equivalents.items()}, kinds.pods
+    numbers = {name: kinds.number_of(pod, equivalents[name].rules) for name, pod in members.items()}
+    return numbers, kinds.pods
+
+
+@dataclass(slots=True)
+class _Kinds:
+    """The kinds of pods that were met. label_keys: by which they are told apart; pods: the first of each."""
+
+    label_keys: Sequence[str]
+    pods: list[objects.Pod] = field(default_factory=list)
+    _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def number_of(self, pod: objects.Pod, rules: PodRules) -> int:
+        """The number of a pod's kind, a new one where none like it was met."""
+        labels, spec = pod.metadata.labels, pod.spec
+        own = tuple([labels.get(key) for key in self.label_keys])
+        nodes = (id(spec.node_selector), id(spec.affinity), id(spec.tolerations)) if rules.spread else ()
+        kind = (pod.metadata.namespace, own, id(rules), nodes)
+        number = self._numbers.setdefault(kind, len(self._numbers))
+        if number == len(self.pods):
+            self.pods.append(pod)
+        return number

@@ -6,7 +6,7 @@ select every namespace unless it asks for names alone; and each node is taken to
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,12 +78,17 @@ def terms_of(
         term = term_of(chosen, requirements_of(each.label_selector))
         found[term.name] = term
     if beyond:
-        named = [each for each in beyond if each is not None]
-        union = frozenset[str]().union(*named)
-        few = len(named) == len(beyond) and len(union) <= _MOST_NAMESPACES
-        term = term_of(union if few else None, ())
+        term = _term_on_all_pods(beyond)
         found[term.name] = term
     return tuple(found.values())
+
+
+def _term_on_all_pods(namespaces: Sequence[frozenset[str] | None]) -> AntiAffinityTerm:
+    """The term that repels all pods of these namespaces, of any where one is None or they are too many."""
+    named = [each for each in namespaces if each is not None]
+    union = frozenset[str]().union(*named)
+    few = len(named) == len(namespaces) and len(union) <= _MOST_NAMESPACES
+    return term_of(union if few else None, ())
 
 
 def term_of(namespaces: frozenset[str] | None, requirements: tuple[Requirement, ...]) -> AntiAffinityTerm:

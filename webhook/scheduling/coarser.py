@@ -50,16 +50,8 @@ def _crowded_terms(
 ) -> dict[str, AntiAffinityTerm]:
     index = Index(terms.values())
     places_of_term = {name: list(places_of(term, index.found_by[name])) for name, term in terms.items()}
-    crowds: dict[str, Counter[tuple[Place, Sign]]] = {}
-    for name, places in places_of_term.items():
-        for carrier in carriers[name]:
-            crowds.setdefault(carrier, Counter()).update(places)
-    crowded = {
-        carrier: crowded
-        for carrier, crowd in crowds.items()
-        if (crowded := {place: size for place, size in crowd.items() if size > 1})
-        and sum(crowded.values()) > MOST_EQUIVALENT
-    }
+    crowds = _crowds(places_of_term, carriers)
+    crowded = _crowded_places(crowds)
     if not crowded:
         return {}
     hits = Counter(hit for pod in pods() for hit in index.hits(pod.metadata.namespace, pod.metadata.labels))
@@ -72,6 +64,29 @@ def _crowded_terms(
         name: _coarser(term, index.found_by[name])
         for name, term in terms.items()
         if all(any(is_lost(place, carrier) for place in places_of_term[name]) for carrier in carriers[name])
+    }
+
+
+def _crowds(
+    places_of_term: Mapping[str, Iterable[tuple[Place, Sign]]], carriers: Mapping[str, Set[str]]
+) -> dict[str, Counter[tuple[Place, Sign]]]:
+    """How many terms of each namespace are found at each place."""
+    crowds: dict[str, Counter[tuple[Place, Sign]]] = {}
+    for name, places in places_of_term.items():
+        for carrier in carriers[name]:
+            crowds.setdefault(carrier, Counter()).update(places)
+    return crowds
+
+
+def _crowded_places(
+    crowds: Mapping[str, Mapping[tuple[Place, Sign], int]],
+) -> dict[str, dict[tuple[Place, Sign], int]]:
+    """Where a namespace's terms are alike, and how many, for those namespaces with too many such terms."""
+    return {
+        carrier: crowded
+        for carrier, crowd in crowds.items()
+        if (crowded := {place: size for place, size in crowd.items() if size > 1})
+        and sum(crowded.values()) > MOST_EQUIVALENT
     }
 
 

@@ -8,7 +8,7 @@ and whether it is of the same gang. Only what concerns a waiting pod becomes a r
 Source of the rules: kube-scheduler's plugins InterPodAffinity (see antiaffinity) and NodePorts.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -113,15 +113,17 @@ class Conflicts:
         for name in carried | repelled:
             kind = repelled if name in self.loners else carried
             taken[name] = WHOLE if name in kind else 1
-        if not self.lumped:
-            return taken
+        return self._with_lumps(taken, carried | ports.keys()) if self.lumped else taken
+
+    def _with_lumps(self, taken: Mapping[str, int], own: Set[str]) -> dict[str, int]:
+        """What is taken where some of it lies in lumps. own: the pod's ports and terms it carries."""
         found: dict[str, int] = {}
         for name, amount in taken.items():
             lump = self.lumped.get(name)
             if lump is None:
                 found[name] = amount
             elif found.get(lump) != WHOLE:
-                found[lump] = WHOLE if name in carried or name in ports else 1
+                found[lump] = WHOLE if name in own else 1
         return found
 
     def _terms(self, pod: objects.Pod) -> tuple[AntiAffinityTerm, ...]:
@@ -182,22 +184,31 @@ def between(
     then takes one such pod whatever its term.
     """
     read = read or (lambda pod: terms_of(pod, namespaces=namespaces))
-    own = [(pod, read(pod)) for pod in waiting]
+    pods = list(waiting)
+    own = [(pod, read(pod)) for pod in pods]
     terms, carriers = _by_name([*((pod.metadata.namespace, each) for pod, each in own), *assigned])
-    coarser = stand_ins(terms, carriers, lambda: (*(pod for pod, _ in own), *there()))
+    coarser = stand_ins(terms, carriers, lambda: (*pods, *there()))
     _put_coarser(coarser, terms, carriers)
     meetings = _meetings(own, terms, coarser)
-    ports = [(pod.metadata.namespace, taken) for pod, _ in own if (taken := host_ports(pod))]
+    ports = _ports(pods)
     needed = {name: terms[name] for name in sorted(meetings.repelling | meetings.carrying)}
     coarser = {name: coarse for name, coarse in coarser.items() if coarse.name in needed}
-    names = frozenset(name for _, taken in ports for name in taken)
+    names = frozenset[str]().union(*(taken for _, taken in ports))
     found = Conflicts(needed, names, meetings.loners, coarser=coarser, namespaces=namespaces)
     if most is not None and len(found.capacity) > most:
-        shared = meetings.shared | {
-            name for _, taken in ports for name, amount in taken.items() if amount < WHOLE
-        }
+        shared = meetings.shared | _shared_ports(ports)
         found = replace(found, lumped=lumps(_wanted(ports, needed, carriers, shared), most, LUMP))
     return found or NONE
+
+
+def _ports(pods: Iterable[objects.Pod]) -> list[tuple[str, Mapping[str, int]]]:
+    """For each pod with host ports, its namespace and what it takes of them."""
+    return [(pod.metadata.namespace, taken) for pod in pods if (taken := host_ports(pod))]
+
+
+def _shared_ports(ports: Iterable[tuple[str, Mapping[str, int]]]) -> set[str]:
+    """The host ports of which some pod takes less than WHOLE."""
+    return {name for _, taken in ports for name, amount in taken.items() if amount < WHOLE}
 
 
 def _by_name(carrying: Iterable[Carried]) -> tuple[dict[str, AntiAffinityTerm], dict[str, set[str]]]:

@@ -258,15 +258,7 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     texts = pod.metadata.annotations if annotations is None else annotations
     asked = [_intel(container) for container in pod.spec.containers]
     slots = _slots(asked, annotated_cards(texts))
-    cards: dict[str, dict[str, int]] = {}
-    for amounts, slot in slots:
-        _book(amounts, slot, cards)
-    for sidecar in filter(_is_sidecar, pod.spec.init_containers):
-        lent = _intel(sidecar)
-        plugin = _plugin(lent)
-        if plugin:
-            own = [slot for amounts, slot in slots if _plugin(amounts) == plugin]
-            _book(lent, _lent(own, lent[plugin]), cards)
+    cards = _allocated_cards(slots, filter(_is_sidecar, pod.spec.init_containers))
     with_tiles = any(amounts.get(keys.TILES) for amounts in asked)
     tiles = {f"card{card}": own for card, own in annotated_tiles(texts).items()} if with_tiles else {}
     metadata = pod.metadata
@@ -294,6 +286,20 @@ def _slots(asked: Sequence[Mapping[str, int]], slots: Sequence[Sequence[int | No
     missing = [()] * (len(asking) - len(named))
     found: list[_Slot] = list(zip(asking, [*named, *missing], strict=False))
     return [*found, *((asking[-1], slot) for slot in named[len(asking) :])]
+
+
+def _allocated_cards(slots: Sequence[_Slot], sidecars: Iterable[Container]) -> dict[str, dict[str, int]]:
+    """What is taken of each card. A sidecar has what it asks for of cards of the containers beside it."""
+    cards: dict[str, dict[str, int]] = {}
+    for amounts, slot in slots:
+        _book(amounts, slot, cards)
+    for sidecar in sidecars:
+        lent = _intel(sidecar)
+        plugin = _plugin(lent)
+        if plugin:
+            own = [slot for amounts, slot in slots if _plugin(amounts) == plugin]
+            _book(lent, _lent(own, lent[plugin]), cards)
+    return cards
 
 
 def _without_name(slots: Iterable[_Slot]) -> tuple[CardRequest, ...]:

@@ -89,16 +89,13 @@ class FreeVolumes:
     # --- what pods ask for ------------------------------------------------------------------------
 
     def _find(self, waiting: Mapping[str, Sequence[Pod]], most: int) -> None:
-        share = max(1, most // max(1, len({pods[0].metadata.namespace for pods in waiting.values() if pods})))
+        share = _share_of_namespace(waiting, most)
         known: dict[str, set[Shape]] = {}
         for pods in waiting.values():
-            found = {pod.metadata.uid: shape for pod in pods if (shape := self._shape(pod))}
-            claims = Counter(kind for shape in found.values() for kind in shape)
+            found = [(pod, shape) for pod in pods if (shape := self._shape(pod))]
+            claims = Counter(kind for _, shape in found for kind in shape)
             demands: dict[Shape, tuple[int, ...]] = {}
-            for pod in pods:
-                shape = found.get(pod.metadata.uid, ())
-                if not shape:
-                    continue
+            for pod, shape in found:
                 mine = known.setdefault(pod.metadata.namespace, set())
                 if shape not in mine and len(mine) >= share:
                     self.problems[pod.metadata.uid] = (
@@ -272,6 +269,12 @@ class FreeVolumes:
                     found.setdefault(value, []).append(name)
             self._labelled[key] = found
         return self._labelled[key]
+
+
+def _share_of_namespace(waiting: Mapping[str, Sequence[Pod]], most: int) -> int:
+    """How many kinds of claims the waiting pods of each namespace may have."""
+    namespaces = {pods[0].metadata.namespace for pods in waiting.values() if pods}
+    return max(1, most // max(1, len(namespaces)))
 
 
 def _name(shared: SharedShape) -> str:

@@ -103,13 +103,18 @@ def _amounts(containers: Iterable[GpuRequest]) -> Iterator[Fault]:
     if len(kinds) > 1 and all(len(each.plugins) == 1 for each in asking):
         yield Fault(f"containers ask for {_BOTH}", refused=False)
     beside = [each for each in asking if each.kind is ContainerKind.CONTAINER]
+    yield from _tiles(beside)
+    yield from _lent(asking, beside)
+
+
+def _tiles(beside: Sequence[GpuRequest]) -> Iterator[Fault]:
+    """Tiles that only some of the containers which run beside each other ask for."""
     without = [each for each in beside if not whole_number(each.amounts.get(keys.TILES, 0))]
     if without and len(without) < len(beside):
         # The node's side would hand the tiles to the wrong container.
         yield Fault(
             f"{without[0]} asks for a GPU without tiles beside others with; ask for tiles in all or none"
         )
-    yield from _lent(asking, beside)
 
 
 def _lent(asking: Iterable[GpuRequest], chosen_for: Sequence[GpuRequest]) -> Iterator[Fault]:

@@ -173,12 +173,17 @@ class Neighbourhood:
             return pod_class
         if rules.fault:
             return PodClass((), pod_class.rules, problem=rules.fault)
+        excluded = self._excluded_nodes(equivalents)
+        if not excluded:
+            return pod_class
+        return replace(pod_class, rules=replace(pod_class.rules, kept_off=excluded))
+
+    def _excluded_nodes(self, equivalents: EquivalentPods) -> ExcludedNodes:
+        """The nodes where no pod of its gang could help such a pod in, by the rule; found out once."""
         if equivalents.excluded_nodes is None:
             found = {name: frozenset(nodes) for name, nodes in self._closed_to(equivalents).items() if nodes}
             equivalents.excluded_nodes = tuple(sorted(found.items()))
-        if not equivalents.excluded_nodes:
-            return pod_class
-        return replace(pod_class, rules=replace(pod_class.rules, kept_off=equivalents.excluded_nodes))
+        return equivalents.excluded_nodes
 
     def _preferred(self, rules: PodRules, preferences: Preferences) -> Preferences:
         """The same preferences with those about pods that have a node."""

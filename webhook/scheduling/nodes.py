@@ -8,7 +8,7 @@ that counts: which cards are out of use, and which are handed out by which resou
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from labeler.contract import keys
@@ -159,10 +159,7 @@ def _disabled(labels: Labels) -> tuple[set[int], dict[int, set[int]]]:
     """
     cards: set[int] = set()
     tiles: dict[int, set[int]] = {}
-    for key, value in labels.items():
-        if not key.startswith(keys.TAS_LABEL_PREFIX) or key.count("/") != 1:
-            continue
-        mark = key.partition("/")[2]
+    for mark, value in _telemetry_marks(labels):
         for prefix in (keys.TAS_DISABLE_CARD, keys.TAS_DESCHEDULE_CARD):
             number = _card_number(mark.removeprefix(prefix)) if mark.startswith(prefix) else None
             if number is not None:
@@ -172,6 +169,13 @@ def _disabled(labels: Labels) -> tuple[set[int], dict[int, set[int]]]:
             if mark.startswith(prefix) and match:
                 tiles.setdefault(int(match[1]), set()).add(int(match[2]))
     return cards, tiles
+
+
+def _telemetry_marks(labels: Labels) -> Iterator[tuple[str, str]]:
+    """What telemetry policies have set: each label's name behind the policy's, and its value."""
+    for key, value in labels.items():
+        if key.startswith(keys.TAS_LABEL_PREFIX) and key.count("/") == 1:
+            yield key.partition("/")[2], value
 
 
 def _pci_group(number: int, labels: Labels) -> tuple[int, ...]:

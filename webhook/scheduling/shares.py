@@ -12,7 +12,7 @@ def lumps(wanted: Mapping[str, Names], most: int, lump: str) -> dict[str, str]:
     and is one namespace's, but for the last one, where there are more namespaces than room. Those that want
     little come first, so that they get it; the rest is shared evenly.
     """
-    if len({name for names in wanted.values() for name in names}) <= most:
+    if len(set[str]().union(*wanted.values())) <= most:
         return {}
     order = sorted(wanted, key=lambda namespace: (len(wanted[namespace]), namespace))
     left = most if len(order) <= most else most - 1

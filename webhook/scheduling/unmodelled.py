@@ -56,9 +56,14 @@ def broken_over(pod: objects.Pod, message: str) -> frozenset[str]:
         found.update(term.topology_key for term in required(affinity.pod_affinity))
     if "anti-affinity rules" in message:
         found.update(term.topology_key for term in required(affinity.pod_anti_affinity))
-    if pod.spec.volumes and ("volume" in message or "PersistentVolume" in message):
+    if pod.spec.volumes and _is_about_volumes(message):
         found.add(keys.ZONE_LABEL)
     return frozenset(found - {keys.HOSTNAME_LABEL, ""})
+
+
+def _is_about_volumes(message: str) -> bool:
+    """Whether kube-scheduler refused a node for volumes."""
+    return "volume" in message or "PersistentVolume" in message
 
 
 def _selects_widely(pod: objects.Pod) -> bool:

@@ -99,30 +99,41 @@ def volume_counts(
     waiting: pods by their gangs; assigned: pods that have a node, with it; most: how many resources of either
     sort there may be, as every node has its amount of each.
     """
-    claimed = {
-        gang: with_volumes
-        for gang, pods in waiting.items()
-        if (with_volumes := [pod for pod in pods if pod.spec.volumes])
-    }
+    claimed = _with_volumes(waiting)
     if not claimed:
         completed.clear()
         return None
     there = [(pod, node) for pod, node in assigned if pod.spec.volumes]
+    users = [pod for pod, _ in there]
     limits = AttachLimits(storage, claimed, there, most)
-    free = FreeVolumes(storage, nodes, claimed, (pod for pod, _ in there), most)
-    by_one = {
-        pod.metadata.uid: names
-        for pods in claimed.values()
-        for pod in pods
-        if (names := tuple(_claims_by_one(storage, pod)))
-    }
-    problems = _by_one_pod(storage, claimed, [pod for pod, _ in there]) if by_one else {}
+    free = FreeVolumes(storage, nodes, claimed, users, most)
+    by_one = _claims_by_uid(storage, claimed)
+    problems = _by_one_pod(storage, claimed, users) if by_one else {}
     if not (limits.sets or free.shapes or free.problems or by_one):
         completed.clear()
         return None
     for name in completed.keys() - nodes.keys():
         del completed[name]
     return VolumeCounts(limits, free, completed, problems, by_one)
+
+
+def _with_volumes(waiting: Mapping[str, Sequence[Pod]]) -> dict[str, list[Pod]]:
+    """The pods with volumes by their gangs, without gangs that have none."""
+    return {
+        gang: with_volumes
+        for gang, pods in waiting.items()
+        if (with_volumes := [pod for pod in pods if pod.spec.volumes])
+    }
+
+
+def _claims_by_uid(storage: Storage, waiting: Mapping[str, Sequence[Pod]]) -> dict[str, tuple[Claim, ...]]:
+    """By uid, the claims of waiting pods that one pod alone may use."""
+    return {
+        pod.metadata.uid: names
+        for pods in waiting.values()
+        for pod in pods
+        if (names := tuple(_claims_by_one(storage, pod)))
+    }
 
 
 def _by_one_pod(
