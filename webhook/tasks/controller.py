@@ -15,7 +15,7 @@ from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.decoding import decoded
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.tasks import objects, status
-from webhook.tasks.objects import GROUP_VERSION, KIND, Task, TaskJob, TaskStatus
+from webhook.tasks.objects import GROUP_VERSION, KIND, Task, TaskCondition, TaskJob, TaskStatus
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.status import ACCEPTED
 from webhook.tasks.step import (
@@ -121,12 +121,8 @@ class Controller:
     def _take(self, seen: ObservedTask) -> None:
         now = datetime.now(UTC)
         step = next_step(seen, self._rules(), now)
-        refusal = self._refusals.get(seen.task.key)
-        if step.act == CREATE and refusal is not None and refusal.concerns(seen.task):
-            rest = refusal.until - time.monotonic()
-            if rest > 0:
-                self._queue.add(seen.task.key, rest)  # an event may have taken its turn in the queue
-            step = replace(step, act="" if rest > 0 else CREATE, status=_refused(seen.task, refusal))
+        if step.act == CREATE:
+            step = self._unless_refused(seen.task, step)
         if not self._leads():
             return
         task = seen.task
@@ -139,6 +135,16 @@ class Controller:
         if step.act and self._leads():
             logger.info("step task=%s act=%s why=%r", task.key, step.act, step.why)
             self._act(task, seen, step)
+
+    def _unless_refused(self, task: Task, step: TaskStep) -> TaskStep:
+        """The step that makes a Job; where the API server refused that lately, what is done meanwhile."""
+        refusal = self._refusals.get(task.key)
+        if refusal is None or not refusal.concerns(task):
+            return step
+        rest = refusal.until - time.monotonic()
+        if rest > 0:
+            self._queue.add(task.key, rest)  # an event may have taken its turn in the queue
+        return replace(step, act="" if rest > 0 else CREATE, status=_refused(task, refusal))
 
     def _act(self, task: Task, seen: ObservedTask, step: TaskStep) -> None:
         metadata, job = task.metadata, seen.job
@@ -234,9 +240,7 @@ class Controller:
 
     def _report_changes(self, before: Task, after: Task) -> None:
         old, new = before.status, after.status
-        fault = next(
-            (each for each in new.conditions if each.type == ACCEPTED and each.status == "False"), None
-        )
+        fault = _fault_of(new)
         if fault is not None and fault not in old.conditions:
             self._send_event(after, EventReason.named(fault.reason), fault.message)
         elif new.phase != old.phase and (old.phase or new.phase != objects.PENDING):
@@ -248,6 +252,11 @@ class Controller:
         if self._recorder is not None:
             about = Reference.of(GROUP_VERSION, KIND, task.metadata)
             self._recorder.event(about, reason, ACTION, note, kind=WARNING if reason.is_warning else NORMAL)
+
+
+def _fault_of(now: TaskStatus) -> TaskCondition | None:
+    """The condition that says that the task is not accepted, if it has one."""
+    return next((each for each in now.conditions if each.type == ACCEPTED and each.status == "False"), None)
 
 
 def _refused(task: Task, refusal: _Refusal) -> TaskStatus:

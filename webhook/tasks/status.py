@@ -1,7 +1,7 @@
 """What the status of a GPUTask says, from its Job, its pods and its gang's Placement. Pure."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -19,6 +19,7 @@ from webhook.tasks.objects import (
     SUCCEEDED,
     SUSPENDED,
     WAITING,
+    JobCondition,
     Task,
     TaskCondition,
     TaskJob,
@@ -80,11 +81,15 @@ def finished(task: Task, job: TaskJob, pods: Sequence[TaskPod], now: StatusConte
     done = replace(
         last,
         phase=SUCCEEDED if is_complete else FAILED,
-        reason="" if is_complete else _cut(end.message or end.reason or "its Job failed"),
+        reason="" if is_complete else _why_failed(end),
         running=0,
         finish_time=job.status.completion_time or end.last_transition_time or rfc3339(now.time),
     )
     return _with_conditions(done, task, [_accepted(now), condition], now)
+
+
+def _why_failed(end: JobCondition) -> str:
+    return _cut(end.message or end.reason or "its Job failed")
 
 
 def live(
@@ -143,17 +148,18 @@ def _phase(
         if running:
             return RUNNING, f"{running} of {workers} workers run, {len(waiting)} wait: {reason}"
         return WAITING, reason
+    return _phase_on_nodes(ours, workers, lacks, done)
+
+
+def _phase_on_nodes(ours: Sequence[TaskPod], workers: int, lacks: str, done: int) -> tuple[str, str]:
+    """Where all pods that there are have a node. lacks: why the Job has too few."""
+    running = sum(_runs(pod) for pod in ours)
     if running:
         some = f"{running} of {workers} workers run" if running + done < workers else ""
         return RUNNING, "; ".join(filter(None, (some, lacks, _why_not_up(ours))))
-    return _phase_of_none_running(ours, done >= workers, lacks, done)
-
-
-def _phase_of_none_running(ours: Sequence[TaskPod], is_done: bool, lacks: str, done: int) -> tuple[str, str]:
-    """Where all pods that there are have a node. lacks: why the Job has too few."""
     if ours:
         return PENDING, lacks or _why_not_up(ours) or "its containers are being started"
-    if is_done:
+    if done >= workers:
         return RUNNING, ""  # all have succeeded, which the Job is about to say
     return PENDING, lacks or ("" if done else "its pods are being made")
 
@@ -173,13 +179,15 @@ def _why_waiting(waiting: Sequence[TaskPod], placement: Placement | None, lacks:
         return lacks
     if any(pod.spec.scheduling_gates for pod in waiting):
         return "it waits for its gang to be placed"
-    messages = (
-        each.message
-        for pod in waiting
-        for each in pod.status.conditions
-        if each.type == "PodScheduled" and each.status == "False" and each.message
-    )
-    return next(messages, "its pods wait for kube-scheduler")
+    return next(_unscheduled_messages(waiting), "its pods wait for kube-scheduler")
+
+
+def _unscheduled_messages(waiting: Sequence[TaskPod]) -> Iterator[str]:
+    """What kube-scheduler says of pods that it finds no node for."""
+    for pod in waiting:
+        for each in pod.status.conditions:
+            if each.type == "PodScheduled" and each.status == "False" and each.message:
+                yield each.message
 
 
 def _why_not_up(pods: Iterable[TaskPod]) -> str:
@@ -219,19 +227,30 @@ def _facts(task: Task, job: TaskJob, pods: Sequence[TaskPod]) -> TaskStatus:
     current = [pod for pod in ours if not pod.is_over] or ours
     nodes = list(dict.fromkeys(pod.spec.node_name for pod in current))
     began = [began for pod in pods if (began := _began(pod))]
-    restarts = job.status.failed + sum(
-        container.restart_count for pod in pods for container in pod.status.container_statuses
-    )
     base = _begun(task)
     return replace(
         base,
         nodes=tuple(nodes[:_MOST_NODES]),
-        node=nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes" if nodes else "",
+        node=_node_column(nodes),
         cards=_cards(current),
         running=sum(_runs(pod) for pod in ours),
-        restarts=max(restarts, base.restarts),
+        restarts=max(_restarts(job, pods), base.restarts),
         start_time=base.start_time or (min(began) if began else None),
     )
+
+
+def _restarts(job: TaskJob, pods: Sequence[TaskPod]) -> int:
+    """How often a pod of the Job was made anew, or a container of those that are there started again."""
+    return job.status.failed + sum(
+        container.restart_count for pod in pods for container in pod.status.container_statuses
+    )
+
+
+def _node_column(nodes: Sequence[str]) -> str:
+    """The node's name, or how many nodes where they are several."""
+    if len(nodes) > 1:
+        return f"{len(nodes)} nodes"
+    return nodes[0] if nodes else ""
 
 
 def _rank(pod: TaskPod) -> tuple[int, str]:

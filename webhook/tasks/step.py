@@ -151,14 +151,20 @@ def _beside_job(
                 return _gone_first(job, "another class is wanted", wanted_status)
             note = f"it has {there or 'no class'}; {wanted or 'no class'} counts from its next start"
     wanted_status = status.live(task, job, pods, status.Blockers(seen.placement, seen.complaint), now, note)
+    change = _job_spec_change(task, job)
+    return TaskStep(
+        CHANGE if change else "", "its Job is as wanted" if not change else str(change), wanted_status, change
+    )
+
+
+def _job_spec_change(task: Task, job: TaskJob) -> dict[str, Any]:
+    """What of the Job's spec can be changed while it stands and differs from the task's, as it should be."""
     change: dict[str, Any] = {}
     if job.spec.suspend != task.spec.suspend:
         change["suspend"] = task.spec.suspend
     if job.spec.active_deadline_seconds != task.spec.active_deadline_seconds:
         change["activeDeadlineSeconds"] = task.spec.active_deadline_seconds
-    return TaskStep(
-        CHANGE if change else "", "its Job is as wanted" if not change else str(change), wanted_status, change
-    )
+    return change
 
 
 def _gone_first(job: TaskJob, why: str, wanted_status: TaskStatus) -> TaskStep:

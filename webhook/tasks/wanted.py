@@ -213,14 +213,7 @@ def _template(
     class_name: str,
     resources: tuple[dict[str, str], dict[str, str]],
 ) -> dict[str, Any]:
-    if task.spec.template is None:
-        template: dict[str, Any] = {"spec": _plain_pod(task, rules)}
-    else:
-        fault = first_fault(task.spec.template)
-        if fault:
-            raise RefusedError(EventReason.TEMPLATE_REFUSED, fault)
-        template = copy.deepcopy(task.spec.template)
-        _refuse_own_gpus(template, rules.policy)
+    template = _written_template(task, rules)
     written = template.get("metadata") or {}
     own = {keys.TASK_LABEL: task.metadata.name, keys.TASK_UID_LABEL: task.metadata.uid}
     metadata = {
@@ -242,22 +235,24 @@ def _template(
     return {"metadata": metadata, "spec": spec}
 
 
+def _written_template(task: Task, rules: TaskRules) -> dict[str, Any]:
+    """A copy of the author's template, or one made of the task's few fields. Raises RefusedError."""
+    if task.spec.template is None:
+        return {"spec": _plain_pod(task, rules)}
+    fault = first_fault(task.spec.template)
+    if fault:
+        raise RefusedError(EventReason.TEMPLATE_REFUSED, fault)
+    template = copy.deepcopy(task.spec.template)
+    _refuse_own_gpus(template, rules.policy)
+    return template
+
+
 def _plain_pod(task: Task, rules: TaskRules) -> dict[str, Any]:
     spec = task.spec
-    security: dict[str, Any] = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    if task.metadata.namespace in rules.restricted:
-        # Many images run as root, so this is asked for only where a pod is not taken without it.
-        security["runAsNonRoot"] = True
-        if not spec.image:
-            security["runAsUser"] = _NOBODY
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": spec.image or rules.default_image,
-        "securityContext": security,
+        "securityContext": _security_context(task, rules),
     }
     command = spec.command or (() if spec.image or spec.args else rules.default_command)
     if command:
@@ -272,6 +267,20 @@ def _plain_pod(task: Task, rules: TaskRules) -> dict[str, Any]:
         "enableServiceLinks": False,
         "containers": [container],
     }
+
+
+def _security_context(task: Task, rules: TaskRules) -> dict[str, Any]:
+    security: dict[str, Any] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if task.metadata.namespace in rules.restricted:
+        # Many images run as root, so this is asked for only where a pod is not taken without it.
+        security["runAsNonRoot"] = True
+        if not task.spec.image:
+            security["runAsUser"] = _NOBODY
+    return security
 
 
 def _annotations(task: Task, model: GpuModel | None, policy: Policy) -> Iterator[tuple[str, str]]:

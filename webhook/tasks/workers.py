@@ -28,8 +28,13 @@ def equip(spec: dict[str, Any], resources: Resources, name: str, workers: int) -
     if workers > 1 and not spec.get("hostname"):
         spec["subdomain"] = spec.get("subdomain") or name
         variables[LEADER_VARIABLE] = f"{name}-0.{spec['subdomain']}"
-    env = first.get("env") or []
+    _add_variables(first, variables)
+
+
+def _add_variables(container: dict[str, Any], variables: Mapping[str, str]) -> None:
+    """Add the environment variables that its author has not set."""
+    env = container.get("env") or []
     known = [each.get("name") for each in env]  # of what the author wrote, which may be no text
     more = [{"name": key, "value": value} for key, value in variables.items() if key not in known]
     if more:
-        first["env"] = [*env, *more]
+        container["env"] = [*env, *more]
