@@ -239,7 +239,7 @@ def swept(documents: list[Object], cluster: list[Object]) -> Answers:
     placing = Placing(there, Settings(reserve_share=0.0))
     placing.says = world.says
     orders = placing.one()
-    reasons = [*world.refusals, *(each.reason for each in orders.verdicts)]
+    reasons = [*world.refusals, *(each.reason for each in orders.outcomes)]
     return Answers(places(orders), {re.sub(r"\b([Gg]ang) \w+/\w+/", r"\1 ", each) for each in reasons})
 
 

@@ -15,7 +15,7 @@ from webhook.sweeper.settings import Settings
 
 
 def explains(given: NoFitInput, memory: Any) -> tuple[NoFitOrders, Any]:
-    waiting = [gang.key for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_ROOM]
+    waiting = [gang.key for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_CAPACITY]
     return NoFitOrders(notes=dict.fromkeys(waiting, "more nodes come at noon")), memory
 
 

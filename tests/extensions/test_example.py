@@ -118,7 +118,7 @@ def test_the_example_remembers_from_pass_to_pass_what_was_placed(example: Extens
     plans = case.placing.one().plans
     assert plans
     for seen in (1, 2):
-        case.hooks.hear(Done(placed=tuple(plans)))
+        case.hooks.on_result(Done(placed=tuple(plans)))
         case.order()
         pods = seen * sum(len(plan.entries) for plan in plans)
         assert registry.get_sample_value("topogate_small_first_pods") == pods

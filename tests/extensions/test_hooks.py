@@ -63,10 +63,10 @@ class Scene(Silent):
         self.hooks = ExtensionHooks(self.surroundings)
         self.memories: Memories = {}
 
-    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+    def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
         self.said.append((pod.metadata.name, reason, reason.is_warning))
 
-    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
+    def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
         self.said.append((node.metadata.name, reason, reason.is_warning))
 
     def exclude(self, *failed: Pod) -> ExcludedNodes:
@@ -77,14 +77,14 @@ class Scene(Silent):
 
     def after_no_fit(self) -> dict[GangKey, str]:
         view, self.memories = self.hooks.begin(self.view, self.memories)
-        causes = {self.gangs[0].key: Cause.NO_ROOM}
+        causes = {self.gangs[0].key: Cause.NO_CAPACITY}
         notes, self.memories = self.hooks.after_no_fit(self.gangs, view, causes, self.memories)
         return dict(notes)
 
 
 def counting(given: NoFitInput, memory: int) -> tuple[NoFitOrders, int]:
     """Notes which call it is, of each gang that found no room."""
-    waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_ROOM]
+    waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_CAPACITY]
     orders = NoFitOrders(
         notes={gang.key: f"call {memory}" for gang in waiting},
         events=[PodEvent(gang.gated[0], EventReason.GANG_WAITS, "a sentence") for gang in waiting],

@@ -18,8 +18,8 @@ from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.drafts import timestamps_of
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_anew
-from webhook.sweeper.decide.preemption import nobody_kept
+from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
+from webhook.sweeper.decide.preemption import none_protected
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, ReservationSource, share_of
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
@@ -114,7 +114,7 @@ class Placing:
         self.excluded: ExcludedNodes = NOTHING_EXCLUDED
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
-        self.beat: Callable[[], None] = lambda: None
+        self.heartbeat: Callable[[], None] = lambda: None
         self.says: Callable[[GangKey], OwnerFacts] = lambda _: OwnerFacts()
         self.asked: list[str] = []
         self.version = 0
@@ -147,7 +147,7 @@ class Placing:
     def rules(self, view: View, gangs: Iterable[PodGang] = ()) -> PassRules:
         """What a pass on this view works with."""
         timestamps = timestamps_of(view, self.memory.stamp)
-        return PassRules(self.settings, self.exclude(gangs), timestamps, nobody_kept)
+        return PassRules(self.settings, self.exclude(gangs), timestamps, none_protected)
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""
@@ -157,14 +157,14 @@ class Placing:
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """What a pass decides that has taken that in."""
-        rules, watch = self.rules(given.view, gangs), Stopwatch(self.clock, self.beat)
+        rules, watch = self.rules(given.view, gangs), Stopwatch(self.clock, self.heartbeat)
         orders, self.memory, self.state = place(gangs, given, rules, self.memory, watch)
         return orders
 
     def place_again(self, gang: PodGang) -> str:
         """Where all of the gang would go if its released part went; it is reserved for it then."""
         assert self.state is not None
-        said, ledger = reserve_anew(gang, gang.released, self.state, self.ledger)
+        said, ledger = reserve_again(gang, gang.released, self.state, self.ledger)
         self.memory = replace(self.memory, ledger=ledger)
         return said
 

@@ -230,7 +230,9 @@ class Leader:
         """As the sweeper stamps what it releases of earlier plans."""
         view = self.view
         planned = (each.annotations for each in self.server.planned.values())
-        self.timestamps.saw([*planned, *(pod.metadata.annotations for pod in (*view.gated, *view.others))])
+        self.timestamps.observe(
+            [*planned, *(pod.metadata.annotations for pod in (*view.gated, *view.others))]
+        )
         found = []
         for pod, entry in pairs:
             stamp = encode_timestamp(self.timestamps.next(self.now_ns()))

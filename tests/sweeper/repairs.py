@@ -41,5 +41,5 @@ class Repairs:
         repaired, self.memory = repair_released(view, self.memory, self.allowance, SETTINGS)
         return repaired
 
-    def hear(self, done: Done, seconds: float) -> None:
+    def on_result(self, done: Done, seconds: float) -> None:
         self.memory = self.memory.after(done, seconds)

@@ -55,8 +55,8 @@ class Reports:
         self.reporter = Reporter(surroundings)
         self.memory = ReportMemory()
 
-    def hear(self, news: Orders | Done) -> None:
-        self.memory = self.reporter.hear(news, self.memory)
+    def on_result(self, news: Orders | Done) -> None:
+        self.memory = self.reporter.on_result(news, self.memory)
 
     def report(self, view: View, gangs: Sequence[PodGang], **rest: Any) -> bool:
         """Returns whether all was written."""

@@ -154,7 +154,7 @@ class Stages:
             made.gang,
             before,
             list(made.entries),
-            made.kept,
+            made.later_pod_nodes,
             domains=made.domains,
             usable_nodes=self.placing.view().usable_count,
         )

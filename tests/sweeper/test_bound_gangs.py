@@ -69,7 +69,7 @@ class Passes:
     def one(self) -> list[str]:
         """The gangs whose status is worked out in a pass."""
         self.looked_at.clear()
-        self.reporter.report(self.snapshotter.view(), [], held=self.held)
+        self.reporter.report(self.snapshotter.view(), [], reservations=self.held)
         return sorted(self.looked_at)
 
     def change(self, before: Pod, after: Pod | None) -> None:

@@ -41,7 +41,7 @@ class Half:
         self.settings = settings
         self.since: BrokenSince = {}
         self.why_not: WhyNot = nothing_against_it
-        self.cause: Cause | None = Cause.NO_ROOM
+        self.cause: Cause | None = Cause.NO_CAPACITY
         self.is_unasked = False
 
     def plan(self, **more: str) -> dict[str, Placement]:

@@ -32,7 +32,7 @@ def test_of_two_gangs_that_wait_for_one_claim_a_pass_places_one(mode: str, count
     cluster.shelf.disk("d", (mode,))
     orders = Placing(cluster, Settings(settle_seconds=0)).one()
     assert len(places(orders)) == count
-    assert [verdict.reason for verdict in orders.verdicts] == [
+    assert [verdict.reason for verdict in orders.outcomes] == [
         'the PersistentVolumeClaim "d" is ReadWriteOncePod, and pod a uses it'
     ] * (2 - count)
 

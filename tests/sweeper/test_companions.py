@@ -96,7 +96,7 @@ def test_a_launcher_that_tolerates_it_goes_onto_a_node_of_its_workers() -> None:
 def test_all_of_it_is_one_plan_and_people_are_told_where_the_launcher_is() -> None:
     (plan,) = placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher()).one().plans
     assert (
-        plan.told
+        plan.description
         == "2 pods placed on 1 block, 1 subblock, 2 hosts, 2 nodes; 1 without GPUs beside the others, on near"
     )
     assert [entry.name for entry in plan.entries][-1] == "launcher"
@@ -122,7 +122,7 @@ def test_nobody_goes_where_the_workers_have_no_room() -> None:
     made = placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher())
     orders = made.one()
     assert not orders.plans
-    assert "room for 5" in orders.verdicts[0].reason
+    assert "room for 5" in orders.outcomes[0].reason
 
 
 def test_a_launcher_made_anew_goes_beside_the_workers_that_run() -> None:
@@ -204,7 +204,7 @@ def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_let_go_at_once() -> None:
     )
     orders = made.one()
     assert free(orders)
-    assert orders.plans[0].told == "2 without GPUs released, for kube-scheduler to place"
+    assert orders.plans[0].description == "2 without GPUs released, for kube-scheduler to place"
 
 
 def test_one_whose_owner_does_not_tell_is_let_go_when_it_is_quiet() -> None:
@@ -259,7 +259,7 @@ def test_a_leader_on_cpus_that_its_workers_wait_for_goes_where_they_are_planned(
     made = placing([*GPUS, node("c0", "b0/s0/c"), node("c1", "b1/s1/c")], leader, says=says)
     (plan,) = made.one().plans
     assert places(made.one()) == {"train-0": "c1"}
-    assert plan.kept == ("g10", "g11", "g12"), "the only block with room for three"
+    assert plan.later_pod_nodes == ("g10", "g11", "g12"), "the only block with room for three"
     made.cluster.pods += [pod(f"other-{h}", {GPU: "8"}, on=f"g1{h}") for h in range(3)]
     assert not made.one().plans, "without room for the workers the leader waits with them"
 

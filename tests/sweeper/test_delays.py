@@ -40,7 +40,7 @@ def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, 
     events: list[tuple[str, str]] = []
 
     class Heard(Silent):
-        def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+        def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
             events.append((reason, note))
 
     never: Any = Never()
@@ -55,7 +55,7 @@ def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, 
             (pod, PlannedPod(pod.metadata.name, pod.metadata.uid, f"n{first + i}"))
             for i, pod in enumerate(PODS)
         ]
-        reporter.hear(applier.apply(Orders(releases=tuple(pairs)), View(PODS, [], {}, {})))
+        reporter.on_result(applier.apply(Orders(releases=tuple(pairs)), View(PODS, [], {}, {})))
         cast(Any, surroundings.clock).now += 40
         left.pop(0)
     applier.close()
@@ -171,7 +171,7 @@ class Scene:
         self.events = events
 
         class Heard(Silent):
-            def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+            def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
                 events.append((reason, note))
 
         waiting, *self.pods = (job_pod(number) for number in range(3))
@@ -189,7 +189,7 @@ class Scene:
         for status in statuses:
             self.api.status, self.api.refuses = status, status != 200
             view = View([], self.pods, {}, {})
-            self.reporter.hear(self.applier.evict(self.orders, view))
+            self.reporter.on_result(self.applier.evict(self.orders, view))
             self.reporter.report(view, self.gangs)
             self.api.clock.now += seconds
         return self.reporter.memory.sentence(self.gangs[0].key)

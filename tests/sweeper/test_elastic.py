@@ -123,12 +123,12 @@ def test_a_gang_takes_the_room_there_is_and_says_how_it_stands() -> None:
     orders = Placing(Nodes(4, *(member(number, 3) for number in range(6))), Settings()).one()
     (plan,) = orders.plans
     assert sorted(entry.node for entry in plan.entries) == ["n0", "n1", "n2", "n3"]
-    assert plan.told.startswith("4 of 6 pods placed on ")
+    assert plan.description.startswith("4 of 6 pods placed on ")
     running = [member(number, 3, node=f"n{number}") for number in range(4)]
     waiting = [member(number, 3) for number in (4, 5)]
     orders = Placing(Nodes(4, *running, *waiting), Settings()).one()
     assert orders.plans == ()
-    (verdict,) = orders.verdicts
+    (verdict,) = orders.outcomes
     assert verdict.reason.startswith(
         "4 of 6 pods have a place, 3 are enough, the others join as room comes; "
     )
@@ -137,7 +137,7 @@ def test_a_gang_takes_the_room_there_is_and_says_how_it_stands() -> None:
 def test_a_gang_whose_minimum_does_not_fit_is_not_placed_in_part() -> None:
     orders = Placing(Nodes(4, *(member(number, 5) for number in range(6))), Settings()).one()
     assert orders.plans == ()
-    assert "room for 5 pods" in orders.verdicts[0].reason
+    assert "room for 5 pods" in orders.outcomes[0].reason
 
 
 def test_a_gang_grows_by_what_comes_free() -> None:
@@ -145,9 +145,9 @@ def test_a_gang_grows_by_what_comes_free() -> None:
     orders = Placing(Nodes(5, *running, member(4, 3), member(5, 3)), Settings()).one()
     (plan,) = orders.plans
     assert [(entry.name, entry.node) for entry in plan.entries] == [("p4", "n4")]
-    assert plan.told.startswith("1 pod placed; the 5 of 6 with a place are then on ")
+    assert plan.description.startswith("1 pod placed; the 5 of 6 with a place are then on ")
     orders = Placing(Nodes(6, *running, member(4, 3), member(5, 3)), Settings()).one()
-    assert orders.plans[0].told.startswith("2 pods placed; all 6 are then on ")
+    assert orders.plans[0].description.startswith("2 pods placed; all 6 are then on ")
 
 
 def test_a_gang_that_shrinks_and_grows_again_keeps_its_ranks_along_the_topology() -> None:

@@ -207,7 +207,7 @@ def test_each_deletion_is_counted_by_its_cause_and_has_an_event_of_its_pod() -> 
     applier.close()
     assert len(api.evicted) == 3
     assert [(warn.pod, warn.reason, warn.note) for warn in done.warnings if isinstance(warn, Warn)] == [
-        (order.pod, "Evicted", order.told) for order in orders
+        (order.pod, "Evicted", order.description) for order in orders
     ]
     counts = {cause: metrics.repairs.labels(cause)._value.get() for cause in set(causes)}
     assert counts == {"not-bound": 2, "node-gone": 1}

@@ -30,7 +30,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.plan import plan_spec
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
-from webhook.sweeper.decide.valid_plans import standing, unfinished
+from webhook.sweeper.decide.valid_plans import unfinished, with_valid_plans
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.builtin import Job
@@ -208,7 +208,7 @@ def test_a_plan_does_not_hold_again_once_another_job_has_its_domain(
     cluster = racks(3, 3, pods=(member("a0", "a"), *others))
     cluster.placements = plan_of("a", "r0", a0="n0")
     placing = Placing(cluster, Settings())
-    view = standing(placing.view(), placing.backoff, SentReleases())
+    view = with_valid_plans(placing.view(), placing.backoff, SentReleases())
     assert ("uid-a0" in view.planned) is holds
     assert [entry.node for _, entry in unfinished(view, placing.backoff, SentReleases())] == ["n0"] * holds
 
@@ -220,7 +220,7 @@ def test_a_pod_that_has_been_let_go_is_where_it_was_sent_whoever_has_that_domain
     (planned,) = cluster.placements["ns/a"].spec.pods
     sent = SentReleases({planned.uid: SentRelease(planned, placing.clock())})
     del cluster.nodes["n0"]
-    assert "uid-a0" in standing(placing.view(), placing.backoff, sent).planned
+    assert "uid-a0" in with_valid_plans(placing.view(), placing.backoff, sent).planned
 
 
 @pytest.mark.parametrize(("namespace", "expected"), [("ns", {}), ("elsewhere", {"mine": "r0"})])

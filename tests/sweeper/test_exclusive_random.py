@@ -16,7 +16,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.valid_plans import standing, unfinished
+from webhook.sweeper.decide.valid_plans import unfinished, with_valid_plans
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.settings import Settings
 
@@ -46,7 +46,7 @@ class Life:
     def sweep(self, writes: int) -> None:
         """One pass, which ends after so many writes."""
         placing, sent = self.placing, SentReleases()
-        view = standing(placing.view(), placing.backoff, sent)
+        view = with_valid_plans(placing.view(), placing.backoff, sent)
         left = writes
         for pod, planned in unfinished(view, placing.backoff, sent):
             left -= 1
@@ -69,7 +69,9 @@ class Life:
     def write(self, made: NewPlan) -> None:
         key = made.gang.key
         before = self.cluster.placements.get(key.placement_key)
-        spec = plan.plan_spec(made.gang, before, list(made.entries), made.kept, domains=made.domains)
+        spec = plan.plan_spec(
+            made.gang, before, list(made.entries), made.later_pod_nodes, domains=made.domains
+        )
         metadata = Metadata(name=key.placement_name, namespace="ns", uid=key.placement_name)
         self.cluster.placements[key.placement_key] = Placement(metadata, spec)
 

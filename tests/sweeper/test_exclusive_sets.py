@@ -104,7 +104,7 @@ def domains(placed: dict[str, str], job: int, of: str = "train") -> set[str]:
 def reason(nodes: list[Node], *pods: Pod) -> str:
     orders = placing(nodes, *pods, says=OwnerFacts(sum(not pod.spec.node_name for pod in pods))).one()
     assert not orders.plans
-    return orders.verdicts[0].reason
+    return orders.outcomes[0].reason
 
 
 OVER = pytest.mark.parametrize("over", [SUBBLOCK, POOL], ids=["a-level", "a-label-that-is-no-level"])
@@ -243,7 +243,7 @@ def test_leaders_are_placed_where_their_followers_will_fit_too() -> None:
     says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
     orders = placing(grid([1, 1], [3, 3]), member(0, 0), member(1, 0), says=says).one()
     assert places(orders) == {"train-0-0": "b1s0h0", "train-1-0": "b1s1h0"}
-    assert orders.plans[0].kept == ("b1s0h1", "b1s0h2", "b1s1h1", "b1s1h2")
+    assert orders.plans[0].later_pod_nodes == ("b1s0h1", "b1s0h2", "b1s1h1", "b1s1h2")
 
 
 def test_a_leader_is_the_first_of_its_job_though_it_alone_is_kept_off_by_others() -> None:
@@ -258,7 +258,7 @@ def test_a_leader_is_the_first_of_its_job_though_it_alone_is_kept_off_by_others(
 def test_leaders_wait_until_all_jobs_have_theirs() -> None:
     says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
     orders = placing(grid([3, 3]), member(0, 0), says=says).one()
-    assert (orders.plans, orders.verdicts[0].settles) == ((), True)
+    assert (orders.plans, orders.outcomes[0].settles) == ((), True)
 
 
 def test_leaders_wait_for_one_another_though_a_stage_before_them_runs() -> None:
@@ -268,7 +268,7 @@ def test_leaders_wait_for_one_another_though_a_stage_before_them_runs() -> None:
     says = said_by({"replicatedJobs": [replicated("d", 1, 1), workers], **in_order}, 7, over="")
     driver = member(0, 0, over="", on="b1s0h0", jobs=3)
     orders = placing(grid([3, 3], [1]), driver, member(1, 0, jobs=3), says=says).one()
-    assert (orders.plans, orders.verdicts[0].settles) == ((), True)
+    assert (orders.plans, orders.outcomes[0].settles) == ((), True)
     orders = placing(grid([3, 3], [1]), driver, *(member(job, 0, jobs=3) for job in (1, 2)), says=says).one()
     assert places(orders) == {"train-1-0": "b0s0h0", "train-2-0": "b0s1h0"}
 
@@ -278,7 +278,7 @@ def test_followers_of_one_job_do_not_wait_for_those_of_another() -> None:
     there = [member(0, 0, on="b0s0h0"), member(1, 0, on="b0s1h0")]
     orders = placing(grid([3, 3]), *there, member(0, 1), member(0, 2), says=says).one()
     assert places(orders) == {"train-0-1": "b0s0h1", "train-0-2": "b0s0h2"}
-    assert orders.plans[0].kept == ("b0s1h1", "b0s1h2")
+    assert orders.plans[0].later_pod_nodes == ("b0s1h1", "b0s1h2")
 
 
 def test_a_leader_made_anew_does_not_wait_for_jobs_that_have_ended_nor_are_they_planned() -> None:
@@ -287,7 +287,7 @@ def test_a_leader_made_anew_does_not_wait_for_jobs_that_have_ended_nor_are_they_
     there += [member(2, index, on=f"b0s1h{index}", jobs=3) for index in (1, 2)]
     orders = placing(grid([3, 3]), *there, member(2, 0, jobs=3), says=says).one()
     assert places(orders) == {"train-2-0": "b0s1h0"}
-    assert orders.plans[0].kept == ()
+    assert orders.plans[0].later_pod_nodes == ()
 
 
 @pytest.mark.parametrize("seed", range(40))

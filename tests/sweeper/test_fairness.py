@@ -46,7 +46,7 @@ def test_of_many_that_ask_the_same_and_fit_nowhere_one_is_asked_about_in_a_pass(
     pods = [gpu_pod(f"p{number:02}", gpus=9) for number in range(50)]
     orders = Placing(Nodes(2, *pods, gpus=8), Settings()).one()
     assert asked.names == ["p00"]
-    named = [verdict.reason.split(" ")[1] for verdict in orders.verdicts]
+    named = [verdict.reason.split(" ")[1] for verdict in orders.outcomes]
     assert named == [f"ns/Pod/{pod.metadata.name}" for pod in pods], "each is told of itself"
 
 
@@ -122,7 +122,7 @@ def test_what_was_held_in_vain_is_held_by_nobody_for_as_long() -> None:
 def test_who_is_kept_out_is_told_by_whom_and_until_when() -> None:
     pods = [*waiting_gang("big", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
-    (said,) = [each.reason for each in case.one().verdicts if each.gang.key.name == "s"]
+    (said,) = [each.reason for each in case.one().outcomes if each.gang.key.name == "s"]
     assert "reserved for gangs that have waited longer: 8 for ns/Gang/big until " in said
 
 
@@ -136,7 +136,7 @@ def of(namespace: str, name: str, **more: Any) -> Any:
 def test_who_is_kept_out_by_another_namespace_is_told_so_without_names() -> None:
     pods = [*waiting_gang("big", 8), BUSY, of("theirs", "s"), small("t")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
-    said = {each.gang.key.name: each.reason for each in case.one().verdicts}
+    said = {each.gang.key.name: each.reason for each in case.one().outcomes}
     assert "waited longer: 8 for a gang of another namespace until " in said["s"]
     assert "big" not in said["s"]
     assert "waited longer: 8 for ns/Gang/big until " in said["t"], "though it asks the same"
@@ -144,7 +144,7 @@ def test_who_is_kept_out_by_another_namespace_is_told_so_without_names() -> None
 
 def test_a_gang_that_is_kept_out_is_told_so_in_one_sentence_that_names_the_cause() -> None:
     case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("t")), Settings(reserve_share=1.0))
-    (told_small,) = [each.reason for each in case.one().verdicts if each.gang.key.name == "t"]
+    (told_small,) = [each.reason for each in case.one().outcomes if each.gang.key.name == "t"]
     assert ".;" not in told_small
     excluded = "Of 8 nodes, excluded: reserved for others or avoided: 8"
     assert f"{excluded}; nodes are reserved for gangs" in told_small
@@ -175,7 +175,7 @@ def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
         ]
     said = {
         each.gang.key.namespace: each.reason
-        for each in Placing(Nodes(2, *pods, gpus=8), Settings()).one().verdicts
+        for each in Placing(Nodes(2, *pods, gpus=8), Settings()).one().outcomes
     }
     assert "first-9" in said["ns"]
     assert "second-9" in said["theirs"]
@@ -203,7 +203,7 @@ def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_is_told_so() 
     case = Placing(Nodes(1, gpu_pod("a", schedulerName="nobody"), gpu_pod("b")), Settings())
     orders = case.one()
     assert places(orders) == {"b": "n0"}
-    (verdict,) = orders.verdicts
+    (verdict,) = orders.outcomes
     assert verdict.reason.startswith("its scheduler 'nobody' is none to which pods are released")
 
 
@@ -242,7 +242,7 @@ def test_a_gang_that_is_not_asked_about_holds_nothing_and_stands_in_nobody_s_way
 def test_a_process_is_known_to_be_alive_after_each_gang_that_it_has_asked_about(asked: Asked) -> None:
     case = Placing(Nodes(1, *[gpu_pod(f"p{number}", gpus=9 + number) for number in range(5)]), Settings())
     beats: list[int] = []
-    case.beat = lambda: beats.append(1)
+    case.heartbeat = lambda: beats.append(1)
     case.one()
     assert len(asked.names) == len(beats) == 5
 
@@ -323,7 +323,7 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
     ("wish", "cause"),
     [
         ({}, Cause.RESERVED),
-        ({"nodeSelector": {"pool": "another"}}, Cause.NO_ROOM),
+        ({"nodeSelector": {"pool": "another"}}, Cause.NO_CAPACITY),
     ],
     ids=["would run there", "may not run there"],
 )
@@ -342,5 +342,5 @@ def test_only_nodes_that_would_take_a_pod_are_why_it_waits_for_those_who_hold_th
     case.one()
     orders = case.one()
     assert case.ledger.by_gang(), "the large one holds nodes"
-    (told_of,) = [each for each in orders.verdicts if each.gang.key.name == "p"]
+    (told_of,) = [each for each in orders.outcomes if each.gang.key.name == "p"]
     assert told_of.cause is cause

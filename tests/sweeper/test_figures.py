@@ -17,9 +17,9 @@ from webhook.kube.objects import Pod
 from webhook.placement import Options
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
-from webhook.sweeper.figures import MOST_CLASSES, OTHER, Figures
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe import stock
+from webhook.sweeper.pass_measurements import MOST_CLASSES, OTHER, PassMeasurements
 from webhook.sweeper.settings import Settings
 
 CREATED = 1767225600.0
@@ -42,14 +42,14 @@ class Passes:
         self.metrics, self.clock, self.now = Metrics(), Clock(), Clock()
         nobody: Any = None
         surroundings = Pass(nobody, nobody, self.settings, self.metrics, clock=self.clock)
-        self.figures = Figures(surroundings, self.now)
+        self.measurements = PassMeasurements(surroundings, self.now)
         self.now.now = CREATED
 
     def one(self, reserved: Mapping[str, Set[str]] = MappingProxyType({})) -> Orders:
         orders = self.placing.one()
-        self.figures.hear(orders, Done(placed=orders.plans))
+        self.measurements.on_result(orders, Done(placed=orders.plans))
         view = self.placing.view()
-        self.figures.note(view, self.placing.snapshotter.snapshot(view), reserved)
+        self.measurements.note(view, self.placing.snapshotter.snapshot(view), reserved)
         self.clock.now += 60
         return orders
 
@@ -159,7 +159,7 @@ def test_gangs_that_preempt_are_counted() -> None:
 
 def cause_of(pod: Pod, *others: Pod, **settings: Any) -> Cause:
     passes = Passes(Nodes(1, pod, *others), Settings(settle_seconds=0, patience_seconds=0, **settings))
-    (verdict,) = passes.one().verdicts
+    (verdict,) = passes.one().outcomes
     return verdict.cause
 
 
@@ -168,8 +168,8 @@ def cause_of(pod: Pod, *others: Pod, **settings: Any) -> Cause:
     [
         ({"schedulingGates": [{"name": keys.GATE}, {"name": "quota"}]}, Cause.OTHER_GATE),
         ({"schedulerName": "strange"}, Cause.OTHER_SCHEDULER),
-        ({"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "moon"}}, Cause.WISH),
-        ({"gpus": 2}, Cause.NO_ROOM),
+        ({"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "moon"}}, Cause.REQUEST),
+        ({"gpus": 2}, Cause.NO_CAPACITY),
     ],
     ids=lambda value: str(value) if isinstance(value, Cause) else "",
 )
@@ -179,7 +179,7 @@ def test_a_gang_waits_for_one_cause(more: dict[str, Any], cause: Cause) -> None:
 
 def test_a_gang_of_unknown_size_waits_because_it_is_incomplete() -> None:
     passes = Passes(Nodes(1, gang_pod("a")), Settings(settle_seconds=5))
-    (verdict,) = passes.one().verdicts
+    (verdict,) = passes.one().outcomes
     assert (verdict.cause, verdict.settles) == (Cause.INCOMPLETE, True)
 
 
@@ -187,14 +187,14 @@ def test_what_was_not_decided_within_its_bound_is_counted() -> None:
     pods = [gang_pod(f"p{i}", gpus=1 + i % 3) for i in range(12)]
     options = Options(bound=1)
     passes = Passes(Nodes(4, *pods, gpus=6), Settings(settle_seconds=0, patience_seconds=0, options=options))
-    (verdict,) = passes.one().verdicts
+    (verdict,) = passes.one().outcomes
     assert verdict.cause is Cause.UNDECIDED
     assert passes.shown("topogate_undecided_decisions_total")['{outcome="waiting"}'] == 1
 
 
 def test_causes_are_counted_and_those_that_nobody_waits_for_are_zero() -> None:
     metrics = Metrics()
-    metrics.count_causes([Cause.NO_ROOM, Cause.NO_ROOM, Cause.WISH], Cause)
+    metrics.count_causes([Cause.NO_CAPACITY, Cause.NO_CAPACITY, Cause.REQUEST], Cause)
     text = generate_latest(metrics.registry).decode()
     assert 'topogate_gangs_waiting{cause="no-room"} 2.0' in text
     assert 'topogate_gangs_waiting{cause="undecided"} 0.0' in text
@@ -213,10 +213,10 @@ def test_a_model_that_has_left_the_cluster_is_shown_no_more() -> None:
 
 def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
     passes = Passes(Nodes(1))
-    assert passes.figures.is_stale
+    assert passes.measurements.is_stale
     passes.one()
     passes.clock.now -= 59
-    assert not passes.figures.is_stale
+    assert not passes.measurements.is_stale
     passes.cluster.nodes = {}
     passes.one()
     assert passes.shown("topogate_gpus")['{model="",state="free"}'] == 1, "a second later it still holds"

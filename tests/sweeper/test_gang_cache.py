@@ -72,7 +72,7 @@ def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None
     placing.remember([gang], view, snapshot)
     placing.reserve(gang.key, ["n0"])
     ground = PassInput(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), frozenset(), 1)
-    (verdict,) = placing.place([gang], ground).verdicts
+    (verdict,) = placing.place([gang], ground).outcomes
     assert (verdict.reason, verdict.cause) == (OWN_ERROR, Cause.DEFECT)
     assert placing.reserved == {"n0"}
 

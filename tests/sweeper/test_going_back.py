@@ -32,8 +32,8 @@ class GoingBack:
         self.clock.now = second
         return rolled_back(self.repairs, self.view, [self.gang], lambda _: anew, self.clock)
 
-    def hear(self, done: Done) -> None:
-        self.repairs.hear(done, self.clock.now)
+    def on_result(self, done: Done) -> None:
+        self.repairs.on_result(done, self.clock.now)
 
 
 def rolled_back(
@@ -125,7 +125,7 @@ def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_c
     then: str, order: bool
 ) -> None:
     scene = GoingBack()
-    scene.hear(Done(put_off=scene.at(50, "1 block").evictions))
+    scene.on_result(Done(put_off=scene.at(50, "1 block").evictions))
     assert bool(scene.at(51, then).evictions) is order
     if not order:
         assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
@@ -133,7 +133,7 @@ def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_c
 
 def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
     scene = GoingBack()
-    scene.hear(Done(put_off=scene.at(50, "1 block").evictions))
+    scene.on_result(Done(put_off=scene.at(50, "1 block").evictions))
     half, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
     scene.at(51, "")
     scene.view = half
@@ -144,7 +144,7 @@ def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_i
 
 def test_a_gang_whose_deletions_were_refused_for_good_waits_for_its_time_again() -> None:
     scene = GoingBack()
-    scene.hear(Done(denied=scene.at(50, "1 block").evictions))
+    scene.on_result(Done(denied=scene.at(50, "1 block").evictions))
     assert not scene.at(51, "1 block").evictions
 
 

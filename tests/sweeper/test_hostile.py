@@ -132,7 +132,7 @@ def test_whatever_waits_with_it_a_gang_that_fits_is_placed_in_the_same_pass(seed
     placing = Placing(Nodes(10, *map(decode, hostile), *quiet, gpus=8), Settings(reserve_seconds=0))
     orders = placing.one()
     assert {pod.metadata.name for pod in quiet} <= places(orders).keys()
-    assert not [verdict for verdict in orders.verdicts if verdict.reason == OWN_ERROR]
+    assert not [verdict for verdict in orders.outcomes if verdict.reason == OWN_ERROR]
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.apply.steering import MOST_LABELS
+from webhook.sweeper.apply.model_label_writes import MOST_LABELS
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Orders, Steer, Verdict
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, GangOutcome, ModelLabelOrder, Orders
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report_memory import Delays
@@ -44,7 +44,9 @@ class Scene:
         """status: what the API server answers of the first pods, so many."""
         self.api, self.clock = Some(), Clock()
         self.api.status = {pod.metadata.name: status for pod in pods[:of]}
-        self._orders = Orders(steers=tuple(Steer(pod, {"model": "H100"}) for pod in pods))
+        self._orders = Orders(
+            model_label_orders=tuple(ModelLabelOrder(pod, {"model": "H100"}) for pod in pods)
+        )
         surroundings = Pass(self.api, cast(Any, SimpleNamespace()), Settings(), clock=self.clock)
         self._applier = Applies(surroundings)
         self.delays = Delays()
@@ -125,8 +127,8 @@ def test_a_gang_whose_labels_are_not_taken_has_a_status_that_says_so_until_they_
             if scene.clock.now == 15:
                 scene.api.status.clear()
             said = "its pods are given the labels of their GPU model"
-            reporter.hear(Orders(verdicts=(Verdict(gang, said, Cause.INCOMPLETE),)))
-            reporter.hear(scene.one_pass()[1])
+            reporter.on_result(Orders(outcomes=(GangOutcome(gang, said, Cause.INCOMPLETE),)))
+            reporter.on_result(scene.one_pass()[1])
             telling.bodies.clear()
             reporter.report(View([pod], [], {}, {}), [gang])
             if telling.bodies:

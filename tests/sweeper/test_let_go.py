@@ -6,7 +6,7 @@ from typing import Any
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.steering import let_go
+from webhook.sweeper.decide.model_labels import let_go
 from webhook.sweeper.settings import Settings
 
 

@@ -103,7 +103,7 @@ def test_none_of_it_goes_where_one_part_has_no_room() -> None:
     )
     orders = made.one()
     assert not orders.plans
-    assert "one subblock" in orders.verdicts[0].reason
+    assert "one subblock" in orders.outcomes[0].reason
 
 
 ALIKE = ({REQUIRED: "block"}, {REQUIRED: "block"})
@@ -177,7 +177,7 @@ def test_more_parts_than_are_served_are_refused_in_a_sentence() -> None:
         for each in part(job, 1, {REQUIRED: level})
     ]
     orders = placing(grid([9]), *pods, says=OwnerFacts(5)).one()
-    assert orders.verdicts[0].reason == "its pods name levels or slices in 5 ways; at most 4"
+    assert orders.outcomes[0].reason == "its pods name levels or slices in 5 ways; at most 4"
 
 
 def test_parts_that_want_one_domain_together_have_their_own_levels_inside_it() -> None:
@@ -194,7 +194,7 @@ def test_pods_of_one_domain_of_their_own_wish_the_same_where_there_are_several()
     pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:], *part(1, 1, own)]
     of_two = [with_labels(each, {marks.JOBS_OF_JOBSET: "2"}) for each in pods]
     orders = placing(grid([9]), *of_two, says=OwnerFacts(3)).one()
-    assert orders.verdicts[0].reason == "the pods of one domain of their own name unlike levels or slices"
+    assert orders.outcomes[0].reason == "the pods of one domain of their own name unlike levels or slices"
 
 
 def with_labels(pod: Pod, labels: dict[str, str]) -> Pod:

@@ -43,7 +43,7 @@ def test_time_stamps_grow_whatever_the_clock_does(steps: list[int]) -> None:
 def test_time_stamps_go_on_above_what_pods_carry() -> None:
     stamps = Timestamps()
     written = str(NOW + 10**12)
-    stamps.saw([{}, {keys.GAS_TIMESTAMP_ANNOTATION: written}])
+    stamps.observe([{}, {keys.GAS_TIMESTAMP_ANNOTATION: written}])
     assert stamps.next(NOW) == NOW + 10**12 + 1
 
 
@@ -52,7 +52,7 @@ def test_time_stamps_go_on_above_what_pods_carry() -> None:
 )
 def test_a_time_stamp_that_is_none_is_passed_over(value: str) -> None:
     stamps = Timestamps()
-    stamps.saw([{keys.GAS_TIMESTAMP_ANNOTATION: value}])
+    stamps.observe([{keys.GAS_TIMESTAMP_ANNOTATION: value}])
     assert stamps.next(NOW) == NOW
 
 

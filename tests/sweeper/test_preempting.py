@@ -24,8 +24,8 @@ def going(found: Preempting) -> list[str]:
 def test_a_victim_goes_whole_those_that_are_in_the_way_last_and_the_plan_waits_for_it() -> None:
     found = Scene().look()
     assert going(found) == ["low-1", "low-0"]
-    assert found.held == {"ns-high-0"}
-    assert found.told == {"ns/high": "pods of lower priority are evicted for it: Job/low (2 pods)"}
+    assert found.waiting_uids == {"ns-high-0"}
+    assert found.sentences == {"ns/high": "pods of lower priority are evicted for it: Job/low (2 pods)"}
     (reason,) = {order.reason for order in found.evictions.values()}
     assert reason == "evicted with its gang Job/low, 2 pods on nodes, for gang Job/high of priority 100"
 
@@ -55,8 +55,8 @@ def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_
     scene = Scene()
     scene.joined_by(member("low", 2))
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
-    assert found.told["ns/high"].endswith("not yet: pods of their gang are on their way to nodes")
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
+    assert found.sentences["ns/high"].endswith("not yet: pods of their gang are on their way to nodes")
     scene.cluster.pods[-1] = member("low", 2, "n2")
     assert going(scene.look()) == ["low-2", "low-1", "low-0"]
 
@@ -80,29 +80,29 @@ def test_a_gang_that_was_placed_anew_while_its_old_pods_end_stays() -> None:
     scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
     scene.joined_by(member("low", 2, "n2"))
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
 
 
 def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     scene = Scene()
     scene.joined_by(member("low", 2, "n2", priority=100))
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
-    assert found.told["ns/high"].endswith("not yet: their gang has pods that may not go for it")
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
+    assert found.sentences["ns/high"].endswith("not yet: their gang has pods that may not go for it")
 
 
 def test_the_plan_is_released_once_nobody_is_in_its_way() -> None:
     scene = Scene()
     scene.cluster.pods = [scene.high]
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset())
+    assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
 def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     scene = Scene()
     scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
 
 
 def test_who_was_chosen_goes_though_others_would_be_cheaper_by_now() -> None:
@@ -128,7 +128,7 @@ def test_nobody_goes_once_the_room_has_come_free() -> None:
     status = {"allocatable": {"nvidia.com/gpu": "2", "pods": "110"}}
     scene.cluster.nodes["n0"] = msgspec.convert({"metadata": {"name": "n0"}, "status": status}, type(node))
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset())
+    assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_nobody_goes_for_a_pod(high: Pod) -> None:
     scene = Scene()
     scene.cluster.pods = [*scene.low, high]
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset())
+    assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
 @pytest.mark.parametrize(("policy", "victims"), [("PreemptLowerPriority", 1), ("Never", 0)])
@@ -171,7 +171,7 @@ def test_pods_that_never_went_through_topogate_are_left_to_kube_scheduler() -> N
     scene = Scene()
     del scene.cluster.placements["ns/low"]
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset())
+    assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
 def test_gangs_of_other_namespaces_are_not_named_to_one_another() -> None:
@@ -185,7 +185,7 @@ def test_gangs_of_other_namespaces_are_not_named_to_one_another() -> None:
     found = scene.look()
     assert len(found.evictions) == 2
     assert all("high" not in order.reason for order in found.evictions.values())
-    assert all("secret" not in said and "theirs" not in said for said in found.told.values())
+    assert all("secret" not in said and "theirs" not in said for said in found.sentences.values())
 
 
 def budget(allowed: int) -> Budgets:
@@ -201,8 +201,10 @@ def test_a_gang_is_not_begun_that_a_budget_does_not_let_go_whole() -> None:
     scene = Scene()
     scene.budgets = budget(1)
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
-    assert found.told["ns/high"].endswith("not yet: PodDisruptionBudget keep lets 1 of its 2 pods go now")
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
+    assert found.sentences["ns/high"].endswith(
+        "not yet: PodDisruptionBudget keep lets 1 of its 2 pods go now"
+    )
 
 
 def test_a_gang_that_has_lost_a_pod_by_itself_loses_no_more_than_a_budget_lets_go() -> None:
@@ -216,7 +218,7 @@ def test_a_gang_that_has_lost_a_pod_by_itself_loses_no_more_than_a_budget_lets_g
     scene.cluster.placements[gang.placement_key] = three
     scene.budgets = budget(1)
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
     scene.budgets = budget(2)
     assert len(going(scene.look())) == 2
 
@@ -227,8 +229,8 @@ def test_no_gang_is_begun_before_it_is_known_whether_a_budget_keeps_it() -> None
     scene = Scene()
     scene.budgets = ClusterCache(nobody).budgets()
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
-    assert found.told["ns/high"].endswith("not yet: the PodDisruptionBudgets have not been read")
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
+    assert found.sentences["ns/high"].endswith("not yet: the PodDisruptionBudgets have not been read")
 
 
 def test_a_gang_that_a_budget_lets_go_goes() -> None:
@@ -246,14 +248,14 @@ def test_a_gang_that_goes_for_two_others_is_asked_for_once() -> None:
     scene.cluster.placements[key] = after
     found = scene.look()
     assert sorted(going(found)) == ["low-0", "low-1"]
-    assert found.held == {"ns-high-0", "ns-next-0"}
-    assert all("not yet" not in said for said in found.told.values())
+    assert found.waiting_uids == {"ns-high-0", "ns-next-0"}
+    assert all("not yet" not in said for said in found.sentences.values())
 
 
 def test_nobody_goes_where_preemption_is_switched_off() -> None:
     scene = Scene()
     found = scene.look(Settings(preempt=False))
-    assert (going(found), found.held) == ([], frozenset())
+    assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
 def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
@@ -262,7 +264,7 @@ def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
     scene.look()
     scene.clock.now += SETTINGS.bind_seconds
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset())
+    assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
 def placing_in_the_place_of_low(*more: Pod) -> Placing:
@@ -316,8 +318,8 @@ def test_an_elastic_gang_that_has_lost_others_since_it_was_chosen_loses_none(los
     scene = Sparing()
     scene.cluster.pods.remove(scene.low[lost])
     found = scene.look()
-    assert (going(found), found.held) == ([], frozenset({"ns-high-0"}))
-    assert found.told["ns/high"].endswith("not yet: their gang cannot spare them now")
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
+    assert found.sentences["ns/high"].endswith("not yet: their gang cannot spare them now")
 
 
 def test_what_a_gang_was_to_spare_stays_once_the_room_has_come_free() -> None:

@@ -19,7 +19,7 @@ from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.deferrals import FIRST_SECONDS
-from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Steer
+from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, ModelLabelOrder, Orders
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -85,7 +85,7 @@ def due_after(orders: Orders, *answers: ApiError | None) -> list[float]:
     "orders",
     [
         Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),)),
-        Orders(steers=(Steer(PODS[0], {"model": "H100"}),)),
+        Orders(model_label_orders=(ModelLabelOrder(PODS[0], {"model": "H100"}),)),
     ],
     ids=["release", "labels"],
 )
@@ -136,7 +136,7 @@ def plan_of_a_gang() -> Any:
     "orders",
     [
         Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),)),
-        Orders(steers=(Steer(PODS[0], {"model": "H100"}),)),
+        Orders(model_label_orders=(ModelLabelOrder(PODS[0], {"model": "H100"}),)),
         Orders(evictions=(Eviction(PODS[0], "why", "", may_run=True),)),
         Orders(evictions=(Eviction(PODS[0], "why", "", may_run=True, for_others=True),)),
         Orders(plans=(plan_of_a_gang(),)),
@@ -161,7 +161,7 @@ def test_a_pass_that_comes_for_something_else_does_not_try_what_is_put_off(
         caplog.clear()
         done = applier.apply(orders, View(PODS, PODS, {}, {}))
         seen.append((clock.now in tries, done.again_seconds, done.put_off == orders.evictions))
-        is_news = bool(done.verdicts or done.delays or caplog.messages)
+        is_news = bool(done.outcomes or done.delays or caplog.messages)
         assert clock.now in tries or not is_news, "what was not tried has not failed anew"
     applier.close()
     assert seen == [
@@ -187,7 +187,7 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
     for _ in range(6):
         done = applier.apply(Orders(plans=(plan_of_a_gang(),)), View(PODS, [], {}, {}))
         assert not done.refused, "the gang is not left alone for that"
-        assert "not committed" in done.verdicts[0].reason
+        assert "not committed" in done.outcomes[0].reason
         due.append(done.again_seconds)
         clock.now += due[-1]
     applier.close()

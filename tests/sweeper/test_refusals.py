@@ -236,12 +236,12 @@ def test_an_event_says_that_a_pod_goes_where_kube_scheduler_likes() -> None:
     told: list[tuple[str, str]] = []
 
     class Listener(Silent):
-        def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+        def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
             told.append((reason, note))
 
     cache: Any = Copy()
     reporter = Reports(Pass(Answers(), cache, Settings(), Metrics(), Listener()))
-    reporter.hear(Done(placed=placing.one().plans))
+    reporter.on_result(Done(placed=placing.one().plans))
     ((reason, note),) = told
     assert reason == "GangPlaced"
     assert "all those with room have refused it, so kube-scheduler chooses" in note

@@ -87,7 +87,7 @@ def test_a_gang_that_waits_for_a_release_has_it_in_its_status_for_as_long_as_tha
     events: list[str] = []
 
     class Heard(Silent):
-        def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+        def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
             events.append(f"{pod.metadata.name} {reason}: {note}")
 
     pod = decode(pod_json("p"))

@@ -276,8 +276,8 @@ def test_after_a_report_one_without_memory_has_nothing_to_add(seed: int) -> None
             key: Reservation(STARVATION, key, frozenset({story.dice.choice(NODES)}), 0.0, 1.0, ends)
             for key in holders
         }
-        reporter.report(remembers.view(), [], held=held)
+        reporter.report(remembers.view(), [], reservations=held)
         total, api.writes = total + api.writes, 0
-        Reports(surroundings).report(remembers.view(), [], held=held)
+        Reports(surroundings).report(remembers.view(), [], reservations=held)
         assert not api.writes
     assert total > 20

@@ -13,7 +13,7 @@ from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Cause, Orders, Verdict
+from webhook.sweeper.decide.orders import Cause, GangOutcome, Orders
 from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
@@ -34,7 +34,7 @@ def gangs_of(*names: str) -> list[PodGang]:
 
 def waits(gang: PodGang, reason: str, cause: Cause) -> Orders:
     """It is decided that a gang waits."""
-    return Orders(verdicts=(Verdict(gang, reason, cause),))
+    return Orders(outcomes=(GangOutcome(gang, reason, cause),))
 
 
 class Passes:
@@ -50,7 +50,7 @@ class Passes:
     def one(self, answer: Exception | None) -> None:
         self.api.answer = answer
         for gang in self._gangs:
-            self._reporter.hear(waits(gang, "no room", Cause.NO_ROOM))
+            self._reporter.on_result(waits(gang, "no room", Cause.NO_CAPACITY))
         self._reporter.report(View([], [], {}, {}), self._gangs)
 
     def end(self) -> None:
@@ -122,14 +122,14 @@ def test_a_defect_in_announcing_keeps_nothing_from_being_taken_in(caplog: pytest
     """What is announced of an order must not keep it from being carried out."""
 
     class Defect:
-        def say(self, *_: Any, **__: Any) -> None:
+        def announce(self, *_: Any, **__: Any) -> None:
             raise RuntimeError("a defect")
 
     announcer: Any = Defect()
     cache: Any = Copy()
     reporter = Reports(Pass(Answers(), cache, Settings(), Metrics(), announcer))
     (gang,) = gangs_of("a")
-    reporter.hear(waits(gang, "no room", Cause.NO_ROOM))
+    reporter.on_result(waits(gang, "no room", Cause.NO_CAPACITY))
     assert reporter.memory.reasons[gang.key].reason == "no room"
     assert "announce_failed" in caplog.text
 
@@ -188,7 +188,7 @@ def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reports(Pass(api, cache, Settings()))
-    reporter.hear(waits(gang, "no room for " + "№" * 100_000, Cause.NO_ROOM))
+    reporter.on_result(waits(gang, "no room for " + "№" * 100_000, Cause.NO_CAPACITY))
     reporter.report(View([], [], {}, {}), [gang])
     (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
     assert len(reason.encode()) <= 4096
@@ -215,7 +215,7 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
     for _ in range(3):
         for gang in gangs:
             # each time there is news of each
-            reporter.hear(waits(gang, f"no room at {clock.now:.0f} s", Cause.NO_ROOM))
+            reporter.on_result(waits(gang, f"no room at {clock.now:.0f} s", Cause.NO_CAPACITY))
         api.bodies.clear()
         assert not reporter.report(View([], [], {}, {}), gangs), "there is more to write"
         written += [body["spec"]["gang"] for body in api.bodies if "spec" in body]
@@ -226,11 +226,11 @@ def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reports(Pass(api, cache, Settings()))
-    reporter.hear(waits(gang, "no room", Cause.NO_ROOM))
+    reporter.on_result(waits(gang, "no room", Cause.NO_CAPACITY))
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     key = gang.key.placement_key
     held = {key: Reservation(STARVATION, key, frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
-    reporter.report(View([], [], {}, {}), [gang], held=held)
+    reporter.report(View([], [], {}, {}), [gang], reservations=held)
     (status,) = [body["status"] for body in api.bodies if "status" in body]
     assert (status["held"], status["heldUntil"]) == (["n1", "n2"], "2026-01-01T00:30:00Z")
     api.bodies.clear()
@@ -251,7 +251,9 @@ def test_what_is_kept_for_later_pods_stands_in_the_status_of_a_gang_of_which_non
     copy.placements = {"ns/set": Placement(Metadata("set", "ns"), spec)}
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     held = {"ns/set": Reservation(STARVATION, "ns/set", frozenset({"n1"}), 0.0, 1800.0, ends)}
-    Reports(Pass(api, cache, Settings())).report(View([], [leader], {}, copy.placements), [], held=held)
+    Reports(Pass(api, cache, Settings())).report(
+        View([], [leader], {}, copy.placements), [], reservations=held
+    )
     (status,) = [body["status"] for body in api.bodies]
     assert (status["held"], status["heldUntil"]) == (["n1"], "2026-01-01T00:30:00Z")
 

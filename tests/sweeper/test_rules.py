@@ -93,7 +93,7 @@ def test_pods_that_want_to_be_together_go_where_there_is_room_for_all_of_them() 
 def test_a_pod_that_wants_to_be_near_another_waits_for_it_and_goes_there() -> None:
     placing = Placing(cluster("ab", *gang(1, **near("podAffinity", "db"))), SETTINGS)
     orders = placing.one()
-    assert "pod affinity over topology.kubernetes.io/zone: 2" in orders.verdicts[0].reason
+    assert "pod affinity over topology.kubernetes.io/zone: 2" in orders.outcomes[0].reason
     placing.cluster.pods.append(resident("db", "n1"))
     assert places(placing.one()) == {"train-0": "n1"}
 
@@ -115,7 +115,7 @@ def test_what_is_planned_and_not_released_counts_in_the_next_pass() -> None:
 
 def test_a_gang_for_which_its_rules_leave_no_way_says_which_they_are() -> None:
     orders = Placing(cluster("ab", *gang(3, **near("podAntiAffinity"))), SETTINGS).one()
-    (verdict,) = orders.verdicts
+    (verdict,) = orders.outcomes
     assert "no way was found to keep their rules on other pods" in verdict.reason
     assert "pod anti-affinity over topology.kubernetes.io/zone" in verdict.reason
 
@@ -126,7 +126,7 @@ def test_a_way_for_unlike_pods_is_looked_for_up_to_64_of_them(count: int, is_fou
     orders = Placing(nodes, SETTINGS).one()
     assert (len(places(orders)) == count) == is_found
     if not is_found:
-        assert "no way was found to keep their rules on other pods" in orders.verdicts[0].reason
+        assert "no way was found to keep their rules on other pods" in orders.outcomes[0].reason
 
 
 @pytest.mark.parametrize(("zones", "is_found"), [(64, True), (65, False)])
@@ -168,7 +168,7 @@ def test_a_namespace_selector_of_affinity_is_judged_by_labels_or_not_at_all(name
     orders = Placing(nodes, SETTINGS).one()
     assert places(orders) == ({"train-0": "n1"} if namespace_knows else {})
     if not namespace_knows:
-        assert "labels of namespaces cannot be read" in orders.verdicts[0].reason
+        assert "labels of namespaces cannot be read" in orders.outcomes[0].reason
 
 
 @pytest.mark.parametrize(("operator", "begins"), [("DoesNotExist", True), ("Exists", False)])

@@ -16,14 +16,14 @@ from webhook.placement import PlacementError, Spread
 from webhook.sweeper.observe.gang_requests import spread_of
 from webhook.sweeper.settings import Settings
 
-WISH = keys.SPREAD_TOPOLOGY_ANNOTATION
+REQUEST = keys.SPREAD_TOPOLOGY_ANNOTATION
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0)
 
 
 def replica(name: str, wish: str | None, node: str = "", owner: str = "web-1", **metadata: Any) -> Pod:
     """A pod of a Deployment, gated or on a node."""
     owners = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
-    annotations = {} if wish is None else {WISH: wish}
+    annotations = {} if wish is None else {REQUEST: wish}
     return gpu_pod(
         name, node=node, metadata={"ownerReferences": owners, "annotations": annotations, **metadata}
     )
@@ -119,7 +119,7 @@ def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_goes_when_
     run = (replica("a", "block:1", "n0"), replica("b", "block:1", "n2"))
     cluster = blocks(2, 2, pods=(*run, replica("new", "block:1")))
     placing = Placing(cluster, SETTINGS)
-    (verdict,) = placing.one().verdicts
+    (verdict,) = placing.one().outcomes
     assert "at most 1 in a block beside the 2 that are placed: no block with room may take" in verdict.reason
     cluster.pods.remove(run[0])
     assert placed(cluster, placing) == {"new": "b0"}
@@ -132,7 +132,7 @@ def member(rank: int, wish: str, node: str = "") -> Pod:
     """A pod of a StatefulSet."""
     owners = [{"kind": "StatefulSet", "name": "web", "uid": "web", "controller": True}]
     return gpu_pod(
-        f"web-{rank}", node=node, metadata={"ownerReferences": owners, "annotations": {WISH: wish}}
+        f"web-{rank}", node=node, metadata={"ownerReferences": owners, "annotations": {REQUEST: wish}}
     )
 
 
@@ -149,7 +149,7 @@ def test_the_pods_of_a_gang_are_spread_together_and_a_replaced_one_goes_where_fe
 def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_well(
     two_subblocks: Cluster, namespace: str
 ) -> None:
-    body = template(2, annotations={WISH: "subblock"})
+    body = template(2, annotations={REQUEST: "subblock"})
     body["metadata"]["labels"] = {"app": "web"}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": body}
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
@@ -169,7 +169,7 @@ def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_we
 
 
 def test_no_running_replica_is_moved_for_an_even_spread(two_subblocks: Cluster, namespace: str) -> None:
-    body = template(2, annotations={WISH: "subblock"})
+    body = template(2, annotations={REQUEST: "subblock"})
     body["metadata"]["labels"] = {"app": "web"}
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": body}
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"

@@ -105,7 +105,7 @@ def test_a_gang_whose_nodes_cannot_be_kept_says_why_it_waits() -> None:
     scene.go_on()
     orders = scene.sweep()
     assert len(orders.plans) == 2
-    assert [each.reason for each in orders.verdicts] == [
+    assert [each.reason for each in orders.outcomes] == [
         "3 nodes are to be kept for the 3 pods that are made once its first ones run, and others hold 6 "
         "of the 8 that may be held at once (reserve_share)"
     ]
@@ -127,7 +127,7 @@ def test_of_many_groups_that_cannot_begin_yet_one_is_asked_about_in_a_pass(
         asked.clear()
         orders = scene.sweep()
         assert len(asked) == expected
-        assert len(orders.verdicts) == 20
+        assert len(orders.outcomes) == 20
     scene.play()
     assert scene.sizes() == [4] * 16 + [0] * 14
 

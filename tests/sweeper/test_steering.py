@@ -15,8 +15,8 @@ from tests.sweeper.at_work import GPU, create_job, is_gated, run_all, sweep, tem
 from tests.sweeper.pods import decode, gather_all, no_size, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import GpuModel, NamespaceRules, Policy, Tier
-from webhook.sweeper.apply.patches import steering_patch
-from webhook.sweeper.decide.steering import UnmetError, missing_labels, steer
+from webhook.sweeper.apply.patches import model_labels_patch
+from webhook.sweeper.decide.model_labels import UnmetError, missing_labels, model_label_step
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -114,9 +114,9 @@ def test_a_wish_that_admission_would_have_refused_holds_the_gang_and_is_told(fou
     with pytest.raises(UnmetError, match=words):
         missing_labels(found, POLICY)
     gangs = gather_all(found)
-    steering = steer(gangs, view(), POLICY)
-    assert steering.held == {gangs[0].key}
-    assert [verdict.gang for verdict in steering.orders.verdicts] == gangs
+    step = model_label_step(gangs, view(), POLICY)
+    assert step.waiting == {gangs[0].key}
+    assert [verdict.gang for verdict in step.orders.outcomes] == gangs
 
 
 def test_a_defect_with_one_gang_keeps_no_other_from_its_labels_and_holds_it_itself(
@@ -129,11 +129,11 @@ def test_a_defect_with_one_gang_keeps_no_other_from_its_labels_and_holds_it_itse
             raise RuntimeError("a defect")
         return missing_labels(pod, *given)
 
-    monkeypatch.setattr("webhook.sweeper.decide.steering.missing_labels", failing)
+    monkeypatch.setattr("webhook.sweeper.decide.model_labels.missing_labels", failing)
     gangs = gather_all(pod("bad", wish("H100") | {keys.GANG_ANNOTATION: "b"}), pod("good", wish("H100")))
-    steering = steer(gangs, view(), POLICY)
-    assert [each.pod.metadata.name for each in steering.orders.steers] == ["good"]
-    assert {key.name for key in steering.held} == {"b", "g"}
+    step = model_label_step(gangs, view(), POLICY)
+    assert [each.pod.metadata.name for each in step.orders.model_label_orders] == ["good"]
+    assert {key.name for key in step.waiting} == {"b", "g"}
 
 
 def test_a_pod_that_asks_for_an_exbibyte_beside_its_gpu_is_steered_as_any_other() -> None:
@@ -143,11 +143,11 @@ def test_a_pod_that_asks_for_an_exbibyte_beside_its_gpu_is_steered_as_any_other(
 
 def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
     (gang,) = gather_all(*(pod(f"p{number}", wish("H100")) for number in range(3)))
-    steering = steer([gang], view(), POLICY)
-    assert [each.labels for each in steering.orders.steers] == [LABELS] * 3
-    assert steering.held == {gang.key}
+    step = model_label_step([gang], view(), POLICY)
+    assert [each.labels for each in step.orders.model_label_orders] == [LABELS] * 3
+    assert step.waiting == {gang.key}
     (steered,) = gather_all(*(pod(f"p{number}", wish("H100"), nodeSelector=LABELS) for number in range(3)))
-    assert steer([steered], view(), POLICY).held == frozenset()
+    assert model_label_step([steered], view(), POLICY).waiting == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
     ],
 )
 def test_a_class_that_is_missing_is_told_once_a_gang(found: Pod, is_missed: bool) -> None:
-    warnings = steer(gather_all(found), view(), POLICY).orders.warnings
+    warnings = model_label_step(gather_all(found), view(), POLICY).orders.warnings
     assert [each.reason for each in warnings] == ["PriorityNotSet"] * is_missed
 
 
@@ -213,8 +213,8 @@ def test_defaults_of_all_namespaces_hold_where_one_has_opted_in(
     found: Pod, namespaces: dict[str, dict[str, str]] | None, follows: bool
 ) -> None:
     """Whoever gated the pod: its author may have, in a namespace that has not."""
-    orders = steer(gather_all(found), replace(view(), namespaces=namespaces), FOR_ALL).orders
-    assert [each.labels for each in orders.steers] == [LABELS] * follows
+    orders = model_label_step(gather_all(found), replace(view(), namespaces=namespaces), FOR_ALL).orders
+    assert [each.labels for each in orders.model_label_orders] == [LABELS] * follows
     assert [each.reason for each in orders.warnings] == ["PriorityNotSet"] * follows
 
 
@@ -228,7 +228,7 @@ def test_the_patch_of_a_pod_adds_to_the_selector_that_its_author_wrote_and_repla
 ) -> None:
     before = pod_json("p", nodeSelector=there) if there else pod_json("p")
     lacking = {key: value for key, value in LABELS.items() if key not in there}
-    after = jsonpatch.apply_patch(before, steering_patch(decode(before), lacking))
+    after = jsonpatch.apply_patch(before, model_labels_patch(decode(before), lacking))
     assert after["spec"]["nodeSelector"] == LABELS | there
     assert after | {"spec": after["spec"] | {"nodeSelector": there}} == before | {
         "spec": before["spec"] | {"nodeSelector": there}
@@ -242,7 +242,7 @@ def test_members_that_nobody_held_back_are_told_and_counted() -> None:
     ours = pod("ours", gated=False)
     (gang,) = gather([pod("held")], [past, opted_out, launcher, ours], no_size)
     seen = View([], [past, ours], {}, {}, named={("ns", ours.metadata.uid)})
-    (warning,) = steer([gang], seen, POLICY).orders.warnings
+    (warning,) = model_label_step([gang], seen, POLICY).orders.warnings
     assert warning.reason == "MembersNotHeld"
     assert warning.pod.metadata.name == "held"
     assert warning.note.startswith("1 of 5 pods of its gang were created without a gate, past among them")

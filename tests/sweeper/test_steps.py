@@ -76,7 +76,7 @@ def test_placing_twice_on_the_same_view_orders_the_same(cluster_of: Any) -> None
     view = placing.view()
     first, second = (orders_on(view, placing) for _ in range(2))
     assert first.plans
-    assert first.verdicts
+    assert first.outcomes
     assert shown(first) == shown(second)
 
 
@@ -92,4 +92,4 @@ def orders_on(view: View, placing: Placing) -> Orders:
 
 def shown(orders: Orders) -> object:
     plans = [(each.gang.key, each.entries, each.spread) for each in orders.plans]
-    return plans, [(each.gang.key, each.cause, each.reason) for each in orders.verdicts]
+    return plans, [(each.gang.key, each.cause, each.reason) for each in orders.outcomes]

@@ -141,10 +141,10 @@ class Announced:
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
 
-    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+    def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
         self.said.append((pod.metadata.name, reason))
 
-    def say_of_node(self, *_: Any, **__: Any) -> None:
+    def announce_on_node(self, *_: Any, **__: Any) -> None:
         pass
 
 

@@ -32,7 +32,7 @@ def step(number: int, kind: str = "Flow", gang: str = "o", **annotations: str) -
 def reasons(count: int, *pods: Pod) -> dict[str, str]:
     """By gang, why it waits on so many nodes of a GPU each."""
     orders = Placing(Nodes(count, *pods), SETTINGS).one()
-    return {each.gang.key.name: each.reason for each in orders.verdicts}
+    return {each.gang.key.name: each.reason for each in orders.outcomes}
 
 
 def test_it_is_told_where_some_of_its_pods_could_run() -> None:

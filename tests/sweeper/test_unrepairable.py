@@ -100,7 +100,7 @@ def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[st
             DENIED: Done(denied=orders.evictions),
             PUT_OFF: Done(put_off=orders.evictions),
         }
-        repairs.hear(done[outcome], seconds)
+        repairs.on_result(done[outcome], seconds)
     return seen
 
 

@@ -19,20 +19,20 @@ from webhook.sweeper.settings import Settings
 class Announcer(Protocol):
     """What is needed of an event recorder: say something about a pod and about the pod's controller."""
 
-    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+    def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
         """reason: a word in PascalCase; note: a sentence."""
 
-    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
+    def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
         """The same about a node."""
 
 
 class Silent:
     """Says nothing, for tests and for clusters that want no Events."""
 
-    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+    def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
         """Say nothing."""
 
-    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
+    def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
         """Say nothing."""
 
 
@@ -53,7 +53,7 @@ class Pass:
     """The surroundings of all passes of one leader.
 
     cache: live copies, which are complete. may_act: asked before each write, as another may lead by now.
-    stopping: ends waits inside a pass. clock: seconds from anywhere. beat: told,
+    stopping: ends waits inside a pass. clock: seconds from anywhere. heartbeat: called,
     inside a pass, that it goes on. policy: of admission, None if it is not known. extensions: optional
     features that may be on.
     """
@@ -66,6 +66,6 @@ class Pass:
     may_act: Callable[[], bool] = _always
     stopping: threading.Event = field(default_factory=threading.Event)
     clock: Callable[[], float] = time.monotonic
-    beat: Callable[[], None] = _nobody_listens
+    heartbeat: Callable[[], None] = _nobody_listens
     policy: Callable[[], Policy | None] = _no_policy
     extensions: Sequence[Switch] = ()

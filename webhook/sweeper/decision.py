@@ -20,14 +20,14 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
 from webhook.sweeper.decide.drafts import stamped, timestamps_of
 from webhook.sweeper.decide.manifest_warnings import warn_of_manifests
+from webhook.sweeper.decide.model_labels import model_label_step
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY, Eviction, Orders
-from webhook.sweeper.decide.placing import place, remembered, reserve_anew
+from webhook.sweeper.decide.placing import place, remembered, reserve_again
 from webhook.sweeper.decide.preempting import Preempting, look_for_victims, waiting_for
-from webhook.sweeper.decide.preemption import Keeps, nobody_kept, preempting
+from webhook.sweeper.decide.preemption import Keeps, none_protected, preempting
 from webhook.sweeper.decide.release_queue import ReleaseQueue
 from webhook.sweeper.decide.reservations import ReservationLedger, ReservationSource
-from webhook.sweeper.decide.steering import steer
 from webhook.sweeper.decide.ungated import warn_of_ungated
 from webhook.sweeper.decide.valid_plans import unfinished
 from webhook.sweeper.memory import Memory
@@ -66,9 +66,9 @@ class Observation:
 class Decided:
     """How far a pass has come.
 
-    memory: what the next pass is given. orders: by step. failed: steps that had a defect. steered: gangs that
-    are placed once they have their labels. queue: of releases, None before `finish`. state: what placing has
-    come to, None before it.
+    memory: what the next pass is given. orders: by step. failed: steps that had a defect.
+    without_model_labels: gangs that are placed once they have their labels. queue: of releases, None
+    before `finish`. state: what placing has come to, None before it.
     """
 
     memory: Memory
@@ -77,7 +77,7 @@ class Decided:
     failed: frozenset[str] = frozenset()
     repaired: Repaired = field(default_factory=Repaired)
     preempting: Preempting = field(default_factory=Preempting)
-    steered: frozenset[GangKey] = frozenset()
+    without_model_labels: frozenset[GangKey] = frozenset()
     queue: ReleaseQueue | None = None
     state: PassState | None = None
 
@@ -120,7 +120,7 @@ def decide(
     are_gangs_known: else only that is decided for which none need be known.
     """
     timestamps = timestamps_of(seen.view, memory.placing.stamp)
-    rules = PassRules(settings, seen.excluded, timestamps, nobody_kept)
+    rules = PassRules(settings, seen.excluded, timestamps, none_protected)
     now = Decided(memory, rules)
     for name, step in STEPS.items():
         if not are_gangs_known and name not in _OF_PODS:
@@ -158,10 +158,10 @@ def finish(seen: Observation, now: Decided) -> Decided:
     """What was planned earlier and is not released yet is released, where its node is free for that."""
     view, memory = seen.view, now.memory
     queue = _release_queue(seen, now)
-    held = now.preempting.held
+    waiting = now.preempting.waiting_uids
     if "victims" in now.failed:  # nobody knows whether they are gone, and a release is for good
-        held = frozenset(pod.metadata.uid for _, waiting in preempting(view) for pod in waiting)
-    pairs = unfinished(view, memory.backoff, memory.sent, held | view.not_released)
+        waiting = frozenset(pod.metadata.uid for _, pods in preempting(view) for pod in pods)
+    pairs = unfinished(view, memory.backoff, memory.sent, waiting | view.not_released)
     taken = stamped(queue.take(pairs), now.rules.timestamps, view.now.ns)
     orders = Orders(releases=taken, reads=tuple(queue.reads))
     return _with_orders(replace(now, queue=queue), "finish", orders)
@@ -184,12 +184,12 @@ def preempt(seen: Observation, now: Decided) -> Decided:
     return _with_orders(now, "preempt", waiting_for(now.preempting, seen.gangs))
 
 
-def steer_gangs(seen: Observation, now: Decided) -> Decided:
+def add_model_labels(seen: Observation, now: Decided) -> Decided:
     """Gated pods that came past the webhook get the nodeSelector of their GPU model."""
     if seen.policy is None:
         return now
-    steering = steer(seen.gangs, seen.view, seen.policy)
-    return _with_orders(replace(now, steered=steering.held), "steer", steering.orders)
+    step = model_label_step(seen.gangs, seen.view, seen.policy)
+    return _with_orders(replace(now, without_model_labels=step.waiting), "steer", step.orders)
 
 
 def place_gangs(seen: Observation, now: Decided) -> Decided:
@@ -201,7 +201,7 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
         seen.view, seen.snapshot, queue, now.repaired.blocked, seen.usage_version, now.preempting.going,
         now.memory.backoff,
     )  # fmt: skip
-    steady = [gang for gang in seen.gangs if gang.key not in now.steered]
+    steady = [gang for gang in seen.gangs if gang.key not in now.without_model_labels]
     rules = replace(now.rules, keeps=_keeps(seen, _allowance(seen, now)))
     orders, placing, state = place(steady, given, rules, now.memory.placing, seen.watch)
     now = replace(now, memory=replace(now.memory, placing=placing), state=state)
@@ -214,7 +214,7 @@ def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
     # Who has a place is not broken, also where its plan will not be written.
     found = {plan.gang.key for plan in placed.plans}
     without = [gang for gang in seen.gangs if gang.key not in found]
-    unasked = placed.unasked | now.steered
+    unasked = placed.unasked | now.without_model_labels
     if "place" in now.failed:
         unasked = frozenset(gang.key for gang in seen.gangs)
     reasons = now.memory.report.reasons
@@ -227,30 +227,30 @@ def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
     return _with_orders(replace(now, memory=replace(now.memory, broken=broken)), "broken", orders)
 
 
-def roll_back_halves(seen: Observation, now: Decided) -> Decided:
+def roll_back_partial_gangs(seen: Observation, now: Decided) -> Decided:
     """The released part of a gang whose rest finds no place for too long goes, if all of it then does."""
     state, placing = now.state, now.memory.placing
 
-    def anew(gang: PodGang, part: Sequence[Pod], ledger: ReservationLedger) -> tuple[str, ReservationLedger]:
-        return reserve_anew(gang, part, state, ledger) if state is not None else ("", ledger)
+    def again(gang: PodGang, part: Sequence[Pod], ledger: ReservationLedger) -> tuple[str, ReservationLedger]:
+        return reserve_again(gang, part, state, ledger) if state is not None else ("", ledger)
 
     going = {identity(each.pod) for each in now.evictions}
     orders, repairs, ledger = roll_back(
         seen.view, seen.gangs, now.memory.repairs, _allowance(seen, now), now.settings, going, placing.ledger,
-        anew, seen.watch.seconds,
+        again, seen.watch.seconds,
     )  # fmt: skip
     memory = replace(now.memory, repairs=repairs, placing=replace(placing, ledger=ledger))
     return _with_orders(replace(now, memory=memory), "rollback", orders)
 
 
-def tell_of_ungated(seen: Observation, now: Decided) -> Decided:
+def warn_of_ungated_pods(seen: Observation, now: Decided) -> Decided:
     """The namespaces are told whose GPU pods came past admission."""
-    warnings, told = warn_of_ungated(seen.ungated, now.memory.ungated)
-    now = replace(now, memory=replace(now.memory, ungated=told))
+    warnings, warned = warn_of_ungated(seen.ungated, now.memory.ungated)
+    now = replace(now, memory=replace(now.memory, ungated=warned))
     return _with_orders(now, "ungated", Orders(warnings=warnings))
 
 
-def tell_of_manifests(seen: Observation, now: Decided) -> Decided:
+def warn_of_manifest_problems(seen: Observation, now: Decided) -> Decided:
     """The owners of gangs are told what admission warns of."""
     warnings, known = warn_of_manifests(seen.gangs, seen.policy, now.memory.manifests)
     now = replace(now, memory=replace(now.memory, manifests=known))
@@ -263,12 +263,12 @@ STEPS: Final[Mapping[str, Step]] = {
     "finish": finish,
     "remember": remember,
     "preempt": preempt,
-    "steer": steer_gangs,
+    "steer": add_model_labels,
     "place": place_gangs,
     "broken": evict_what_is_left,
-    "rollback": roll_back_halves,
-    "ungated": tell_of_ungated,
-    "manifests": tell_of_manifests,
+    "rollback": roll_back_partial_gangs,
+    "ungated": warn_of_ungated_pods,
+    "manifests": warn_of_manifest_problems,
 }
 """By name, in the order in which they decide."""
 

@@ -109,9 +109,9 @@ class ExtensionObjects:
 
     def _write(self, write: ObjectWrite) -> WriteResult:
         what = f"verb={write.verb} kind={write.collection.kind} object={_where(write)}"
-        told = f"extension={self._extension.name} {what}"
+        target = f"extension={self._extension.name} {what}"
         key = Write.OBJECT, _name(write)
-        self._pass.beat()
+        self._pass.heartbeat()
         try:
             self._send(write)
         except ApiError as error:
@@ -120,10 +120,10 @@ class ExtensionObjects:
             deferral = Deferral.after(self._deferrals.by_key.get(key), now, LONGEST_PAUSE_SECONDS)
             self._deferrals = self._deferrals.after([(key, deferral)], ())
             self._errors[_name(write)] = str(error)
-            logger.warning("write_failed %s reason=%r error=%r", told, write.reason, str(error))
+            logger.warning("write_failed %s reason=%r error=%r", target, write.reason, str(error))
             return WriteResult(write, False, str(error), deferral.until - now)
         self._deferrals = self._deferrals.after((), [key])
-        logger.info("write_done %s reason=%r", told, write.reason)
+        logger.info("write_done %s reason=%r", target, write.reason)
         return WriteResult(write, True)
 
     def _send(self, write: ObjectWrite) -> None:

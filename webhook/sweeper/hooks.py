@@ -203,7 +203,7 @@ class ExtensionHooks:
         logger.error("exclusions_kept name=%s nodes=%d", extension.name, len(running.excluded.names))
         return memories
 
-    def hear(self, done: Done) -> None:
+    def on_result(self, done: Done) -> None:
         """Take in what was written, for the end of the pass."""
         if self._running:
             self._placed += done.placed
@@ -250,13 +250,13 @@ class ExtensionHooks:
             self._pass.metrics.count(name, counts)
         for event in orders.events:
             if isinstance(event, NodeEvent):
-                self._pass.announcer.say_of_node(event.node, event.reason, event.note)
+                self._pass.announcer.announce_on_node(event.node, event.reason, event.note)
             else:
-                self._pass.announcer.say(event.pod, event.reason, event.note)
+                self._pass.announcer.announce(event.pod, event.reason, event.note)
         results, due = running.objects.write(orders.writes)
         self.due_seconds = min(self.due_seconds, orders.due_seconds, due)
         if orders.record is not None and running.record is not None and running.record.write(orders.record):
-            self._tell_written(running.extension)
+            self._report_writes(running.extension)
         return results
 
     def _switch(self, memories: Memories) -> Memories:
@@ -293,7 +293,7 @@ class ExtensionHooks:
         for name, values in gauges.items():
             self._pass.metrics.show(name, values)
 
-    def _tell_written(self, extension: Extension) -> None:
+    def _report_writes(self, extension: Extension) -> None:
         written = extension.record.written if extension.record is not None else None
         if written is not None:
             self._pass.metrics.show(written.name, {(): self._now()})

@@ -277,10 +277,10 @@ class Metrics:
 
     def forget_cluster(self) -> None:
         """Show nothing of a cluster that this process does not follow any more."""
-        told = self.gangs, self.waiting, self.silence, self.unreadable, self.refused_owners
+        of_passes = self.gangs, self.waiting, self.silence, self.unreadable, self.refused_owners
         shown = self.gpus, self.largest, self.domains, self.reserved
         of_extensions = [each for each in self._extended.values() if each._labelnames]
-        for gauge in (*told, *shown, *of_extensions):
+        for gauge in (*of_passes, *shown, *of_extensions):
             gauge.clear()
         self.oldest.value = self.unplaced.value = self.ungated.value = None
 

@@ -37,7 +37,7 @@ class _Pulse:
 
     at: float = 0.0
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         self.at = time.monotonic()
 
     def complaint(self) -> str:
@@ -70,7 +70,7 @@ class _Events:
         self._recorder = recorder
         self._owners = owners
 
-    def say(self, pod: Pod, reason: EventReason, note: str) -> None:
+    def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
         kind = WARNING if reason.is_warning else NORMAL
         about = Reference.of("v1", "Pod", pod.metadata)
         self._recorder.event(about, reason, "Place", note, kind=kind)
@@ -79,7 +79,7 @@ class _Events:
             of_owner = Reference.owner(owner, pod.metadata.namespace)
             self._recorder.event(of_owner, reason, "Place", note, kind=kind, related=about)
 
-    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
+    def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
         about = Reference.of("v1", "Node", node.metadata)
         self._recorder.event(about, reason, "Avoid", note, kind=WARNING if reason.is_warning else NORMAL)
 
@@ -110,7 +110,7 @@ class _Process:
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            self.pulse.beat()
+            self.pulse.heartbeat()
             if self.leads():
                 self._lead()
             self.stopping.wait(0.05)
@@ -128,7 +128,7 @@ class _Process:
         sweeper = Sweeper(
             Pass(
                 self.api, cache, self.settings, self.metrics, events, self.leads, self.stopping,
-                beat=self.pulse.beat, policy=self.policy, extensions=self.extensions,
+                heartbeat=self.pulse.heartbeat, policy=self.policy, extensions=self.extensions,
             )
         )  # fmt: skip
         try:
@@ -147,7 +147,7 @@ class _Process:
     def _synced(self, cache: ClusterCache) -> bool:
         """Wait until everything has been read once; returns False if leadership ended before."""
         while self.leads():
-            self.pulse.beat()
+            self.pulse.heartbeat()
             if cache.is_for_leaders:
                 logger.info("synced pods=%d nodes=%d", len(cache.pods.items()), len(cache.nodes.items()))
                 return True
@@ -155,7 +155,7 @@ class _Process:
         return False
 
     def _sweep(self, sweeper: Sweeper, cache: ClusterCache) -> None:
-        self.pulse.beat()
+        self.pulse.heartbeat()
         cache.changed.clear()
         try:
             due = sweeper.sweep()
@@ -168,7 +168,7 @@ class _Process:
         """Wait for a change (and a moment more, for its siblings), for what is due, or for the end."""
         deadline = time.monotonic() + seconds
         while self.leads() and (remaining := deadline - time.monotonic()) > 0:
-            self.pulse.beat()
+            self.pulse.heartbeat()
             if changed.wait(min(0.5, remaining)):
                 self.stopping.wait(_COALESCE_SECONDS)
                 return
@@ -191,7 +191,7 @@ def run(
     """
     recorder = Recorder(api, "topogate.io/sweeper", identity)
     process = _Process(api, settings, stopping, elector, recorder, policy, extensions)
-    process.pulse.beat()
+    process.pulse.heartbeat()
     if metrics_port is not None:
         checks = {"/healthz": process.pulse.complaint, "/readyz": process.complaint}
         serve(metrics_address, metrics_port, process.metrics.registry, process.refresh, checks)

@@ -16,7 +16,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.orders import Cause, Done, Orders, Verdict, Warn
+from webhook.sweeper.decide.orders import Cause, Done, GangOutcome, Orders, Warn
 from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import cpu_pods
@@ -70,24 +70,24 @@ class _GangProgress:
 class _Report:
     """What the reports of one pass go by.
 
-    held, turns, evicted: see Reporter.report. unmanaged: how many bound pods of each gang never went through
-    us.
+    reservations, turns, evicted: see Reporter.report. unmanaged: how many bound pods of each gang never went
+    through us.
     """
 
     view: View
     memory: ReportMemory
     writer: StatusWriter
-    held: Mapping[str, Reservation]
+    reservations: Mapping[str, Reservation]
     turns: Mapping[str, str]
     evicted: Set[PodId]
     unmanaged: Mapping[GangKey, int]
 
     def holding(self, name: str) -> dict[str, Any]:
         """What is held for the gang of a Placement, as fields of its status."""
-        held = self.held.get(name)
-        if held is None or not held.nodes:
+        reservation = self.reservations.get(name)
+        if reservation is None or not reservation.nodes:
             return {}
-        return {"held": sorted(held.nodes), "held_until": f"{held.ends:%Y-%m-%dT%H:%M:%SZ}"}
+        return {"held": sorted(reservation.nodes), "held_until": f"{reservation.ends:%Y-%m-%dT%H:%M:%SZ}"}
 
     def others(self, placement: Placement, members: Sequence[Pod]) -> int:
         """How many pods of a gang have had their turn without its plan, or are gone."""
@@ -110,7 +110,7 @@ class Reporter:
 
     # --- during a pass --------------------------------------------------------------------------
 
-    def hear(self, news: Orders | Done, memory: ReportMemory) -> ReportMemory:
+    def on_result(self, news: Orders | Done, memory: ReportMemory) -> ReportMemory:
         """Announce what a step has decided or done, and take it in; a defect in that stops nothing else."""
         try:
             self._announce(news, memory)
@@ -120,29 +120,29 @@ class Reporter:
 
     def _announce(self, news: Orders | Done, memory: ReportMemory) -> None:
         self._warn(news.warnings)
-        for verdict in news.verdicts:
-            if not verdict.settles:
-                self._announce_waits(verdict, memory)
+        for outcome in news.outcomes:
+            if not outcome.settles:
+                self._announce_waits(outcome, memory)
         if isinstance(news, Done):
             for plan_ in news.placed:
-                note = printable(joined(plan_.told, *plan_.gang.problems))
-                self._announcer.say(plan_.gang.gated[0], EventReason.GANG_PLACED, note)
+                note = printable(joined(plan_.description, *plan_.gang.problems))
+                self._announcer.announce(plan_.gang.gated[0], EventReason.GANG_PLACED, note)
             self._warn(memory.delays.news(news))
 
     def _warn(self, warnings: Iterable[Warn]) -> None:
         for warn in warnings:
-            self._announcer.say(warn.pod, warn.reason, printable(warn.note))
+            self._announcer.announce(warn.pod, warn.reason, printable(warn.note))
 
-    def _announce_waits(self, verdict: Verdict, memory: ReportMemory) -> None:
+    def _announce_waits(self, outcome: GangOutcome, memory: ReportMemory) -> None:
         """A complete gang has no place, and why."""
-        gang, before = verdict.gang, memory.reasons.get(verdict.gang.key)
-        reason = reason_of(gang, verdict.reason, verdict.cause)
+        gang, before = outcome.gang, memory.reasons.get(outcome.gang.key)
+        reason = reason_of(gang, outcome.reason, outcome.cause)
         if before is not None and before.reason == reason:
             return
         logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
         # While nodes come one by one, the sentence changes with each: that they come has been told.
         if gang.key not in memory.notes or before is None:
-            self._announcer.say(gang.gated[0], EventReason.GANG_WAITS, reason)
+            self._announcer.announce(gang.gated[0], EventReason.GANG_WAITS, reason)
 
     # --- at its end -----------------------------------------------------------------------------
 
@@ -152,16 +152,17 @@ class Reporter:
         gangs: Sequence[PodGang],
         memory: ReportMemory,
         evicted: Set[PodId] = frozenset(),
-        held: Mapping[str, Reservation] | None = None,
+        reservations: Mapping[str, Reservation] | None = None,
         turns: Mapping[str, str] | None = None,
         waiters: Mapping[GangKey, tuple[Pod, str]] | None = None,
     ) -> tuple[bool, ReportMemory]:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
-        evicted: released pods that we have deleted, which therefore have not had their turn. held: nodes that
-        are held, by the Placements ("namespace/name") of those for whom; turns: likewise, sentences on whose
-        turn it is. waiters: for which unconfirmed releases gangs wait, with a pod. Writes for as long
-        as a pass may last; returns whether all was written. The next pass begins where this one stops.
+        evicted: released pods that we have deleted, which therefore have not had their turn. reservations:
+        nodes that are held, by the Placements ("namespace/name") of those for whom; turns: likewise,
+        sentences on whose turn it is. waiters: for which unconfirmed releases gangs wait, with a pod.
+        Writes for as long as a pass may last; returns whether all was written. The next pass begins where
+        this one stops.
         """
         memory = memory.current(view, gangs, self._pass.clock(), self._settings)
         memory = self._with_waiters(memory, waiters or {})
@@ -170,7 +171,7 @@ class Reporter:
         self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
         unmanaged = self._bound_beside_plans(view, current)
         writer = StatusWriter(self._pass, memory.failed_writes)
-        now = _Report(view, memory, writer, held or {}, turns or {}, evicted, unmanaged)
+        now = _Report(view, memory, writer, reservations or {}, turns or {}, evicted, unmanaged)
         states: list[str] = []
         is_complete = True
         names = by_name.keys() | current.keys()
@@ -190,7 +191,11 @@ class Reporter:
         """Write what differs of one gang; returns its state, if it counts."""
         if placement is None:
             return [self._report_gang(gang, None, now)] if gang is not None else []
-        if gang is None and placement.key not in now.held and self._is_known_as_bound(placement, now.view):
+        if (
+            gang is None
+            and placement.key not in now.reservations
+            and self._is_known_as_bound(placement, now.view)
+        ):
             return [placements.BOUND]
         if placement.metadata.namespace in self._settings.ignored_namespaces:
             return []
@@ -237,7 +242,7 @@ class Reporter:
         """One Event for as long as a gang waits so; for whom at last is in its status."""
         for key, (pod, sentence) in waiters.items():
             if key not in memory.waiters:
-                self._announcer.say(pod, EventReason.WAITING_FOR_RELEASE, sentence)
+                self._announcer.announce(pod, EventReason.WAITING_FOR_RELEASE, sentence)
         return replace(memory, waiters={key: sentence for key, (_, sentence) in waiters.items()})
 
     def _bound_beside_plans(self, view: View, current: Mapping[str, Placement]) -> Counter[GangKey]:

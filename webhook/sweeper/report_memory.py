@@ -47,12 +47,12 @@ GangReasons = Mapping[GangKey, GangReason]
 def reasons_after(reasons: GangReasons, news: Orders | Done) -> GangReasons:
     """With what has been decided, or done; the very same where there is no news."""
     placed = news.placed if isinstance(news, Done) else ()
-    if not news.verdicts and not placed:
+    if not news.outcomes and not placed:
         return reasons
     found = dict(reasons)
-    for verdict in news.verdicts:
-        found[verdict.gang.key] = GangReason(
-            reason_of(verdict.gang, verdict.reason, verdict.cause), verdict.cause
+    for outcome in news.outcomes:
+        found[outcome.gang.key] = GangReason(
+            reason_of(outcome.gang, outcome.reason, outcome.cause), outcome.cause
         )
     for plan in placed:
         found[plan.gang.key] = GangReason(reason_of(plan.gang))

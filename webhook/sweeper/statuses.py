@@ -74,7 +74,7 @@ class StatusWriter:
         """
         if not self._has_time(name) or not self._pass.may_act():
             return False
-        self._pass.beat()
+        self._pass.heartbeat()
         try:
             write()
         except ApiError as error:

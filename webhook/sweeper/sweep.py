@@ -41,19 +41,19 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import Stopwatch
+from webhook.sweeper.decide.model_labels import let_go
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
-from webhook.sweeper.decide.steering import let_go
 from webhook.sweeper.decide.ungated import UngatedPods
-from webhook.sweeper.decide.valid_plans import standing, without_overbooked
+from webhook.sweeper.decide.valid_plans import with_valid_plans, without_overbooked
 from webhook.sweeper.decision import Decided, Observation, decide
-from webhook.sweeper.figures import Figures
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.pass_measurements import PassMeasurements
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.report_memory import causes_of
 
@@ -93,7 +93,7 @@ class Sweeper:
         self._hooks = ExtensionHooks(surroundings)
         self._applier = Applier(surroundings, self._snapshotter, lambda: self._hooks.annotations)
         self._reporter = Reporter(surroundings)
-        self._figures = Figures(surroundings)
+        self._measurements = PassMeasurements(surroundings)
 
     def close(self) -> None:
         """End the threads."""
@@ -132,15 +132,15 @@ class Sweeper:
                 view, memories = self._hooks.begin(view, self._memory.extensions)
                 self._memory = replace(self._memory, extensions=memories)
             memory = self._memory = self._memory.seen(view)
-            view = standing(view, memory.backoff, memory.sent)
+            view = with_valid_plans(view, memory.backoff, memory.sent)
         snapshot = None
-        self._pass.beat()
+        self._pass.heartbeat()
         with self._timed("snapshot"):
-            if view.gated or self._figures.is_stale:
+            if view.gated or self._measurements.is_stale:
                 snapshot = self._snapshotter.snapshot(view)
-                kept = without_overbooked(view, snapshot, memory.sent)
-                if kept is not view:
-                    view, snapshot = kept, self._snapshotter.snapshot(kept)
+                without = without_overbooked(view, snapshot, memory.sent)
+                if without is not view:
+                    view, snapshot = without, self._snapshotter.snapshot(without)
         return _Cluster(view, snapshot, usage_version)
 
     def _gather(self, view: View) -> list[PodGang]:
@@ -172,7 +172,7 @@ class Sweeper:
             cluster.usage_version,
             budgets,
             cache.owners,
-            Stopwatch(self._pass.clock, self._pass.beat),
+            Stopwatch(self._pass.clock, self._pass.heartbeat),
             self._hooks.excluded,
             self._pass.policy(),
             self._look_for_ungated(),
@@ -213,20 +213,20 @@ class Sweeper:
     def _carry_out(self, orders: Orders, view: View) -> Done:
         """Have orders done; after a defect it is not known what became of them."""
         with self._guarded("apply"):
-            self._hear(orders)
+            self._on_result(orders)
             done, memory = self._applier.apply(orders, view, self._memory.apply)
             self._memory = replace(self._memory, apply=memory)
-            self._hear(done)
-            self._hooks.hear(done)
+            self._on_result(done)
+            self._hooks.on_result(done)
             self._memory = self._memory.after(done, view, self._now())
             with self._guarded("measure"):
-                self._figures.hear(orders, done)
+                self._measurements.on_result(orders, done)
             return done
         return Done(failed=True)
 
-    def _hear(self, news: Orders | Done) -> None:
+    def _on_result(self, news: Orders | Done) -> None:
         """Have people told of it."""
-        self._memory = replace(self._memory, report=self._reporter.hear(news, self._memory.report))
+        self._memory = replace(self._memory, report=self._reporter.on_result(news, self._memory.report))
 
     def _after_no_fit(self, view: View, gangs: Sequence[PodGang]) -> None:
         """Have extensions act for gangs that found no place."""
@@ -253,7 +253,7 @@ class Sweeper:
         with self._guarded("measure"):
             kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
             by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}
-            self._figures.note(view, cluster.snapshot, by_kind)
+            self._measurements.note(view, cluster.snapshot, by_kind)
         with self._guarded("extensions"):
             memories = self._hooks.after_pass(view, self._memory.extensions)
             self._memory = replace(self._memory, extensions=memories)
@@ -267,7 +267,7 @@ class Sweeper:
     @contextmanager
     def _guarded(self, phase: str) -> Iterator[None]:
         """A phase whose defect must not keep the others from their work."""
-        self._pass.beat()
+        self._pass.heartbeat()
         with self._timed(phase):
             try:
                 yield

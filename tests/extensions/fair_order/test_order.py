@@ -83,7 +83,7 @@ class Case:
         gangs = gather(view.gated, view.others, lambda _: OwnerFacts())
         view, self.memories = self.hooks.begin(view, self.memories)
         ordered, self.memories = self.hooks.order(gangs, view, self.causes, stages or {}, self.memories)
-        self.found_no_place = {gang.key: Cause.NO_ROOM for gang in gangs}
+        self.found_no_place = {gang.key: Cause.NO_CAPACITY for gang in gangs}
         return [gang.key.name for gang in ordered]
 
     def view(self) -> View:
@@ -180,7 +180,7 @@ def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_si
     placing = Placing(case.cluster, Settings())
     placing.remember(placing.gangs(), placing.view())
     placed = next(plan for plan in placing.one().plans if plan.gang.key.name == "a1")
-    case.hooks.hear(Done(placed=(placed,)))
+    case.hooks.on_result(Done(placed=(placed,)))
     case.memories = case.hooks.after_pass(case.view(), case.memories)
     case.cluster.pods = [WAITING[1], pod("a2", "a")]
     assert case.order() == ["b1", "a2"]
@@ -283,7 +283,7 @@ def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_is_told_so(
     case.told_order()
     case.clock.now = 12 * HOUR
     case.cluster.pods.append(pod("b2", "b", metadata={"creationTimestamp": "2027-01-15T07:00:00Z"}))
-    case.causes = {key: Cause.NO_ROOM for key in case.causes if key.name == "a1"}
+    case.causes = {key: Cause.NO_CAPACITY for key in case.causes if key.name == "a1"}
     assert case.order()[0] == "a1"
     assert any("before all turns" in text for text in case.hooks.sentences.values())
 

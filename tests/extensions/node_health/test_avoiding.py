@@ -41,7 +41,7 @@ def gang(count: int, name: str = "train", gpus: int = 1) -> list[Pod]:
 
 
 def reasons(orders: Orders) -> str:
-    return "; ".join(each.reason for each in orders.verdicts)
+    return "; ".join(each.reason for each in orders.outcomes)
 
 
 def test_a_gang_goes_where_no_node_is_bad_as_long_as_it_fits_there() -> None:
@@ -52,7 +52,9 @@ def test_a_gang_goes_where_no_node_is_bad_as_long_as_it_fits_there() -> None:
 def test_it_is_told_which_nodes_it_does_without_and_why() -> None:
     (plan,) = placing(Nodes(3, *gang(2)), bad("n0")).one().plans
     assert list(plan.avoided) == ["n0"]
-    assert "avoids the node n0 (pods of 3 gangs failed there and ran elsewhere, last at 1970" in plan.told
+    assert (
+        "avoids the node n0 (pods of 3 gangs failed there and ran elsewhere, last at 1970" in plan.description
+    )
 
 
 def test_a_bad_node_is_used_where_nothing_else_fits_and_then_it_is_not_told_of() -> None:

@@ -60,7 +60,7 @@ class Listener(Silent):
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
 
-    def say_of_node(self, node: Node, reason: EventReason, note: str) -> None:
+    def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
         assert note
         self.said.append((node.metadata.name, reason))
 

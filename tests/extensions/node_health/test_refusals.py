@@ -25,17 +25,17 @@ SETTINGS = Settings(settle_seconds=0)
 GANG: dict[str, Any] = {"annotations": {keys.GANG_ANNOTATION: "train", keys.GANG_SIZE_ANNOTATION: "1"}}
 NOW = float(seconds_of(clock_time(3000)) or 0)
 
-NO_ROOM = "Node didn't have enough resource: {}, requested: 8, used: 8, capacity: 8"
+NO_CAPACITY = "Node didn't have enough resource: {}, requested: 8, used: 8, capacity: 8"
 REASONS = {
     "UnexpectedAdmissionError": "Allocate failed due to requested number of devices unavailable",
     "TopologyAffinityError": "Resources cannot be allocated with Topology locality",
     "SMTAlignmentError": "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
     "EmptyPodSharedPoolError": "the pod's shared pool is empty",
-    "OutOfcpu": NO_ROOM.format("cpu"),
-    "OutOfmemory": NO_ROOM.format("memory"),
-    "OutOfephemeral-storage": NO_ROOM.format("ephemeral-storage"),
-    "OutOfpods": NO_ROOM.format("pods"),
-    "OutOfnvidia.com/gpu": NO_ROOM.format("nvidia.com/gpu"),
+    "OutOfcpu": NO_CAPACITY.format("cpu"),
+    "OutOfmemory": NO_CAPACITY.format("memory"),
+    "OutOfephemeral-storage": NO_CAPACITY.format("ephemeral-storage"),
+    "OutOfpods": NO_CAPACITY.format("pods"),
+    "OutOfnvidia.com/gpu": NO_CAPACITY.format("nvidia.com/gpu"),
     "NodeName": "Predicate NodeName failed: node(s) didn't match the requested node name",
     "NodePorts": "Predicate NodePorts failed: node(s) didn't have free ports",
     "NodeAffinity": "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",

@@ -74,7 +74,7 @@ def test_a_gang_waits_for_the_labels_of_new_nodes_where_nodes_are_asked_for(is_o
     if is_on:
         assert places(orders) == {}
         told = "avoids the node n0 (it is new, and has no topology labels yet)"
-        assert told in orders.verdicts[0].reason
+        assert told in orders.outcomes[0].reason
         cluster.nodes["n0"] = node(PLACE, just_now)
         assert places(placed(placing)) == {"p": "n0"}
     else:

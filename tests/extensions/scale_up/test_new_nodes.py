@@ -21,7 +21,7 @@ from webhook.placement import Budget
 from webhook.placement.capacity import Rooms, rooms
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
-from webhook.sweeper.decide.orders import Cause, Orders, Verdict
+from webhook.sweeper.decide.orders import Cause, GangOutcome, Orders
 from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
@@ -81,8 +81,8 @@ class Scene:
         return sorted(name for held in self.placing.ledger.by_gang().values() for name in held.nodes)
 
 
-def verdict(orders: Orders, name: str) -> Verdict:
-    (found,) = [each for each in orders.verdicts if each.gang.key.name == name]
+def verdict(orders: Orders, name: str) -> GangOutcome:
+    (found,) = [each for each in orders.outcomes if each.gang.key.name == name]
     return found
 
 
@@ -94,7 +94,7 @@ def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
         assert len(scene.held()) == count
     told = verdict(orders, "p")
     assert "new nodes are reserved for gangs that have asked for them: 2 for ns/Gang/g until" in told.reason
-    assert told.cause is Cause.NO_ROOM, "it may ask for nodes of its own"
+    assert told.cause is Cause.NO_CAPACITY, "it may ask for nodes of its own"
     assert places(scene.come(3)) == {"g-0": "n0", "g-1": "n1", "g-2": "n2"}
 
 
@@ -106,7 +106,7 @@ def test_no_new_node_is_held_for_a_gang_that_is_not_to_go_there() -> None:
     assert scene.held() == []
 
 
-@pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.RESERVED), (True, Cause.NO_ROOM)])
+@pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.RESERVED), (True, Cause.NO_CAPACITY)])
 def test_who_would_not_go_where_others_hold_nodes_may_ask_for_new_ones(avoids: bool, cause: Cause) -> None:
     younger = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
     scene = Scene(*gang("g", 3), younger, books=False)

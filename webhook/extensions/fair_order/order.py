@@ -53,7 +53,7 @@ DUE: Final = GaugeSpec(
     ("account",),
 )
 
-_NO_PLACE: Final = frozenset({Cause.NO_ROOM, Cause.RESERVED, Cause.UNDECIDED})
+_NO_PLACE: Final = frozenset({Cause.NO_CAPACITY, Cause.RESERVED, Cause.UNDECIDED})
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from webhook.sweeper.decide.orders import NO_HURRY, Cause
 from webhook.sweeper.extension import NoFitInput
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
-_ASKING: Final = frozenset({Cause.NO_ROOM, Cause.UNDECIDED})
+_ASKING: Final = frozenset({Cause.NO_CAPACITY, Cause.UNDECIDED})
 """Causes for which more nodes may help."""
 _PASSING: Final = frozenset({Cause.RESERVED, Cause.CHANGED, Cause.INCOMPLETE, Cause.REFUSED, Cause.DEFECT})
 """Causes that may be over in the next pass, so that what was asked for is not withdrawn."""

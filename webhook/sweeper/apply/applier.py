@@ -17,9 +17,9 @@ from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.placement import check
 from webhook.sweeper.apply.evictions import Evictor
+from webhook.sweeper.apply.model_label_writes import ModelLabelWriter
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.apply.retry import Retries
-from webhook.sweeper.apply.steering import Steerer
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.deferrals import FIRST_SECONDS, ApplyMemory, Deferrals, Write
@@ -29,11 +29,11 @@ from webhook.sweeper.decide.orders import (
     Delay,
     Done,
     FailedRelease,
+    GangOutcome,
     NewPlan,
     Orders,
     Pair,
     ReadBack,
-    Verdict,
 )
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -83,7 +83,7 @@ class Applier:
         self._retries = Retries(self._pass, deferrals)
         evictor = Evictor(self._retries, memory.evicting)
         done = evictor.evict_all(orders.evictions, view)
-        done += Steerer(self._retries, self._pool).steer_all(orders.steers)
+        done += ModelLabelWriter(self._retries, self._pool).write_all(orders.model_label_orders)
         done += self._read_back(orders.reads)
         if orders.releases:
             done.append(self._release(orders.releases))
@@ -99,7 +99,7 @@ class Applier:
         gang = order.gang
         key = Write.PLAN, gang.key.placement_key
         try:
-            self._pass.beat()
+            self._pass.heartbeat()
             if waits := self._retries.seconds_left(key):
                 return Done(again_seconds=waits)  # what was said of the last try holds
             if not self._pass.may_act():
@@ -109,7 +109,7 @@ class Applier:
             if fault := self._write_if_it_holds(order, view):
                 self._pass.cache.changed.set()
                 reason = f"planned anew, since the cluster changed: {fault}"
-                return Done(verdicts=(Verdict(gang, reason, Cause.CHANGED),))
+                return Done(outcomes=(GangOutcome(gang, reason, Cause.CHANGED),))
             self._pass.metrics.placed.inc()
             logger.info(
                 "placed gang=%s pods=%d spread=%r proven=%s",
@@ -118,16 +118,18 @@ class Applier:
             return Done.together([self._release(order.now), Done(placed=(order,), over=(key,))])
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
-            refusal = (Verdict(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
+            refusal = (GangOutcome(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
             if error.is_for_now:
                 again = self._retries.again(key)
-                return Done(verdicts=refusal, again_seconds=again.seconds, deferred=(again.deferred,))
+                return Done(outcomes=refusal, again_seconds=again.seconds, deferred=(again.deferred,))
             # What is refused for good would take room in each pass, and be refused in each.
             refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
-            return Done(verdicts=refusal, refused=refused, failed=True, over=(key,))
+            return Done(outcomes=refusal, refused=refused, failed=True, over=(key,))
         except Exception:  # one bad gang never stops the others
             logger.exception("plan_failed gang=%s", gang.key)
-            return Done(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),), refused=(ApiRefusal(gang.key),))
+            return Done(
+                outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),), refused=(ApiRefusal(gang.key),)
+            )
 
     def _write_if_it_holds(self, order: NewPlan, view: View) -> str:
         """Check by the newest that is known, then write; returns why it does not hold, "" if it does."""
@@ -163,7 +165,7 @@ class Applier:
             gang,
             before,
             list(order.entries),
-            order.kept,
+            order.later_pod_nodes,
             proven=order.answer.proven,
             preempts=order.preempts,
             domains=order.domains,

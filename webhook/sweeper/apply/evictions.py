@@ -127,7 +127,7 @@ class Evictor:
             if self._pass.clock() >= deadline:
                 return self._cut(orders, done)
             for order in together:
-                self._pass.beat()
+                self._pass.heartbeat()
                 done.append(each := self._evict(order, gang))
                 if not each.evicted and each != Done() and self._pass.clock() >= deadline:
                     return self._cut(orders, done)
@@ -172,7 +172,9 @@ class Evictor:
             return Done(denied=(order,), over=over)  # the watch will show what it is now
         self._pass.metrics.repairs.labels(order.cause).inc()
         _log(order)
-        return Done(evicted=(order,), warnings=(Warn(pod, EventReason.EVICTED, order.told),), over=over)
+        return Done(
+            evicted=(order,), warnings=(Warn(pod, EventReason.EVICTED, order.description),), over=over
+        )
 
     def _ask(self, order: Eviction, gang: GangKey) -> Done:
         """Ask for it; whom a budget keeps is asked for again by a later pass.
@@ -211,7 +213,9 @@ class Evictor:
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
         """It stays due, and is told of once it stays put off."""
         again = self._retries.again(_key(order))
-        note = f"not yet {order.told}; tried again, every {self._longest:g} s at least: {answered(error)}"
+        note = (
+            f"not yet {order.description}; tried again, every {self._longest:g} s at least: {answered(error)}"
+        )
         delay = Delay(gang, order.pod, EventReason.EVICTION_DEFERRED, str(error.status), note)
         delays = (delay,) if again.stays else ()
         return Done(put_off=(order,), again_seconds=again.seconds, delays=delays, deferred=(again.deferred,))
@@ -226,7 +230,7 @@ def _uids(orders: Sequence[Eviction]) -> set[str]:
 
 
 def _refused(order: Eviction, gang: GangKey, error: ApiError) -> Delay:
-    note = f"not {order.told}: {answered(error)}"
+    note = f"not {order.description}: {answered(error)}"
     return Delay(gang, order.pod, EventReason.EVICTION_REFUSED, str(error.status), note)
 
 

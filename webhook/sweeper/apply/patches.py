@@ -56,7 +56,7 @@ def ungate_patch(pod: Pod, prefix: str = keys.GATE_PREFIX) -> list[Operation]:
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}, *_remove_gates(pod, prefix)]
 
 
-def steering_patch(pod: Pod, labels: Mapping[str, str]) -> list[Operation]:
+def model_labels_patch(pod: Pod, labels: Mapping[str, str]) -> list[Operation]:
     """The patch that adds labels to a gated pod's nodeSelector, and replaces none.
 
     The API server refuses it for a pod that is not gated any more, or that has others by now.

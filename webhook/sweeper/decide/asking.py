@@ -39,13 +39,13 @@ def ask(
     if not asked.parts or isinstance(whole, NoFit):
         return whole
     if any(claim is not None for claim in asked.claims):
-        return _kept(_apart(asked, snapshot, options, budget), asked, snapshot)
+        return _checked(_apart(asked, snapshot, options, budget), asked, snapshot)
     parts = sorted(asked.parts, key=lambda part: -len(part.members))
     answer: Assignment | NoFit = whole
     for outside in (_outside(whole, snapshot), frozenset[str]()):
         for order in (parts, parts[::-1]):
             answer = _in_turn(asked, order, outside, snapshot, options, budget)
-            answer = _kept(answer, asked, snapshot)
+            answer = _checked(answer, asked, snapshot)
             if not isinstance(answer, NoFit):
                 return answer
     return answer
@@ -84,7 +84,7 @@ def ask_around(
     return answer
 
 
-def _kept(answer: Assignment | NoFit, asked: GangQuestion, snapshot: Snapshot) -> Assignment | NoFit:
+def _checked(answer: Assignment | NoFit, asked: GangQuestion, snapshot: Snapshot) -> Assignment | NoFit:
     """The answer, if it keeps the rules of the gang on other pods."""
     if asked.rules is None or isinstance(answer, NoFit):
         return answer
@@ -98,17 +98,19 @@ def _apart(
     pairs = list(zip(asked.parts, asked.claims, strict=True))
     groups = [Group(part, claim) for part, claim in pairs if claim is not None]
     rest = [part for part, claim in pairs if claim is None]
-    laid = lay(groups, snapshot, options, budget or Budget(QUESTIONS * options.bound))
-    if isinstance(laid, NoFit) or not rest:
-        return laid if isinstance(laid, NoFit) else together(asked.gang, list(laid.answers), snapshot)
-    closed = laid.closed_to_others
-    for group, answer in zip(laid.groups, laid.answers, strict=True):
+    layout = lay(groups, snapshot, options, budget or Budget(QUESTIONS * options.bound))
+    if isinstance(layout, NoFit) or not rest:
+        return layout if isinstance(layout, NoFit) else together(asked.gang, list(layout.answers), snapshot)
+    closed = layout.closed_to_others
+    for group, answer in zip(layout.groups, layout.answers, strict=True):
         snapshot = snapshot.assume(answer, group.gang)
     rest = [replace(part, excluded_nodes=part.excluded_nodes | closed) for part in rest]
-    near = _in_turn(asked, rest, _outside_of(laid.nodes, snapshot), snapshot, options, budget, laid.answers)
+    near = _in_turn(
+        asked, rest, _outside_of(layout.nodes, snapshot), snapshot, options, budget, layout.answers
+    )
     if not isinstance(near, NoFit):
         return near
-    return _in_turn(asked, rest, frozenset(), snapshot, options, budget, laid.answers)
+    return _in_turn(asked, rest, frozenset(), snapshot, options, budget, layout.answers)
 
 
 def _outside(whole: Assignment, snapshot: Snapshot) -> frozenset[str]:

@@ -100,7 +100,7 @@ class PassRules:
     keeps: Keeps
 
 
-def _no_beat() -> None:
+def _no_heartbeat() -> None:
     pass
 
 
@@ -108,19 +108,19 @@ def _no_beat() -> None:
 class Stopwatch:
     """What bounds a pass in time, and so how many gangs are asked about in it.
 
-    seconds: by a clock that only goes on. beat: told that the pass goes on.
+    seconds: by a clock that only goes on. heartbeat: called as the pass goes on.
     """
 
     seconds: Callable[[], float]
-    beat: Callable[[], None] = _no_beat
+    heartbeat: Callable[[], None] = _no_heartbeat
 
 
 @dataclass(frozen=True)
 class KnownAnswer:
     """What a gang was told that found no place, for those that ask the same.
 
-    shape: of what it asked. lasts: whether that holds until the cluster changes, or in this pass alone. room:
-    for how many of its pods there is room.
+    shape: of what it asked. lasts: whether that holds until the cluster changes, or in this pass alone.
+    capacity: for how many of its pods there is capacity.
     """
 
     to: GangKey
@@ -129,9 +129,9 @@ class KnownAnswer:
     sentence: str
     cause: Cause
     lasts: bool = True
-    room: int = 0
+    capacity: int = 0
 
-    def told_of(self, gang: GangKey) -> str:
+    def sentence_for(self, gang: GangKey) -> str:
         """The sentence for another gang, "" if it names pods that this one's people may know nothing of."""
         if gang.namespace != self.to.namespace and self._names_pods:
             return ""
@@ -192,7 +192,7 @@ class PassState:
             volumes = volumes.with_promised(plan.pods.values())
         if near is not None:
             near = near.with_added((plan.pods[entry.uid], entry.node) for entry in plan.entries)
-        ledger = self.ledger.promise(plan.kept)
+        ledger = self.ledger.promise(plan.later_pod_nodes)
         if not plan.preempts:
             ledger = ledger.placed(plan.gang.key)
         return replace(
@@ -237,7 +237,7 @@ class AllowedNodes:
 
     reserved: what is reserved for others. exclusions: nodes that it does not use. refusing: those that
     did not take a pod of it. closed: where an exclusive gang may not be, and always_closed: where it may not
-    be in any domain that it may choose; told: a sentence on these.
+    be in any domain that it may choose; note: a sentence on these.
     """
 
     reserved: Reserved = field(default_factory=Reserved)
@@ -245,17 +245,17 @@ class AllowedNodes:
     refusing: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
     always_closed: frozenset[str] = frozenset()
-    told: str = ""
+    note: str = ""
 
     @cached_property
-    def kept_off(self) -> frozenset[str]:
+    def hard_excluded(self) -> frozenset[str]:
         """Nodes that are out of the question, but for those that have refused it and other domains."""
         return self.reserved.nodes | self.exclusions.hard
 
     @cached_property
     def excluded(self) -> frozenset[str]:
         """All nodes that are out of the question."""
-        return self.refusing | self.kept_off | self.closed
+        return self.refusing | self.hard_excluded | self.closed
 
     @property
     def elsewhere(self) -> frozenset[str]:
@@ -301,20 +301,20 @@ class Attempt:
         """Pods that wait and ask for no GPU: they go near the others."""
         return tuple(pod for pod in self.waiting if pod.metadata.uid in self.gang.cpu_pods)
 
-    def told(self, room: int, settings: Settings) -> str:
-        """What is told beside the reason why it waits. room: for how many of its pods there is room."""
-        of_owner = _owner_told(self.gang, settings.owner_rules, room)
+    def note(self, capacity: int, settings: Settings) -> str:
+        """What is told beside the reason why it waits. capacity: of how many of its pods."""
+        of_owner = _unknown_owner_note(self.gang, settings.owner_rules, capacity)
         reserved = reserved_sentence(self.nodes.reserved.others, self.gang.key.namespace)
         return joined(of_owner, reserved, self.nodes.exclusions.sentence)
 
 
-def _owner_told(gang: PodGang, rules: OwnerRules, room: int) -> str:
+def _unknown_owner_note(gang: PodGang, rules: OwnerRules, capacity: int) -> str:
     """What to write where nothing is known of a gang's owner, and some of its pods could run if they need not
     wait; "" where that is not so.
 
-    room: for how many of its pods there is room.
+    capacity: for how many of its pods there is capacity.
     """
-    if not room or gang.minimum is not None or len(gang.pods) < 2:
+    if not capacity or gang.minimum is not None or len(gang.pods) < 2:
         return ""
     owner = unknown_owner(gang.pods[0], gang.key, rules)
     if not owner:

@@ -28,7 +28,7 @@ def timestamps_of(view: View, last: int) -> Timestamps:
     ours = (pod.metadata.annotations for pod in view.stamped)
     planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
     timestamps = Timestamps(last)
-    timestamps.saw(itertools.chain(ours, planned))
+    timestamps.observe(itertools.chain(ours, planned))
     return timestamps
 
 
@@ -81,7 +81,7 @@ def new_plan(
         preempts=victims is not None,
         usage_version=now.given.usage_version,
         spread=plan.spread(nodes, labels, now.settings.topology),
-        kept=tuple(plan.kept_nodes(asked, answer, before)),
+        later_pod_nodes=tuple(plan.nodes_for_later_pods(asked, answer, before)),
         beside=found,
         domains=domains_of(gang, {**others, **({} if unpinned else answer.nodes)}, now.view),
         placed=len({*others, *asked.pods}),

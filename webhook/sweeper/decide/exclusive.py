@@ -293,30 +293,34 @@ def _as_one(gang: PodGang, claim: Claim, others: Others, topology: Topology) -> 
     domains = view.domains_of(view.nodes).by_value(key)
     open_ = domains.keys() & here if here else domains.keys() - taken
     open_ -= {""}
-    told = _taken_note(key, taken) if not here else ""
+    note = _taken_note(key, taken) if not here else ""
     everywhere = frozenset(view.nodes)
     level = _level(gang, key, topology)
     if level is not None and not gang.parts:
         closed = everywhere.difference(*(domains[value] for value in open_))
-        yield Ask(replace(gang, required_level=level), closed, told)
+        yield Ask(replace(gang, required_level=level), closed, note)
         return
     ordered = sorted(open_, key=lambda value: (len(domains[value]), value))
     if not ordered:
-        yield Ask(gang, everywhere, told)
+        yield Ask(gang, everywhere, note)
     for value in ordered[-_TRIED:]:
-        yield Ask(gang, everywhere.difference(domains[value]), told)
+        yield Ask(gang, everywhere.difference(domains[value]), note)
 
 
 def _in_groups(
     gang: PodGang, grouped: set[Claim], claims: set[Claim], others: Others, topology: Topology
 ) -> Iterator[Ask]:
     """Groups with a domain each; all of them in one domain of a larger kind, if the gang claims that too."""
-    told: dict[str, set[str]] = {}
+    taken_by_label: dict[str, set[str]] = {}
     jobset = next(_of_jobsets(grouped), None)
     shut = others.shut()
-    parts = (replace(part, closed=_closed_to(part, jobset, others, shut, told)) for part in gang.parts)
+    parts = (
+        replace(part, closed=_closed_to(part, jobset, others, shut, taken_by_label)) for part in gang.parts
+    )
     gang = replace(gang, parts=tuple(parts))
-    all_notes = "; ".join(filter(None, (_taken_note(over, taken) for over, taken in sorted(told.items()))))
+    all_notes = "; ".join(
+        filter(None, (_taken_note(over, taken) for over, taken in sorted(taken_by_label.items())))
+    )
     whole = min((claim for claim in claims if not claim.group), default=None)
     if whole is None:
         yield Ask(gang, note=all_notes)
@@ -326,12 +330,16 @@ def _in_groups(
 
 
 def _closed_to(
-    part: GangPart, jobset: Claim | None, others: Others, shut: frozenset[str], told: dict[str, set[str]]
+    part: GangPart,
+    jobset: Claim | None,
+    others: Others,
+    shut: frozenset[str],
+    taken_by_label: dict[str, set[str]],
 ) -> frozenset[str]:
     """Where the pods of a part may not be. shut: where none of its gang may be.
 
-    jobset: a claim by which domains are closed to pods that want none. told: gains, by label, the domains
-    that others have.
+    jobset: a claim by which domains are closed to pods that want none. taken_by_label: gains, by label,
+    the domains that others have.
     """
     claim = part.claim if part.claim is not None else jobset
     if claim is None:
@@ -339,7 +347,7 @@ def _closed_to(
     if part.claim is not None and (here := others.here(claim)):
         return frozenset(others.view.nodes) - others.in_domains(claim.over, here)
     taken = others.taken_by(claim)
-    told.setdefault(claim.over, set()).update(taken)
+    taken_by_label.setdefault(claim.over, set()).update(taken)
     unlabelled = {""} if part.claim is not None else set[str]()
     return shut | others.in_domains(claim.over, taken | unlabelled)
 

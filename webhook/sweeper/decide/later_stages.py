@@ -144,11 +144,11 @@ def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLe
 
     More nodes than can be reserved at all are reserved as far as may be, once nobody else has reserved any.
     """
-    kept, others = nodes - ledger.beyond_share, ledger.beside(gang)
-    if not ledger.most or len(kept | others) <= ledger.most or not others:
+    own, others = nodes - ledger.beyond_share, ledger.beside(gang)
+    if not ledger.most or len(own | others) <= ledger.most or not others:
         return ""
     return (
-        f"{counted(len(kept), 'node is', 'nodes are')} to be kept for the "
+        f"{counted(len(own), 'node is', 'nodes are')} to be kept for the "
         f"{counted(len(gang.later), 'pod that is', 'pods that are')} made once its first "
         f"ones run, and others hold {len(others)} of the {ledger.most} that may be held at once "
         "(reserve_share)"

@@ -33,8 +33,8 @@ class NewPlan:
     entries: what its plan gains, in the order of release. now: those that are released at once; the others
     are when the pods before them on their nodes have been bound. preempts: pods of lower
     priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
-    whole gang with it, its CPU-only pods left out. kept: nodes for pods that are yet to be made. beside: what
-    was asked about its CPU-only pods after that. domains: see PlacementSpec.
+    whole gang with it, its CPU-only pods left out. later_pod_nodes: for pods that are yet to
+    be made. beside: what was asked about its CPU-only pods after that. domains: see PlacementSpec.
     placed: how many pods of the gang have a place with it, without CPU-only pods. victims: who goes for it.
     avoided: bad nodes that it does without, and why.
     """
@@ -47,7 +47,7 @@ class NewPlan:
     preempts: bool
     usage_version: int
     spread: str
-    kept: tuple[str, ...] = ()
+    later_pod_nodes: tuple[str, ...] = ()
     beside: Beside = field(default_factory=Beside)
     domains: Mapping[str, str] = field(default_factory=dict)
     placed: int = 0
@@ -70,18 +70,18 @@ class NewPlan:
         return not any(entry.node for entry in self.entries)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What people are told of it."""
-        said = "; ".join(filter(None, (self._told_of_workers(), *self._told_of_companions())))
-        if self.kept:
-            kept = counted(len(self.kept), "node is", "nodes are")
+        sentences = "; ".join(filter(None, (self._workers_sentence(), *self._cpu_pods_sentences())))
+        if self.later_pod_nodes:
+            nodes = counted(len(self.later_pod_nodes), "node is", "nodes are")
             later = counted(len(self.gang.later), "pod that comes", "pods that come")
-            said += f"; {kept} kept for the {later} later"
+            sentences += f"; {nodes} kept for the {later} later"
         if self.avoided:
-            said += f"; {avoided_sentence(self.avoided)}"
-        return said
+            sentences += f"; {avoided_sentence(self.avoided)}"
+        return sentences
 
-    def _told_of_workers(self) -> str:
+    def _workers_sentence(self) -> str:
         count, all_ = len(self.asked.pods), len(self.gang.workers)
         if not count:
             return ""
@@ -96,7 +96,7 @@ class NewPlan:
         there = f"all {all_}" if self.placed == all_ else f"the {self.placed} of {all_} with a place"
         return f"{count} {pods} placed; {there} are then on {self.spread}"
 
-    def _told_of_companions(self) -> Iterator[str]:
+    def _cpu_pods_sentences(self) -> Iterator[str]:
         nodes = self.beside.nodes
         if near := sorted({node for node in nodes.values() if node}):
             named = ", ".join(near[:_NAMED]) + (" ..." if len(near) > _NAMED else "")
@@ -120,13 +120,13 @@ class Eviction:
     for_others: bool = False
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What is to be done, as people are told of it."""
         return self.reason if self.for_others else f"deleted to be placed anew: {self.reason}"
 
 
 @dataclass(frozen=True)
-class Steer:
+class ModelLabelOrder:
     """A gated pod that is to be given these labels in its nodeSelector."""
 
     pod: Pod
@@ -149,8 +149,8 @@ class Cause(StrEnum):
     HINDERED = "controller-hindered"
     OTHER_GATE = "other-gate"
     OTHER_SCHEDULER = "other-scheduler"
-    WISH = "wish"
-    NO_ROOM = "no-room"
+    REQUEST = "wish"
+    NO_CAPACITY = "no-room"
     RESERVED = "reserved-for-others"
     UNDECIDED = "undecided"
     CHANGED = "changed"
@@ -160,7 +160,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GangOutcome:
     """Why a gang stays as it is: it settles (more pods are awaited), or it waits for a place."""
 
     gang: PodGang
@@ -191,11 +191,11 @@ class Orders:
 
     releases: tuple[Pair, ...] = ()
     reads: tuple[ReadBack, ...] = ()
-    steers: tuple[Steer, ...] = ()
+    model_label_orders: tuple[ModelLabelOrder, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     plans: tuple[NewPlan, ...] = ()
     warnings: tuple[Warn, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    outcomes: tuple[GangOutcome, ...] = ()
     due_seconds: float = NO_HURRY
     unasked: frozenset[GangKey] = frozenset()
 
@@ -242,7 +242,7 @@ class Done:
     """What became of orders.
 
     placed, released, evicted: what was done. labelled: pods that have got their labels. refused: what would
-    be refused again. failed: whether something was not done that may be done soon. warnings, verdicts: what
+    be refused again. failed: whether something was not done that may be done soon. warnings, outcomes: what
     people are to be told of it. put_off: what evictions were not done and stay due. denied: those that were
     answered, but not had: refused, or for another version than the pod has. deferred: writes that failed, and
     until when they are not tried; over: those that did not, or are refused for good. again_seconds: when what
@@ -255,7 +255,7 @@ class Done:
     labelled: tuple[Pod, ...] = ()
     refused: tuple[ApiRefusal, ...] = ()
     warnings: tuple[Warn, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    outcomes: tuple[GangOutcome, ...] = ()
     put_off: tuple[Eviction, ...] = ()
     denied: tuple[Eviction, ...] = ()
     failed_releases: tuple[FailedRelease, ...] = ()

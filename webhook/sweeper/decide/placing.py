@@ -35,7 +35,7 @@ from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.later_stages import LATER_STAGES
 from webhook.sweeper.decide.node_exclusions import NO_SPARES
-from webhook.sweeper.decide.orders import NO_HURRY, Cause, Orders, Verdict
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.preemption import preempting
 from webhook.sweeper.decide.reservations import (
     STARVATION,
@@ -121,7 +121,7 @@ class _Results:
     """What a pass has come to so far: orders, what is remembered, and gangs that may go unpinned."""
 
     memories: dict[GangKey, GangMemory]
-    verdicts: list[Verdict] = field(default_factory=list)
+    outcomes: list[GangOutcome] = field(default_factory=list)
     due_seconds: float = NO_HURRY
     unasked: set[GangKey] = field(default_factory=set)
     refused: list[Attempt] = field(default_factory=list)
@@ -167,11 +167,11 @@ def place(
         outcome = _through(STEPS, attempt, now)
         assert not isinstance(outcome, Attempt), "the last step always answers"
         now = _conclude(attempt.gang, outcome, now, found)
-        watch.beat()
+        watch.heartbeat()
     now = _unpin(now, found.refused)
     orders = Orders(
         plans=now.plans,
-        verdicts=tuple(found.verdicts),
+        outcomes=tuple(found.outcomes),
         due_seconds=found.due_seconds,
         unasked=frozenset(found.unasked),
     )
@@ -238,7 +238,7 @@ def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt
     except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
         if attempt.gang.fault == OWN_ERROR:  # perhaps for this pass alone, so it goes on holding nodes
             return GangWaits(Cause.DEFECT, OWN_ERROR)
-        return GangWaits(Cause.WISH, str(error), is_final=True)
+        return GangWaits(Cause.REQUEST, str(error), is_final=True)
     except Exception:  # one bad gang never stops the others
         logger.exception("gang_failed gang=%s", attempt.gang.key)
         return GangWaits(Cause.DEFECT, OWN_ERROR)
@@ -262,7 +262,7 @@ def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) 
 
 
 def _conclude_waits(gang: PodGang, outcome: GangWaits, now: PassState, found: _Results) -> PassState:
-    found.verdicts.append(Verdict(gang, outcome.sentence, outcome.cause))
+    found.outcomes.append(GangOutcome(gang, outcome.sentence, outcome.cause))
     found.due_seconds = min(found.due_seconds, outcome.due_seconds)
     if outcome.unpinned is not None:
         found.refused.append(outcome.unpinned)
@@ -275,7 +275,7 @@ def _conclude_waits(gang: PodGang, outcome: GangWaits, now: PassState, found: _R
     return now if outcome.known is None else now.with_answer(outcome.known)
 
 
-def reserve_anew(
+def reserve_again(
     gang: PodGang, part: Sequence[Pod], now: PassState, ledger: ReservationLedger
 ) -> tuple[str, ReservationLedger]:
     """Where all of the gang would go if its released part went, "" if nowhere; it is reserved for it then.
@@ -289,7 +289,7 @@ def reserve_anew(
     if not _waiting(gang, now.view):
         return "", ledger  # it has a place, and waits for its turn there
     try:
-        answer = _anew(gang, part, now, ledger)
+        answer = _again(gang, part, now, ledger)
     except ValueError:
         return "", ledger
     if answer is None:
@@ -297,7 +297,9 @@ def reserve_anew(
     return answer.spread, ledger.reserve(gang.key, sorted(set(answer.nodes.values())))
 
 
-def _anew(gang: PodGang, part: Sequence[Pod], now: PassState, ledger: ReservationLedger) -> Assignment | None:
+def _again(
+    gang: PodGang, part: Sequence[Pod], now: PassState, ledger: ReservationLedger
+) -> Assignment | None:
     settings, view = now.settings, now.view
     first = next(asks(gang, view, now.plans, settings.topology))
     # Where others hold nodes its new pods could not go, and would have ended for nothing.

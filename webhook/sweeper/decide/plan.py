@@ -52,7 +52,9 @@ def planned_pods(
     return entries
 
 
-def kept_nodes(asked: GangQuestion, assignment: Assignment, before: Placement | None = None) -> list[str]:
+def nodes_for_later_pods(
+    asked: GangQuestion, assignment: Assignment, before: Placement | None = None
+) -> list[str]:
     """The nodes where pods will go that are yet to be made; as before, where nothing was asked for."""
     if not asked.gang.members and before is not None:
         return list(before.spec.kept)
@@ -63,7 +65,7 @@ def plan_spec(
     gang: PodGang,
     before: Placement | None,
     added: list[PlannedPod],
-    kept: Sequence[str] = (),
+    later_pod_nodes: Sequence[str] = (),
     *,
     proven: bool = True,
     preempts: bool = False,
@@ -74,7 +76,7 @@ def plan_spec(
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
 
-    kept: nodes for pods that are yet to be made. usable_nodes: how many there are now. domains,
+    later_pod_nodes: nodes for pods that are yet to be made. usable_nodes: how many there are now. domains,
     victims, avoided: see PlacementSpec.
 
     A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
@@ -90,8 +92,8 @@ def plan_spec(
         victims=_victims(gang, earlier, victims),
         attempt=earlier.attempt,
         pods=earlier.pods + added,
-        kept=list(kept),
-        usable_nodes=(earlier.usable_nodes or usable_nodes) if kept else 0,
+        kept=list(later_pod_nodes),
+        usable_nodes=(earlier.usable_nodes or usable_nodes) if later_pod_nodes else 0,
         minimum=gang.minimum or 0,
         domains={**earlier.domains, **domains},
         avoided=dict(avoided),

@@ -16,7 +16,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.placement import Snapshot, Usage
 from webhook.scheduling.budgets import Budgets
-from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, Orders, Verdict
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, GangOutcome, Orders
 from webhook.sweeper.decide.preemption import preempting, spare
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
@@ -33,17 +33,18 @@ _NAMED: Final = 3
 
 
 @dataclass(frozen=True)
-class StandingVictims:
+class RunningVictims:
     """Victims that are there still, of one gang.
 
-    late: those among the pods that the plan does not name. kept: why it is not begun, as all of it cannot go.
+    late: those among the pods that the plan does not name. blocked: why it is not begun,
+    as all of it cannot go.
     """
 
     gang: GangKey
     pods: tuple[Pod, ...]
     whole: bool
     late: frozenset[str] = frozenset()
-    kept: str = ""
+    blocked: str = ""
 
     @property
     def going(self) -> tuple[Pod, ...]:
@@ -68,16 +69,17 @@ class StandingVictims:
 class Preempting:
     """What plans that wait for victims come to in one pass.
 
-    held: uids of pods that are not released yet. told: by Placement, what its gang waits for. going: gangs
-    that go whole in this pass: of them no pod is placed in it, which would stand alone afterwards.
+    waiting_uids: uids of pods that are not released yet. sentences: by Placement, what its gang waits for.
+    going: gangs that go whole in this pass: of them no pod is placed in it, which would stand alone
+    afterwards.
     """
 
-    held: frozenset[str] = frozenset()
+    waiting_uids: frozenset[str] = frozenset()
     going: frozenset[GangKey] = frozenset()
     evictions: Mapping[str, Eviction] = field(default_factory=dict)
-    told: Mapping[str, str] = field(default_factory=dict)
+    sentences: Mapping[str, str] = field(default_factory=dict)
 
-    def evicting(self, group: StandingVictims, pods: Sequence[Pod], reason: str) -> "Preempting":
+    def evicting(self, group: RunningVictims, pods: Sequence[Pod], reason: str) -> "Preempting":
         """These pods of a group go."""
         going = {group.gang} if group.whole and pods else set[GangKey]()
         cause = "preempted" if group.whole else "spared"
@@ -86,10 +88,10 @@ class Preempting:
         }
         return replace(self, going=self.going | going, evictions={**self.evictions, **orders})
 
-    def holding(self, placement: Placement, waiting: Iterable[Pod], told: str) -> "Preempting":
+    def holding(self, placement: Placement, waiting: Iterable[Pod], sentence: str) -> "Preempting":
         """A plan's pods are not released yet."""
-        held = self.held.union(pod.metadata.uid for pod in waiting)
-        return replace(self, held=held, told={**self.told, placement.key: told})
+        waiting_uids = self.waiting_uids.union(pod.metadata.uid for pod in waiting)
+        return replace(self, waiting_uids=waiting_uids, sentences={**self.sentences, placement.key: sentence})
 
 
 VictimsSince = Mapping[str, float]
@@ -113,16 +115,16 @@ def look_for_victims(
         groups = _needed(there, _going(placement, view), nodes, _wanted(waiting, view), snapshot)
         if not groups:
             continue
-        found, budgets, kept = _evicting(groups, placement, waiting, nodes, view, found, budgets)
+        found, budgets, blocked = _evicting(groups, placement, waiting, nodes, view, found, budgets)
         began = known[placement.key] = since.get(placement.key, now)
-        if now - began < (settings.bind_seconds if kept else ENDING_SECONDS):
+        if now - began < (settings.bind_seconds if blocked else ENDING_SECONDS):
             # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
-            found = found.holding(placement, waiting, _waits(groups, placement.metadata.namespace, kept))
+            found = found.holding(placement, waiting, _waits(groups, placement.metadata.namespace, blocked))
     return found, known
 
 
 def _evicting(
-    groups: Sequence[StandingVictims],
+    groups: Sequence[RunningVictims],
     placement: Placement,
     waiting: Sequence[Pod],
     nodes: Set[str],
@@ -131,25 +133,27 @@ def _evicting(
     budgets: Budgets,
 ) -> tuple[Preempting, Budgets, str]:
     """With those of a plan's victims that go now, and what they leave of budgets; and why some are kept."""
-    kept = ""
+    blocked = ""
     for group in groups:
         # Those that go for another plan already are not asked for twice.
         going = [pod for pod in group.in_order(nodes) if pod.metadata.uid not in found.evictions]
-        if why := _why_kept(group, going, placement, view, found, budgets):
-            kept = why
+        if why := _why_not_evicted(group, going, placement, view, found, budgets):
+            blocked = why
             continue
         budgets = budgets.without(going)
-        found = found.evicting(group, going, _why_it_goes(group, placement, waiting))
-    return found, budgets, kept
+        found = found.evicting(group, going, _why_evicted(group, placement, waiting))
+    return found, budgets, blocked
 
 
 def waiting_for(preempting: Preempting, gangs: Iterable[PodGang]) -> Orders:
     """The evictions as orders, and what the gangs are told that wait for them."""
-    told = [(gang, sentence) for gang in gangs if (sentence := preempting.told.get(gang.key.placement_key))]
+    sentences = [
+        (gang, sentence) for gang in gangs if (sentence := preempting.sentences.get(gang.key.placement_key))
+    ]
     return Orders(
         evictions=tuple(preempting.evictions.values()),
-        verdicts=tuple(Verdict(gang, sentence, Cause.VICTIMS) for gang, sentence in told),
-        due_seconds=AGAIN_SECONDS if preempting.held else NO_HURRY,
+        outcomes=tuple(GangOutcome(gang, sentence, Cause.VICTIMS) for gang, sentence in sentences),
+        due_seconds=AGAIN_SECONDS if preempting.waiting_uids else NO_HURRY,
     )
 
 
@@ -159,8 +163,8 @@ _NOT_YET: Final = "pods of their gang are on their way to nodes"
 _ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
 
 
-def _why_kept(
-    group: StandingVictims,
+def _why_not_evicted(
+    group: RunningVictims,
     going: Sequence[Pod],
     placement: Placement,
     view: View,
@@ -170,8 +174,8 @@ def _why_kept(
     """Why these pods of a group are not evicted for a plan now, "" if they are."""
     if not group.whole and len(going) > _to_spare(group.gang, view, found):
         return _NONE_TO_SPARE
-    if group.kept:
-        return group.kept
+    if group.blocked:
+        return group.blocked
     # Also of one that has lost some, by us or by itself: what a budget refuses would stand alone.
     why = budgets.why_not(going)
     return why if not why or group.gang.namespace == placement.metadata.namespace else _ITS_BUDGET
@@ -179,7 +183,7 @@ def _why_kept(
 
 def _groups(
     placement: Placement, waiting: Sequence[Pod], nodes: Set[str], view: View, promised: Set[GangKey]
-) -> list[StandingVictims]:
+) -> list[RunningVictims]:
     """The victims of a plan that are there still; not those that may not go for its pods.
 
     promised: gangs of which a pod has its place in a plan, and is gated still.
@@ -187,9 +191,9 @@ def _groups(
     if any(pod.spec.preemption_policy == "Never" for pod in waiting):
         return []
     below = min(pod.spec.priority or 0 for pod in waiting)
-    found: dict[GangKey, StandingVictims] = {}
+    found: dict[GangKey, RunningVictims] = {}
     for group in placement.spec.victims:
-        victims = _standing(group, nodes, below, view)
+        victims = _running_victims(group, nodes, below, view)
         if victims is None:
             continue
         if group.whole and victims.going:  # else what is there beside them has been placed anew
@@ -198,7 +202,7 @@ def _groups(
     return list(found.values())
 
 
-def _standing(group: VictimGroup, nodes: Set[str], below: int, view: View) -> StandingVictims | None:
+def _running_victims(group: VictimGroup, nodes: Set[str], below: int, view: View) -> RunningVictims | None:
     """The victims of a group that are there still, None if those in the way are not of one gang."""
     listed = (view.by_uid.get(uid) for uid in group.pods)
     there = [pod for pod in listed if pod is not None and _may_go(pod, below, view)]
@@ -207,20 +211,20 @@ def _standing(group: VictimGroup, nodes: Set[str], below: int, view: View) -> St
         return None
     gang = gangs.pop()
     own = tuple(pod for pod in there if view.gang_of(pod) == gang)
-    return StandingVictims(gang, own, group.whole)
+    return RunningVictims(gang, own, group.whole)
 
 
-def _with_late(victims: StandingVictims, below: int, view: View, promised: Set[GangKey]) -> StandingVictims:
+def _with_late(victims: RunningVictims, below: int, view: View, promised: Set[GangKey]) -> RunningVictims:
     """With what its gang has beside: pods that were bound, or sent to a node, since it was chosen.
 
     What is about to be sent to one would stand there alone, so that is waited for.
     """
     if victims.gang in promised:
-        return replace(victims, kept=_NOT_YET)
+        return replace(victims, blocked=_NOT_YET)
     named = {pod.metadata.uid for pod in victims.pods}
     late = [pod for pod in view.bound_gangs.get(victims.gang, ()) if pod.metadata.uid not in named]
     if not all(_is_lower(pod, below, view) for pod in late):
-        return replace(victims, kept=_NOT_ALL)
+        return replace(victims, blocked=_NOT_ALL)
     uids = frozenset(pod.metadata.uid for pod in late)
     return replace(victims, pods=(*victims.pods, *late), late=uids)
 
@@ -253,12 +257,12 @@ def _wanted(waiting: Iterable[Pod], view: View) -> dict[str, frozenset[str]]:
 
 
 def _needed(
-    groups: Sequence[StandingVictims],
+    groups: Sequence[RunningVictims],
     going: Set[str],
     nodes: Set[str],
     wanted: Mapping[str, frozenset[str]],
     snapshot: Snapshot,
-) -> list[StandingVictims]:
+) -> list[RunningVictims]:
     """The groups whose going helps: those without whom the nodes would still be too full.
 
     going: uids of others that go, or do so already.
@@ -302,11 +306,11 @@ def _freed(usages: Iterable[Usage], gone: Set[str], resource: str) -> int:
     return sum(use.requests.get(resource, 0) for use in usages if use.uid in gone)
 
 
-def _priority(group: StandingVictims) -> int:
+def _priority(group: RunningVictims) -> int:
     return max((pod.spec.priority or 0 for pod in group.pods), default=0)
 
 
-def _why_it_goes(group: StandingVictims, placement: Placement, waiting: Sequence[Pod]) -> str:
+def _why_evicted(group: RunningVictims, placement: Placement, waiting: Sequence[Pod]) -> str:
     """What the victim is told; of another namespace's gang only how important it is."""
     same = group.gang.namespace == placement.metadata.namespace
     whom = f"gang {placement.spec.gang}" if same else "a gang of another namespace"
@@ -318,14 +322,14 @@ def _why_it_goes(group: StandingVictims, placement: Placement, waiting: Sequence
     return f"evicted with its gang {name}, {counted(count, 'pod')} on nodes, for {whom} of priority {below}"
 
 
-def _waits(groups: Sequence[StandingVictims], namespace: str, kept: str) -> str:
+def _waits(groups: Sequence[RunningVictims], namespace: str, blocked: str) -> str:
     """What the gang that waits is told; gangs of other namespaces are not named."""
     shown = [f"{_name(group, namespace)} ({counted(len(group.pods), 'pod')})" for group in groups[:_NAMED]]
     more = f" and {counted(len(groups) - _NAMED, 'more gang')}" if len(groups) > _NAMED else ""
     sentence = f"pods of lower priority are evicted for it: {', '.join(shown)}{more}"
-    return f"{sentence}; not yet: {kept}" if kept else sentence
+    return f"{sentence}; not yet: {blocked}" if blocked else sentence
 
 
-def _name(group: StandingVictims, namespace: str) -> str:
+def _name(group: RunningVictims, namespace: str) -> str:
     gang = group.gang
     return f"{gang.kind}/{gang.name}" if gang.namespace == namespace else "a gang of another namespace"

@@ -28,7 +28,7 @@ Keeps = Callable[[Sequence[Pod]], str]
 """Why a gang with these pods on nodes is rather not to go for others, "" if it may."""
 
 
-def nobody_kept(_pods: Sequence[Pod]) -> str:
+def none_protected(_pods: Sequence[Pod]) -> str:
     """Every gang may go."""
     return ""
 
@@ -100,7 +100,7 @@ class VictimSearch:
         staying: Set[str] = view.lasting | view.unbound | view.ending_late
         heeded, found = self.keeps, self._without(asked, staying, self.keeps)
         if found is None:
-            heeded, found = nobody_kept, self._without(asked, staying, nobody_kept)
+            heeded, found = none_protected, self._without(asked, staying, none_protected)
         if found is None or not self._are_slow(found):
             return found
         sooner = self._without(asked, staying | view.slow_to_end, heeded)
@@ -113,8 +113,10 @@ class VictimSearch:
         found = choose(asked.gang, self.snapshot, options, herd.units, herd.leaving, self.budget)
         if found is None or asked.rules is None:
             return self._of(found, found.assignment, herd) if found is not None else None
-        kept = in_order(found.assignment, asked.rules)  # beside the victims: until they are gone they count
-        return None if kept is None else self._of(found, kept, herd)
+        checked = in_order(
+            found.assignment, asked.rules
+        )  # beside the victims: until they are gone they count
+        return None if checked is None else self._of(found, checked, herd)
 
     def _of(self, found: WholeVictims, assignment: Assignment, herd: PossibleVictims) -> Preemption | None:
         victims = herd.groups(found, frozenset(assignment.nodes.values()), self.view)

@@ -72,8 +72,8 @@ def _without(gang: Gang, nodes: Set[str]) -> Gang:
 def _shape(gang: Gang) -> Hashable:
     ranks = tuple(member.rank for member in gang.members) if gang.slices else ()
     kinds = frozenset(Counter(member.pod_class for member in gang.members).items())
-    wishes = gang.required_level, gang.preferred_levels, gang.slices, gang.spread
-    return kinds, ranks, wishes, gang.anchors, gang.excluded_nodes
+    topology = gang.required_level, gang.preferred_levels, gang.slices, gang.spread
+    return kinds, ranks, topology, gang.anchors, gang.excluded_nodes
 
 
 def question(
@@ -103,7 +103,9 @@ def question(
     by_name = {pod.metadata.uid: pod for pod in pods if pod.metadata.uid in own}
     members = members_of(gang, (*by_name.values(), *gang.later), class_of)
     if not gang.parts:
-        members, closed = _alike_in_one_domain(members, frozenset().union(*map(exclusive_over, gang.pods)))
+        members, closed = _homogeneous_in_one_domain(
+            members, frozenset().union(*map(exclusive_over, gang.pods))
+        )
         avoid |= closed
     anchoring = gang.workers if alone else _anchoring(gang, members, is_ours)
     asked = Gang(
@@ -150,7 +152,7 @@ def members_of(gang: PodGang, pods: Iterable[Pod], class_of: ClassOf) -> tuple[M
     )
 
 
-def _alike_in_one_domain(
+def _homogeneous_in_one_domain(
     members: tuple[Member, ...], over: frozenset[str]
 ) -> tuple[tuple[Member, ...], frozenset[str]]:
     """The members of a gang that has domains of these labels to itself, and nodes where none of it may be.

@@ -50,7 +50,7 @@ class Timestamps:
         self.last = last
         self._unseen: Iterable[Mapping[str, str]] = ()
 
-    def saw(self, annotations: Iterable[Mapping[str, str]]) -> None:
+    def observe(self, annotations: Iterable[Mapping[str, str]]) -> None:
         """Never go below what is written among these pods' annotations, if it can be a time of ours.
 
         They are looked at once a time is wanted: in most passes none is, and in large clusters they are many.
@@ -123,7 +123,7 @@ class SentReleases:
     def after(self, done: Done, view: View, now: float, now_ns: int) -> "SentReleases":
         """With what became of releases; now_ns: the time of day, in nanoseconds since 1970."""
         sent, stamps = self, Timestamps()
-        stamps.saw(planned.annotations for planned in view.planned.values())
+        stamps.observe(planned.annotations for planned in view.planned.values())
         for failed in done.failed_releases:
             if failed.is_read:
                 sent = sent._read(failed, now, now_ns)

@@ -38,7 +38,7 @@ from webhook.sweeper.observe.view import View
 from webhook.text import counted, joined
 
 _SOON_SECONDS: Final = 1.0
-_COUNTED_ANEW: Final = (
+_COUNTED_AGAIN: Final = (
     "free volumes that several nodes can use have just gone to others, and are counted anew"
 )
 _CUT: Final = "what else could make room for it was not decided within the bound of steps"
@@ -102,7 +102,7 @@ def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """A claim that one pod alone may use has gone to a plan of this pass: the next pass knows more."""
     found = (claim for pod in attempt.waiting for claim in now.claims_of(pod) if claim in now.claims)
     claim = next(found, None)
-    return attempt if claim is None else GangWaits(Cause.NO_ROOM, used_by(claim, now.claims[claim]))
+    return attempt if claim is None else GangWaits(Cause.NO_CAPACITY, used_by(claim, now.claims[claim]))
 
 
 def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
@@ -139,7 +139,7 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
         return PassedOver(is_known=True)
     volumes = now.volumes
     if volumes is not None and volumes.are_late(attempt.workers):
-        return GangWaits(Cause.UNDECIDED, _COUNTED_ANEW, due_seconds=_SOON_SECONDS)
+        return GangWaits(Cause.UNDECIDED, _COUNTED_AGAIN, due_seconds=_SOON_SECONDS)
     return replace(attempt, failure=failure)
 
 
@@ -151,11 +151,11 @@ def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     asked = now.question(attempt.gang, attempt.workers, attempt.nodes.excluded)
     attempt = replace(attempt, asked=asked, shape=shape_of(attempt.gang, asked))
     known = now.answers.get(attempt.shape)
-    sentence = known.told_of(attempt.gang.key) if known is not None else ""
+    sentence = known.sentence_for(attempt.gang.key) if known is not None else ""
     if known is None or not sentence:
         return attempt
-    told = joined(sentence, attempt.told(known.room, now.settings))
-    return GangWaits(known.cause, told, failure=attempt.failure if known.lasts else None)
+    note = joined(sentence, attempt.note(known.capacity, now.settings))
+    return GangWaits(known.cause, note, failure=attempt.failure if known.lasts else None)
 
 
 def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
@@ -175,7 +175,7 @@ def place_anywhere(attempt: Attempt, now: PassState) -> Attempt:
     while isinstance(attempt.answer, NoFit) and (other := next(attempt.domains, None)):
         nodes = attempt.nodes
         nodes = replace(nodes, always_closed=nodes.always_closed & other.closed)
-        excluded = nodes.refusing | nodes.kept_off | other.closed
+        excluded = nodes.refusing | nodes.hard_excluded | other.closed
         asked = now.question(attempt.gang, attempt.workers, excluded)
         attempt = replace(attempt, nodes=nodes, asked=asked, answer=_ask(attempt, asked, now))
     return attempt
@@ -205,7 +205,7 @@ def reserve_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | 
     if isinstance(answer, NoFit) or not _begins(attempt.gang, now):
         return attempt
     cooling = _cooling(attempt.gang, now)
-    if not cooling.isdisjoint(plan.kept_nodes(attempt.asked, answer)):
+    if not cooling.isdisjoint(plan.nodes_for_later_pods(attempt.asked, answer)):
         other = _ask(attempt, attempt.asked.without(cooling), now)
         answer = answer if isinstance(other, NoFit) else other
     return _may_begin(replace(attempt, answer=answer), answer, now)
@@ -242,7 +242,7 @@ def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
     gang, nodes = attempt.gang, attempt.nodes
     if not nodes.refusing or attempt.cpu_pods or not may_go_unpinned(gang, attempt.workers, now.view):
         return attempt
-    asked = now.question(gang, attempt.workers, nodes.kept_off)
+    asked = now.question(gang, attempt.workers, nodes.hard_excluded)
     answer = _ask(attempt, asked, now)
     return replace(attempt, without_refusals=replace(attempt, asked=asked, answer=answer))
 
@@ -264,11 +264,11 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     cut = _CUT if budget.exhausted else ""
     sentence = joined(
         so_far(gang, attempt.workers), answer.sentence,
-        impossible(attempt.asked.gang, now.snapshot, now.settings.counting), cut, nodes.told,
+        impossible(attempt.asked.gang, now.snapshot, now.settings.counting), cut, nodes.note,
         later_sentence(gang),
     )  # fmt: skip
     if answer.hopeless:
-        cause = Cause.WISH
+        cause = Cause.REQUEST
     elif budget.exhausted or not answer.proven:
         cause = Cause.UNDECIDED
     else:
@@ -276,11 +276,11 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         is_reserved = fits_on_reserved(
             nodes.reserved.others, attempt.asked, now.snapshot, budget, nodes.elsewhere
         )
-        cause = Cause.RESERVED if is_reserved else Cause.NO_ROOM
-    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, sentence, cause, room=answer.room)
-    told = joined(sentence, attempt.told(answer.room, now.settings))
+        cause = Cause.RESERVED if is_reserved else Cause.NO_CAPACITY
+    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, sentence, cause, capacity=answer.room)
+    note = joined(sentence, attempt.note(answer.room, now.settings))
     return GangWaits(
-        cause, told, known, attempt.failure, ledger=attempt.ledger, unpinned=attempt.without_refusals
+        cause, note, known, attempt.failure, ledger=attempt.ledger, unpinned=attempt.without_refusals
     )
 
 
@@ -313,13 +313,13 @@ def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt 
     gang = attempt.gang
     if not _begins(gang, now):
         return attempt
-    kept = frozenset(plan.kept_nodes(attempt.asked, answer)) - _cooling(gang, now)
-    told = why_not_reserved(gang, kept, now.ledger) or now.none_begins
-    if not told:
+    nodes = frozenset(plan.nodes_for_later_pods(attempt.asked, answer)) - _cooling(gang, now)
+    note = why_not_reserved(gang, nodes, now.ledger) or now.none_begins
+    if not note:
         return attempt
     has_waited = not now.none_begins and now.ledger.has_waited_long(gang)
-    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, told, Cause.RESERVED, lasts=False)
-    return GangWaits(Cause.RESERVED, told, known, none_begins=_OTHERS_FIRST if has_waited else "")
+    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, note, Cause.RESERVED, lasts=False)
+    return GangWaits(Cause.RESERVED, note, known, none_begins=_OTHERS_FIRST if has_waited else "")
 
 
 def may_go_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:

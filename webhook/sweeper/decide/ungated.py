@@ -13,8 +13,8 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.sweeper.decide.model_labels import is_opted_out, resources_of
 from webhook.sweeper.decide.orders import Warn
-from webhook.sweeper.decide.steering import is_opted_out, resources_of
 from webhook.sweeper.observe.view import PROTECTED
 from webhook.workloads.bind_groups import bind_group_of
 from webhook.workloads.native_gangs import group_name
@@ -52,13 +52,13 @@ class UngatedPods:
 
 
 def warn_of_ungated(
-    found: Mapping[str, Sequence[Pod]], told: Set[str]
+    found: Mapping[str, Sequence[Pod]], warned: Set[str]
 ) -> tuple[tuple[Warn, ...], frozenset[str]]:
     """One warning for a namespace, until none of its pods counts any more; and whose have been told.
 
-    found: pods by namespace. told: namespaces whose pods have been told of.
+    found: pods by namespace. warned: namespaces whose pods have been told of.
     """
-    return tuple(_warning(name, pods) for name, pods in found.items() if name not in told), frozenset(found)
+    return tuple(_warning(name, pods) for name, pods in found.items() if name not in warned), frozenset(found)
 
 
 def _warning(namespace: str, pods: Sequence[Pod]) -> Warn:

@@ -19,7 +19,7 @@ from webhook.sweeper.observe.view import View
 logger = logging.getLogger(__name__)
 
 
-def standing(view: View, backoff: Backoff, sent: SentReleases) -> View:
+def with_valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
     """The view with the plans that hold: without those for nodes that refused the gang, or for a domain that
     another exclusive gang has by now.
 
@@ -81,10 +81,12 @@ def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[st
     return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
 
 
-def unfinished(view: View, backoff: Backoff, sent: SentReleases, held: Set[str] = frozenset()) -> list[Pair]:
+def unfinished(
+    view: View, backoff: Backoff, sent: SentReleases, waiting: Set[str] = frozenset()
+) -> list[Pair]:
     """What an earlier pass, or leader, planned and did not come to release, in the order of the plans.
 
-    held: uids of pods that wait for victims, or for what an extension writes.
+    waiting: uids of pods that wait for victims, or for what an extension writes.
     """
     gated = {pod.metadata.uid: pod for pod in view.gated}
     return [
@@ -92,6 +94,6 @@ def unfinished(view: View, backoff: Backoff, sent: SentReleases, held: Set[str] 
         for uid, planned in view.planned.items()
         if (pod := gated.get(uid)) is not None
         and uid not in sent
-        and uid not in held
+        and uid not in waiting
         and not backoff.seconds_left(view.gang_of(pod), view.now.seconds)
     ]

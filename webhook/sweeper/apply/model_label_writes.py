@@ -15,7 +15,7 @@ from webhook.kube.paths import pod_path
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.retry import Retries, answered
 from webhook.sweeper.decide.deferrals import Key, Write
-from webhook.sweeper.decide.orders import ApiRefusal, Delay, Done, Steer
+from webhook.sweeper.decide.orders import ApiRefusal, Delay, Done, ModelLabelOrder
 from webhook.sweeper.observe.gangs import key_of
 
 MOST_LABELS: Final = 500
@@ -24,7 +24,7 @@ MOST_LABELS: Final = 500
 logger = logging.getLogger(__name__)
 
 
-class Steerer:
+class ModelLabelWriter:
     """Writes the labels of one step."""
 
     def __init__(self, retries: Retries, pool: ThreadPoolExecutor) -> None:
@@ -33,7 +33,7 @@ class Steerer:
         self._retries = retries
         self._pool = pool
 
-    def steer_all(self, orders: Sequence[Steer]) -> list[Done]:
+    def write_all(self, orders: Sequence[ModelLabelOrder]) -> list[Done]:
         """Several at once, for as long as a pass may last; the next one sees which pods still lack theirs."""
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         waits = [(order, self._retries.seconds_left(_key(order))) for order in orders]
@@ -42,37 +42,37 @@ class Steerer:
         done = [Done(again_seconds=seconds) for _, seconds in waits if seconds]
         if len(due) > MOST_LABELS:
             done.append(Done(failed=True))
-        return done + list(self._pool.map(lambda each: self._steer(each, deadline), due[:MOST_LABELS]))
+        return done + list(self._pool.map(lambda each: self._write(each, deadline), due[:MOST_LABELS]))
 
-    def _steer(self, order: Steer, deadline: float) -> Done:
+    def _write(self, order: ModelLabelOrder, deadline: float) -> Done:
         metadata = order.pod.metadata
         if not self._pass.may_act() or self._pass.clock() >= deadline:
             return Done(failed=True)
-        self._pass.beat()
+        self._pass.heartbeat()
         try:
-            body = patches.steering_patch(order.pod, order.labels)
+            body = patches.model_labels_patch(order.pod, order.labels)
             self._pass.api.request("PATCH", pod_path(order.pod), body=body, content_type=JSON_PATCH)
         except ApiError as error:
-            return self._not_steered(order, error)
+            return self._not_written(order, error)
         logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
         return Done(labelled=(order.pod,), over=(_key(order),))
 
-    def _not_steered(self, order: Steer, error: ApiError) -> Done:
+    def _not_written(self, order: ModelLabelOrder, error: ApiError) -> Done:
         again = self._retries.again(_key(order))
         done = Done(again_seconds=again.seconds, deferred=(again.deferred,))
         if error.status in (404, 409, 422) and not again.stays:
             return done  # what is gone or another by now looks so once
         gang = key_of(order.pod, self._pass.settings.owner_rules)
-        told = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
+        retry = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
         if error.is_for_now:
-            note = f"not given the labels of its GPU model yet; {told}: {answered(error)}"
+            note = f"not given the labels of its GPU model yet; {retry}: {answered(error)}"
             delay = Delay(gang, order.pod, EventReason.LABELS_DEFERRED, str(error.status), note)
             return replace(done, delays=(delay,) if again.stays else ())
         # It makes no pass due, but each pass would be refused.
-        note = f"not given the labels of its GPU model; {told}: {error}"
+        note = f"not given the labels of its GPU model; {retry}: {error}"
         delay = Delay(gang, order.pod, EventReason.LABELS_REFUSED, str(error.status), note)
         return Done(refused=(ApiRefusal(gang),), delays=(delay,), deferred=(again.deferred,))
 
 
-def _key(order: Steer) -> Key:
+def _key(order: ModelLabelOrder) -> Key:
     return Write.LABELS, order.pod.metadata.uid

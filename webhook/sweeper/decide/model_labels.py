@@ -21,7 +21,7 @@ from webhook.kube.objects import Pod
 from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_requests import whole_number
-from webhook.sweeper.decide.orders import Cause, Orders, Steer, Verdict, Warn
+from webhook.sweeper.decide.orders import Cause, GangOutcome, ModelLabelOrder, Orders, Warn
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import quote, sentence_list
@@ -34,53 +34,53 @@ class UnmetError(Exception):
 
 
 @dataclass(frozen=True)
-class Steering:
+class ModelLabelStep:
     """What is to be done, and of which gangs, so that they are placed by what they will ask for then."""
 
     orders: Orders = field(default_factory=Orders)
-    held: frozenset[GangKey] = frozenset()
+    waiting: frozenset[GangKey] = frozenset()
 
 
-def steer(gangs: Iterable[PodGang], view: View, policy: Policy) -> Steering:
+def model_label_step(gangs: Iterable[PodGang], view: View, policy: Policy) -> ModelLabelStep:
     """Look at the gangs whose members wait, planned ones left aside: those have been looked at."""
     found: list[Orders] = []
-    held: set[GangKey] = set()
+    waiting: set[GangKey] = set()
     for gang in gangs:
         try:
             own = _orders_of(gang, view, policy)
         except Exception:  # one bad gang never stops the others; nor is it placed without its model
             logger.exception("steer_failed gang=%s", gang.key)
-            own = Orders(verdicts=(Verdict(gang, OWN_ERROR, Cause.DEFECT),))
+            own = Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),))
         found.append(own)
-        if own.verdicts:
-            held.add(gang.key)
+        if own.outcomes:
+            waiting.add(gang.key)
     orders = Orders(
-        steers=tuple(each for own in found for each in own.steers),
+        model_label_orders=tuple(each for own in found for each in own.model_label_orders),
         warnings=tuple(each for own in found for each in own.warnings),
-        verdicts=tuple(each for own in found for each in own.verdicts),
+        outcomes=tuple(each for own in found for each in own.outcomes),
     )
-    return Steering(orders, frozenset(held))
+    return ModelLabelStep(orders, frozenset(waiting))
 
 
 def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:
     """What one gang is given and told; one that has a verdict is not placed in this pass."""
-    steers: list[Steer] = []
-    verdicts: list[Verdict] = []
+    model_label_orders: list[ModelLabelOrder] = []
+    outcomes: list[GangOutcome] = []
     for pod in gang.gated:
         if pod.metadata.uid in view.planned:
             continue
         try:
             labels = missing_labels(pod, policy, view.namespaces)
         except UnmetError as unmet:
-            verdicts.append(Verdict(gang, f"pod {pod.metadata.name}: {unmet}", Cause.WISH))
+            outcomes.append(GangOutcome(gang, f"pod {pod.metadata.name}: {unmet}", Cause.REQUEST))
             break
         if labels:
-            steers.append(Steer(pod, labels))
-            if not verdicts:
+            model_label_orders.append(ModelLabelOrder(pod, labels))
+            if not outcomes:
                 injection = "its pods are given the labels of their GPU model"
-                verdicts.append(Verdict(gang, injection, Cause.INCOMPLETE))
+                outcomes.append(GangOutcome(gang, injection, Cause.INCOMPLETE))
     warnings = (*_of_class(gang, policy, view.namespaces), *_of_members(gang, view, policy))
-    return Orders(steers=tuple(steers), warnings=warnings, verdicts=tuple(verdicts))
+    return Orders(model_label_orders=tuple(model_label_orders), warnings=warnings, outcomes=tuple(outcomes))
 
 
 def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None = None) -> Mapping[str, str]:

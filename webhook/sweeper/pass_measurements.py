@@ -41,7 +41,7 @@ class _Starting:
     pods: set[PodId]
 
 
-class Figures:
+class PassMeasurements:
     """Hears what passes decide and do, and keeps the metrics of it."""
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
@@ -64,14 +64,14 @@ class Figures:
         """Whether nothing has been added up for so long that a snapshot is worth while for that alone."""
         return self._stock is None or self._clock() - self._taken_at >= self._settings.interval_seconds
 
-    def hear(self, orders: Orders, done: Done) -> None:
+    def on_result(self, orders: Orders, done: Done) -> None:
         """Take in what a step has decided and what became of it."""
-        cut = sum(verdict.cause is Cause.UNDECIDED for verdict in orders.verdicts)
+        cut = sum(outcome.cause is Cause.UNDECIDED for outcome in orders.outcomes)
         self._metrics.undecided.labels("waiting").inc(cut)
         for plan in done.placed:
-            self._hear_plan(plan)
+            self._on_plan(plan)
 
-    def _hear_plan(self, plan: NewPlan) -> None:
+    def _on_plan(self, plan: NewPlan) -> None:
         pods = [plan.pods[entry.uid] for entry in plan.entries]
         created = min(_seconds(pod.metadata.creation_timestamp) for pod in pods)
         priority_class = self._class_of(pods[0].spec.priority_class_name)
@@ -108,10 +108,10 @@ class Figures:
     def _note_running(self, view: View) -> None:
         if not self._starting:
             return
-        awaited = set().union(*(each.pods for each in self._starting))
+        pending = set().union(*(each.pods for each in self._starting))
         phases = {
             name: pod.status.phase
-            for name in awaited
+            for name in pending
             if (pod := view.by_uid.get(name[1])) is not None and identity(pod) == name
         }
         still = []
