@@ -2,6 +2,7 @@
 
 import argparse
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import session, works
@@ -40,17 +41,8 @@ def _run(options: argparse.Namespace) -> int:
     work = works.find(api, session.namespace_of(options), options.name)
     if options.follow:
         return follow(api, work, options)
-    pods = {
-        rank: pod
-        for rank, pod in works.newest(works.pods_of(api, work)).items()
-        if options.rank in (None, rank)
-    }
-    if not pods:
-        what = "no pods" if options.rank is None else f"no worker of rank {options.rank}"
-        reason = work.status.get("reason")
-        raise session.SessionError(f"{work.name} has {what} yet" + (f": {reason}" if reason else ""))
     found = False
-    for rank, pod in pods.items():
+    for rank, pod in _chosen_pods(api, work, options.rank).items():
         if not (pod.get("status") or {}).get("containerStatuses"):
             complain(f"topogate logs: worker {rank} has not started")
             continue
@@ -67,6 +59,18 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if found else 1
 
 
+def _chosen_pods(api: "Api", work: "Work", chosen: int | None) -> dict[int, dict[str, Any]]:
+    """The newest pod of each rank, or of the chosen one alone. Raises SessionError if there is none."""
+    pods = {
+        rank: pod for rank, pod in works.newest(works.pods_of(api, work)).items() if chosen in (None, rank)
+    }
+    if not pods:
+        what = "no pods" if chosen is None else f"no worker of rank {chosen}"
+        reason = work.status.get("reason")
+        raise session.SessionError(f"{work.name} has {what} yet" + (f": {reason}" if reason else ""))
+    return pods
+
+
 def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
     """Print lines as they come until the work has ended; 0 if it succeeded, 1 if it failed or was stopped."""
     seen: set[str] = set()
@@ -74,10 +78,9 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
     message = ""
     fault = _Fault()
     while True:
-        for rank, pod in works.newest(works.pods_of(api, work)).items():
+        for rank, pod in _started_pods(api, work, options.rank):
             uid = pod["metadata"]["uid"]
-            runs = pod["status"].get("phase") in ("Running", "Succeeded", "Failed")
-            if runs and uid not in seen and options.rank in (None, rank):
+            if uid not in seen:
                 seen.add(uid)
                 thread = threading.Thread(
                     target=_stream, args=(api, pod, rank, work, options, fault), daemon=True
@@ -89,7 +92,7 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
         except session.SessionError:
             complain(f"topogate logs: {work.name} is gone")
             return 1
-        now = f"{work.name}: {work.state}" + (f": {reason}" if (reason := work.status.get("reason")) else "")
+        now = _state_line(work)
         if now != message:
             message = now
             complain(now)
@@ -98,6 +101,19 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
                 thread.join(5.0)
             return 0 if work.state == "Succeeded" else 1
         fault.wait(POLL_SECONDS)
+
+
+def _started_pods(api: "Api", work: "Work", chosen: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each rank, or the chosen one alone, and its newest pod if that has started."""
+    for rank, pod in works.newest(works.pods_of(api, work)).items():
+        has_started = pod["status"].get("phase") in ("Running", "Succeeded", "Failed")
+        if has_started and chosen in (None, rank):
+            yield rank, pod
+
+
+def _state_line(work: "Work") -> str:
+    reason = work.status.get("reason")
+    return f"{work.name}: {work.state}" + (f": {reason}" if reason else "")
 
 
 class _Fault:

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import sys
+from types import ModuleType
 from typing import Final
 
 from webhook import version
@@ -73,9 +74,8 @@ def _main(words: list[str]) -> int:
     # With prog, argparse need not write the usage to find it, for which it loads shutil.
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="topogate")
     chosen = next((word for word in words if not word.startswith("-")), "")
-    for name, text in COMMANDS.items():
-        if chosen not in COMMANDS or module_of(name) != module_of(chosen):
-            subparsers.add_parser(name, help=text, add_help=False)
+    for name in _others(chosen):
+        subparsers.add_parser(name, help=COMMANDS[name], add_help=False)
     if chosen and chosen not in COMMANDS:
         parser.error(_unknown(chosen))
     module = importlib.import_module(module_of(chosen)) if chosen in COMMANDS else None
@@ -83,6 +83,18 @@ def _main(words: list[str]) -> int:
         module.add_parser(subparsers)
     options = _parsed(parser, words) if chosen in _WITH_COMMAND else parser.parse_args(words)
     assert module is not None, "argparse ends the program where no command is known"
+    return _run(module, options)
+
+
+def _others(chosen: str) -> list[str]:
+    """The commands that the module of the chosen one does not add itself."""
+    if chosen not in COMMANDS:
+        return list(COMMANDS)
+    return [name for name in COMMANDS if module_of(name) != module_of(chosen)]
+
+
+def _run(module: ModuleType, options: argparse.Namespace) -> int:
+    """Run the command that a module has; returns its exit status. No output is lost without a word."""
     try:
         status = int(module.run(options))
         if sys.stdout is not None:  # as where a shell has closed it

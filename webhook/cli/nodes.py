@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show(api: "Api", options: argparse.Namespace) -> None:
-    from webhook.extensions.node_health.avoided_nodes import RESET_COMMAND, unreadable_resets
+    from webhook.extensions.node_health.avoided_nodes import RESET_COMMAND
     from webhook.inquiry import bad_nodes
 
     chosen = session.names_of(api, "/api/v1/nodes", options)
@@ -62,12 +62,18 @@ def _show(api: "Api", options: argparse.Namespace) -> None:
         return
     cells = [_cells(row, bad_nodes.day_and_time) for row in found]
     print(table([_HEAD, *cells], is_full_width=options.output == "wide"))
+    _report_unreadable_resets(api, options)
+    complain(f"Once a node is mended: {RESET_COMMAND}")
+    complain("To keep pods off a node: kubectl cordon NODE")
+
+
+def _report_unreadable_resets(api: "Api", options: argparse.Namespace) -> None:
+    from webhook.extensions.node_health.avoided_nodes import unreadable_resets
+
     items = api.json("GET", "/api/v1/nodes", query=session.selected(options))["items"]
     annotations = {each["metadata"]["name"]: each["metadata"].get("annotations") or {} for each in items}
     for name, text in sorted(unreadable_resets(annotations).items()):
         complain(f"Node {name}: what is written to forgive its failures is no time: {text[:100]}")
-    complain(f"Once a node is mended: {RESET_COMMAND}")
-    complain("To keep pods off a node: kubectl cordon NODE")
 
 
 def _cells(row: "NodeRow", shown: Callable[[int], str]) -> tuple[str, ...]:

@@ -120,12 +120,16 @@ def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
         return
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key, value in wanted.items():
-            yield from differences(value, found.get(key), f"{path}.{key}" if path else key)
+            yield from differences(value, found.get(key), _path_of(key, path))
     elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
             yield from differences(one, other, f"{path}[{index}]")
     elif wanted != found:
         yield path
+
+
+def _path_of(key: str, parent: str) -> str:
+    return f"{parent}.{key}" if parent else key
 
 
 def identity(item: Mapping[str, Any]) -> tuple[str, str]:

@@ -36,12 +36,7 @@ def _run(options: argparse.Namespace) -> int:
     shown: object = None
     while True:
         found = works.of(api, namespace, **session.selected(options))
-        chosen = [work for work in found if _names(work) & set(options.name)] if options.name else found
-        missing = set(options.name) - {name for work in chosen for name in _names(work)}
-        if missing and not options.watch:
-            raise session.SessionError(f"there is no task or job {', '.join(sorted(missing))}")
-        if not options.all and not options.name:
-            chosen = [work for work in chosen if not work.has_ended]
+        chosen = _chosen(found, options)
         # Ages change all the time; what is news are other objects, or other versions of them.
         seen = [(work.namespace, work.name, work.item["metadata"]["resourceVersion"]) for work in chosen]
         if seen != shown and (text := _text(api, chosen, options, namespace)):
@@ -50,6 +45,17 @@ def _run(options: argparse.Namespace) -> int:
         if not options.watch:
             return 0
         time.sleep(session.WATCH_SECONDS)
+
+
+def _chosen(found: list[Work], options: argparse.Namespace) -> list[Work]:
+    """Those that the options name; without names all, or all that have not ended. Raises SessionError."""
+    if not options.name:
+        return found if options.all else [work for work in found if not work.has_ended]
+    chosen = [work for work in found if _names(work) & set(options.name)]
+    missing = set(options.name) - {name for work in chosen for name in _names(work)}
+    if missing and not options.watch:
+        raise session.SessionError(f"there is no task or job {', '.join(sorted(missing))}")
+    return chosen
 
 
 def _names(work: Work) -> set[str]:
@@ -71,11 +77,15 @@ def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace
         complain(f"There is no task or job with GPUs in {where}; -a shows ended ones.")
         return ""
     reasons = _reasons(api, namespace) if any(work.kind == JOB for work in chosen) else {}
-    wide = options.output == "wide"
+    return _table(chosen, reasons, wide=options.output == "wide", everywhere=namespace is None)
+
+
+def _table(chosen: list[Work], reasons: dict[tuple[str, str], str], *, wide: bool, everywhere: bool) -> str:
+    """The table of these. everywhere: with their namespaces."""
     heading = ["NAME", "GPUS", "MODEL", "PRIORITY", "STATE", "NODE", "AGE", "REASON"]
-    rows = [[*(["NAMESPACE"] if namespace is None else []), *heading, *(["KIND", "CARDS"] if wide else [])]]
+    rows = [[*(["NAMESPACE"] if everywhere else []), *heading, *(["KIND", "CARDS"] if wide else [])]]
     for work in chosen:
-        row = [work.namespace] if namespace is None else []
+        row = [work.namespace] if everywhere else []
         rows.append(
             [*row, *_row(work, reasons), *([work.kind, str(work.status.get("cards") or "-")] if wide else [])]
         )
@@ -83,7 +93,6 @@ def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace
 
 
 def _row(work: Work, reasons: dict[tuple[str, str], str]) -> list[str]:
-    gpus = str(works.gpus_of(work)) if work.workers == 1 else f"{work.workers}x{works.gpus_of(work)}"
     pod = (work.spec.get("template") or {}).get("spec") or {}
     priority = work.spec.get("priority") or pod.get("priorityClassName") or "-"
     reason = str(work.status.get("reason") or "")
@@ -93,7 +102,7 @@ def _row(work: Work, reasons: dict[tuple[str, str], str]) -> list[str]:
     node = str(work.status.get("node") or "-")
     return [
         work.name,
-        gpus,
+        _gpus(work),
         work.spec.get("gpu") or "-",
         priority,
         work.state,
@@ -101,6 +110,11 @@ def _row(work: Work, reasons: dict[tuple[str, str], str]) -> list[str]:
         session.age(created),
         reason,
     ]
+
+
+def _gpus(work: Work) -> str:
+    """GPUs of its one worker, or "4x8": 4 workers with 8 GPUs each."""
+    return str(works.gpus_of(work)) if work.workers == 1 else f"{work.workers}x{works.gpus_of(work)}"
 
 
 def _reasons(api: "Api", namespace: str | None) -> dict[tuple[str, str], str]:

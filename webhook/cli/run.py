@@ -128,18 +128,7 @@ def _name(image: str | None) -> str:
 def _run(options: argparse.Namespace) -> int:
     api, body = session.connect(options, brief=True), task_of(options)
     _check(api, body, is_tried=options.dry_run)
-    collection = works.collection(TASK, body["metadata"]["namespace"])
-    query = {"fieldValidation": "Strict", **({"dryRun": "All"} if options.dry_run else {})}
-    from webhook.kube.client import ApiError
-
-    try:
-        made = dict(api.json("POST", collection, body=body, query=query))
-    except ApiError as error:
-        if error.status == 404 and "could not find the requested resource" in error.message:
-            raise session.SessionError("this cluster does not know GPUTasks: ask its operator") from None
-        raise
-    if "name" not in (made.get("metadata") or {}):
-        raise session.SessionError(f"{api.host} answers without the task that was made: is it an API server?")
+    made = _create(api, body, is_tried=options.dry_run)
     if options.workers > 1 and not options.dry_run:
         _give_names(api, made)
     if options.output in ("json", "yaml"):
@@ -150,6 +139,23 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0 if options.output in ("json", "yaml") else _rehearse(api, made)
     return _follow(api, made) if options.follow else 0
+
+
+def _create(api: "Api", body: dict[str, Any], *, is_tried: bool) -> dict[str, Any]:
+    """The task as the API server made it, or would. Raises SessionError, ApiError."""
+    from webhook.kube.client import ApiError
+
+    collection = works.collection(TASK, body["metadata"]["namespace"])
+    query = {"fieldValidation": "Strict", **({"dryRun": "All"} if is_tried else {})}
+    try:
+        made = dict(api.json("POST", collection, body=body, query=query))
+    except ApiError as error:
+        if error.status == 404 and "could not find the requested resource" in error.message:
+            raise session.SessionError("this cluster does not know GPUTasks: ask its operator") from None
+        raise
+    if "name" not in (made.get("metadata") or {}):
+        raise session.SessionError(f"{api.host} answers without the task that was made: is it an API server?")
+    return made
 
 
 def _check(api: "Api", body: dict[str, Any], *, is_tried: bool) -> None:

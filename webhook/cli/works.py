@@ -100,8 +100,13 @@ def of(api: "Api", namespace: str | None, **query: str) -> list[Work]:
         raise refusals[TASK]
     for kind, refusal in refusals.items():
         _warn(f"{kind}s are not shown: {sentence_of(refusal)}")
-    found = [work for work in found if work.kind == TASK or (not _is_of_a_task(work.item) and gpus_of(work))]
-    return sorted(found, key=lambda work: (work.item["metadata"]["creationTimestamp"], work.name))
+    shown = [work for work in found if _is_shown(work)]
+    return sorted(shown, key=lambda work: (work.item["metadata"]["creationTimestamp"], work.name))
+
+
+def _is_shown(work: Work) -> bool:
+    """Whether it is a task, or a Job that asks for GPUs and is not a task's."""
+    return work.kind == TASK or (not _is_of_a_task(work.item) and bool(gpus_of(work)))
 
 
 def find(api: "Api", namespace: str, written: str) -> Work:
@@ -111,12 +116,7 @@ def find(api: "Api", namespace: str, written: str) -> Work:
     """
     from webhook.kube.client import ApiError
 
-    kind, _, name = written.rpartition("/")
-    kinds = [KINDS[kind.lower()]] if kind.lower() in KINDS else [TASK, JOB]
-    if (kind and kind.lower() not in KINDS) or not name:
-        raise SessionError(f"{written!r} is neither a task nor a job; write NAME, task/NAME or job/NAME")
-    if not is_name(name):
-        raise MistakeError(f"{name!r} is no name of a task or job: these are of a-z, 0-9, - and .")
+    kinds, name = _parsed(written)
     refusal: ApiError | None = None
     for each in kinds:
         try:
@@ -132,10 +132,25 @@ def find(api: "Api", namespace: str, written: str) -> Work:
         return Work(each, item)
     if refusal is not None:
         raise refusal
+    raise _not_found(api, namespace, kinds, name)
+
+
+def _parsed(written: str) -> tuple[list[str], str]:
+    """The kinds that "NAME" or "KIND/NAME" may be of, and the name. Raises SessionError, MistakeError."""
+    kind, _, name = written.rpartition("/")
+    kinds = [KINDS[kind.lower()]] if kind.lower() in KINDS else [TASK, JOB]
+    if (kind and kind.lower() not in KINDS) or not name:
+        raise SessionError(f"{written!r} is neither a task nor a job; write NAME, task/NAME or job/NAME")
+    if not is_name(name):
+        raise MistakeError(f"{name!r} is no name of a task or job: these are of a-z, 0-9, - and .")
+    return kinds, name
+
+
+def _not_found(api: "Api", namespace: str, kinds: list[str], name: str) -> SessionError:
     near = _near(api, namespace, name)
     hint = f"; did you mean {near}?" if near else ""
     what = "task" if kinds == [TASK] else "job" if kinds == [JOB] else "task or job"
-    raise SessionError(f"there is no {what} {name} in namespace {namespace}{hint}")
+    return SessionError(f"there is no {what} {name} in namespace {namespace}{hint}")
 
 
 def pods_of(api: "Api", work: Work) -> list[dict[str, Any]]:
