@@ -43,9 +43,7 @@ def identity_of(files: Path | Sequence[Path], context: str | None = None) -> Ide
     for key in _NOT_SERVED:
         if user.get(key):
             raise ValueError(f"user {chosen['user']}: {key} is not understood, only `as` is")
-    server = cluster.get("server")
-    if not isinstance(server, str) or not server.startswith(("https://", "http://")):
-        raise ValueError(f"cluster {chosen.get('cluster')} names no server by a URL")
+    server = _server(cluster, chosen.get("cluster"))
     authority = _pem(cluster, "certificate-authority")
     credential, certificate, key = _proof(user, cluster)
     return Identity(
@@ -59,6 +57,14 @@ def identity_of(files: Path | Sequence[Path], context: str | None = None) -> Ide
         acting_as=str(user.get("as") or ""),
         credential=credential,
     )
+
+
+def _server(cluster: Mapping[str, Any], name: object) -> str:
+    """The URL of the API server. Raises ValueError."""
+    server = cluster.get("server")
+    if not isinstance(server, str) or not server.startswith(("https://", "http://")):
+        raise ValueError(f"cluster {name} names no server by a URL")
+    return server
 
 
 def read(files: Sequence[Path]) -> dict[str, Any]:

@@ -24,6 +24,30 @@ _CLUSTER_KEYS: Final = (
 _EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
+def _command_of(spec: Mapping[str, Any]) -> list[str]:
+    """The command and its arguments. Raises ValueError."""
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("command"), str):
+        raise ValueError("exec: it names no command")
+    if spec.get("apiVersion") not in VERSIONS:
+        raise ValueError(
+            f"exec: apiVersion {spec.get('apiVersion')} is not served, only {', '.join(VERSIONS)}"
+        )
+    words = spec.get("args") or []
+    if not isinstance(words, list):
+        raise ValueError("exec: its args are no list")
+    return [str(spec["command"]), *map(str, words)]
+
+
+def _variables_of(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The environment variables that the command gets besides. Raises ValueError."""
+    variables = spec.get("env") or []
+    if not isinstance(variables, list) or not all(
+        isinstance(each, Mapping) and {"name", "value"} <= each.keys() for each in variables
+    ):
+        raise ValueError("exec: its env is no list of names and values")
+    return {str(each["name"]): str(each["value"]) for each in variables}
+
+
 class CredentialPlugin:
     """The credential of one user. Safe for use by many threads."""
 
@@ -37,23 +61,10 @@ class CredentialPlugin:
 
         clock: Unix time in seconds. Raises ValueError if it is incomplete.
         """
-        if not isinstance(spec, Mapping) or not isinstance(spec.get("command"), str):
-            raise ValueError("exec: it names no command")
-        if spec.get("apiVersion") not in VERSIONS:
-            raise ValueError(
-                f"exec: apiVersion {spec.get('apiVersion')} is not served, only {', '.join(VERSIONS)}"
-            )
-        words, variables = spec.get("args") or [], spec.get("env") or []
-        if not isinstance(words, list):
-            raise ValueError("exec: its args are no list")
-        if not isinstance(variables, list) or not all(
-            isinstance(each, Mapping) and {"name", "value"} <= each.keys() for each in variables
-        ):
-            raise ValueError("exec: its env is no list of names and values")
+        self._words = _command_of(spec)
+        self._variables = _variables_of(spec)
         self._spec = spec
         self._cluster = cluster
-        self._words = [str(spec["command"]), *map(str, words)]
-        self._variables = {str(each["name"]): str(each["value"]) for each in variables}
         self._clock = clock
         self._lock = threading.Lock()
         self._status: dict[str, Any] | None = None
