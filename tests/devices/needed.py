@@ -27,7 +27,7 @@ def room(found: Needs, waiting: Pod, *there: Pod) -> dict[str, int]:
     usage = [(each.spec.node_name, found.usage(each, Usage({"pods": 1}))) for each in there]
     snapshot = Snapshot.build(made, usage)
     return {
-        name: 0 if capacity.reason_against_node(kind, state) else capacity.room(kind, state).pods
+        name: 0 if capacity.reason_against_node(kind, state) else capacity.count_slots(kind, state).pods
         for name, state in snapshot.nodes.items()
     }
 

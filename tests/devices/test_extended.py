@@ -71,7 +71,7 @@ def room(
     assert not kind.problem
     state = Snapshot.build(infos, usage).nodes
     return {
-        name: 0 if capacity.reason_against_node(kind, each) else capacity.room(kind, each).pods
+        name: 0 if capacity.reason_against_node(kind, each) else capacity.count_slots(kind, each).pods
         for name, each in state.items()
     }
 

@@ -165,8 +165,8 @@ def test_what_a_pass_has_planned_for_others_is_left_to_them() -> None:
     answer = place(gang, state)
     assert isinstance(answer, Assignment)
     after = state.assume(answer, gang).nodes["n"]
-    assert capacity.room(kinds[1], state.nodes["n"]).pods == 2
-    assert capacity.room(kinds[1], after).pods == 0
+    assert capacity.count_slots(kinds[1], state.nodes["n"]).pods == 2
+    assert capacity.count_slots(kinds[1], after).pods == 0
 
 
 def test_pods_with_claims_on_other_devices_take_nothing_from_each_other() -> None:

@@ -223,7 +223,7 @@ def room(supply: Supply, pod: objects.Pod, node: objects.Node) -> tuple[int, str
     kind = found.pod_class(pod, convert.pod_class_of(pod))
     state = Snapshot.build([found.node(node_of(node))], []).nodes[node.metadata.name]
     reason = kind.problem or capacity.reason_against_node(kind, state)
-    return (0, reason) if reason else (capacity.room(kind, state, PODS).pods, "")
+    return (0, reason) if reason else (capacity.count_slots(kind, state, PODS).pods, "")
 
 
 @pytest.mark.usefixtures("devices_end")

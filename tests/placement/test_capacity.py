@@ -6,7 +6,7 @@ import pytest
 
 from tests.placement.small import seeds
 from webhook.placement import NodeInfo, PodClass, Snapshot, Usage, vector
-from webhook.placement.capacity import MOST_COLUMNS, Columns, columns_of, room, rooms
+from webhook.placement.capacity import MOST_COLUMNS, Columns, columns_of, count_slots, count_slots_by_node
 
 
 @pytest.mark.parametrize("seed", seeds(40))
@@ -24,14 +24,14 @@ def test_rooms_of_many_nodes_are_those_of_each(seed: int, amounts: int) -> None:
     states = tuple(Snapshot.build(nodes, usage).nodes.values())
     wanted = {name: dice.randint(1, max(1, amounts // 3)) for name in named if dice.random() < 0.7}
     asked = PodClass(vector(wanted))
-    assert rooms(asked, states).counts == [room(asked, state).pods for state in states]
+    assert count_slots_by_node(asked, states).counts == [count_slots(asked, state).pods for state in states]
 
 
 def test_a_block_keeps_what_is_free_of_few_resources_whatever_gangs_ask_for() -> None:
     snapshot = Snapshot.build([NodeInfo(f"n{n}", allocatable={"cpu": 1}) for n in range(3)], [])
     (block, *_) = snapshot.blocks.values()
     for number in range(3 * MOST_COLUMNS):
-        rooms(PodClass(vector({f"example.com/r{number}": 1})), columns_of(block))
+        count_slots_by_node(PodClass(vector({f"example.com/r{number}": 1})), columns_of(block))
     kept: Columns = columns_of(block)
     assert len(kept._free) <= MOST_COLUMNS
     assert len(kept._kinds) <= MOST_COLUMNS

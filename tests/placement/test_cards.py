@@ -13,7 +13,7 @@ from labeler.contract import keys
 from tests.placement.cards import feasible, gpu_node, gpu_pod, text_of
 from webhook.kube import objects
 from webhook.placement import CardRequest, PodClass, Snapshot
-from webhook.placement.cards.choose import choose, fits, room
+from webhook.placement.cards.choose import choose, count_slots, fits
 from webhook.placement.cards.search import POLISH
 from webhook.placement.cards.state import CardState, card_state, tile_run
 from webhook.placement.model import Card
@@ -72,7 +72,7 @@ def test_the_room_for_like_pods_is_the_most_that_fit_together(seed: int) -> None
         expected = 0
         while expected < 4 and feasible(states, [pod] * (expected + 1)):
             expected += 1
-        assert room(states, pod, 4) == (expected, True)
+        assert count_slots(states, pod, 4) == (expected, True)
 
 
 @pytest.mark.parametrize("polish", [0, POLISH], ids=["the first found", "the best"])

@@ -217,7 +217,7 @@ def test_pods_count_against_the_pod_limit_of_a_node() -> None:
     full = Snapshot.build([node("n", ("b", "r", "h"), 8)], [("n", Usage({"pods": 102}))])
     found = place(gang_of(9), full)
     assert isinstance(found, NoFit)
-    assert found.room == 8
+    assert found.free_slots == 8
 
 
 def test_unequal_pods_are_placed_whatever_the_order_of_nodes_and_ranks() -> None:

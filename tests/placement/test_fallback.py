@@ -96,7 +96,7 @@ def test_a_large_gang_of_identical_pods_hears_what_came_closest() -> None:
     found = place(gang_of(9000, required_level="block"), Snapshot.build(nodes, []))
     assert isinstance(found, NoFit)
     assert found.proven
-    assert (found.nearest, found.room) == (Nearest("block", ("b0",), 8000), 8000)
+    assert (found.nearest, found.free_slots) == (Nearest("block", ("b0",), 8000), 8000)
     assert "block b0 has room for 8000 of 9000" in found.sentence
 
 

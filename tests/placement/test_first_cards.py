@@ -7,7 +7,7 @@ import pytest
 
 from tests.placement.small import pod_class
 from webhook.placement import Card, CardRequest, NodeInfo, PodClass, Snapshot, vector
-from webhook.placement.cards.choose import fits, room
+from webhook.placement.cards.choose import count_slots, fits
 from webhook.placement.cards.first_cards import FirstCards, first_found, most_by_first_cards
 from webhook.placement.cards.state import CardState, left_by
 
@@ -56,7 +56,7 @@ def test_pods_that_get_the_first_cards_have_cards_together(seed: int) -> None:
 def test_the_first_cards_serve_no_more_pods_than_there_is_room_for(seed: int) -> None:
     dice = random.Random(seed)
     states, pod = drawn_cards(dice, 4), drawn_pod(dice)
-    assert most_by_first_cards(states, pod, 20) <= room(states, pod, 20).pods
+    assert most_by_first_cards(states, pod, 20) <= count_slots(states, pod, 20).pods
 
 
 def test_a_pod_that_finds_no_cards_takes_none() -> None:
@@ -82,6 +82,6 @@ def test_a_node_whose_steps_ended_has_room_for_what_the_first_cards_serve() -> N
     """Each node has its share of the steps where nodes differ in their cards; see capacity.card_steps."""
     states = drawn_cards(random.Random(3), 8)
     pod = replace(pod_class(1), cards=(CardRequest(2, vector({M: 2})),) * 2, single_numa=True)
-    found = room(states, pod, 20, longest=1)
+    found = count_slots(states, pod, 20, longest=1)
     assert found.pods == most_by_first_cards(states, pod, 20) > 0
     assert not found.exact

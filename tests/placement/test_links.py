@@ -12,7 +12,7 @@ import pytest
 
 from labeler.contract import keys
 from webhook.placement import Card, CardRequest, PodClass
-from webhook.placement.cards.choose import choose, fits, room
+from webhook.placement.cards.choose import choose, count_slots, fits
 from webhook.placement.cards.links import Link, are_too_many, links_of, most_pairs, partners_of
 from webhook.placement.cards.state import CardState, Demand, card_state, demands_of
 
@@ -108,7 +108,7 @@ def test_on_few_cards_the_room_is_what_trying_everything_finds(seed: int) -> Non
         expected = 0
         while expected < MOST and feasible(states, [count] * (expected + 1), tiles):
             expected += 1
-        assert room(states, pods_of(count, tiles=tiles)[0], MOST) == (expected, True)
+        assert count_slots(states, pods_of(count, tiles=tiles)[0], MOST) == (expected, True)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -118,7 +118,7 @@ def test_an_odd_number_of_cards_makes_no_pairs(count: int) -> None:
         for n in range(4)
     ]
     assert fits(states, pods_of(count)) is False
-    assert room(states, pods_of(count)[0], 9) == (0, True)
+    assert count_slots(states, pods_of(count)[0], 9) == (0, True)
 
 
 def test_a_bound_sees_what_odd_parts_leave_over() -> None:
@@ -193,6 +193,6 @@ def test_cards_that_are_all_in_pairs_are_found_whatever_other_links_they_have(co
 @pytest.mark.parametrize("count", [2, 4, 8, 16])
 def test_how_many_pods_find_linked_cards_among_sixteen_is_decided(count: int) -> None:
     for seed in range(8):
-        found = room(sparse(seed), pods_of(count)[0], 110)
+        found = count_slots(sparse(seed), pods_of(count)[0], 110)
         assert found.pods * count >= 16
         assert found.exact

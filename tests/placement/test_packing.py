@@ -27,7 +27,7 @@ from webhook.placement import (
     place,
 )
 from webhook.placement.cards import packing
-from webhook.placement.cards.choose import choose, fits, room
+from webhook.placement.cards.choose import choose, count_slots, fits
 from webhook.placement.cards.state import CardState, card_state
 
 MILLI, PLUGIN, MEMORY = keys.MILLICORES, keys.I915, keys.MEMORY_MAX
@@ -95,7 +95,7 @@ def test_a_question_ends_within_its_steps_whatever_is_asked(steps: list[int], se
 def test_what_is_not_decided_counts_as_not_fitting_and_is_said_each_time() -> None:
     for _ in range(2):
         assert fits(cards(8), [ENDLESS]) is None
-        assert room(cards(8), ENDLESS, 5) == (0, False)
+        assert count_slots(cards(8), ENDLESS, 5) == (0, False)
         assert choose(cards(8), [ENDLESS]) == (None, False)
 
 
@@ -111,7 +111,7 @@ def test_how_many_pods_of_a_few_unlike_containers_fit_is_decided(used: int, expe
     """One more would exceed the sums where cards are in use. Whole cards hold three containers each, but only
     two beside one of 450: seven of those are on four cards at least, which leaves 8 + 12 places for 21.
     """
-    assert room(cards(8, used), HONEST, 100) == (expected, True)
+    assert count_slots(cards(8, used), HONEST, 100) == (expected, True)
 
 
 @pytest.mark.parametrize("count", [6, 7], ids=["as many as fit", "one more"])
@@ -142,7 +142,7 @@ def test_packing_agrees_with_trying_everything(seed: int) -> None:
 
 def test_nodes_with_the_same_cards_free_are_decided_once(steps: list[int]) -> None:
     for order in (cards(8, 37), cards(8, 37)[::-1]):
-        assert room(order, HONEST, 3).pods == 3
+        assert count_slots(order, HONEST, 3).pods == 3
     assert len(steps) == 3
 
 
@@ -163,7 +163,7 @@ def test_more_demands_than_python_may_descend_for_are_placed_all_the_same() -> N
     states = [card_state(Card(f"card{n}", {PLUGIN: 500}), {}, frozenset()) for n in range(4)]
     many = PodClass((), cards=(CardRequest(1, ((PLUGIN, 1),)),) * 10)
     assert choose(states, [many] * 200).slots is not None
-    assert room(states, many, 300) == (200, True)
+    assert count_slots(states, many, 300) == (200, True)
 
 
 # --- what place makes of it --------------------------------------------------------------------------

@@ -253,11 +253,11 @@ def test_every_amount_on_the_nodes_of_a_rack_costs_what_the_knapsack_of_identica
     question, _ = ask(gang_of(1), snapshot, Options(weights={"cpu": 1, "memory": 1}))
     (rack,) = build(question, snapshot, Budget(10**9)).root.parts
     assert rack.leaves is not None
-    every = NodesUpTo(rack.leaves, rack.room, Budget(10**9))
-    for amount in range(1, rack.room + 1):
+    every = NodesUpTo(rack.leaves, rack.free_slots, Budget(10**9))
+    for amount in range(1, rack.free_slots + 1):
         cover = homogeneous.cover(question, rack, amount, Budget(10**9))
         assert cover is not None
         assert rack.own + every.cost(amount) == cover.cost
         chosen = every.nodes(amount)
-        assert sum(rack.leaves.rooms[number] for number in chosen) >= amount
+        assert sum(rack.leaves.slot_counts[number] for number in chosen) >= amount
         assert sum(map(rack.leaves.own, chosen)) == every.cost(amount)

@@ -236,7 +236,7 @@ def _no_place(
     sentence = joined(answer.sentence, no_node)
     is_same = placement is not None and placement.status.reason.startswith(sentence.removesuffix("."))
     yield "Now: the same." if is_same else f"Now: {sentence}"
-    if answer.nearest is not None and answer.nearest.room:
+    if answer.nearest is not None and answer.nearest.free_slots:
         yield f"Nearest miss: {answer.nearest.sentence}."
     if cause := main_cause(asked, snapshot):
         yield f"Most of all, {cause}."

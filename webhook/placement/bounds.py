@@ -17,47 +17,49 @@ from webhook.placement.tree import build
 from webhook.placement.vertex import Vertex
 
 
-def room_sums(vertex: Vertex) -> list[list[int]]:
+def slot_sums(vertex: Vertex) -> list[list[int]]:
     """Of the domains of each level below a vertex the sums of the 1, 2, ... largest rooms."""
     if "sums" not in vertex.notes:
         vertex.notes["sums"] = [
-            list(accumulate(sorted(rooms, reverse=True))) for rooms in rooms_below(vertex)
+            list(accumulate(sorted(slot_counts, reverse=True))) for slot_counts in slot_counts_below(vertex)
         ]
     sums: list[list[int]] = vertex.notes["sums"]
     return sums
 
 
-def rooms_below(vertex: Vertex) -> list[list[int]]:
+def slot_counts_below(vertex: Vertex) -> list[list[int]]:
     """Rooms of the domains of each level below a vertex."""
-    if "rooms" in vertex.notes:
-        known: list[list[int]] = vertex.notes["rooms"]
+    if "slot_counts" in vertex.notes:
+        known: list[list[int]] = vertex.notes["slot_counts"]
         return known
     if vertex.leaves is not None:
         depth = vertex.leaves.costs.depth
-        rooms = [vertex.leaves.rooms if level >= vertex.leaves.top else [] for level in range(depth)]
+        slot_counts = [
+            vertex.leaves.slot_counts if level >= vertex.leaves.top else [] for level in range(depth)
+        ]
     else:
-        rooms = []
+        slot_counts = []
         for part in vertex.parts:
-            inside = [] if part.state is not None else rooms_below(part)
-            while len(rooms) < max(len(inside), part.bottom + 1):
-                rooms.append([])
+            inside = [] if part.state is not None else slot_counts_below(part)
+            while len(slot_counts) < max(len(inside), part.bottom + 1):
+                slot_counts.append([])
             for level, below in enumerate(inside):
-                rooms[level] += below
+                slot_counts[level] += below
             for level in range(part.top, part.bottom + 1):
-                rooms[level].append(part.room)
-    vertex.notes["rooms"] = rooms
-    return rooms
+                slot_counts[level].append(part.free_slots)
+    vertex.notes["slot_counts"] = slot_counts
+    return slot_counts
 
 
-def rooms_at(vertex: Vertex, level: int) -> list[int]:
+def slot_counts_at(vertex: Vertex, level: int) -> list[int]:
     """Rooms of the domains of a level in a domain, or its own where it stands for the level."""
-    return [vertex.room] if vertex.bottom >= level else rooms_below(vertex)[level]
+    return [vertex.free_slots] if vertex.bottom >= level else slot_counts_below(vertex)[level]
 
 
 def least_cost(vertex: Vertex, wanted: int, costs: Costs) -> int:
     """At most the cost of holding so many pods in a domain, that of using it left out: each level alone."""
     total = 0
-    for level, sums in enumerate(room_sums(vertex)):
+    for level, sums in enumerate(slot_sums(vertex)):
         if sums:
             total += (bisect_left(sums, wanted) + 1) << costs.domains[level]
             total += wanted << costs.leftover[level]
@@ -72,7 +74,9 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
     leaves = vertex.leaves
     if leaves is not None:  # quicker worked out than remembered
         above = leaves.top
-        return [(0, 0)] * above + [(len(leaves.rooms), max(leaves.rooms))] * (leaves.costs.depth - above)
+        return [(0, 0)] * above + [(len(leaves.slot_counts), max(leaves.slot_counts))] * (
+            leaves.costs.depth - above
+        )
     numbers: list[int] = []
     largest: list[int] = []
     for part in vertex.parts:
@@ -83,7 +87,7 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
             largest += [0] * missing
         for level in range(part.top, part.bottom + 1):
             numbers[level] += 1
-            largest[level] = max(largest[level], part.room)
+            largest[level] = max(largest[level], part.free_slots)
         for level in range(part.bottom + 1, len(inside)):
             number, most = inside[level]
             numbers[level] += number
@@ -98,17 +102,19 @@ def shape(vertex: Vertex) -> object:
     if "shape" not in vertex.notes:
         leaves = vertex.leaves
         if leaves is not None:
-            inside = Counter[object](zip(leaves.rooms, leaves.every[0], leaves.penalties, strict=True))
+            inside = Counter[object](zip(leaves.slot_counts, leaves.every[0], leaves.penalties, strict=True))
         else:
             inside = Counter(map(shape, vertex.parts))
-        mine = vertex.top, vertex.bottom, vertex.own, vertex.room, vertex.rooms[:1]
+        mine = vertex.top, vertex.bottom, vertex.own, vertex.free_slots, vertex.slot_counts[:1]
         vertex.notes["shape"] = (*mine, frozenset(inside.items()))
     return vertex.notes["shape"]
 
 
-def child_rooms(vertex: Vertex) -> list[int]:
+def child_slot_counts(vertex: Vertex) -> list[int]:
     """Rooms of the children of a domain."""
-    return vertex.leaves.rooms if vertex.leaves is not None else [part.room for part in vertex.parts]
+    return (
+        vertex.leaves.slot_counts if vertex.leaves is not None else [part.free_slots for part in vertex.parts]
+    )
 
 
 def anchored_children(vertex: Vertex, costs: Costs) -> set[int]:
@@ -122,35 +128,39 @@ def _is_paid(part: Vertex, level: int, costs: Costs) -> bool:
     return bool(part.own >> costs.domains[level] & (1 << COUNT_BITS) - 1)
 
 
-def rooms_beside(part: Vertex, level: int, costs: Costs) -> tuple[list[int], list[int]]:
+def slot_counts_beside(part: Vertex, level: int, costs: Costs) -> tuple[list[int], list[int]]:
     """Rooms of a domain's domains of a level: of those that anchors use, which cost nothing, and of the
     others.
     """
     if part.bottom >= level:
-        return ([], [part.room]) if _is_paid(part, level, costs) else ([part.room], [])
+        return ([], [part.free_slots]) if _is_paid(part, level, costs) else ([part.free_slots], [])
     if not anchored_children(part, costs):  # nor is there any in what stands as leaves
-        return [], rooms_at(part, level)
-    below = [rooms_beside(each, level, costs) for each in part.parts]
-    return [room for free, _ in below for room in free], [room for _, paid in below for room in paid]
+        return [], slot_counts_at(part, level)
+    below = [slot_counts_beside(each, level, costs) for each in part.parts]
+    return [free_slots for free, _ in below for free_slots in free], [
+        free_slots for _, paid in below for free_slots in paid
+    ]
 
 
-def least_held(rooms: Sequence[int], anchored: set[int], wanted: int) -> tuple[dict[int, int], int]:
+def least_held(slot_counts: Sequence[int], anchored: set[int], wanted: int) -> tuple[dict[int, int], int]:
     """The children that can be part of a solution with the fewest children, with the least that each holds
-    then, and that number of children. rooms: of all children; anchored: numbers of those that cost nothing.
+    then, and that number of children. slot_counts: of all children; anchored: numbers of the free ones.
 
     Of a level that compares first: a child that costs holds what all others of that number cannot.
     """
-    missing = wanted - sum(rooms[number] for number in anchored)
+    missing = wanted - sum(slot_counts[number] for number in anchored)
     if missing <= 0:
         return dict.fromkeys(sorted(anchored), 0), 0
-    others = sorted((room for number, room in enumerate(rooms) if number not in anchored), reverse=True)
+    others = sorted(
+        (free_slots for number, free_slots in enumerate(slot_counts) if number not in anchored), reverse=True
+    )
     sums = list(accumulate(others))
     fewest = bisect_left(sums, missing) + 1
     least = missing - (sums[fewest - 2] if fewest > 1 else 0)
     found = {
         number: 0 if number in anchored else least
-        for number, room in enumerate(rooms)
-        if number in anchored or room >= least
+        for number, free_slots in enumerate(slot_counts)
+        if number in anchored or free_slots >= least
     }
     return found, fewest
 
@@ -173,6 +183,6 @@ def least_domains(gang: Gang, snapshot: Snapshot, options: Options, budget: Budg
     if not tree.exact:
         return ()
     wanted = question.counts[0]
-    if tree.root.room < wanted:
+    if tree.root.free_slots < wanted:
         return None
-    return tuple(bisect_left(sums, wanted) + 1 for sums in room_sums(tree.root))
+    return tuple(bisect_left(sums, wanted) + 1 for sums in slot_sums(tree.root))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from webhook.placement.budget import Budget
 from webhook.placement.cards import choose as cards
-from webhook.placement.cards.choose import Room
+from webhook.placement.cards.choose import FreeSlots
 from webhook.placement.cards.packing import LONGEST, STEPS
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
@@ -26,30 +26,30 @@ def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
     return reason_against(rules, node.name, node.labels, node.taints, node.unschedulable, node.ready)
 
 
-class Rooms(NamedTuple):
+class SlotCounts(NamedTuple):
     """How many pods each node takes. undecided: numbers of the nodes that may take more."""
 
     counts: list[int]
     undecided: frozenset[int] = frozenset()
 
 
-def room(
+def count_slots(
     pod_class: PodClass,
     state: NodeState,
     most: int = UNBOUNDED,
     budget: Budget | None = None,
     longest: int = LONGEST,
-) -> Room:
+) -> FreeSlots:
     """How many pods of the class the node takes beside its own, whatever its rules say.
 
     budget: takes the steps of what cards decide; once it is exhausted nothing more is decided. longest: see
-    cards.choose.room.
+    cards.choose.count_slots.
     """
     free = state.free
     count = _fitting([(free.get(resource, 0), amount) for resource, amount in pod_class.requests], most)
     if pod_class.cards and count and pod_class.wants_cards:
-        return cards.room(state.cards, pod_class, count, budget, longest)
-    return Room(count, True)
+        return cards.count_slots(state.cards, pod_class, count, budget, longest)
+    return FreeSlots(count, True)
 
 
 MOST_COLUMNS = 32
@@ -124,13 +124,13 @@ def _kinds_of_cards(block: Block) -> frozenset[object]:
     return kinds
 
 
-def rooms(
+def count_slots_by_node(
     pod_class: PodClass,
     nodes: Sequence[NodeState] | Columns,
     budget: Budget | None = None,
     longest: int = LONGEST,
-) -> Rooms:
-    """How many pods of the class each node takes, 0 where its rules do not let it run: `room` for many nodes.
+) -> SlotCounts:
+    """How many pods of the class each node takes, 0 where its rules do not let it run: `count_slots` of many.
 
     Works it out once for all nodes with the same free amounts, or resource by resource where these are many:
     both are several times faster than node by node.
@@ -144,26 +144,30 @@ def rooms(
             count if count and not reason_against_node(pod_class, state) else 0
             for count, state in zip(counts, states, strict=True)
         ]
-    return _card_rooms(pod_class, states, counts, budget, longest) if pod_class.wants_cards else Rooms(counts)
+    return (
+        _card_slot_counts(pod_class, states, counts, budget, longest)
+        if pod_class.wants_cards
+        else SlotCounts(counts)
+    )
 
 
-def _card_rooms(
+def _card_slot_counts(
     pod_class: PodClass,
     states: Sequence[NodeState],
     counts: Sequence[int],
     budget: Budget | None,
     longest: int,
-) -> Rooms:
+) -> SlotCounts:
     """How many pods of the class the cards of each node serve, at most as many as fit its free amounts."""
-    known: dict[object, Room] = {0: Room(0, True)}
+    known: dict[object, FreeSlots] = {0: FreeSlots(0, True)}
     found = []
     for count, state in zip(counts, states, strict=True):
         alike = (count, tuple(map(cards.signature, state.cards))) if count else 0
         if alike not in known:
-            known[alike] = cards.room(state.cards, pod_class, count, budget, longest)
+            known[alike] = cards.count_slots(state.cards, pod_class, count, budget, longest)
         found.append(known[alike])
     undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
-    return Rooms([each.pods for each in found], undecided)
+    return SlotCounts([each.pods for each in found], undecided)
 
 
 def _counts(pod_class: PodClass, columns: Columns) -> list[int]:
@@ -171,7 +175,7 @@ def _counts(pod_class: PodClass, columns: Columns) -> list[int]:
     kinds = columns.kinds(tuple([resource for resource, _ in pod_class.requests]))
     if 2 * len(kinds.free) <= len(kinds.of_nodes):
         amounts = tuple([amount for _, amount in pod_class.requests])
-        of_kinds = [_room_in(free, amounts) for free in kinds.free]
+        of_kinds = [_slots_in(free, amounts) for free in kinds.free]
         return list(map(of_kinds.__getitem__, kinds.of_nodes))
     counts = [UNBOUNDED] * len(columns.states)
     for resource, amount in pod_class.requests:
@@ -183,7 +187,7 @@ def _counts(pod_class: PodClass, columns: Columns) -> list[int]:
 
 
 @lru_cache(maxsize=1 << 16)  # blocks have nodes of the same kinds
-def _room_in(free: tuple[int, ...], amounts: tuple[int, ...]) -> int:
+def _slots_in(free: tuple[int, ...], amounts: tuple[int, ...]) -> int:
     """How many pods that ask for these amounts fit what is free."""
     return _fitting(zip(free, amounts, strict=True), UNBOUNDED)
 
@@ -232,6 +236,6 @@ def shortage(pod_class: PodClass, state: NodeState, budget: Budget | None = None
     ]
     if short:
         return f'resource "{min(short)[1]}"'
-    if pod_class.wants_cards and not cards.room(state.cards, pod_class, 1, budget).pods:
+    if pod_class.wants_cards and not cards.count_slots(state.cards, pod_class, 1, budget).pods:
         return "cards"
     return ""

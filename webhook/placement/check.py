@@ -255,7 +255,7 @@ def _uneven(
             continue
         if capacity.reason_against_node(pod_class, state):
             continue
-        if capacity.room(pod_class, state).pods > on_node[name]:
+        if capacity.count_slots(pod_class, state).pods > on_node[name]:
             yield f"{worst.member} on {worst.node} would be spread more evenly on {name}"
             return
 

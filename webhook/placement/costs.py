@@ -23,13 +23,13 @@ from webhook.placement.model import Objective, Options, PodClass, Preferences
 from webhook.placement.snapshot import Block, NodeState, Snapshot
 
 COUNT_BITS = 32
-ROOM_BITS = 64
+SLOT_BITS = 64
 SCORE_BITS = 64
 MOST_UNLIKED = 900
 """What a node lacks at most of what its pods would like; see preferences."""
 
 HOLE_BITS = 96
-"""For the squares of rooms: of as many pods as capacity.UNBOUNDED, on 100,000 nodes."""
+"""For the squares of free slots: of as many pods as capacity.UNBOUNDED, on 100,000 nodes."""
 
 
 class Costs:
@@ -45,37 +45,37 @@ class Costs:
         """The largest penalty of a node: for its headroom and for what its pods would like."""
         self.depth = levels + 1
         self.machine = machine
-        self.leftover = [SCORE_BITS + ROOM_BITS * (self.depth - 1 - level) for level in range(self.depth)]
-        first = SCORE_BITS + ROOM_BITS * self.depth
+        self.leftover = [SCORE_BITS + SLOT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
+        first = SCORE_BITS + SLOT_BITS * self.depth
         self.domains = [first + COUNT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
         self.holes = 0
         if machine is not None:
             self.holes = first + COUNT_BITS * (self.depth - machine)
             self.domains[:machine] = [shift + HOLE_BITS for shift in self.domains[:machine]]
 
-    def of_domain(self, level: int, room: int) -> int:
+    def of_domain(self, level: int, free_slots: int) -> int:
         """Cost of using one domain of a level that has room for so many pods."""
-        cost = (1 << self.domains[level]) + (room << self.leftover[level])
+        cost = (1 << self.domains[level]) + (free_slots << self.leftover[level])
         if self.machine is not None and level == self.depth - 1:
-            cost += room * room << self.holes
+            cost += free_slots * free_slots << self.holes
         return cost
 
-    def of_levels(self, top: int, bottom: int, room: int) -> int:
+    def of_levels(self, top: int, bottom: int, free_slots: int) -> int:
         """Cost of using a domain that stands for all these levels."""
-        return sum(self.of_domain(level, room) for level in range(top, bottom + 1))
+        return sum(self.of_domain(level, free_slots) for level in range(top, bottom + 1))
 
-    def of_node(self, top: int, room: int) -> int:
+    def of_node(self, top: int, free_slots: int) -> int:
         """Cost of using a node that stands for all levels from `top` down, but for its headroom penalty."""
-        cost = self._of_nodes.get((top, room))
+        cost = self._of_nodes.get((top, free_slots))
         if cost is None:
-            cost = self._of_nodes[top, room] = self.of_levels(top, self.depth - 1, room)
+            cost = self._of_nodes[top, free_slots] = self.of_levels(top, self.depth - 1, free_slots)
         return cost
 
     def objective(self, cost: int) -> Objective:
         """The fields of a cost."""
         return Objective(
             tuple(cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.domains),
-            tuple(cost >> shift & (1 << ROOM_BITS) - 1 for shift in self.leftover),
+            tuple(cost >> shift & (1 << SLOT_BITS) - 1 for shift in self.leftover),
             (cost & (1 << SCORE_BITS) - 1) >> self.ties,
             0 if self.machine is None else cost >> self.holes & (1 << HOLE_BITS) - 1,
             cost & (1 << self.ties) - 1,

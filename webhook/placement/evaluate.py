@@ -63,38 +63,38 @@ def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], 
         key = key_of(state, question.levels)
         used |= {(level, key[: level + 2]) for level in range(question.levels + 1)}
         total += score.penalty(state)
-    rooms = _rooms_by_prefix(question, snapshot)
+    slot_counts = _slots_by_prefix(question, snapshot)
     for level, prefix in used:
         if prefix not in question.anchored:
-            total += costs.of_domain(level, rooms.get(prefix, 0))
+            total += costs.of_domain(level, slot_counts.get(prefix, 0))
     return costs.objective(total)
 
 
-def _rooms_by_prefix(question: Question, snapshot: Snapshot) -> dict[Path, int]:
-    rooms: dict[Path, int] = {}
+def _slots_by_prefix(question: Question, snapshot: Snapshot) -> dict[Path, int]:
+    slot_counts: dict[Path, int] = {}
     for state in snapshot.nodes.values():
         if not is_usable(question, state):
             continue
-        count = _reference_room(question, state)
+        count = _reference_slots(question, state)
         key = key_of(state, question.levels)
         for level in range(question.levels + 1):
-            rooms[key[: level + 2]] = rooms.get(key[: level + 2], 0) + count
-    return rooms
+            slot_counts[key[: level + 2]] = slot_counts.get(key[: level + 2], 0) + count
+    return slot_counts
 
 
-def _reference_room(question: Question, state: NodeState) -> int:
+def _reference_slots(question: Question, state: NodeState) -> int:
     """Room that leftover is measured in: wherever the class may run, even where it is confined elsewhere."""
     pod_class = question.classes[question.reference]
     if capacity.reason_against_node(pod_class, state):
         return 0
-    return capacity.room(pod_class, state, longest=question.card_steps).pods
+    return capacity.count_slots(pod_class, state, longest=question.card_steps).pods
 
 
-def class_room(question: Question, number: int, state: NodeState, budget: Budget | None = None) -> int:
+def class_slots(question: Question, number: int, state: NodeState, budget: Budget | None = None) -> int:
     """How many pods of a class of the gang may and can run on a node, as far as the budget tells."""
     if not is_in(question.confinement(number), state, question.levels):
         return 0
     pod_class = question.classes[number]
     if capacity.reason_against_node(pod_class, state):
         return 0
-    return capacity.room(pod_class, state, budget=budget, longest=question.card_steps).pods
+    return capacity.count_slots(pod_class, state, budget=budget, longest=question.card_steps).pods

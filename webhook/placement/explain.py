@@ -7,14 +7,14 @@ from dataclasses import replace
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.eligibility import WHOLE, is_synthetic
-from webhook.placement.evaluate import class_room
+from webhook.placement.evaluate import class_slots
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.names import an
 from webhook.placement.nearest import ClassNames, layers, level_word, nearest_domain
 from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.tree import Tree
-from webhook.placement.vertex import Vertex, domains_at, rooms_of_states
+from webhook.placement.vertex import Vertex, domains_at, slot_counts_of_states
 
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:
@@ -56,25 +56,27 @@ def no_fit(
     wanted = len(gang.members)
     budget.take(len(snapshot.nodes))
     several = len(question.counts) > 1
-    rooms = {state.name: each for state, each in rooms_of_states(root)} if several else {}
-    causes = Counter(cause for cause in _causes(question, snapshot, rooms, budget) if cause)
+    slot_counts = {state.name: each for state, each in slot_counts_of_states(root)} if several else {}
+    causes = Counter(cause for cause in _causes(question, snapshot, slot_counts, budget) if cause)
     ordered = _by_times(causes)
     nearest = nearest_domain(gang, question, snapshot, root, budget) if proven or several else None
-    room = nearest.room if nearest else 0
+    free_slots = nearest.free_slots if nearest else 0
     body = _nearness(gang, question, snapshot, root, nearest, proven)
     if proven:
         body += layers(question, snapshot, root)
     if tree.exact and several:
-        body += _short_classes(gang, question, snapshot, root, rooms, budget)
+        body += _short_classes(gang, question, snapshot, root, slot_counts, budget)
     sentence = _sentence(gang, question, snapshot, body, ordered, proven)
-    return NoFit(sentence, wanted, room, len(snapshot.nodes), ordered, nearest, proven)
+    return NoFit(sentence, wanted, free_slots, len(snapshot.nodes), ordered, nearest, proven)
 
 
-_Rooms = Mapping[str, Counts]
+_SlotCounts = Mapping[str, Counts]
 """Of unlike pods: of each node that has room for any of them, room for each class alone."""
 
 
-def _causes(question: Question, snapshot: Snapshot, rooms: _Rooms, budget: Budget) -> Iterator[str]:
+def _causes(
+    question: Question, snapshot: Snapshot, slot_counts: _SlotCounts, budget: Budget
+) -> Iterator[str]:
     """The cause of each node, once for those that have the same free of what the gang asks for.
 
     That is of pods whose rules, cards and domains say nothing of nodes, and nodes that take any pod.
@@ -87,7 +89,7 @@ def _causes(question: Question, snapshot: Snapshot, rooms: _Rooms, budget: Budge
         snapshot.nodes.values(),
         {name for each in classes for name, _ in each.requests},
         lambda state: is_plain and is_usable(question, state),
-        lambda state: _cause(question, state, rooms, budget),
+        lambda state: _cause(question, state, slot_counts, budget),
     )
 
 
@@ -112,7 +114,7 @@ def _once(
         yield found
 
 
-def _cause(question: Question, state: NodeState, rooms: _Rooms, budget: Budget) -> str:
+def _cause(question: Question, state: NodeState, slot_counts: _SlotCounts, budget: Budget) -> str:
     """Why no pod of the gang goes to the node, of the class that is hardest to serve; "" when one does."""
     if state.name in question.excluded:
         return "reserved for others or avoided"
@@ -123,7 +125,7 @@ def _cause(question: Question, state: NodeState, rooms: _Rooms, budget: Budget) 
     if question.spread is not None and question.spread.is_full(key_of(state, question.levels)):
         return "its domain has as many of them as it may"
     alike = len(question.classes) == 1
-    if class_room(question, 0, state, budget) if alike else state.name in rooms:
+    if class_slots(question, 0, state, budget) if alike else state.name in slot_counts:
         return ""
     return _class_cause(question, question.reference, state, budget)
 
@@ -139,7 +141,7 @@ def _class_cause(question: Question, number: int, state: NodeState, budget: Budg
 
 
 def _class_causes(
-    question: Question, number: int, snapshot: Snapshot, rooms: _Rooms, budget: Budget
+    question: Question, number: int, snapshot: Snapshot, slot_counts: _SlotCounts, budget: Budget
 ) -> Iterator[str]:
     """The same of each node that the gang may use and that has no room for the class."""
     pod_class = question.classes[number]
@@ -148,7 +150,8 @@ def _class_causes(
         (
             state
             for state in snapshot.nodes.values()
-            if is_usable(question, state) and not (state.name in rooms and rooms[state.name][number])
+            if is_usable(question, state)
+            and not (state.name in slot_counts and slot_counts[state.name][number])
         ),
         (name for name, _ in pod_class.requests),
         lambda _: is_plain,
@@ -157,20 +160,20 @@ def _class_causes(
 
 
 def _short_classes(
-    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, rooms: _Rooms, budget: Budget
+    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, slot_counts: _SlotCounts, budget: Budget
 ) -> str:
     """Of unlike pods, those for which there is too little room even if they were alone (in the domain of the
     required level that has most for them), and why; where each has enough alone, what is ruled out for each.
     """
     sums = [0] * len(question.counts)
     for domain in domains_at(root, question.required):
-        here = zip(*(each for _, each in rooms_of_states(domain)), strict=True)
+        here = zip(*(each for _, each in slot_counts_of_states(domain)), strict=True)
         sums = list(map(max, sums, map(sum, here))) if domain.children or domain.state else sums
     short = [number for number, count in enumerate(question.counts) if sums[number] < count]
     told = ""
     names = ClassNames(gang, question)
     for number in (short or range(len(sums)))[:MOST_CLASSES]:
-        causes = Counter(_class_causes(question, number, snapshot, rooms, budget))
+        causes = Counter(_class_causes(question, number, snapshot, slot_counts, budget))
         pods = names.pods(number, question.counts[number])
         why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
         told += f"; for {pods} alone there is room for {sums[number]} ({why})"
@@ -216,10 +219,10 @@ def _nearness(
     proven: bool,
 ) -> str:
     """What came closest, in words."""
-    has_none = nearest is not None and not nearest.room
+    has_none = nearest is not None and not nearest.free_slots
     if not proven:
         return _not_decided(question, nearest)
-    if has_none and root.room and gang.spread is not None:
+    if has_none and root.free_slots and gang.spread is not None:
         return f"no {level_word(gang.spread.level, snapshot)} with room may take one more"
     if has_none or not root.children:
         return "no node has room for any of them"
@@ -229,7 +232,7 @@ def _nearness(
 def _not_decided(question: Question, nearest: Nearest | None) -> str:
     """What came closest without proof that it must, for several classes alone."""
     body = _not_found(question.options.bound)
-    if nearest is None or not nearest.room or len(question.counts) == 1:
+    if nearest is None or not nearest.free_slots or len(question.counts) == 1:
         return body
     return f"{body}; {nearest.sentence}"
 

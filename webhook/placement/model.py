@@ -302,7 +302,7 @@ class Nearest:
 
     level: str
     domain: tuple[str, ...]
-    room: int
+    free_slots: int
     sentence: str = field(default="", compare=False)
 
 
@@ -316,7 +316,7 @@ class NoFit:
 
     sentence: str
     wanted: int
-    room: int
+    free_slots: int
     nodes: int
     causes: Mapping[str, int]
     nearest: Nearest | None = None

@@ -14,7 +14,7 @@ from webhook.placement.model import Gang, Member, Nearest, PodClass
 from webhook.placement.names import an
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import Snapshot
-from webhook.placement.spread.shares import room_under_cap
+from webhook.placement.spread.shares import slots_under_cap
 from webhook.placement.vertex import Vertex, domains_at
 
 _Held = tuple[int, tuple[int, ...]]
@@ -36,7 +36,7 @@ def layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
     return f" in slices of {sizes}" + (f"; room for {'; '.join(parts)}" if any(held) else "")
 
 
-def room_in_slices(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> int:
+def slots_in_slices(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> int:
     """For how many workers in whole slices a domain has room."""
     return _slices_in(vertex, slices)[0]
 
@@ -46,25 +46,25 @@ def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> _Held:
     whole = partial(_whole, slices)
     none = (0,) * len(slices)
     if vertex.state is not None:
-        return whole(vertex.top, vertex.bottom, (vertex.room, none))
+        return whole(vertex.top, vertex.bottom, (vertex.free_slots, none))
     if vertex.leaves is not None:
         top, lowest = vertex.leaves.top, vertex.leaves.costs.depth - 1
-        inside = [whole(top, lowest, (room, none)) for room in vertex.leaves.rooms]
+        inside = [whole(top, lowest, (free_slots, none)) for free_slots in vertex.leaves.slot_counts]
     else:
         inside = [_slices_in(part, slices) for part in vertex.parts]
     held = tuple(map(sum, zip(*(held for _, held in inside), strict=True))) or none
-    return whole(vertex.top, vertex.bottom, (sum(room for room, _ in inside), held))
+    return whole(vertex.top, vertex.bottom, (sum(free_slots for free_slots, _ in inside), held))
 
 
 def _whole(slices: tuple[tuple[int, int], ...], top: int, bottom: int, held: _Held) -> _Held:
     """What a domain of these levels holds of what is in it: slices of its own levels are whole there."""
-    room, counts = held[0], list(held[1])
+    free_slots, counts = held[0], list(held[1])
     for layer in reversed(range(len(slices))):
         level, size = slices[layer]
         if top <= level <= bottom:
-            counts[layer] = room // size
-            room = counts[layer] * size
-    return room, tuple(counts)
+            counts[layer] = free_slots // size
+            free_slots = counts[layer] * size
+    return free_slots, tuple(counts)
 
 
 PART: Final = 8
@@ -85,37 +85,39 @@ def nearest_domain(
     if found is None:
         return None
     vertex, held = found
-    room = f"has room for {_rooms(gang, question, held)}"
+    fits = f"has room for {_pods_per_class(gang, question, held)}"
     if question.required is None:
-        return Nearest("", (), sum(held), f"the cluster {room}")
+        return Nearest("", (), sum(held), f"the cluster {fits}")
     level = snapshot.topology.names(vertex.key[:1])[question.required]
     domain = vertex.key[1 : question.required + 2]
-    return Nearest(level, domain, sum(held), f"{level} {'/'.join(domain)} {room}")
+    return Nearest(level, domain, sum(held), f"{level} {'/'.join(domain)} {fits}")
 
 
 def _most_held(question: Question, root: Vertex, nodes: int, budget: Budget) -> tuple[Vertex, Counts] | None:
     if len(question.counts) > 1:
         part = budget.part(max(budget.left, question.options.bound) // PART)
         return heterogeneous.nearest(question, root, nodes, part)
-    rooms = ((_room_alone(question, each), each) for each in domains_at(root, question.required))
-    room, vertex = max(rooms, key=lambda pair: pair[0], default=(0, None))
-    return None if vertex is None else (vertex, (min(room, question.counts[0]),))
+    slot_counts = ((_slots_alone(question, each), each) for each in domains_at(root, question.required))
+    free_slots, vertex = max(slot_counts, key=lambda pair: pair[0], default=(0, None))
+    return None if vertex is None else (vertex, (min(free_slots, question.counts[0]),))
 
 
-def _room_alone(question: Question, vertex: Vertex) -> int:
+def _slots_alone(question: Question, vertex: Vertex) -> int:
     """Room of a domain for identical pods, in whole slices, and under a cap."""
     if question.spread is not None:
-        return room_under_cap(question, vertex)
-    return room_in_slices(vertex, question.slices) if question.slices else vertex.room
+        return slots_under_cap(question, vertex)
+    return slots_in_slices(vertex, question.slices) if question.slices else vertex.free_slots
 
 
-def _rooms(gang: Gang, question: Question, held: Counts) -> str:
+def _pods_per_class(gang: Gang, question: Question, held: Counts) -> str:
     """For how many pods of each class there is room where there are a few classes, else for how many pods."""
     if not 1 < len(held) <= MOST_NAMED or not sum(held):
         return f"{sum(held)} of {len(gang.members)}"
     names = ClassNames(gang, question)
-    rooms = enumerate(zip(held, question.counts, strict=True))
-    *before, last = [f"{room} of {names.pods(number, count)}" for number, (room, count) in rooms]
+    slot_counts = enumerate(zip(held, question.counts, strict=True))
+    *before, last = [
+        f"{free_slots} of {names.pods(number, count)}" for number, (free_slots, count) in slot_counts
+    ]
     return f"{', '.join(before)} and {last}"
 
 

@@ -20,7 +20,7 @@ from webhook.placement.question import Counts, Question, pods_of
 from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Vertex, domains_at, nodes_of
 
-ROOMS = 8
+SLOTS = 8
 """Rooms of a node that are looked at in one step."""
 
 
@@ -50,8 +50,8 @@ def _only_nodes(root: Vertex, budget: Budget) -> dict[int, Vertex] | None:
     """For each class with room anywhere the one node that has it; None if a class has room on several."""
     where: dict[int, Vertex] = {}
     for node in nodes_of(root):
-        budget.take(1 + len(node.rooms) // ROOMS)
-        for number in (number for number, room in enumerate(node.rooms) if room):
+        budget.take(1 + len(node.slot_counts) // SLOTS)
+        for number in (number for number, free_slots in enumerate(node.slot_counts) if free_slots):
             if number in where:
                 return None
             where[number] = node
@@ -77,7 +77,7 @@ def most_headroom(question: Question, root: Vertex) -> Solution:
     """The distribution that the mode asks for, or none when they do not fit."""
     wanted = question.counts[0]
     for level in _levels(question):
-        fitting = [domain for domain in domains_at(root, level) if domain.room >= wanted]
+        fitting = [domain for domain in domains_at(root, level) if domain.free_slots >= wanted]
         if fitting:
             return Solution(min((_filled(domain, wanted) for domain in fitting), key=_first)[1], True)
     return Solution(None, True)
@@ -97,20 +97,20 @@ def _first(filled: tuple[Fraction, dict[str, Counts]]) -> Fraction:
 
 def _filled(domain: Vertex, wanted: int) -> tuple[Fraction, dict[str, Counts]]:
     """The mean penalty of the nodes used in a domain, and the pods on each."""
-    nodes = [node for node in nodes_of(domain) if node.room]
-    whole = [node for node in nodes if node.room >= wanted]
+    nodes = [node for node in nodes_of(domain) if node.free_slots]
+    whole = [node for node in nodes if node.free_slots >= wanted]
     if whole:
-        nodes = [min(whole, key=lambda node: (_penalty(node), node.room))]
+        nodes = [min(whole, key=lambda node: (_penalty(node), node.free_slots))]
     else:
-        nodes.sort(key=lambda node: (_penalty(node), -node.room))
+        nodes.sort(key=lambda node: (_penalty(node), -node.free_slots))
     counts: dict[str, Counts] = {}
     penalties = 0
     for node in nodes:
         if not wanted:
             break
         assert node.state is not None
-        counts[node.state.name] = (min(wanted, node.room),)
-        wanted -= min(wanted, node.room)
+        counts[node.state.name] = (min(wanted, node.free_slots),)
+        wanted -= min(wanted, node.free_slots)
         penalties += _penalty(node)
     return Fraction(penalties, len(counts)), counts
 

@@ -50,8 +50,8 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
         (block.vertex for block in blocks if block.vertex is not None),
         key=lambda v: [natural(part) for part in v.key],
     )
-    room = sum(child.room for child in children)
-    root = Vertex(-1, -1, (), room, 0, tuple(children))
+    free_slots = sum(child.free_slots for child in children)
+    root = Vertex(-1, -1, (), free_slots, 0, tuple(children))
     return Tree(root, all(block.exact for block in blocks), sum(block.steps for block in blocks))
 
 
@@ -137,65 +137,78 @@ class _Builder:
         self.vertices = 0
         self.columns = capacity.columns_of(block)
         self.nothing = [0] * len(block.states)
-        self.rooms = [self.nothing] * len(question.classes)
+        self.slot_counts = [self.nothing] * len(question.classes)
         for number in self._asked():
-            self.rooms[number] = self._rooms(number)
-        self.some = [number for number, rooms in enumerate(self.rooms) if rooms is not self.nothing]
+            self.slot_counts[number] = self._slot_counts(number)
+        self.some = [
+            number for number, slot_counts in enumerate(self.slot_counts) if slot_counts is not self.nothing
+        ]
         """The classes that may have room: where pods are pinned one by one, few of very many."""
-        some = [self.rooms[number] for number in self.some]
+        some = [self.slot_counts[number] for number in self.some]
         self.used = some[0] if len(some) == 1 else list(map(any, zip(*some, strict=True))) or self.nothing
         """Whether any class has room on a node."""
-        self.reference = self.rooms[question.reference]
+        self.reference = self.slot_counts[question.reference]
         if question.confined:
             reference = question.classes[question.reference]
-            self.reference = capacity.rooms(reference, self.columns, budget, question.card_steps).counts
+            self.reference = capacity.count_slots_by_node(
+                reference, self.columns, budget, question.card_steps
+            ).counts
 
     def _asked(self) -> Iterator[int]:
         """The classes whose rules do not name nodes, or name some of the block."""
         here = self.question.named_in.get(self.block.key, {})
-        named = self.question.named or (None,) * len(self.rooms)
+        named = self.question.named or (None,) * len(self.slot_counts)
         return (number for number, names in enumerate(named) if names is None or number in here)
 
-    def _rooms(self, number: int) -> list[int]:
+    def _slot_counts(self, number: int) -> list[int]:
         """Each node's room for a class, as far as the gang's own wishes leave the node to it."""
         question = self.question
         domain = question.confinement(number)
         if domain is not None and not _overlaps(domain, self.block.key):
             return self.nothing
         if question.named and question.named[number] is not None:
-            rooms, undecided = self._named_rooms(number)
+            slot_counts, undecided = self._named_slot_counts(number)
         else:
-            rooms, undecided = capacity.rooms(
+            slot_counts, undecided = capacity.count_slots_by_node(
                 question.classes[number], self.columns, self.budget, question.card_steps
             )
-        if rooms is not self.nothing and (question.excluded or question.inside is not None or domain):
-            rooms, undecided = self._usable(domain, rooms, undecided)
+        if slot_counts is not self.nothing and (question.excluded or question.inside is not None or domain):
+            slot_counts, undecided = self._usable(domain, slot_counts, undecided)
         self.exact = self.exact and not undecided
-        return rooms
+        return slot_counts
 
-    def _usable(self, domain: Path | None, rooms: list[int], undecided: Set[int]) -> capacity.Rooms:
+    def _usable(
+        self, domain: Path | None, slot_counts: list[int], undecided: Set[int]
+    ) -> capacity.SlotCounts:
         """Of the rooms those on nodes that the gang may use, in a domain if there is one."""
         question = self.question
 
         def mine(state: NodeState) -> bool:
             return is_usable(question, state) and is_in(domain, state, question.levels)
 
-        kept = [room if room and mine(state) else 0 for room, state in zip(rooms, self.states, strict=True)]
-        return capacity.Rooms(kept, frozenset(number for number in undecided if mine(self.states[number])))
+        kept = [
+            free_slots if free_slots and mine(state) else 0
+            for free_slots, state in zip(slot_counts, self.states, strict=True)
+        ]
+        return capacity.SlotCounts(
+            kept, frozenset(number for number in undecided if mine(self.states[number]))
+        )
 
-    def _named_rooms(self, number: int) -> capacity.Rooms:
+    def _named_slot_counts(self, number: int) -> capacity.SlotCounts:
         """The same of a class whose rules name nodes: of these alone."""
         names = self.question.named_in.get(self.block.key, {}).get(number)
         if names is None:
-            return capacity.Rooms(self.nothing)
+            return capacity.SlotCounts(self.nothing)
         at = [self.numbers[name] for name in names]
         of_pods = self.question.classes[number]
         states = [self.states[n] for n in at]
-        found, undecided = capacity.rooms(of_pods, states, self.budget, self.question.card_steps)
-        rooms = list(self.nothing)
-        for position, room in zip(at, found, strict=True):
-            rooms[position] = room
-        return capacity.Rooms(rooms, frozenset(at[n] for n in undecided))
+        found, undecided = capacity.count_slots_by_node(
+            of_pods, states, self.budget, self.question.card_steps
+        )
+        slot_counts = list(self.nothing)
+        for position, free_slots in zip(at, found, strict=True):
+            slot_counts[position] = free_slots
+        return capacity.SlotCounts(slot_counts, frozenset(at[n] for n in undecided))
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -205,7 +218,7 @@ class _Builder:
     def tree(self) -> _BlockTree:
         """The whole block."""
         vertex = self.vertex(self.block.layout, 0)
-        if vertex is not None and 1 < len(self.rooms) <= FEW_KINDS:
+        if vertex is not None and 1 < len(self.slot_counts) <= FEW_KINDS:
             vertex.notes["kinds"] = self._kinds()
         each = VERTEX + len(self.some) // 8
         return _BlockTree(vertex, self.exact, self.vertices * each)
@@ -214,9 +227,9 @@ class _Builder:
         """Of nodes with the same free amounts and rooms one, with its rooms; all of those with cards."""
         resources = tuple(sorted({resource for pod in self.question.classes for resource, _ in pod.requests}))
         cards = [number if state.cards else -1 for number, state in enumerate(self.states)]
-        keys = zip(*self.rooms, cards, self.columns.kinds(resources).of_nodes, strict=True)
+        keys = zip(*self.slot_counts, cards, self.columns.kinds(resources).of_nodes, strict=True)
         one_of = {key: number for number, key in enumerate(keys)}.values()
-        return [(self.states[n], tuple([of_class[n] for of_class in self.rooms])) for n in one_of]
+        return [(self.states[n], tuple([of_class[n] for of_class in self.slot_counts])) for n in one_of]
 
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
         self.vertices += 1
@@ -228,18 +241,18 @@ class _Builder:
             only = self.vertex(domain.children[0], level + 1)
             return None if only is None else self._merged(domain, level, only)
         children = []
-        room = 0
+        free_slots = 0
         for part in domain.children:
             child = self.vertex(part, level + 1)
             if child is not None:
                 children.append(child)
-                room += child.room
+                free_slots += child.free_slots
         if not children:
             return None
         if len(children) == 1:
             return self._merged(domain, level, children[0])
-        own = self._own(domain.key, level, room)
-        return Vertex(level, level, domain.key, room, own, tuple(children))
+        own = self._own(domain.key, level, free_slots)
+        return Vertex(level, level, domain.key, free_slots, own, tuple(children))
 
     def _flat(self, domain: Domain, level: int) -> Vertex | None:
         """A domain in which every child holds a single node."""
@@ -247,7 +260,7 @@ class _Builder:
         if end - first == len(domain.flat) and all(self.used[first:end]):  # as nearly always: at once
             states = list(self.states[first:end])
             counts = self.reference[first:end]
-            every = self._every(counts, lambda rooms: rooms[first:end])
+            every = self._every(counts, lambda slot_counts: slot_counts[first:end])
         else:
             used = [n for n in domain.flat if self.used[n]]
             if not used:
@@ -257,41 +270,43 @@ class _Builder:
             pick = itemgetter(*used)  # of many classes: several times faster than index by index
             states = list(pick(self.states))
             counts = list(pick(self.reference))
-            every = self._every(counts, lambda rooms: list(pick(rooms)))
+            every = self._every(counts, lambda slot_counts: list(pick(slot_counts)))
         leaves = Leaves(level + 1, states, counts, every, self.score, self.costs)
-        room = sum(counts)
-        return Vertex(level, level, domain.key, room, self._own(domain.key, level, room), (), leaves)
+        free_slots = sum(counts)
+        return Vertex(
+            level, level, domain.key, free_slots, self._own(domain.key, level, free_slots), (), leaves
+        )
 
     def _every(self, counts: list[int], picked: Callable[[list[int]], list[int]]) -> list[list[int]]:
         """Of nodes for each class their rooms; counts: of the reference; picked: gives theirs of all."""
-        every = [[0] * len(counts)] * len(self.rooms)
+        every = [[0] * len(counts)] * len(self.slot_counts)
         for number in self.some:
-            rooms = self.rooms[number]
-            every[number] = counts if rooms is self.reference else picked(rooms)
+            slot_counts = self.slot_counts[number]
+            every[number] = counts if slot_counts is self.reference else picked(slot_counts)
         return every
 
     def _single(self, number: int, level: int) -> Vertex:
         """A node that stands for all levels from one down."""
-        state, room, bottom = self.states[number], self.reference[number], self.question.levels
+        state, free_slots, bottom = self.states[number], self.reference[number], self.question.levels
         key = key_of(state, bottom)
-        own = self.costs.of_levels(level, bottom, room) + self.score.penalty(state)
-        rooms = tuple([of_class[number] for of_class in self.rooms])
-        return Vertex(level, bottom, key, room, own, (), None, state, rooms)
+        own = self.costs.of_levels(level, bottom, free_slots) + self.score.penalty(state)
+        slot_counts = tuple([of_class[number] for of_class in self.slot_counts])
+        return Vertex(level, bottom, key, free_slots, own, (), None, state, slot_counts)
 
     def _merged(self, domain: Domain, level: int, child: Vertex) -> Vertex:
         """The only child, standing for the domain as well."""
         child.top = level
-        child.own += self._own(domain.key, level, child.room)
+        child.own += self._own(domain.key, level, child.free_slots)
         return child
 
     def _leaf(self, domain: Domain) -> Vertex | None:
         state = self.states[domain.index]
         if not self.used[domain.index]:
             return None
-        rooms = tuple([of_class[domain.index] for of_class in self.rooms])
-        level, room = self.question.levels, self.reference[domain.index]
-        own = self._own(domain.key, level, room) + self.score.penalty(state)
-        return Vertex(level, level, domain.key, room, own, (), None, state, rooms)
+        slot_counts = tuple([of_class[domain.index] for of_class in self.slot_counts])
+        level, free_slots = self.question.levels, self.reference[domain.index]
+        own = self._own(domain.key, level, free_slots) + self.score.penalty(state)
+        return Vertex(level, level, domain.key, free_slots, own, (), None, state, slot_counts)
 
-    def _own(self, key: Path, level: int, room: int) -> int:
-        return 0 if key in self.question.anchored else self.costs.of_domain(level, room)
+    def _own(self, key: Path, level: int, free_slots: int) -> int:
+        return 0 if key in self.question.anchored else self.costs.of_domain(level, free_slots)

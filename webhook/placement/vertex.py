@@ -19,7 +19,7 @@ class Leaves:
 
     top: int
     states: list[NodeState]
-    rooms: list[int]
+    slot_counts: list[int]
     every: list[list[int]]
     """For each class: room of each node for it alone."""
     score: Score
@@ -39,43 +39,47 @@ class Leaves:
         """The nodes as vertices."""
         if not self.made:
             bottom = self.costs.depth - 1
-            of_rooms = {room: self.cost_without_penalty(room) for room in set(self.rooms)}
-            nodes = zip(self.states, self.rooms, self.penalties, zip(*self.every, strict=True), strict=True)
+            of_slots = {
+                free_slots: self.cost_without_penalty(free_slots) for free_slots in set(self.slot_counts)
+            }
+            nodes = zip(
+                self.states, self.slot_counts, self.penalties, zip(*self.every, strict=True), strict=True
+            )
             self.made = tuple([
                 Vertex(
-                    self.top, bottom, key_of(state, bottom), room, of_rooms[room] + penalty,
-                    (), None, state, rooms,
+                    self.top, bottom, key_of(state, bottom), free_slots, of_slots[free_slots] + penalty,
+                    (), None, state, slot_counts,
                 )
-                for state, room, penalty, rooms in nodes
+                for state, free_slots, penalty, slot_counts in nodes
             ])  # fmt: skip
         return self.made
 
     def own(self, number: int) -> int:
         """The cost of using a node."""
-        return self.cost_without_penalty(self.rooms[number]) + self.penalties[number]
+        return self.cost_without_penalty(self.slot_counts[number]) + self.penalties[number]
 
-    def cost_without_penalty(self, room: int) -> int:
+    def cost_without_penalty(self, free_slots: int) -> int:
         """The cost of using a node with so much room, but for its headroom penalty."""
-        return self.costs.of_node(self.top, room)
+        return self.costs.of_node(self.top, free_slots)
 
 
 @dataclass(slots=True, eq=False)
 class Vertex:
     """A domain (or a node, when `state` is set) with room for the gang.
 
-    top, bottom: the levels that it covers. room: of the reference class, in pods. own: the cost of using it.
-    Below it are either `parts` or `leaves`. notes: what a solver worked out for it.
+    top, bottom: the levels that it covers. free_slots: of the reference class, in pods. own: the cost of
+    using it. Below it are either `parts` or `leaves`. notes: what a solver worked out for it.
     """
 
     top: int
     bottom: int
     key: tuple[str, ...]
-    room: int
+    free_slots: int
     own: int
     parts: tuple["Vertex", ...] = ()
     leaves: Leaves | None = None
     state: NodeState | None = None
-    rooms: tuple[int, ...] = ()
+    slot_counts: tuple[int, ...] = ()
     """Of a node: room for each class alone."""
     notes: dict[Any, Any] = field(default_factory=dict)
 
@@ -112,21 +116,21 @@ def nodes_of(vertex: Vertex) -> Iterator[Vertex]:
 def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
     """The nodes of a domain and their rooms, in topology order; quicker than their vertices."""
     if vertex.state is not None:
-        yield vertex.state, vertex.room
+        yield vertex.state, vertex.free_slots
     elif vertex.leaves is not None:
-        yield from zip(vertex.leaves.states, vertex.leaves.rooms, strict=True)
+        yield from zip(vertex.leaves.states, vertex.leaves.slot_counts, strict=True)
     for part in vertex.parts:
         yield from states_of(part)
 
 
-def rooms_of_states(vertex: Vertex) -> Iterator[tuple[NodeState, tuple[int, ...]]]:
+def slot_counts_of_states(vertex: Vertex) -> Iterator[tuple[NodeState, tuple[int, ...]]]:
     """The same with the room for each class alone."""
     if vertex.state is not None:
-        yield vertex.state, vertex.rooms
+        yield vertex.state, vertex.slot_counts
     elif vertex.leaves is not None:
         yield from zip(vertex.leaves.states, zip(*vertex.leaves.every, strict=True), strict=True)
     for part in vertex.parts:
-        yield from rooms_of_states(part)
+        yield from slot_counts_of_states(part)
 
 
 def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:

@@ -15,7 +15,7 @@ from operator import sub
 from typing import Final
 
 from webhook.placement.budget import Budget
-from webhook.placement.capacity import rooms
+from webhook.placement.capacity import count_slots_by_node
 from webhook.placement.check import faults_on
 from webhook.placement.model import Assignment, Gang, NoFit, Options, Placed, PodClass
 from webhook.placement.place import place
@@ -88,13 +88,13 @@ class EmptiedDomain:
         kinds = Counter(member.pod_class for member in ground.gang.members)
         self._wanted = tuple(kinds.values())
         self._base = (0,) * len(kinds)
-        most = _all_rooms(kinds, emptied, names)
+        most = _all_count_slots_by_node(kinds, emptied, names)
         if not self._suffices(_sums(most.values(), kinds)):
             self.fewest = len(units) + 1
             return
         self.spared = _spared(units, most, ground)
-        least = _all_rooms(kinds, ground.without(self.spared), names)
-        more = {name: tuple(map(sub, most[name], rooms)) for name, rooms in least.items()}
+        least = _all_count_slots_by_node(kinds, ground.without(self.spared), names)
+        more = {name: tuple(map(sub, most[name], slot_counts)) for name, slot_counts in least.items()}
         self._base = _sums(least.values(), kinds)
         gained = {
             unit: _sums([more[node] for node in ground.where[unit] & more.keys()], kinds) for unit in units
@@ -146,12 +146,12 @@ class EmptiedDomain:
         yield from extend(0, [], 0, (0,) * len(self._wanted))
 
 
-def _all_rooms(
+def _all_count_slots_by_node(
     kinds: Mapping[PodClass, int], snapshot: Snapshot, names: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
     """How many pods of each kind each node takes, of each as many as there are at most."""
     states = [snapshot.nodes[name] for name in names]
-    found = [(rooms(kind, states), count) for kind, count in kinds.items()]
+    found = [(count_slots_by_node(kind, states), count) for kind, count in kinds.items()]
     return {
         name: tuple(count if n in each.undecided else min(count, each.counts[n]) for each, count in found)
         for n, name in enumerate(names)
@@ -164,14 +164,14 @@ def _sums(rows: Iterable[tuple[int, ...]], columns: Sized) -> tuple[int, ...]:
 
 
 def _spared(
-    units: Iterable[Unit], rooms_of: Mapping[str, tuple[int, ...]], ground: UnitGround
+    units: Iterable[Unit], slot_counts_of: Mapping[str, tuple[int, ...]], ground: UnitGround
 ) -> frozenset[str]:
     """Of each unit the pods that it can spare on these nodes: those where the most room comes of it."""
     found: set[str] = set()
     for unit in units:
         if unit.spare:
-            here = [uid for uid in unit.pods if ground.node_of.get(uid, "") in rooms_of]
-            here.sort(key=lambda uid: (-sum(rooms_of[ground.node_of[uid]]), ground.node_of[uid], uid))
+            here = [uid for uid in unit.pods if ground.node_of.get(uid, "") in slot_counts_of]
+            here.sort(key=lambda uid: (-sum(slot_counts_of[ground.node_of[uid]]), ground.node_of[uid], uid))
             found.update(here[: unit.spare])
     return frozenset(found)
 
@@ -263,7 +263,7 @@ class _UnitSearch:
                 return self._choice(best.answer, best.chosen, best.spared)
             if self._budget.exhausted or not self._tries or not self._ground.branches:
                 break
-        return self._by_room(parts) or self._choice(everything, tuple(self._units))
+        return self._by_slots(parts) or self._choice(everything, tuple(self._units))
 
     def _allowed(self) -> tuple[list[Unit], Assignment] | None:
         """The units up to the lowest priority that suffices, and the place once all of them have gone."""
@@ -297,7 +297,7 @@ class _UnitSearch:
                     break
         return best
 
-    def _by_room(self, parts: Sequence[EmptiedDomain]) -> WholeVictims | None:
+    def _by_slots(self, parts: Sequence[EmptiedDomain]) -> WholeVictims | None:
         """Units by the room that they make in a domain, the shortest beginning that suffices."""
         for part in parts[:4]:
             order = sorted(part.gains, key=lambda unit: (-part.gains[unit], len(unit.pods), unit.name))

@@ -18,7 +18,7 @@ from webhook.kube.objects import Condition, Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Budget
-from webhook.placement.capacity import Rooms, rooms
+from webhook.placement.capacity import SlotCounts, count_slots_by_node
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
 from webhook.sweeper.decide.orders import Cause, GangOutcome, Orders
@@ -293,11 +293,11 @@ def test_gangs_that_suit_no_node_cost_a_bounded_share_of_a_pass_and_others_none_
     scene.book("g", 3, is_served=False)
     looked: list[int] = []
 
-    def counted(kind: PodClass, nodes: list[NodeState], budget: Budget) -> Rooms:
+    def counted(kind: PodClass, nodes: list[NodeState], budget: Budget) -> SlotCounts:
         looked.append(len(nodes))
-        return rooms(kind, nodes, budget)
+        return count_slots_by_node(kind, nodes, budget)
 
-    monkeypatch.setattr(new_nodes, "rooms", counted)
+    monkeypatch.setattr(new_nodes, "count_slots_by_node", counted)
     monkeypatch.setattr(new_nodes, "MOST_LOOKS", 8)
     monkeypatch.setattr(new_nodes, "AT_ONCE", 1)
     scene.come(2)

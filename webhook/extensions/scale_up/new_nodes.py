@@ -20,7 +20,7 @@ from webhook.extensions.scale_up.progress import Progress, progress_of
 from webhook.extensions.scale_up.provisioning import CHECK_CAPACITY, live_requests
 from webhook.kube.placements import KIND
 from webhook.placement import Budget, Snapshot
-from webhook.placement.capacity import rooms
+from webhook.placement.capacity import count_slots_by_node
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
 from webhook.sweeper.decide.reservations import (
@@ -196,7 +196,7 @@ def _suited(
 
 def _most_slots(classes: Sequence[PodClass], some: Sequence[NodeState], budget: Budget) -> Iterator[int]:
     """How many pods each node takes, of the class of which it takes most."""
-    counts = [rooms(each, some, budget).counts for each in classes]
+    counts = [count_slots_by_node(each, some, budget).counts for each in classes]
     return map(max, zip(*counts, strict=True))
 
 

@@ -50,7 +50,7 @@ class Chosen(NamedTuple):
     exact: bool
 
 
-class Room(NamedTuple):
+class FreeSlots(NamedTuple):
     """How many pods fit; exact: whether no more do."""
 
     pods: int
@@ -145,29 +145,29 @@ def fits(
     return found if found or exact else None
 
 
-def room(
+def count_slots(
     states: Sequence[CardState],
     pod: PodClass,
     most: int,
     budget: Budget | None = None,
     longest: int = packing.LONGEST,
-) -> Room:
+) -> FreeSlots:
     """How many such pods find cards on the node together, at most `most`.
 
     longest: steps after which no more pods are tried, so that no node takes the steps of others.
     """
     if not is_hard(pod):
         request = next((request for request in pod.cards if request.count), CardRequest())
-        return Room(_room_of_one(states, pod, request, most), True)
+        return FreeSlots(_slots_of_one(states, pod, request, most), True)
     count, is_ample = 0, longest >= packing.LONGEST
     if not is_ample and (budget is None or budget.left > -OVERDRAWN):
         count = most_by_first_cards(states, pod, most)
         _take(budget, 2 * len(states) * (count + 1))
     if count == most or (budget is not None and budget.exhausted):
-        return Room(count, count == most)
-    found, exact, steps = _room(states, pod, most, longest)
+        return FreeSlots(count, count == most)
+    found, exact, steps = _free_slots(states, pod, most, longest)
     _take(budget, steps)
-    return Room(max(found, count), exact)
+    return FreeSlots(max(found, count), exact)
 
 
 def _take(budget: Budget | None, steps: int) -> None:
@@ -175,16 +175,16 @@ def _take(budget: Budget | None, steps: int) -> None:
         budget.take(steps)
 
 
-def _room(states: Sequence[CardState], pod: PodClass, most: int, longest: int) -> tuple[int, bool, int]:
+def _free_slots(states: Sequence[CardState], pod: PodClass, most: int, longest: int) -> tuple[int, bool, int]:
     """See packing.most."""
     if is_searched(pod):
-        return _searched_room(_Hand.of(states), replace(pod, requests=(), rules=_NO_RULES), most, longest)
+        return _searched_slots(_Hand.of(states), replace(pod, requests=(), rules=_NO_RULES), most, longest)
     packed = _Packed.of(states, list(demands_of(0, pod)))
     return packing.most(packed.bins, packed.kinds, most, longest)
 
 
 @lru_cache(maxsize=4096)
-def _searched_room(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple[int, bool, int]:
+def _searched_slots(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple[int, bool, int]:
     """See packing.most. Rules quickly tell what fits, bounds what does not; else the search decides."""
     is_ample = longest >= packing.LONGEST
     if is_ample:
@@ -243,14 +243,14 @@ def is_hard(pod: PodClass) -> bool:
     return bool(pod.wants_cards and (together or sum(request.count > 0 for request in pod.cards) > 1))
 
 
-def _room_of_one(states: Sequence[CardState], pod: PodClass, request: CardRequest, most: int) -> int:
+def _slots_of_one(states: Sequence[CardState], pod: PodClass, request: CardRequest, most: int) -> int:
     """Closed form for one wish: p pods of N distinct cards fit where sum of min(room of card, p) >= N p.
 
     Source: Gale-Ryser; the condition is monotone in p.
     """
-    rooms = [times(state, request) for state in states if usable(state.card, pod)]
-    while most > 0 and sum(min(r, most) for r in rooms) < request.count * most:
-        most = min(most - 1, sum(min(r, most) for r in rooms) // request.count)
+    slot_counts = [times(state, request) for state in states if usable(state.card, pod)]
+    while most > 0 and sum(min(r, most) for r in slot_counts) < request.count * most:
+        most = min(most - 1, sum(min(r, most) for r in slot_counts) // request.count)
     return most
 
 

@@ -135,20 +135,22 @@ def are_too_many(states: Sequence[CardState], demands: Sequence[Demand]) -> bool
         return False
     links = links_of(states)
     kinds = list({(id(demand.pod_class), demand.request): demand for demand in linked}.values())
-    rooms = [
+    pair_counts = [
         max((times(state, kind.request) for kind in kinds if usable(state.card, kind.pod_class)), default=0)
         for state in states
     ]
-    if most_pairs(rooms, partners_of(links, states), len(linked)) < pairs:
+    if most_pairs(pair_counts, partners_of(links, states), len(linked)) < pairs:
         return True
-    return all(kind.request.tiles for kind in kinds) and _most_linked_tiles(rooms, links, states) < pairs
+    return (
+        all(kind.request.tiles for kind in kinds) and _most_linked_tiles(pair_counts, links, states) < pairs
+    )
 
 
 def _most_linked_tiles(
-    rooms: Sequence[int], links: Sequence[Sequence[Link]], states: Sequence[CardState]
+    pair_counts: Sequence[int], links: Sequence[Sequence[Link]], states: Sequence[CardState]
 ) -> int:
     """No more pairs than that can be made of links whose tiles are taken."""
-    tiles = [(n, tile) for n, state in enumerate(states) if rooms[n] for tile in state.tiles]
+    tiles = [(n, tile) for n, state in enumerate(states) if pair_counts[n] for tile in state.tiles]
     number = {tile: position for position, tile in enumerate(tiles)}
     partners = [
         sum(1 << number[o, its] for own, o, its in links[n] if own == tile and (o, its) in number)
@@ -157,18 +159,19 @@ def _most_linked_tiles(
     return most_pairs([1] * len(tiles), partners, len(tiles))
 
 
-def most_pairs(rooms: Sequence[int], partners: Sequence[int], demands: int) -> int:
+def most_pairs(pair_counts: Sequence[int], partners: Sequence[int], demands: int) -> int:
     """No more pairs than that can be given to so many demands, each of which takes a card once at most.
 
-    rooms: how many pairs each card can be in. By Tutte and Berge (Schrijver, Combinatorial Optimization,
-    theorem 31.1) any set of cards U bounds the number: a pair touches U, or lies in a part of what is left.
-    U comes from a smallest cover of the links with halves, and is then changed card by card while that helps.
+    pair_counts: how many pairs each card can be in. By Tutte and Berge (Schrijver, Combinatorial
+    Optimization, theorem 31.1) any set of cards U bounds the number: a pair touches U, or lies in a part of
+    what is left. U comes from a smallest cover of the links with halves, and is then changed card by card
+    while that helps.
     """
-    rooms = [min(room, demands) for room in rooms]
-    everything = sum(1 << n for n, room in enumerate(rooms) if room)
-    partners = [mask & everything if rooms[n] else 0 for n, mask in enumerate(partners)]
-    bound = partial(_pairs_beside, rooms, partners, demands, everything)
-    cut = _Flow(rooms, partners).covering()
+    pair_counts = [min(free_slots, demands) for free_slots in pair_counts]
+    everything = sum(1 << n for n, free_slots in enumerate(pair_counts) if free_slots)
+    partners = [mask & everything if pair_counts[n] else 0 for n, mask in enumerate(partners)]
+    bound = partial(_pairs_beside, pair_counts, partners, demands, everything)
+    cut = _Flow(pair_counts, partners).covering()
     best = bound(cut)
     while True:
         nearby = min(((bound(cut ^ 1 << n), n) for n in bits(everything)), default=(best, 0))
@@ -178,14 +181,14 @@ def most_pairs(rooms: Sequence[int], partners: Sequence[int], demands: int) -> i
 
 
 def _pairs_beside(
-    rooms: Sequence[int], partners: Sequence[int], demands: int, everything: int, cut: int
+    pair_counts: Sequence[int], partners: Sequence[int], demands: int, everything: int, cut: int
 ) -> int:
     """No more pairs than that touch a set of cards, or lie in a part of what it leaves."""
-    total = sum(rooms[n] for n in bits(cut))
+    total = sum(pair_counts[n] for n in bits(cut))
     for part in _parts(everything & ~cut, partners):
         size = part.bit_count()
         if size > 1:
-            total += min(sum(rooms[n] for n in bits(part)) // 2, demands * (size // 2))
+            total += min(sum(pair_counts[n] for n in bits(part)) // 2, demands * (size // 2))
     return total
 
 
@@ -206,10 +209,10 @@ def _parts(left: int, partners: Sequence[int]) -> Iterator[int]:
 class _Flow:
     """A largest flow from each card to its partners. A card sends and takes no more than its room."""
 
-    def __init__(self, rooms: Sequence[int], partners: Sequence[int]) -> None:
-        self._partners, self._count = partners, len(rooms)
-        self._out, self._into = list(rooms), list(rooms)
-        self._flow = [[0] * len(rooms) for _ in rooms]
+    def __init__(self, pair_counts: Sequence[int], partners: Sequence[int]) -> None:
+        self._partners, self._count = partners, len(pair_counts)
+        self._out, self._into = list(pair_counts), list(pair_counts)
+        self._flow = [[0] * len(pair_counts) for _ in pair_counts]
         for n in range(self._count):
             while self._out[n] and (pushed := self._push(n, self._out[n], set())):
                 self._out[n] -= pushed

@@ -121,14 +121,14 @@ class _Packing:
             for r in resources
         ]
         self.totals = _from_each(bins, lambda each: each.free)
-        self.rooms = _from_each(bins, self._rooms)
+        self.slot_counts = _from_each(bins, self._slot_counts)
         self.holds = [_from_each(bins, partial(self._holds, resource)) for resource in resources]
 
     def _holds(self, resource: int, each: Bin) -> Amounts:
         """How often each amount of a resource that kinds ask for is there, the largest first."""
         return tuple(each.free[resource] // self.kinds[k].need[resource] for k in self.orders[resource])
 
-    def _rooms(self, each: Bin) -> Amounts:
+    def _slot_counts(self, each: Bin) -> Amounts:
         return tuple(
             self._times(each, number, each.free, kind.count) for number, kind in enumerate(self.kinds)
         )
@@ -158,7 +158,7 @@ class _Packing:
         return False
 
     def _is_hopeless(self, number: int, left: Amounts) -> bool:
-        if any(map(int.__gt__, left, self.rooms[number])):
+        if any(map(int.__gt__, left, self.slot_counts[number])):
             return True
         for resource, order in enumerate(self.orders):
             holds = self.holds[resource][number]

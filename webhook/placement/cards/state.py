@@ -156,10 +156,10 @@ def is_searched(pod: PodClass) -> bool:
 def times(state: CardState, request: CardRequest) -> int:
     """How many such wishes the card can serve."""
     free = dict(state.free)
-    rooms = [free.get(resource, 0) // amount for resource, amount in request.per_card if amount > 0]
+    slot_counts = [free.get(resource, 0) // amount for resource, amount in request.per_card if amount > 0]
     if request.tiles:
-        rooms.append(len(state.tiles) // request.tiles)
-    return min(rooms, default=10**9)
+        slot_counts.append(len(state.tiles) // request.tiles)
+    return min(slot_counts, default=10**9)
 
 
 Choice = tuple[tuple[int, tuple[int, ...]], ...]

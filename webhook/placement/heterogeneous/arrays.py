@@ -63,8 +63,9 @@ class GangArrays:
     """Amounts are counted in the resources' grains. Raises TooLargeError.
 
     counts: pods of each class. requests: class x resource. totals: what it asks for of each resource.
-    rooms: class x node, room for each class alone, at most what the gang has. free: node x resource, at most
-    the totals. starts: at each level the node numbers where domains begin; paid: whether anchors use these.
+    slot_counts: class x node, room for each class alone, at most what the gang has. free: node x resource,
+    at most the totals. starts: at each level the node numbers where domains begin; paid: whether anchors
+    use these.
     """
 
     def __init__(self, question: Question, root: Vertex) -> None:
@@ -90,10 +91,14 @@ class GangArrays:
         """Number the nodes, and note where domains begin, and what has room for what."""
         self._starts: list[list[int]] = [[] for _ in range(self.costs.depth)]
         self._paid: list[list[bool]] = [[] for _ in range(self.costs.depth)]
-        rooms: list[Array] = []
-        self.root = self._domain(root, None, rooms)
-        every = np.concatenate(rooms, axis=1) if rooms else np.zeros((self.classes, 0), dtype=np.int64)
-        self.rooms: Array = np.minimum(every, self.counts[:, None]).astype(np.int32)
+        slot_counts: list[Array] = []
+        self.root = self._domain(root, None, slot_counts)
+        every = (
+            np.concatenate(slot_counts, axis=1)
+            if slot_counts
+            else np.zeros((self.classes, 0), dtype=np.int64)
+        )
+        self.slot_counts: Array = np.minimum(every, self.counts[:, None]).astype(np.int32)
         self.starts = [np.array(starts, dtype=np.int64) for starts in self._starts]
         self.paid = [np.array(paid, dtype=np.bool_) for paid in self._paid]
         self.firsts = np.array([holder.first for holder in self.holders], dtype=np.int64)
@@ -124,7 +129,7 @@ class GangArrays:
             raise TooLargeError
         return free
 
-    def _domain(self, vertex: Vertex, parent: DomainRange | None, rooms: list[Array]) -> DomainRange:
+    def _domain(self, vertex: Vertex, parent: DomainRange | None, slot_counts: list[Array]) -> DomainRange:
         domain = DomainRange(vertex, parent, len(self.states))
         for level in range(max(vertex.top, 0), vertex.bottom + 1):
             self._starts[level].append(domain.first)
@@ -132,15 +137,15 @@ class GangArrays:
         if vertex.state is not None:
             self.states.append(vertex.state)
             self.holders.append(domain)
-            rooms.append(np.array([vertex.rooms], dtype=np.int64).T)
+            slot_counts.append(np.array([vertex.slot_counts], dtype=np.int64).T)
         elif vertex.leaves is not None:
-            self._leaves(vertex.leaves, rooms)
+            self._leaves(vertex.leaves, slot_counts)
             self.holders.append(domain)
-        domain.parts = [self._domain(part, domain, rooms) for part in vertex.parts]
+        domain.parts = [self._domain(part, domain, slot_counts) for part in vertex.parts]
         domain.end = len(self.states)
         return domain
 
-    def _leaves(self, leaves: Leaves, rooms: list[Array]) -> None:
+    def _leaves(self, leaves: Leaves, slot_counts: list[Array]) -> None:
         first, count = len(self.states), len(leaves.states)
         for level in range(leaves.top, self.costs.depth):
             self._starts[level] += range(first, first + count)
@@ -149,7 +154,7 @@ class GangArrays:
         unlike = {id(column): column for column in leaves.every}  # those of classes without room are one
         number = {key: position for position, key in enumerate(unlike)}
         columns = np.array([*unlike.values()], dtype=np.int64)
-        rooms.append(columns[[number[id(column)] for column in leaves.every]])
+        slot_counts.append(columns[[number[id(column)] for column in leaves.every]])
 
     # --- costs ---------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ EXACT: Final = 2
 """The part of the steps for such questions."""
 
 
-class RoomBeside:
+class SlotsBeside:
     """How many pods with cards a node takes beside others, worked out once for each node and these.
 
     The first cards that serve each pod are a lower bound. Exact questions for more end with their share of
@@ -44,7 +44,7 @@ class RoomBeside:
         """For how many pods of a class there are cards beside so many pods of each class that are there."""
         key = number, node, tuple(held.items())
         if key not in self._known:
-            most = int(self._arrays.rooms[number][node])
+            most = int(self._arrays.slot_counts[number][node])
             low = self._by_first_cards(number, node, held, most)
             self._known[key] = self._exactly(number, node, held, low, most)
         return self._known[key]
@@ -83,7 +83,7 @@ class Filling:
     """
 
     def __init__(
-        self, arrays: GangArrays, beside: RoomBeside, numbers: Ints, free: Ints, budget: Budget
+        self, arrays: GangArrays, beside: SlotsBeside, numbers: Ints, free: Ints, budget: Budget
     ) -> None:
         self.left = 0
         self._arrays, self._beside, self._budget = arrays, beside, budget
@@ -94,15 +94,15 @@ class Filling:
 
     def choose(self, number: int) -> None:
         """Begin with a class: the positions of the nodes with room for its pods, and for how many."""
-        alone = self._arrays.rooms[number][self._numbers]
+        alone = self._arrays.slot_counts[number][self._numbers]
         at = np.flatnonzero(alone)
         self._budget.take(CLASS + len(alone) // LOOKED + len(at) // NODES)
-        room: Ints = alone[at].astype(np.int64)
+        free_slots: Ints = alone[at].astype(np.int64)
         for resource, amount in self._arrays.request_rows[number]:
-            np.minimum(room, self._free[at, resource] // amount, out=room)
-        fits = np.flatnonzero(room > 0)
+            np.minimum(free_slots, self._free[at, resource] // amount, out=free_slots)
+        fits = np.flatnonzero(free_slots > 0)
         self._number = number
-        self._at, self._room = at[fits], room[fits]
+        self._at, self._free_slots = at[fits], free_slots[fits]
         self._amounts: Ints = np.zeros(len(fits), dtype=np.int64)
         self.left = self._arrays.question.counts[number]
 
@@ -126,7 +126,7 @@ class Filling:
         part: another node takes only this part of what it has room for, at least one pod.
         """
         beside = np.flatnonzero(self._used[self._at])
-        beside = beside[np.lexsort((self._room[beside], ranks[self._at[beside]]))]
+        beside = beside[np.lexsort((self._free_slots[beside], ranks[self._at[beside]]))]
         if self._arrays.carded[self._number]:
             for each in beside.tolist():
                 if not self.left or self._budget.exhausted:
@@ -138,9 +138,9 @@ class Filling:
             return
         new = np.flatnonzero(~self._used[self._at])
         if part > 1:
-            self._room = np.maximum(1, self._room // part)
-        rooms = -self._room[new] if roomiest_first else self._room[new]
-        new = new[np.lexsort((-sizes[self._at[new]], rooms, ranks[self._at[new]]))]
+            self._free_slots = np.maximum(1, self._free_slots // part)
+        slot_counts = -self._free_slots[new] if roomiest_first else self._free_slots[new]
+        new = new[np.lexsort((-sizes[self._at[new]], slot_counts, ranks[self._at[new]]))]
         self._take_tightest_last(new, ranks)
 
     def place(self) -> None:
@@ -163,21 +163,21 @@ class Filling:
     def _take_beside(self, each: int) -> None:
         """Pods that want cards onto a node that holds others: as many as cards are found for."""
         position = int(self._at[each])
-        room = self._beside.of(self._number, int(self._numbers[position]), self._held[position])
-        given = min(self.left, int(self._room[each]), room)
+        free_slots = self._beside.of(self._number, int(self._numbers[position]), self._held[position])
+        given = min(self.left, int(self._free_slots[each]), free_slots)
         self._amounts[each] += given
         self.left -= given
 
     def _take(self, positions: Array) -> None:
         """As many pods as there is room for at these positions, one after the other."""
-        most = np.cumsum(self._room[positions])
+        most = np.cumsum(self._free_slots[positions])
         given = np.diff(np.minimum(most, self.left), prepend=0)
         self._amounts[positions] += given
         self.left -= int(given.sum())
 
     def _take_tightest_last(self, positions: Array, ranks: Ints) -> None:
         """The same, but of the nodes that take the last pods, in one domain, the one with the least room."""
-        most = np.cumsum(self._room[positions])
+        most = np.cumsum(self._free_slots[positions])
         last = int(np.searchsorted(most, self.left))
         if last >= len(positions):
             self._take(positions)
@@ -185,7 +185,7 @@ class Filling:
         self._take(positions[:last])
         others = positions[last:]
         around = ranks[self._at]
-        enough = others[(self._room[others] >= self.left) & (around[others] == around[positions[last]])]
-        tightest = enough[np.argmin(self._room[enough])]
+        enough = others[(self._free_slots[others] >= self.left) & (around[others] == around[positions[last]])]
+        tightest = enough[np.argmin(self._free_slots[enough])]
         self._amounts[tightest] += self.left
         self.left = 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from webhook.placement.budget import Budget
 from webhook.placement.heterogeneous.arrays import LARGEST, Array, DomainRange, GangArrays, Ints, Taken
-from webhook.placement.heterogeneous.filling import CLASS, Filling, RoomBeside
+from webhook.placement.heterogeneous.filling import CLASS, Filling, SlotsBeside
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
 
 ORDERS: Final = 4
@@ -71,7 +71,7 @@ class FirstFitDecreasing:
         self.arrays = arrays
         self.bounds = bounds
         self.budget = budget
-        self.beside = RoomBeside(arrays, budget)
+        self.beside = SlotsBeside(arrays, budget)
         self._orders = self._orders_of_classes()[:ORDERS]
         supply = np.maximum(1, arrays.free.sum(axis=0))
         most = np.maximum(1, arrays.free.max(axis=0, initial=1))
@@ -83,7 +83,7 @@ class FirstFitDecreasing:
         arrays = self.arrays
         most = np.maximum(1, arrays.free.max(axis=0, initial=1))
         share = (arrays.requests / most).max(axis=1, initial=0.0)
-        choice = np.count_nonzero(arrays.rooms, axis=1)
+        choice = np.count_nonzero(arrays.slot_counts, axis=1)
         keys = [-share, choice, *(-arrays.requests).T]
         numbers = np.arange(arrays.classes)
         self._by_choice = tuple(np.lexsort((numbers, -share, choice)).tolist())

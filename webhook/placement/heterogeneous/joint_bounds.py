@@ -70,17 +70,17 @@ class JointBounds:
         self.arrays = arrays
         self.measures: list[Measure] = []
         for number in self._scarcest():
-            self._add(arrays.rooms[number].astype(np.int64), arrays.question.counts[number])
+            self._add(arrays.slot_counts[number].astype(np.int64), arrays.question.counts[number])
         if arrays.classes > 1:
             for number, total in enumerate(arrays.totals.tolist()):
                 if total:
-                    held = arrays.requests[:, number] @ arrays.rooms
+                    held = arrays.requests[:, number] @ arrays.slot_counts
                     self._add(np.minimum(arrays.free[:, number], held), total)
         self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
 
     def _scarcest(self) -> list[int]:
         """The classes for which there is the least room for their number, as many as are told apart."""
-        shares = self.arrays.rooms.sum(axis=1) / self.arrays.counts
+        shares = self.arrays.slot_counts.sum(axis=1) / self.arrays.counts
         scarcest: list[int] = np.argsort(shares, kind="stable")[:CLASSES].tolist()
         return scarcest
 

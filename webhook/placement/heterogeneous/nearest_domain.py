@@ -88,29 +88,33 @@ def _add_slices(arrays: GangArrays, domain: DomainRange, number: int, free: Ints
     used: nodes of the domain with other pods; their cards count as taken.
     """
     question = arrays.question
-    room: Ints = arrays.rooms[number][domain.first : domain.end].astype(np.int64)
+    free_slots: Ints = arrays.slot_counts[number][domain.first : domain.end].astype(np.int64)
     for resource, amount in arrays.request_rows[number]:
-        np.minimum(room, free[:, resource] // amount, out=room)
-    np.maximum(room, 0, out=room)
+        np.minimum(free_slots, free[:, resource] // amount, out=free_slots)
+    np.maximum(free_slots, 0, out=free_slots)
     if arrays.carded[number]:
-        room[used] = 0
-    rooms, starts = [room], [np.arange(domain.first, domain.end)]
+        free_slots[used] = 0
+    slot_counts, starts = [free_slots], [np.arange(domain.first, domain.end)]
     for level, size in reversed(question.slices[question.unbound_slices[number] :]):
         begins = arrays.starts[level]
         inside = begins[(begins >= domain.first) & (begins < domain.end)]
-        rooms.append(np.add.reduceat(rooms[-1], np.searchsorted(starts[-1], inside)) // size * size)
+        slot_counts.append(
+            np.add.reduceat(slot_counts[-1], np.searchsorted(starts[-1], inside)) // size * size
+        )
         starts.append(inside)
-    given = _in_order(rooms[-1], np.array([question.counts[number]]), np.zeros(len(rooms[-1]), dtype=np.intp))
-    for below in range(len(rooms) - 2, -1, -1):
+    given = _in_order(
+        slot_counts[-1], np.array([question.counts[number]]), np.zeros(len(slot_counts[-1]), dtype=np.intp)
+    )
+    for below in range(len(slot_counts) - 2, -1, -1):
         around = np.searchsorted(starts[below + 1], starts[below], side="right") - 1
-        given = _in_order(rooms[below], given, around)
+        given = _in_order(slot_counts[below], given, around)
     free -= given[:, None] * arrays.requests[number]
     return int(given.sum())
 
 
-def _in_order(rooms: Ints, wanted: Ints, around: Ints) -> Ints:
+def _in_order(slot_counts: Ints, wanted: Ints, around: Ints) -> Ints:
     """What each part takes of what its domain does, one part after the other. around: each one's domain."""
-    before = np.cumsum(rooms) - rooms
+    before = np.cumsum(slot_counts) - slot_counts
     firsts = np.searchsorted(around, around)  # parts of one domain stand side by side
-    taken: Ints = np.clip(wanted[around] - (before - before[firsts]), 0, rooms)
+    taken: Ints = np.clip(wanted[around] - (before - before[firsts]), 0, slot_counts)
     return taken

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS, Costs
+from webhook.placement.costs import COUNT_BITS, HOLE_BITS, SCORE_BITS, SLOT_BITS, Costs
 from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Taken
 from webhook.placement.heterogeneous.integer_program import (
     INFINITE,
@@ -54,7 +54,7 @@ WEIGHTS: Final = 1_000_000
 def fields_of(costs: Costs) -> list[tuple[int, int]]:
     """The fields of a cost but for the headroom, the most important first: where each begins, its bits."""
     fields = [(shift, COUNT_BITS) for shift in costs.domains]
-    fields += [(shift, ROOM_BITS) for shift in costs.leftover]
+    fields += [(shift, SLOT_BITS) for shift in costs.leftover]
     if costs.machine is not None:
         fields.append((costs.holes, HOLE_BITS))
     return sorted(fields, reverse=True)
@@ -258,11 +258,11 @@ class PatternProgram:
             row: dict[int, float] = {}
             beside = 0
             for around, nodes in nodes_in.items():
-                room = min(measure.need, int(measure.of_nodes[nodes].sum()))
+                free_slots = min(measure.need, int(measure.of_nodes[nodes].sum()))
                 if around in self._used:  # rounded up, so that it is implied
-                    row[self._used[around]] = -(-room * SCALE // measure.need)
+                    row[self._used[around]] = -(-free_slots * SCALE // measure.need)
                 else:
-                    beside += room
+                    beside += free_slots
             if row and measure.need > beside:
                 self.program.row((measure.need - beside) * SCALE // measure.need, INFINITE, row)
 

@@ -61,7 +61,7 @@ class NodePatterns:
             arrays, state = self.arrays, self.arrays.states[node]
             carded = state.cards and any(arrays.carded)
             self._kinds[node] = (
-                arrays.rooms[:, node].tobytes(),
+                arrays.slot_counts[:, node].tobytes(),
                 arrays.free[node].tobytes(),
                 tuple(map(cards.signature, state.cards)) if carded else (),
             )
@@ -87,15 +87,18 @@ class _Listing:
     is_cut: bool = False
     """Whether the steps ended before all were found."""
     found: list[Counts] = field(default_factory=list)
-    rooms: list[int] = field(init=False)
+    slot_counts: list[int] = field(init=False)
     order: list[int] = field(init=False)
     carded: frozenset[int] = field(init=False)
     fits: dict[tuple[tuple[int, int], ...], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Work out what each class has room for."""
-        self.rooms = self.arrays.rooms[:, self.node].tolist()
-        self.order = sorted((c for c, room in enumerate(self.rooms) if room), key=self.rooms.__getitem__)
+        self.slot_counts = self.arrays.slot_counts[:, self.node].tolist()
+        self.order = sorted(
+            (c for c, free_slots in enumerate(self.slot_counts) if free_slots),
+            key=self.slot_counts.__getitem__,
+        )
         self.carded = frozenset(c for c in self.order if self.arrays.carded[c])
 
     def patterns(self) -> Patterns:
@@ -132,7 +135,7 @@ class _Listing:
         """How many pods of the class at a position are tried, the most first; of the last one only these."""
         number = self.order[position]
         most = min(
-            [self.rooms[number], *(left[r] // amount for r, amount in self.arrays.request_rows[number])]
+            [self.slot_counts[number], *(left[r] // amount for r, amount in self.arrays.request_rows[number])]
         )
         is_last = position == len(self.order) - 1 and not self.carded
         return range(most, (most if is_last else 0) - 1, -1)
@@ -140,11 +143,11 @@ class _Listing:
     def _add(self, left: list[int], held: dict[int, int]) -> None:
         """One more pattern, if nothing can be added to it."""
         if not any(self._fits_more(each, left, held) for each in self.order):
-            self.found.append(tuple(held.get(each, 0) for each in range(len(self.rooms))))
+            self.found.append(tuple(held.get(each, 0) for each in range(len(self.slot_counts))))
 
     def _fits_more(self, number: int, left: list[int], held: dict[int, int]) -> bool:
         """Whether one more pod of a class fits."""
-        if held[number] >= self.rooms[number]:
+        if held[number] >= self.slot_counts[number]:
             return False
         if any(left[resource] < amount for resource, amount in self.arrays.request_rows[number]):
             return False
@@ -154,7 +157,7 @@ class _Listing:
         """Whether the cards serve the pods; what is not decided counts as not, and nothing is exact then."""
         wanted = tuple(sorted((each, count) for each, count in held.items() if count and each in self.carded))
         if len(wanted) <= 1:
-            return all(count <= self.rooms[each] for each, count in wanted)
+            return all(count <= self.slot_counts[each] for each, count in wanted)
         if wanted not in self.fits:
             self.budget.take(CARDS)
             classes = [self.arrays.question.classes[each] for each, _ in wanted]

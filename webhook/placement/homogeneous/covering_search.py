@@ -28,13 +28,13 @@ from typing import Final
 from webhook.placement.bounds import (
     anchored_children,
     census,
-    child_rooms,
+    child_slot_counts,
     least_cost,
-    rooms_below,
-    rooms_beside,
+    slot_counts_below,
+    slot_counts_beside,
 )
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, HOLE_BITS, ROOM_BITS, SCORE_BITS, Costs, PackedCost
+from webhook.placement.costs import COUNT_BITS, HOLE_BITS, SCORE_BITS, SLOT_BITS, Costs, PackedCost
 from webhook.placement.evaluate import Cover
 from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
 from webhook.placement.homogeneous.min_plus import never
@@ -61,8 +61,8 @@ def one_more(vertex: Vertex, wanted: int, costs: Costs, budget: Budget) -> list[
     if not vertex.parts or (costs.machine is not None and first >= costs.machine):
         return []
     anchored = anchored_children(vertex, costs)
-    missing = wanted - _only(vertex, anchored).room
-    others = [n for n, part in enumerate(vertex.parts) if n not in anchored and part.room >= missing]
+    missing = wanted - _only(vertex, anchored).free_slots
+    others = [n for n, part in enumerate(vertex.parts) if n not in anchored and part.free_slots >= missing]
     if missing <= 0 or not anchored or len(others) < 3:
         return []
     least = _least_of_each(vertex, others, anchored, wanted, costs, budget)
@@ -76,14 +76,14 @@ def _least_of_each(
     it is, the cheapest first; [] where telling that takes too long. Raises OutOfSteps.
     """
     levels = range(vertex.bottom + 1, costs.depth)
-    more = {n: [rooms_beside(vertex.parts[n], level, costs)[1] for level in levels] for n in others}
-    given = [_rooms_beside(vertex, anchored, level, costs) for level in levels]
+    more = {n: [slot_counts_beside(vertex.parts[n], level, costs)[1] for level in levels] for n in others}
+    given = [_slot_counts_beside(vertex, anchored, level, costs) for level in levels]
     free, paid = [free for free, _ in given], [paid for _, paid in given]
     held = sum(map(len, (*free, *paid)))
-    rooms = held * len(others) + sum(map(len, chain.from_iterable(more.values())))
-    if rooms > MOST:
+    slot_counts = held * len(others) + sum(map(len, chain.from_iterable(more.values())))
+    if slot_counts > MOST:
         return []
-    budget.spend(1 + rooms // EACH)
+    budget.spend(1 + slot_counts // EACH)
     found = []
     for number, split in more.items():
         each = zip(levels, free, paid, split, strict=True)
@@ -92,24 +92,28 @@ def _least_of_each(
     return sorted(found)
 
 
-def _rooms_beside(vertex: Vertex, numbers: set[int], level: int, costs: Costs) -> tuple[list[int], list[int]]:
-    """Of some children together: see bounds.rooms_beside."""
-    found = [rooms_beside(vertex.parts[number], level, costs) for number in sorted(numbers)]
-    return [room for free, _ in found for room in free], [room for _, paid in found for room in paid]
+def _slot_counts_beside(
+    vertex: Vertex, numbers: set[int], level: int, costs: Costs
+) -> tuple[list[int], list[int]]:
+    """Of some children together: see bounds.slot_counts_beside."""
+    found = [slot_counts_beside(vertex.parts[number], level, costs) for number in sorted(numbers)]
+    return [free_slots for free, _ in found for free_slots in free], [
+        free_slots for _, paid in found for free_slots in paid
+    ]
 
 
-def _least(rooms: list[int], wanted: int, level: int, costs: Costs) -> int:
+def _least(slot_counts: list[int], wanted: int, level: int, costs: Costs) -> int:
     """At most the cost of so many pods in domains of a level with these rooms, the level for itself."""
-    rooms.sort()
-    number = bisect_left(list(accumulate(reversed(rooms), initial=0)), wanted)
-    held = max(0, wanted, sum(rooms[:number]))
+    slot_counts.sort()
+    number = bisect_left(list(accumulate(reversed(slot_counts), initial=0)), wanted)
+    held = max(0, wanted, sum(slot_counts[:number]))
     return (number << costs.domains[level]) + (held << costs.leftover[level])
 
 
 def _only(vertex: Vertex, numbers: set[int]) -> Vertex:
     """The domain as if it had these children alone."""
     parts = tuple(vertex.parts[number] for number in sorted(numbers))
-    return replace(vertex, parts=parts, room=sum(part.room for part in parts), notes={})
+    return replace(vertex, parts=parts, free_slots=sum(part.free_slots for part in parts), notes={})
 
 
 _PARTS = 4
@@ -137,7 +141,7 @@ class CoveringSearch:
     def solve(self, root: Vertex) -> _Found | None:
         """The optimum, and its cost. Raises OutOfSteps."""
         best: _Found | None = None
-        enough = [each for each in regions(root, self.question.required) if each[1].room >= self.least]
+        enough = [each for each in regions(root, self.question.required) if each[1].free_slots >= self.least]
         least = [around + (self._bound(domain) if len(enough) > 1 else 0) for around, domain in enough]
         for bound, (around, domain) in sorted(zip(least, enough, strict=True), key=itemgetter(0)):
             if best is not None and bound >= best[0]:
@@ -150,7 +154,7 @@ class CoveringSearch:
 
     def inside(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best in a domain, the cost of using it left out; None if nothing costs less than the limit."""
-        if vertex.room < self.least:
+        if vertex.free_slots < self.least:
             return None
         if vertex.state is not None:
             return self._alone(vertex, limit)
@@ -176,8 +180,8 @@ class CoveringSearch:
     def _alone(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """A node that holds all."""
         assert vertex.state is not None
-        (rooms,) = self.minority.rooms([vertex.state], [vertex.rooms])
-        if rooms[self.everybody] < self.workers or (limit is not None and vertex.own >= limit):
+        (slot_counts,) = self.minority.slot_counts([vertex.state], [vertex.slot_counts])
+        if slot_counts[self.everybody] < self.workers or (limit is not None and vertex.own >= limit):
             return None
         return vertex.own, Filled(0, self.workers, 1, vertex.own, self.everybody, vertex.state)
 
@@ -186,11 +190,11 @@ class CoveringSearch:
 
         Beside anchors the one that these use, if it is one alone: with it all others cost more.
         """
-        rooms = child_rooms(vertex)
+        slot_counts = child_slot_counts(vertex)
         if self.question.anchored:
             used = [vertex.parts[number] for number in anchored_children(vertex, self.costs)]
-            return [(0, child) for child in used if len(used) == 1 and child.room >= self.least]
-        enough = [number for number, room in enumerate(rooms) if room >= self.least]
+            return [(0, child) for child in used if len(used) == 1 and child.free_slots >= self.least]
+        enough = [number for number, free_slots in enumerate(slot_counts) if free_slots >= self.least]
         if not enough:
             return []
         self.budget.spend(len(enough))
@@ -206,9 +210,9 @@ class CoveringSearch:
     def _holes(self, vertex: Vertex) -> int:
         """At most the squares of the rooms of nodes that hold the gang; see the module's text."""
         total, left = 0, self.least
-        for room in sorted(rooms_below(vertex)[-1]):
-            total += room * min(room, left)
-            left -= min(room, left)
+        for free_slots in sorted(slot_counts_below(vertex)[-1]):
+            total += free_slots * min(free_slots, left)
+            left -= min(free_slots, left)
             if not left:
                 break
         return total
@@ -285,7 +289,7 @@ class CoveringSearch:
             for level in levels
         ]
         if self.costs.machine is not None:
-            squares = sum(room * room for room in rooms_below(vertex)[-1])
+            squares = sum(free_slots * free_slots for free_slots in slot_counts_below(vertex)[-1])
             above = sum(level < self.costs.machine for level in levels)
             fields.insert(above, (self.costs.holes, HOLE_BITS, squares.bit_length()))
         slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
@@ -311,7 +315,7 @@ class CoveringSearch:
     def _values(self, vertex: Vertex, levels: Sequence[int], fewest: Sequence[int]) -> PackedCost:
         found = census(vertex)
         fields = [
-            (self.costs.leftover[level], ROOM_BITS, (fewest[level] * found[level][1]).bit_length())
+            (self.costs.leftover[level], SLOT_BITS, (fewest[level] * found[level][1]).bit_length())
             for level in levels
         ]
         penalty = (self.costs.most_penalty * min(found[-1][0], sum(self.question.counts))).bit_length()
@@ -325,4 +329,4 @@ def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover 
     """
     alone = replace(question, classes=question.classes[:1], counts=(pods,), slices=(), spread=None)
     best = CoveringSearch(alone, MinorityPods(alone, budget), 0, budget).solve(root)
-    return None if best is None else Cover(best[0], list(best[1].rooms()))
+    return None if best is None else Cover(best[0], list(best[1].slot_counts()))

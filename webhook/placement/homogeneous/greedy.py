@@ -40,10 +40,10 @@ def first_found(question: Question, root: Vertex, budget: Budget) -> dict[str, C
         return None
     minority = MinorityPods(question, budget)
     workers = question.counts[0]
-    regions = [region for region in domains_at(root, question.required) if region.room >= workers]
+    regions = [region for region in domains_at(root, question.required) if region.free_slots >= workers]
     with suppress(OutOfSteps):
         budget.spend(states**2 // 8)
-        for vertex in sorted(regions, key=lambda region: region.room):
+        for vertex in sorted(regions, key=lambda region: region.free_slots):
             found = _Region(question, minority, vertex).solve()
             if found is not None:
                 return found
@@ -93,9 +93,9 @@ class _Region:
         while more <= spare and self.count > minority.most:
             chosen: set[_At] = set()
             self._choose(self.whole, workers + more, chosen)
-            room = sum(self.nodes[number][1][0] for number in chosen)
+            free_slots = sum(self.nodes[number][1][0] for number in chosen)
             # Where workers fill all of it, odd pods hardly ever have places there.
-            found = self._shared(chosen) if room >= workers + minority.most else None
+            found = self._shared(chosen) if free_slots >= workers + minority.most else None
             if found is None and minority.most:
                 found = self._shared(self._for_minority(chosen))
             if found is not None:
@@ -113,8 +113,8 @@ class _Region:
         self.minority.budget.spend(SHARED * len(chosen))
         picked = [self.nodes[number] for number in sorted(chosen)]
         states = [state for state, _ in picked]
-        rooms = self.minority.rooms(states, [alone for _, alone in picked])
-        return shared(self.question, self.minority, list(zip(states, rooms, strict=True)))
+        slot_counts = self.minority.slot_counts(states, [alone for _, alone in picked])
+        return shared(self.question, self.minority, list(zip(states, slot_counts, strict=True)))
 
     def _for_minority(self, chosen: set[_At]) -> set[_At]:
         """And as many nodes besides as odd pods of each class: in domains in use those with the least room
@@ -140,11 +140,11 @@ class _Region:
     # --- what domains hold, and which are chosen ---------------------------------------------------
 
     def _held(self, vertex: Vertex, at: _At) -> _Held:
-        held = _Held(at, vertex, vertex.room)
+        held = _Held(at, vertex, vertex.free_slots)
         self.minority.budget.spend()
         if vertex.top <= self.finest:
             if vertex.state is None:
-                held.most = sum(part.most for part in self._parts(held)) + sum(self._rooms(vertex))
+                held.most = sum(part.most for part in self._parts(held)) + sum(self._slot_counts(vertex))
             held.most = self._whole(held.most, vertex.top, vertex.bottom + 1)
         return held
 
@@ -154,28 +154,28 @@ class _Region:
             held.parts = [self._held(part, (*held.at, n)) for n, part in enumerate(held.vertex.parts)]
         return held.parts
 
-    def _rooms(self, vertex: Vertex) -> list[int]:
+    def _slot_counts(self, vertex: Vertex) -> list[int]:
         """Of nodes that stand just below, in whole slices."""
         leaves = vertex.leaves
         if leaves is None or leaves.top > self.finest:
-            return leaves.rooms if leaves is not None else []
-        self.minority.budget.spend(1 + len(leaves.rooms) // 2)
-        return [self._whole(room, leaves.top, leaves.costs.depth) for room in leaves.rooms]
+            return leaves.slot_counts if leaves is not None else []
+        self.minority.budget.spend(1 + len(leaves.slot_counts) // 2)
+        return [self._whole(free_slots, leaves.top, leaves.costs.depth) for free_slots in leaves.slot_counts]
 
     def _group(self, held: _Held) -> list[_At]:
         """The nodes of a domain just around nodes, or the node that it is; they have been looked at then."""
         if held.at not in self.groups:
             vertex, leaves = held.vertex, held.vertex.leaves
             if leaves is not None:
-                self.minority.budget.spend(1 + len(leaves.rooms) // 2)
-                group = [(*held.at, number) for number in range(len(leaves.rooms))]
-                rooms = zip(*leaves.every, strict=True)
-                self.nodes.update(zip(group, zip(leaves.states, rooms, strict=True), strict=True))
+                self.minority.budget.spend(1 + len(leaves.slot_counts) // 2)
+                group = [(*held.at, number) for number in range(len(leaves.slot_counts))]
+                slot_counts = zip(*leaves.every, strict=True)
+                self.nodes.update(zip(group, zip(leaves.states, slot_counts, strict=True), strict=True))
             else:
                 assert vertex.state is not None
                 self.minority.budget.spend()
                 group = [held.at]
-                self.nodes[held.at] = vertex.state, vertex.rooms
+                self.nodes[held.at] = vertex.state, vertex.slot_counts
             self.groups[held.at] = group
             self.around.update(dict.fromkeys(group, held.at))
         return self.groups[held.at]
@@ -188,10 +188,10 @@ class _Region:
         else:
             yield from self._group(held)
 
-    def _whole(self, room: int, first: int, end: int) -> int:
+    def _whole(self, free_slots: int, first: int, end: int) -> int:
         """Of a room in a domain that stands for these levels, what whole slices take."""
         size = next((size for level, size in self.question.slices if first <= level < end), 1)
-        return room - room % size
+        return free_slots - free_slots % size
 
     def _choose(self, held: _Held, workers: int, chosen: set[_At]) -> None:
         """Add the nodes for so many workers."""
@@ -207,7 +207,9 @@ class _Region:
             return
         around = self._is_paid(held.vertex)
         paid = {n for n, at in enumerate(group) if self._is_anchored(at)} if around else set()
-        chosen.update(group[number] for number, _ in self._given(self._rooms(held.vertex), paid, workers))
+        chosen.update(
+            group[number] for number, _ in self._given(self._slot_counts(held.vertex), paid, workers)
+        )
 
     def _is_paid(self, vertex: Vertex) -> bool:
         return vertex.key[: vertex.top + 2] in self.question.anchored
@@ -216,14 +218,14 @@ class _Region:
         levels = self.question.levels
         return key_of(self.nodes[at][0], levels)[: levels + 2] in self.question.anchored
 
-    def _given(self, rooms: Sequence[int], paid: set[int], workers: int) -> Iterator[tuple[int, int]]:
+    def _given(self, slot_counts: Sequence[int], paid: set[int], workers: int) -> Iterator[tuple[int, int]]:
         """Which of some rooms take the workers, and how many each."""
-        self.minority.budget.spend(1 + len(rooms) // 4)
-        for group in (sorted(paid), [number for number in range(len(rooms)) if number not in paid]):
-            order = sorted(group, key=lambda number: (rooms[number], -number))
-            while workers and order and rooms[order[-1]]:
-                enough = bisect_left(order, workers, key=rooms.__getitem__)
+        self.minority.budget.spend(1 + len(slot_counts) // 4)
+        for group in (sorted(paid), [number for number in range(len(slot_counts)) if number not in paid]):
+            order = sorted(group, key=lambda number: (slot_counts[number], -number))
+            while workers and order and slot_counts[order[-1]]:
+                enough = bisect_left(order, workers, key=slot_counts.__getitem__)
                 number = order.pop(min(enough, len(order) - 1))
-                given = min(workers, rooms[number])
+                given = min(workers, slot_counts[number])
                 workers -= given
                 yield number, given

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
-from webhook.placement.bounds import child_rooms
+from webhook.placement.bounds import child_slot_counts
 from webhook.placement.budget import PART, Budget
 from webhook.placement.costs import SCORE_BITS, Costs, PackedCost
 from webhook.placement.homogeneous.lattice import Lattice
@@ -63,14 +63,14 @@ class Filled:
 
     def nodes(self) -> Iterator[NodeState]:
         """The nodes chosen, in topology order."""
-        return (node for node, _ in self.rooms())
+        return (node for node, _ in self.slot_counts())
 
-    def rooms(self) -> Iterator[tuple[NodeState, int]]:
+    def slot_counts(self) -> Iterator[tuple[NodeState, int]]:
         """The same, each with the workers that it may take."""
         if self.node is not None:
             yield self.node, self.holds * self.unit
         for part in self.parts:
-            yield from part.rooms()
+            yield from part.slot_counts()
 
 
 Slices = tuple[tuple[int, int], ...]
@@ -119,7 +119,7 @@ class NodesItem:
     """Of units, by all items together."""
     level: int
     """The highest that each of them stands for."""
-    rooms: tuple[int, ...]
+    slot_counts: tuple[int, ...]
     cost: int
     penalty: Callable[[int], int]
     """Of a node, by its number among the children."""
@@ -132,13 +132,13 @@ class NodesItem:
     def offer(self) -> Offer:
         """See min_plus.Offer."""
         minority, wanted, counts = self.minority, self.wanted, self.terms.counts
-        room = max(self.rooms)
-        enough = (-(-wanted // room) if room > 0 else 0) + minority.most
+        free_slots = max(self.slot_counts)
+        enough = (-(-wanted // free_slots) if free_slots > 0 else 0) + minority.most
         number = min(len(self.nodes), enough)
         self.terms.budget.spend(
             1 + number * (len(minority.states) + sum(map(len, minority.sums))) // 4 + PART
         )
-        self.held = NodesHeld(minority, self.rooms, number, counts.pack(self.cost), counts.fits)
+        self.held = NodesHeld(minority, self.slot_counts, number, counts.pack(self.cost), counts.fits)
         return Offer(self.held.offered, self)
 
     def firsts(self, states: Sequence[State]) -> list[int]:
@@ -171,7 +171,14 @@ class NodesItem:
             odds.append(more)
             state = next(one for one, other in self.minority.sums[more] if other == state)
         return [
-            Filled(number, self.rooms[minority], self.unit, self.cost + self.penalty(number), minority, node)
+            Filled(
+                number,
+                self.slot_counts[minority],
+                self.unit,
+                self.cost + self.penalty(number),
+                minority,
+                node,
+            )
             for (number, node), minority in zip(self.nodes, odds, strict=False)
         ]
 
@@ -180,7 +187,7 @@ class NodesHeld:
     """What so many nodes with these rooms hold together, and how."""
 
     def __init__(
-        self, minority: Stepwise, rooms: Sequence[int], number: int, cost: int, narrow: bool
+        self, minority: Stepwise, slot_counts: Sequence[int], number: int, cost: int, narrow: bool
     ) -> None:
         """cost: of a node, counted. narrow: whether count costs fit a machine word."""
         self.used: dict[State, int] = {(0, 0): 0}
@@ -188,27 +195,27 @@ class NodesHeld:
         self.ways: dict[tuple[int, int], int] = {}
         """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
         self.minority = minority
-        self.offered = self._offered(self._most(minority, rooms, number), cost, narrow)
+        self.offered = self._offered(self._most(minority, slot_counts, number), cost, narrow)
 
-    def _most(self, minority: Stepwise, rooms: Sequence[int], number: int) -> list[list[int]]:
+    def _most(self, minority: Stepwise, slot_counts: Sequence[int], number: int) -> list[list[int]]:
         """The most units for each number of nodes from 0 and each state of odd pods; -1: none."""
         states = range(len(minority.states))
         most = [[0, *(-1 for _ in states[1:])]]
         for count in range(1, number + 1):
             before, row = most[-1], [-1] * len(states)
             for more in states:
-                if rooms[more] < 0:
+                if slot_counts[more] < 0:
                     continue
                 for one, other in minority.sums[more]:
-                    if before[one] >= 0 and before[one] + rooms[more] > row[other]:
-                        row[other] = before[one] + rooms[more]
+                    if before[one] >= 0 and before[one] + slot_counts[more] > row[other]:
+                        row[other] = before[one] + slot_counts[more]
                         self.ways[count, other] = more
             most.append(row)
         return most
 
     def _offered(self, most: Sequence[Sequence[int]], cost: int, narrow: bool) -> Choices:
         odds: list[int] = []
-        rooms: list[int] = []
+        slot_counts: list[int] = []
         counts: list[int] = []
         for state, first in enumerate(most[0]):
             best = first
@@ -216,10 +223,10 @@ class NodesHeld:
                 if row[state] > best:
                     best = row[state]
                     odds.append(state)
-                    rooms.append(best)
+                    slot_counts.append(best)
                     counts.append(cost * count)
                     self.used[state, best] = count
-        return choices(odds, rooms, counts, narrow)
+        return choices(odds, slot_counts, counts, narrow)
 
 
 class EqualNodesAlone:
@@ -243,8 +250,8 @@ class EqualNodesAlone:
 
     def _held(self, target: State) -> State | None:
         """What is held for just such a state, (0, 0) for nothing; None where nothing is just that."""
-        room, (_, wanted) = self.item.rooms[0], target
-        held = -(-wanted // room) * room
+        free_slots, (_, wanted) = self.item.slot_counts[0], target
+        held = -(-wanted // free_slots) * free_slots
         return (0, held) if held == wanted or wanted == self.item.wanted else None
 
 
@@ -278,9 +285,9 @@ class DomainKnapsack:
         key = ("counts", tuple(terms.counts.parts), self.unit, self.wanted)
         if key not in vertex.notes:
             assert vertex.leaves is not None
-            rooms = vertex.leaves.every[0]
+            slot_counts = vertex.leaves.every[0]
             each = terms.counts.pack(vertex.leaves.cost_without_penalty(0))
-            vertex.notes[key] = counts_of_equals(rooms, self.unit, each, self.wanted, terms.counts.fits)
+            vertex.notes[key] = counts_of_equals(slot_counts, self.unit, each, self.wanted, terms.counts.fits)
         terms.budget.spend(2 * PART + self.wanted // 60)
         known: Array = vertex.notes[key]
         return known
@@ -288,7 +295,7 @@ class DomainKnapsack:
     @cached_property
     def items(self) -> list["NodesItem | DomainItem"]:
         """The children that can hold something."""
-        self.terms.budget.spend(2 * len(child_rooms(self.vertex)))
+        self.terms.budget.spend(2 * len(child_slot_counts(self.vertex)))
         return list(_items(self, self.vertex, self.least))
 
     @cached_property
@@ -335,7 +342,7 @@ class DomainItem:
         self.is_alike = around.minority.below(unit) is not around.minority
         """Whether it does not tell apart what stands beside the workers."""
         wanted = around.wanted * self.ratio + (around.minority.losses[-1] if self.is_alike else 0)
-        self.most = min(wanted, vertex.room // unit)
+        self.most = min(wanted, vertex.free_slots // unit)
         """Units inside up to which it matters what it holds."""
 
     @property
@@ -374,7 +381,9 @@ class DomainItem:
             row, loss = self._row(inside, minority)
             first = units * self.ratio + loss
             last = min(first + self.ratio, int(row.searchsorted(row[first], side="right")))
-            found.append([(0 if self.is_alike else minority, room) for room in range(first, last)])
+            found.append(
+                [(0 if self.is_alike else minority, free_slots) for free_slots in range(first, last)]
+            )
         return found
 
     def firsts(self, states: Sequence[State]) -> list[int]:
@@ -407,7 +416,7 @@ def _items(
     groups = _EqualNodes(around, vertex)
     if vertex.leaves is not None:
         groups.add_leaves(vertex.leaves)
-        return sorted(groups.items.values(), key=lambda item: (item.rooms, item.cost))
+        return sorted(groups.items.values(), key=lambda item: (item.slot_counts, item.cost))
     items: dict[int, NodesItem | DomainItem] = {}
     for number, part in enumerate(vertex.parts):
         if least is not None and number not in least:
@@ -415,9 +424,9 @@ def _items(
         if part.state is None:
             items[number] = DomainItem(around, number, part, least[number] if least else 0)
             continue
-        (rooms,) = around.minority.rooms([part.state], [part.rooms])
+        (slot_counts,) = around.minority.slot_counts([part.state], [part.slot_counts])
         penalty = _penalty_of(vertex)
-        item = groups.add([(number, part.state)], part.own >> SCORE_BITS << SCORE_BITS, rooms, penalty)
+        item = groups.add([(number, part.state)], part.own >> SCORE_BITS << SCORE_BITS, slot_counts, penalty)
         if item is not None:
             items.setdefault(item.nodes[0][0], item)
     return list(items.values())
@@ -433,27 +442,38 @@ class _EqualNodes:
 
     def add_leaves(self, leaves: Leaves) -> None:
         """All nodes of a domain of leaves."""
-        every = self.around.minority.rooms(leaves.states, list(zip(*leaves.every, strict=True)))
+        every = self.around.minority.slot_counts(leaves.states, list(zip(*leaves.every, strict=True)))
         groups: dict[tuple[Counts, int], list[tuple[int, NodeState]]] = {}
-        for number, key in enumerate(zip(every, leaves.rooms, strict=True)):
+        for number, key in enumerate(zip(every, leaves.slot_counts, strict=True)):
             groups.setdefault(key, []).append((number, leaves.states[number]))
-        for (rooms, room), nodes in groups.items():
-            self.add(nodes, leaves.cost_without_penalty(room), rooms, leaves.penalties.__getitem__)
+        for (slot_counts, free_slots), nodes in groups.items():
+            self.add(
+                nodes, leaves.cost_without_penalty(free_slots), slot_counts, leaves.penalties.__getitem__
+            )
 
     def add(
-        self, nodes: list[tuple[int, NodeState]], cost: int, rooms: Counts, penalty: _Penalty
+        self, nodes: list[tuple[int, NodeState]], cost: int, slot_counts: Counts, penalty: _Penalty
     ) -> NodesItem | None:
         """The item that these nodes are of; None where they hold nothing. cost: without their penalties."""
         around = self.around
         if around.unit > 1:
-            rooms = tuple(room // around.unit if room >= 0 else -1 for room in rooms)
-        if max(rooms) <= 0 and not any(room >= 0 for room in rooms[1:]):
-            return None
-        if (rooms, cost) not in self.items:
-            self.items[rooms, cost] = NodesItem(
-                around.terms, around.minority, around.unit, around.wanted, self.level, rooms, cost, penalty
+            slot_counts = tuple(
+                free_slots // around.unit if free_slots >= 0 else -1 for free_slots in slot_counts
             )
-        item = self.items[rooms, cost]
+        if max(slot_counts) <= 0 and not any(free_slots >= 0 for free_slots in slot_counts[1:]):
+            return None
+        if (slot_counts, cost) not in self.items:
+            self.items[slot_counts, cost] = NodesItem(
+                around.terms,
+                around.minority,
+                around.unit,
+                around.wanted,
+                self.level,
+                slot_counts,
+                cost,
+                penalty,
+            )
+        item = self.items[slot_counts, cost]
         item.nodes += nodes
         return item
 

@@ -112,10 +112,10 @@ class Lattice:
             return [self.paid.value(target) for target in targets]
         self.paid = None
         wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
-        for minority, room in targets:
-            wanted[minority, room] = self.rows[-1][minority, room] < self.unreachable
+        for minority, free_slots in targets:
+            wanted[minority, free_slots] = self.rows[-1][minority, free_slots] < self.unreachable
         self._decide(wanted)
-        found = [int(self.best[-1][minority * self.width + room]) for minority, room in targets]
+        found = [int(self.best[-1][minority * self.width + free_slots]) for minority, free_slots in targets]
         return [None if value >= self.never else value for value in found]
 
     def _decide(self, wanted: Array) -> None:
@@ -155,10 +155,12 @@ class Lattice:
                 part = targets[first : first + chunk]
                 self.budget.spend(3 * PART + searched(len(part) * size, self.narrow))
                 found += self._steps_of(number, held, part)
-        ways_before, ways_after, odds, rooms = (np.concatenate(each) for each in zip(*found, strict=True))
-        self.budget.spend(len(rooms) // SORTED)
-        width = int(rooms.max(initial=0)) + 1
-        codes = odds * width + rooms
+        ways_before, ways_after, odds, slot_counts = (
+            np.concatenate(each) for each in zip(*found, strict=True)
+        )
+        self.budget.spend(len(slot_counts) // SORTED)
+        width = int(slot_counts.max(initial=0)) + 1
+        codes = odds * width + slot_counts
         ordered = np.sort(codes)  # np.unique would load numpy.ma, half as much again as numpy
         is_new = np.ones(len(ordered), dtype=np.bool_)
         np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
@@ -169,17 +171,17 @@ class Lattice:
     def _steps_of(self, number: int, held: Choices, targets: Array) -> list[_Found]:
         """The steps into these states on which the item holds something; each has a state before."""
         before, after = self.rows[number - 1].ravel(), self.rows[number].ravel()
-        odds, rooms, counts = held.odds, held.rooms, held.counts
-        state, room = np.divmod(targets, self.width)
-        origin, come = self.origins[odds, state[:, None]], room[:, None] - rooms
-        row, column = np.nonzero((origin >= 0) & ((come >= 0) | (room == self.wanted)[:, None]))
+        odds, slot_counts, counts = held.odds, held.slot_counts, held.counts
+        state, free_slots = np.divmod(targets, self.width)
+        origin, come = self.origins[odds, state[:, None]], free_slots[:, None] - slot_counts
+        row, column = np.nonzero((origin >= 0) & ((come >= 0) | (free_slots == self.wanted)[:, None]))
         begin = origin[row, column] * self.width + np.maximum(come[row, column], 0)
         equal = (before[begin] + counts[column] == after[targets[row]]).nonzero()[0]
         if not len(equal):
             return []
         row, column, begin = row[equal], column[equal], begin[equal]
-        into, minority, taken = targets[row], odds[column], rooms[column]
-        full = (room[row] == self.wanted).nonzero()[0]
+        into, minority, taken = targets[row], odds[column], slot_counts[column]
+        full = (free_slots[row] == self.wanted).nonzero()[0]
         found = self._beyond(before, begin[full], into[full], minority[full], taken[full])
         return [(begin, into, minority, taken), *found]
 

@@ -49,7 +49,7 @@ class Choices:
     """
 
     odds: Array
-    rooms: Array
+    slot_counts: Array
     counts: Array
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class Choices:
     @cached_property
     def furthest(self) -> int:
         """The most room, 0 for nothing."""
-        return int(self.rooms.max(initial=0))
+        return int(self.slot_counts.max(initial=0))
 
     @cached_property
     def most(self) -> tuple[Array, Array, Array]:
@@ -71,13 +71,13 @@ class Choices:
         odds, counts = self.odds, self.counts
         last = ((counts[1:] != counts[:-1]) | (odds[1:] != odds[:-1])).nonzero()[0]
         ends = np.append(last, len(counts) - 1)
-        return odds[ends], self.rooms[ends], counts[ends]
+        return odds[ends], self.slot_counts[ends], counts[ends]
 
 
-def choices(odds: Sequence[int], rooms: Sequence[int], counts: Sequence[int], narrow: bool) -> Choices:
+def choices(odds: Sequence[int], slot_counts: Sequence[int], counts: Sequence[int], narrow: bool) -> Choices:
     """These, in order; narrow: whether the costs fit a machine word."""
     as_counts = np.array(counts, dtype=np.int64 if narrow else object)
-    return Choices(np.array(odds, dtype=np.int64), np.array(rooms, dtype=np.int64), as_counts)
+    return Choices(np.array(odds, dtype=np.int64), np.array(slot_counts, dtype=np.int64), as_counts)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,12 +88,12 @@ class Offer:
     source: OfferSource
 
 
-def counts_of_equals(rooms: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
+def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
     """The only row of Lattice.counts for nodes with rooms for so many pods that cost `each` alike.
 
     The roomiest nodes are the fewest.
     """
-    held = np.cumsum(-np.sort(-(np.array(rooms, dtype=np.int64) // unit)))
+    held = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
     number = np.searchsorted(held, np.arange(wanted + 1), side="left") + 1
     number[0] = 0
     if not narrow:
@@ -109,8 +109,8 @@ def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
     found = rows < never(narrow)
     found[:, :first] = False
     found[0, 0] = False
-    odds, rooms = found.nonzero()
-    return Choices(odds, rooms, rows[odds, rooms] + own)
+    odds, slot_counts = found.nonzero()
+    return Choices(odds, slot_counts, rows[odds, slot_counts] + own)
 
 
 def shifted_back(row: Array, losses: Sequence[int], ratio: int, narrow: bool) -> Array:
@@ -191,14 +191,14 @@ class StateRows:
         return merged
 
     def _shift(self, merged: Array, row: Array, offer: Offer) -> None:
-        odds, rooms, counts = offer.held.most
-        rooms = np.minimum(rooms, row.shape[1] - 1)  # what is wanted stands for all beyond
+        odds, slot_counts, counts = offer.held.most
+        slot_counts = np.minimum(slot_counts, row.shape[1] - 1)  # what is wanted stands for all beyond
         for minority in offer.held.states:
             before, after = self.parts[minority]
             found, mine = merged[after], (odds == minority).nonzero()[0]
             number, width = found.shape
             self.budget.spend(PART + _shift_steps(number, width, len(mine), self.narrow))
-            into_shifted(found, row[before], rooms[mine], counts[mine])
+            into_shifted(found, row[before], slot_counts[mine], counts[mine])
             if not isinstance(after, slice):
                 merged[after] = found
 
@@ -234,9 +234,9 @@ class PaidItems(StateRows):
                 continue
             held = self.valued[number].held
             self.budget.spend(PART + added(4 * len(held), self.narrow))
-            before = self.origins[held.odds, target[0]], np.maximum(target[1] - held.rooms, 0)
+            before = self.origins[held.odds, target[0]], np.maximum(target[1] - held.slot_counts, 0)
             way = ((before[0] >= 0) & (row[before] + held.counts == best)).nonzero()[0][0]
-            taken.append((int(held.odds[way]), int(held.rooms[way])))
+            taken.append((int(held.odds[way]), int(held.slot_counts[way])))
             target = int(before[0][way]), int(before[1][way])
         taken.reverse()
         return taken
@@ -246,9 +246,9 @@ def _valued(offer: Offer, narrow: bool, budget: Budget) -> Offer:
     """Of an offer what costs nothing, with its values in place of its counts. Raises OutOfSteps."""
     held = offer.held
     free = (held.counts == 0).nonzero()[0]
-    states = list(zip(held.odds[free].tolist(), held.rooms[free].tolist(), strict=True))
+    states = list(zip(held.odds[free].tolist(), held.slot_counts[free].tolist(), strict=True))
     budget.spend(1 + len(states) // ASKED)
     values = offer.source.values(states) if states else []
     known = [(*state, value) for state, value in zip(states, values, strict=True) if value is not None]
-    odds, rooms, counts = zip(*known, strict=True) if known else ((), (), ())
-    return Offer(choices(odds, rooms, counts, narrow), offer.source)
+    odds, slot_counts, counts = zip(*known, strict=True) if known else ((), (), ())
+    return Offer(choices(odds, slot_counts, counts, narrow), offer.source)

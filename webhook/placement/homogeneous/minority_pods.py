@@ -38,7 +38,7 @@ class Stepwise(Protocol):
     def below(self, unit: int) -> "Stepwise":
         """What of it is told apart in domains whose rooms are counted in such units."""
 
-    def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
+    def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
         """Of each node: how many workers it takes beside each state; -1 where it does not take that.
 
         alone: the room of each node for each class alone.
@@ -53,7 +53,7 @@ class MinorityPods:
 
     question: Question
     budget: Budget
-    rooms_of: dict[object, tuple[int, ...]] = field(default_factory=dict)
+    slot_counts_of: dict[object, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counts:
@@ -110,16 +110,16 @@ class MinorityPods:
                 found[after].append((more, before))
         return tuple(map(tuple, found))
 
-    def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
+    def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
         """See Stepwise."""
         if len(self.states) == 1:
-            return [rooms[:1] for rooms in alone]
+            return [slot_counts[:1] for slot_counts in alone]
         keys = self._keys(nodes, alone)
-        return [self.rooms_of[key] for key in keys]
+        return [self.slot_counts_of[key] for key in keys]
 
     def profiles(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> set[tuple[int, ...]]:
         """What `rooms` gives for any of the nodes."""
-        return {self.rooms_of[key] for key in set(self._keys(nodes, alone))}
+        return {self.slot_counts_of[key] for key in set(self._keys(nodes, alone))}
 
     def _keys(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[object, ...]]:
         """What the rooms of each node follow from, of which all rooms are known then."""
@@ -127,16 +127,16 @@ class MinorityPods:
         free = [[node.free.get(resource, 0) for node in nodes] for resource in self._resources]
         cards = [id(node) if node.cards else 0 for node in nodes] if self._carded else [0] * len(nodes)
         keys: list[tuple[object, ...]] = list(zip(alone, cards, *free, strict=True))
-        for key, (node, rooms) in dict(zip(keys, zip(nodes, alone, strict=True), strict=True)).items():
-            if key not in self.rooms_of:
+        for key, (node, slot_counts) in dict(zip(keys, zip(nodes, alone, strict=True), strict=True)).items():
+            if key not in self.slot_counts_of:
                 self.budget.spend(2 * len(self.states))
-                self.rooms_of[key] = self._rooms(node, rooms)
+                self.slot_counts_of[key] = self._slot_counts(node, slot_counts)
         return keys
 
-    def _rooms(self, node: NodeState, alone: Counts) -> tuple[int, ...]:
+    def _slot_counts(self, node: NodeState, alone: Counts) -> tuple[int, ...]:
         if not any(alone[1:]):
             return (alone[0], *(-1 for _ in self.states[1:]))
-        return tuple(self._room(node, alone, state) for state in self.states)
+        return tuple(self._free_slots(node, alone, state) for state in self.states)
 
     @cached_property
     def _resources(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class MinorityPods:
     def _carded(self) -> bool:
         return any(pod.wants_cards for pod in self.question.classes)
 
-    def _room(self, node: NodeState, alone: Counts, state: Counts) -> int:
+    def _free_slots(self, node: NodeState, alone: Counts, state: Counts) -> int:
         if any(map(int.__gt__, state, alone[1:])):
             return -1
         worker, *others = self.question.classes
@@ -156,19 +156,19 @@ class MinorityPods:
         asked = [pod.requests for pod, count in zip(others, state, strict=True) if count]
         if any(left[resource] < 0 < amount for resource, amount in chain.from_iterable(asked)):
             return -1
-        room = min([alone[0], *(max(0, left[r]) // amount for r, amount in worker.requests if amount)])
-        return self._with_cards(node, state, room) if node.cards and self._carded else room
+        free_slots = min([alone[0], *(max(0, left[r]) // amount for r, amount in worker.requests if amount)])
+        return self._with_cards(node, state, free_slots) if node.cards and self._carded else free_slots
 
     def _with_cards(self, node: NodeState, state: Counts, most: int) -> int:
         """The same where cards may leave less room than the sums do. Raises OutOfSteps if not decided."""
         worker, *others = self.question.classes
         pods = pods_of(others, state)
-        for room in range(min(most, self.question.counts[0]), -1, -1):
-            fits = capacity.fits_together([*pods, *[worker] * room], node, self.budget)
+        for free_slots in range(min(most, self.question.counts[0]), -1, -1):
+            fits = capacity.fits_together([*pods, *[worker] * free_slots], node, self.budget)
             if fits is None:
                 raise OutOfSteps
             if fits:
-                return room
+                return free_slots
         return -1
 
 
@@ -194,21 +194,23 @@ class Spare:
         """Where no slice has its domain below, all room is alike."""
         return self if unit > 1 else NONE
 
-    def rooms(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
+    def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
         """See odd.Stepwise."""
-        return [self._rooms(rooms[0]) for rooms in alone]
+        return [self._slot_counts(slot_counts[0]) for slot_counts in alone]
 
-    def _rooms(self, room: int) -> tuple[int, ...]:
-        if room not in self.known:
-            self.known[room] = tuple(room - loss if room >= loss else -1 for loss in self.losses)
-        return self.known[room]
+    def _slot_counts(self, free_slots: int) -> tuple[int, ...]:
+        if free_slots not in self.known:
+            self.known[free_slots] = tuple(
+                free_slots - loss if free_slots >= loss else -1 for loss in self.losses
+            )
+        return self.known[free_slots]
 
 
 NONE = Spare((0,), (((0, 0),),))
 """No room beside the workers."""
 
 
-def spare_room(losses: Sequence[int], sums: Sums, more: int = 0) -> Spare:
+def spare_slots(losses: Sequence[int], sums: Sums, more: int = 0) -> Spare:
     """Spare room for odd pods, and so much more. losses, sums: of their states, see odd.Stepwise.
 
     Told apart by the odd pods placed so far, or by the room left so far, whichever has fewer states; the
@@ -217,7 +219,7 @@ def spare_room(losses: Sequence[int], sums: Sums, more: int = 0) -> Spare:
     most = losses[-1] + more
     if most + 1 >= len(losses):
         return Spare((*losses[:-1], most), sums)
-    by_room = tuple(
+    by_slots = tuple(
         tuple((before, before + added) for before in range(most + 1 - added)) for added in range(most + 1)
     )
-    return Spare(tuple(range(most + 1)), by_room)
+    return Spare(tuple(range(most + 1)), by_slots)

@@ -12,7 +12,14 @@ from itertools import accumulate
 
 import numpy as np
 
-from webhook.placement.bounds import anchored_children, census, least_held, rooms_at, rooms_beside, shape
+from webhook.placement.bounds import (
+    anchored_children,
+    census,
+    least_held,
+    shape,
+    slot_counts_at,
+    slot_counts_beside,
+)
 from webhook.placement.budget import PART, SHIFTED, Budget, added
 from webhook.placement.homogeneous.min_plus import Array
 from webhook.placement.homogeneous.minority_pods import Stepwise
@@ -30,12 +37,12 @@ def by_parts(heads: Sequence[Sequence[int]], wanted: int) -> Enough:
     """Where a domain holds what its parts do. heads: of each domain what it holds with its 0, 1, 2, ...
     roomiest parts.
     """
-    rooms = [np.diff(np.array(head, dtype=np.int64)) for head in heads]
+    slot_counts = [np.diff(np.array(head, dtype=np.int64)) for head in heads]
 
     @cache
     def enough(numbers: tuple[int, ...]) -> int | None:
         missing = wanted - sum(heads[number][0] for number in numbers)
-        sums = np.cumsum(-np.sort(-np.concatenate([[0], *(rooms[number] for number in numbers)])))
+        sums = np.cumsum(-np.sort(-np.concatenate([[0], *(slot_counts[number] for number in numbers)])))
         if missing <= 0:
             return 0
         return int(np.searchsorted(sums, missing)) + 1 if sums[-1] >= missing else None
@@ -93,11 +100,11 @@ def needed_beside(heads: Mapping[int, Sequence[int]], numbers: Iterable[int], wa
     """The fewest parts that cost with which these children hold so much; None where all do not."""
     chosen = list(numbers)
     left = wanted - sum(heads[number][0] for number in chosen)
-    rooms = sorted(
+    slot_counts = sorted(
         (high - low for n in chosen for low, high in zip(heads[n], heads[n][1:], strict=False)), reverse=True
     )
-    for count, room in enumerate([0, *rooms]):
-        left -= room
+    for count, free_slots in enumerate([0, *slot_counts]):
+        left -= free_slots
         if left <= 0:
             return count
     return None
@@ -182,12 +189,14 @@ def _ranges(head: Sequence[int], least: Sequence[int], parts: range) -> Ranges:
 class _Children:
     """The children of a domain by the rooms of their domains below, in units of which `ratio` make one."""
 
-    def __init__(self, rooms: Sequence[tuple[list[int], list[int]]], anchored: set[int], ratio: int) -> None:
-        """rooms: of each child, see bounds.rooms_beside. anchored: the numbers of those that anchors use."""
+    def __init__(
+        self, slot_counts: Sequence[tuple[list[int], list[int]]], anchored: set[int], ratio: int
+    ) -> None:
+        """slot_counts: of each child, see bounds.slot_counts_beside. anchored: what anchors use."""
         self.anchored = anchored
         self.ratio = ratio
-        self.rooms = [paid for _, paid in rooms]
-        self.whole = [heads_beside(*of_child) for of_child in rooms]
+        self.slot_counts = [paid for _, paid in slot_counts]
+        self.whole = [heads_beside(*of_child) for of_child in slot_counts]
         self.heads = [[head - head % ratio for head in of_child] for of_child in self.whole]
 
     def least_held(self, wanted: int) -> tuple[dict[int, int], int]:
@@ -241,10 +250,13 @@ class Screening:
         level, anchored = vertex.bottom + 2, set[int]()
         if self.question.anchored:
             anchored = anchored_children(vertex, self.costs)
-            rooms = [rooms_beside(part, level, self.costs) for part in vertex.parts]
+            slot_counts = [slot_counts_beside(part, level, self.costs) for part in vertex.parts]
         else:
-            rooms = [([], rooms_at(part, level)) for part in vertex.parts]
-        units = [([room // unit for room in free], [room // unit for room in paid]) for free, paid in rooms]
+            slot_counts = [([], slot_counts_at(part, level)) for part in vertex.parts]
+        units = [
+            ([free_slots // unit for free_slots in free], [free_slots // unit for free_slots in paid])
+            for free, paid in slot_counts
+        ]
         return _Children(units, anchored, ratio)
 
     def _priced(
@@ -258,7 +270,7 @@ class Screening:
     ) -> tuple[dict[int, int], int]:
         """The least units of each of these children, by what others hold at best: see priced."""
         heads = {number: children.heads[number] for number in numbers}
-        prices = {room for number in heads for room in children.rooms[number]}
+        prices = {free_slots for number in heads for free_slots in children.slot_counts[number]}
         ratio = children.ratio
         ranges, most = priced(
             heads, children.anchored, wanted * ratio, fewest, most, prices, self.budget, enough
@@ -267,7 +279,7 @@ class Screening:
 
     def _unlike(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
         """Of children that differ in names alone no more than can be used: the first ones."""
-        if self.question.anchored or not self._are_told_by_rooms() or len(least) <= 2 * fewest:
+        if self.question.anchored or not self._differ_by_slots() or len(least) <= 2 * fewest:
             return dict(least)
         seen = Counter[object]()
         kept = {}
@@ -280,7 +292,7 @@ class Screening:
                 kept[number] = units
         return kept
 
-    def _are_told_by_rooms(self) -> bool:
+    def _differ_by_slots(self) -> bool:
         """Whether what a domain holds follows from the rooms of its nodes alone."""
         return len(self.minority.states) == 1 or self.minority.below(1) is not self.minority
 
@@ -288,7 +300,7 @@ class Screening:
         """How many domains below these children suffice, where that is told by rooms. finer: pods in a unit
         of these.
         """
-        if not self._are_told_by_rooms():
+        if not self._differ_by_slots():
             return None
         more = -(-self.minority.losses[-1] // finer)  # which has the room for odd pods as well
         heads = [children.whole[number] for number in numbers]

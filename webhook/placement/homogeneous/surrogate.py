@@ -16,7 +16,7 @@ from typing import Protocol
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import Solution, cost_of
 from webhook.placement.homogeneous.covering_search import CoveringSearch, cover
-from webhook.placement.homogeneous.minority_pods import MinorityPods, spare_room
+from webhook.placement.homogeneous.minority_pods import MinorityPods, spare_slots
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.vertex import Vertex, around
@@ -121,11 +121,11 @@ def _rows(parts: Sequence[Profile], minority: MinorityPods) -> list[list[int]]:
     for most in parts:
         minority.budget.spend(1 + sum(map(len, minority.sums)) // 4)
         before, row = rows[-1], [-1] * len(minority.states)
-        for more, room in enumerate(most):
-            if room >= 0:
+        for more, free_slots in enumerate(most):
+            if free_slots >= 0:
                 for one, other in minority.sums[more]:
-                    if before[one] >= 0 and before[one] + room > row[other]:
-                        row[other] = before[one] + room
+                    if before[one] >= 0 and before[one] + free_slots > row[other]:
+                        row[other] = before[one] + free_slots
         rows.append(row)
     return rows
 
@@ -139,7 +139,10 @@ def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
     found = minority.profiles([state for state, _ in kinds], [alone for _, alone in kinds])
     minority.budget.spend(len(found) * len(minority.states) // 4 + sum(map(len, minority.sums)) // 4)
     losses = [
-        min((rooms[0] - rooms[state] for rooms in found if rooms[state] >= 0), default=None)
+        min(
+            (slot_counts[0] - slot_counts[state] for slot_counts in found if slot_counts[state] >= 0),
+            default=None,
+        )
         for state in range(len(minority.states))
     ]
     known = _least_sums(minority, losses)
@@ -163,7 +166,7 @@ def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
     """The nodes of a domain of leaves, or a single node."""
     if vertex.leaves is not None:
         return vertex.leaves.states, list(zip(*vertex.leaves.every, strict=True))
-    return ([vertex.state], [vertex.rooms]) if vertex.state is not None else ([], [])
+    return ([vertex.state], [vertex.slot_counts]) if vertex.state is not None else ([], [])
 
 
 def best_nodes(question: Question, root: Vertex, workers: int, budget: Budget) -> list[NodeState] | None:
@@ -182,8 +185,8 @@ def profiles(
         for state, alone in zip(*_alone(vertex), strict=True):
             if state.node.name in names:
                 alone_on[state.node.name] = alone
-    rooms = minority.rooms(nodes, [alone_on[state.name] for state in nodes])
-    return list(zip(nodes, rooms, strict=True))
+    slot_counts = minority.slot_counts(nodes, [alone_on[state.name] for state in nodes])
+    return list(zip(nodes, slot_counts, strict=True))
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
@@ -214,7 +217,7 @@ def _priced(
     return Solution(counts, True, cost_of(root, used))
 
 
-class _NoRoom(Exception):
+class _NoSlots(Exception):
     """Not even the workers have room, with what the odd pods take at least."""
 
 
@@ -233,7 +236,7 @@ class _MinoritySearch:
             return Solution(None, True)
         try:
             near, tried = self._near(losses)
-        except _NoRoom:
+        except _NoSlots:
             return Solution(None, True)
         if near is not None and near.proven:
             return near
@@ -241,7 +244,7 @@ class _MinoritySearch:
             part = MinorityPods(self.question, self.budget.part(self.budget.left * 3 // 4))
             return _exact(self.question, self.root, part, losses[-1])
         except OutOfSteps:
-            with suppress(_NoRoom):
+            with suppress(_NoSlots):
                 for more in range(tried, self.minority.most + 1):
                     near = near or self._on_best_nodes(losses, more)
             if near is None:
@@ -275,9 +278,9 @@ class _MinoritySearch:
             if question.machine is not None:
                 return None
             return best_nodes(question, self.root, question.counts[0] + losses[-1] + more, self.budget)
-        spare = spare_room(losses, self.minority.sums, more)
+        spare = spare_slots(losses, self.minority.sums, more)
         # Without the steps for this there are none for the odd pods themselves.
         best = CoveringSearch(question, spare, losses[-1] + more, self.budget).solve(self.root)
         if best is None:
-            raise _NoRoom
+            raise _NoSlots
         return list(best[1].nodes())

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Final
 
-from webhook.placement.bounds import rooms_at
+from webhook.placement.bounds import slot_counts_at
 from webhook.placement.budget import Budget
 from webhook.placement.question import Question
 from webhook.placement.snapshot import Path, key_of
@@ -36,16 +36,16 @@ class SpreadDomain:
     known: dict[int, int] = field(default_factory=dict)
 
 
-def room_under_cap(question: Question, vertex: Vertex) -> int:
+def slots_under_cap(question: Question, vertex: Vertex) -> int:
     """How many of the pods a domain has room for under the spread's cap."""
     assert question.spread is not None
     request = question.spread
-    if request.most is None or not vertex.room:
-        return vertex.room
+    if request.most is None or not vertex.free_slots:
+        return vertex.free_slots
     if not request.there:  # without a look at each
-        return sum(min(room, request.most) for room in rooms_at(vertex, request.level))
-    found = _rooms_of(vertex, request.level)
-    return sum(min(room, max(0, request.most - request.there_in(path))) for path, room in found)
+        return sum(min(free_slots, request.most) for free_slots in slot_counts_at(vertex, request.level))
+    found = _slot_counts_of(vertex, request.level)
+    return sum(min(free_slots, max(0, request.most - request.there_in(path))) for path, free_slots in found)
 
 
 Shares = dict[Path, tuple[int, int]]
@@ -53,10 +53,14 @@ Shares = dict[Path, tuple[int, int]]
 
 
 def shares(question: Question, vertex: Vertex) -> tuple[int, Shares]:
-    """By how much the squares grow, and what domains may take; there is room, see room_under_cap."""
+    """By how much the squares grow, and what domains may take; there is room, see slots_under_cap."""
     request, wanted = question.spread, question.counts[0]
     assert request is not None
-    found = [(path, request.there_in(path), room) for path, room in _rooms_of(vertex, request.level) if room]
+    found = [
+        (path, request.there_in(path), free_slots)
+        for path, free_slots in _slot_counts_of(vertex, request.level)
+        if free_slots
+    ]
     cap = request.most
     if cap is not None:
         return 0, {path: (0, min(free, wanted, cap - there)) for path, there, free in found if cap > there}
@@ -73,17 +77,17 @@ def shares(question: Question, vertex: Vertex) -> tuple[int, Shares]:
     return grown + left * (2 * level + 1), taken
 
 
-def _rooms_of(vertex: Vertex, level: int) -> Iterator[tuple[Path, int]]:
+def _slot_counts_of(vertex: Vertex, level: int) -> Iterator[tuple[Path, int]]:
     """The paths of a level's domains in a domain, and their rooms; quicker than their vertices."""
     if vertex.bottom >= level:
-        yield vertex.key[: level + 2], vertex.room
+        yield vertex.key[: level + 2], vertex.free_slots
     elif vertex.leaves is not None:
         bottom = vertex.leaves.costs.depth - 1
-        for state, room in zip(vertex.leaves.states, vertex.leaves.rooms, strict=True):
-            yield key_of(state, bottom)[: level + 2], room
+        for state, free_slots in zip(vertex.leaves.states, vertex.leaves.slot_counts, strict=True):
+            yield key_of(state, bottom)[: level + 2], free_slots
     else:
         for part in vertex.parts:
-            yield from _rooms_of(part, level)
+            yield from _slot_counts_of(part, level)
 
 
 def domains_of(question: Question, vertex: Vertex, taken: Shares) -> list[SpreadDomain]:
@@ -251,17 +255,19 @@ class NodesUpTo:
     def __init__(self, leaves: Leaves, most: int, budget: Budget) -> None:
         """Raises OutOfSteps."""
         self.leaves = leaves
-        by_room: dict[int, list[int]] = {}
-        for number in sorted(range(len(leaves.rooms)), key=leaves.penalties.__getitem__):
-            by_room.setdefault(leaves.rooms[number], []).append(number)
-        self.groups = [(room, numbers) for room, numbers in by_room.items() if room]
+        by_slots: dict[int, list[int]] = {}
+        for number in sorted(range(len(leaves.slot_counts)), key=leaves.penalties.__getitem__):
+            by_slots.setdefault(leaves.slot_counts[number], []).append(number)
+        self.groups = [(free_slots, numbers) for free_slots, numbers in by_slots.items() if free_slots]
         self.rows = [[0, *[UNKNOWN] * most]]
-        for room, numbers in self.groups:
+        for free_slots, numbers in self.groups:
             before = self.rows[-1]
             row = before
-            for used, cost in enumerate(accumulate(map(leaves.own, numbers[: -(-most // room)])), start=1):
+            for used, cost in enumerate(
+                accumulate(map(leaves.own, numbers[: -(-most // free_slots)])), start=1
+            ):
                 budget.spend(2 + most // ENTRIES)
-                shift = min(used * room, most)
+                shift = min(used * free_slots, most)
                 reached = [before[0]] * shift + before[: most + 1 - shift]
                 row = list(map(min, row, [known + cost for known in reached]))
             self.rows.append([0, *row[1:]])
@@ -274,11 +280,11 @@ class NodesUpTo:
         """The numbers of the nodes for so many pods, in topology order."""
         found: list[int] = []
         for position in range(len(self.groups) - 1, -1, -1):
-            room, numbers = self.groups[position]
+            free_slots, numbers = self.groups[position]
             wanted, cost, used = self.rows[position + 1][amount], 0, 0
-            while self.rows[position][max(0, amount - used * room)] + cost != wanted:
+            while self.rows[position][max(0, amount - used * free_slots)] + cost != wanted:
                 cost += self.leaves.own(numbers[used])
                 used += 1
             found += numbers[:used]
-            amount = max(0, amount - used * room)
+            amount = max(0, amount - used * free_slots)
         return sorted(found)

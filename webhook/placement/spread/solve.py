@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from webhook.placement import homogeneous
-from webhook.placement.bounds import census, child_rooms
+from webhook.placement.bounds import census, child_slot_counts
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.evaluate import Cover, Solution
 from webhook.placement.model import Mode
@@ -31,8 +31,8 @@ from webhook.placement.spread.shares import (
     SpreadDomain,
     domains_of,
     joined,
-    room_under_cap,
     shares,
+    slots_under_cap,
 )
 from webhook.placement.vertex import Leaves, Vertex, regions, states_of
 
@@ -63,46 +63,48 @@ def solve_capped(question: Question, root: Vertex, most: Caps, budget: Budget) -
 def _capped(vertex: Vertex, level: int, most: Caps) -> Vertex | None:
     """The domain with the rooms that the caps leave; None where it takes nothing."""
     if vertex.bottom >= level:
-        room = min(vertex.room, most(vertex.key[: level + 2]))
-        if not room:
+        free_slots = min(vertex.free_slots, most(vertex.key[: level + 2]))
+        if not free_slots:
             return None
         if vertex.state is not None:
-            return replace(vertex, room=room, rooms=(room,), notes={})
-        return _with(vertex, room, parts=vertex.parts, leaves=vertex.leaves)
+            return replace(vertex, free_slots=free_slots, slot_counts=(free_slots,), notes={})
+        return _with(vertex, free_slots, parts=vertex.parts, leaves=vertex.leaves)
     if vertex.leaves is not None:
         return _capped_leaves(vertex, vertex.leaves, level, most)
     parts = tuple(part for each in vertex.parts if (part := _capped(each, level, most)) is not None)
-    return _with(vertex, sum(part.room for part in parts), parts=parts) if parts else None
+    return _with(vertex, sum(part.free_slots for part in parts), parts=parts) if parts else None
 
 
 def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Vertex | None:
     """The same for a domain of nodes that stand alone for the spread's level."""
     depth = leaves.costs.depth
     bounds = [
-        min(room, most(key_of(state, depth - 1)[: level + 2]))
-        for state, room in zip(leaves.states, leaves.rooms, strict=True)
+        min(free_slots, most(key_of(state, depth - 1)[: level + 2]))
+        for state, free_slots in zip(leaves.states, leaves.slot_counts, strict=True)
     ]
-    used = [number for number, room in enumerate(bounds) if room]
+    used = [number for number, free_slots in enumerate(bounds) if free_slots]
     if not used:
         return None
     bounds = [bounds[number] for number in used]
     kept = replace(
         leaves,
         states=[leaves.states[number] for number in used],
-        rooms=[leaves.rooms[number] for number in used],  # what using a node costs
+        slot_counts=[leaves.slot_counts[number] for number in used],  # what using a node costs
         every=[bounds],
         made=(),
         worked_out=[leaves.penalties[number] for number in used],
     )
     capped = _with(vertex, sum(bounds), leaves=kept)
-    capped.notes["rooms"] = [bounds if at >= leaves.top else [] for at in range(depth)]
+    capped.notes["slot_counts"] = [bounds if at >= leaves.top else [] for at in range(depth)]
     return capped
 
 
-def _with(vertex: Vertex, room: int, parts: tuple[Vertex, ...] = (), leaves: Leaves | None = None) -> Vertex:
+def _with(
+    vertex: Vertex, free_slots: int, parts: tuple[Vertex, ...] = (), leaves: Leaves | None = None
+) -> Vertex:
     """The domain with another room and what is below it; of what costs may be, it knows the old."""
     notes = {"census": census(vertex)}
-    return replace(vertex, room=room, parts=parts, leaves=leaves, notes=notes)
+    return replace(vertex, free_slots=free_slots, parts=parts, leaves=leaves, notes=notes)
 
 
 KNAPSACK_STEPS: Final = 30
@@ -154,7 +156,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
 def _large_enough(question: Question, root: Vertex) -> list[tuple[int, Vertex]]:
     """The domains of the required level with room for all pods, each with the cost of those around it."""
     every = regions(root, question.required)
-    return [(around, each) for around, each in every if room_under_cap(question, each) >= question.counts[0]]
+    return [(around, each) for around, each in every if slots_under_cap(question, each) >= question.counts[0]]
 
 
 def _are_caps(evenest: Sequence[_SpreadRegion], budget: Budget) -> bool:
@@ -250,11 +252,11 @@ class SpreadSearch:
         """The nodes for so many pods in a domain, in topology order, and their rooms."""
         vertex = self.domains[key].vertex
         if vertex.state is not None:
-            yield vertex.state, vertex.room
+            yield vertex.state, vertex.free_slots
             return
         if vertex.leaves is not None and key in self.on_nodes:
             leaves = vertex.leaves
-            yield from ((leaves.states[n], leaves.rooms[n]) for n in self.on_nodes[key].nodes(amount))
+            yield from ((leaves.states[n], leaves.slot_counts[n]) for n in self.on_nodes[key].nodes(amount))
             return
         if not self.budget.exhausted or (key, amount) in self.covers:
             with suppress(OutOfSteps):
@@ -281,7 +283,9 @@ class SpreadSearch:
             vertex = domain.vertex
             if self._is_few(domain):
                 return vertex.own + self._on_nodes(domain).cost(amount)
-            self.budget.spend(KNAPSACK_STEPS + (len(child_rooms(vertex)) if vertex.state is None else 0))
+            self.budget.spend(
+                KNAPSACK_STEPS + (len(child_slot_counts(vertex)) if vertex.state is None else 0)
+            )
             domain.known[amount] = self._cover(vertex, amount).cost
         return domain.known[amount]
 

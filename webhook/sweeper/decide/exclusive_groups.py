@@ -304,7 +304,7 @@ class _Laying:
         answer = place(gang, self._snapshot.only(nodes), self._options, self._budget)
         if isinstance(answer, Assignment):
             return answer
-        if self._nearest is None or answer.room > self._nearest.room:
+        if self._nearest is None or answer.free_slots > self._nearest.free_slots:
             self._nearest = answer
         return None
 
@@ -341,7 +341,7 @@ class _Laying:
         near = self._nearest.nearest if self._nearest is not None else None
         if self._nearest is not None and near is not None:
             where = f"{near.level} {'/'.join(near.domain)}"
-            sentence += f"; nearest is {where} with room for {near.room} of {self._nearest.wanted} pods"
+            sentence += f"; nearest is {where} with room for {near.free_slots} of {self._nearest.wanted} pods"
         return NoFit(sentence, wanted, 0, len(self._snapshot.nodes), {}, near, proven=False)
 
     # --- labels -----------------------------------------------------------------------------------

@@ -448,7 +448,7 @@ class LimitSearch:
 
     def _slots(self, gang: Gang, snapshot: Snapshot) -> int:
         states = [state for name, state in snapshot.nodes.items() if name not in gang.excluded_nodes]
-        counts = capacity.rooms(gang.members[0].pod_class, states, self.budget).counts
+        counts = capacity.count_slots_by_node(gang.members[0].pod_class, states, self.budget).counts
         wanted = len(gang.members)
         return min(wanted, sum(min(wanted, count) for count in counts))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from webhook.placement import Budget, Snapshot, victims
-from webhook.placement.capacity import rooms
+from webhook.placement.capacity import count_slots_by_node
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger, nodes_of
 from webhook.sweeper.observe.gangs import PodGang
@@ -60,4 +60,4 @@ def fits_on_reserved(
     names = nodes_of(each for each in others if not each.kind.of_new_nodes) - excluded
     some = [snapshot.nodes[name] for name in sorted(names & snapshot.nodes.keys())]
     classes = dict.fromkeys(member.pod_class for member in asked.gang.members)
-    return bool(some) and any(any(rooms(each, some, budget).counts) for each in classes)
+    return bool(some) and any(any(count_slots_by_node(each, some, budget).counts) for each in classes)

@@ -277,8 +277,10 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
             nodes.reserved.others, attempt.asked, now.snapshot, budget, nodes.elsewhere
         )
         cause = Cause.RESERVED if is_reserved else Cause.NO_CAPACITY
-    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, sentence, cause, capacity=answer.room)
-    note = joined(sentence, attempt.note(answer.room, now.settings))
+    known = KnownAnswer(
+        gang.key, attempt.shape, attempt.asked.gang, sentence, cause, capacity=answer.free_slots
+    )
+    note = joined(sentence, attempt.note(answer.free_slots, now.settings))
     return GangWaits(
         cause, note, known, attempt.failure, ledger=attempt.ledger, unpinned=attempt.without_refusals
     )
