@@ -445,7 +445,7 @@ OF_FEATURES: Final[dict[str, list[tuple[tuple[str, ...], str, tuple[str, ...]]]]
     ],
     "spread rules and affinity": [(READS, "", ("namespaces",))],
     "preemption": [(("create",), "", ("pods/eviction",)), (READS, "policy", ("poddisruptionbudgets",))],
-    "bad nodes": [(("get", "patch"), "", ("configmaps:topogate-node-failures",))],
+    "avoidance of failing nodes": [(("get", "patch"), "", ("configmaps:topogate-node-failures",))],
     "fair order": [(("get", "patch"), "", ("configmaps:topogate-use",))],
 }
 """Feature of the table in docs/users/costs.md -> verbs, API group, and resources."""
