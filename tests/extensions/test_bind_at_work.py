@@ -12,7 +12,7 @@ from hack.local import native_gangs
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
-from tests.support import create_namespace, delete, delete_namespace, install_definitions
+from tests.support import create_namespace, delete, delete_namespace, install_definitions, register_nodes
 from tests.sweeper.at_work import template
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, living, sweep_until
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
@@ -48,11 +48,11 @@ class Scene:
         return f"{native_gangs.path(self.api, self.namespace)}/{GROUP}"
 
     def add_nodes(self, count: int = 3) -> None:
-        for number in range(count):
-            node = replace(
-                SimulatedNode(f"{self.namespace}-{number}", ("b", "s", f"h{number}"), False, 2), gpus=8
-            )
-            self.api.request("POST", "/api/v1/nodes", body=node.manifest(node.topology_labels))
+        new = [
+            replace(SimulatedNode(f"{self.namespace}-{number}", ("b", "s", f"h{number}"), False, 2), gpus=8)
+            for number in range(count)
+        ]
+        register_nodes(self.cluster, new)
 
     def add(self, *names: str, **annotations: str) -> None:
         """Pods as admission makes them."""
