@@ -12,17 +12,13 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
+from tests.cluster.native_jobs import ANNOTATIONS, CONTAINER, OPTED_IN, POLICY, job, take_a_planned_node
 from tests.stolen_tokens import as_
 from tests.support import clean, create_namespace, delete_namespace, register_nodes, wait_for_pods
 from webhook.inquiry.binding import examine
 from webhook.inquiry.findings import State
 from webhook.kube.client import MERGE_PATCH, ApiError
 from webhook.policy.file import API_VERSION, KIND
-
-OPTED_IN: Final = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
-CONTAINER: Final = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
-ANNOTATIONS: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogate.io/run-for": "600s"}
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +46,6 @@ def tenant(installed: Cluster) -> Iterator[str]:
     name = create_namespace(installed, OPTED_IN)
     yield name
     delete_namespace(installed, name)
-
-
-def job(cluster: Cluster, namespace: str, count: int) -> None:
-    template = {
-        "metadata": {"annotations": ANNOTATIONS},
-        "spec": {"restartPolicy": "Never", "containers": [CONTAINER]},
-    }
-    spec = {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": template}
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    cluster.api().request("POST", path, body={"metadata": {"name": "train"}, "spec": spec})
 
 
 def bound(pods: list[dict[str, Any]]) -> set[str]:
@@ -105,20 +91,11 @@ def test_pods_of_other_gangs_are_bound_as_one(installed: Cluster, tenant: str, k
 
 
 def test_while_a_planned_node_is_taken_none_is_bound_and_then_all(installed: Cluster, tenant: str) -> None:
-    api, foreign = installed.api(), create_namespace(installed)
-    installed.stop("kube-scheduler")  # one that is only paused may go by what it knew
+    foreign = create_namespace(installed)
+    installed.stop("kube-scheduler")
     try:
         job(installed, tenant, 16)
-        wait_for_pods(
-            installed,
-            tenant,
-            lambda pods: len(pods) == 16 and not any(pod["spec"].get("schedulingGates") for pod in pods),
-            "all to be released",
-        )
-        path = f"/apis/topogate.io/v1alpha1/namespaces/{tenant}/placements"
-        taken = api.json("GET", path)["items"][0]["spec"]["pods"][0]["node"]
-        body = {"metadata": {"name": "thief"}, "spec": {"nodeName": taken, "containers": [CONTAINER]}}
-        api.request("POST", f"/api/v1/namespaces/{foreign}/pods", body=body)
+        take_a_planned_node(installed, tenant, foreign)
     finally:
         installed.start("kube-scheduler")
 

@@ -17,27 +17,12 @@ from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
 from hack.local.install import Installation
 from labeler.contract import keys
+from tests.cluster.native_jobs import CONTAINER, OPTED_IN, POLICY, job, take_a_planned_node
 from tests.installation import installed_on
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.inquiry.findings import State
 from webhook.inquiry.left_gangs import examine
 from webhook.kube.client import MERGE_PATCH
-
-OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
-GPU = "nvidia.com/gpu"
-CONTAINER = {"name": "c", "image": "x", "resources": {"limits": {GPU: "8"}}}
-POLICY = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
-
-
-def job(cluster: Cluster, namespace: str, count: int) -> None:
-    annotations = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogate.io/run-for": "600s"}
-    template = {
-        "metadata": {"annotations": annotations},
-        "spec": {"restartPolicy": "Never", "containers": [CONTAINER]},
-    }
-    spec = {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": template}
-    body = {"metadata": {"name": "train"}, "spec": spec}
-    cluster.api().request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=body)
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +66,10 @@ def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_boun
     installed: Installation,
 ) -> None:
     cluster = installed.cluster
-    api, namespace, foreign = cluster.api(), create_namespace(cluster, OPTED_IN), create_namespace(cluster)
-    cluster.stop("kube-scheduler")  # one that is only paused may go by what it knew
+    namespace, foreign = create_namespace(cluster, OPTED_IN), create_namespace(cluster)
+    cluster.stop("kube-scheduler")
     job(cluster, namespace, 16)
-    pods = wait_for_pods(
-        cluster,
-        namespace,
-        lambda pods: len(pods) == 16 and not any(pod["spec"].get("schedulingGates") for pod in pods),
-        "all to be released",
-    )
-    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
-    taken = api.json("GET", path)["items"][0]["spec"]["pods"][0]["node"]
-    body = {"metadata": {"name": "thief"}, "spec": {"nodeName": taken, "containers": [CONTAINER]}}
-    api.request("POST", f"/api/v1/namespaces/{foreign}/pods", body=body)
+    take_a_planned_node(cluster, namespace, foreign)
     cluster.start("kube-scheduler")
     pods = wait_for_pods(
         cluster, namespace, lambda pods: any(map(refused, pods)), "kube-scheduler to refuse the group"

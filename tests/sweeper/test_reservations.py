@@ -9,9 +9,8 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.kube.devices import DeviceClass
+from tests.sweeper.readings import Cluster
 from webhook.kube.objects import Node, Pod
-from webhook.kube.placements import Placement
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger, opened
 from webhook.sweeper.decide.starvation import reserve_for_starving
@@ -24,36 +23,15 @@ GPU = "nvidia.com/gpu"
 HOLD = 1800.0
 
 
-class TwoNodes:
+class TwoNodes(Cluster):
     """Nodes n1 and n2 with one GPU each, and some pods."""
-
-    def __init__(self, *pods: Pod) -> None:
-        self.pods = pods
-
-    def pod_items(self) -> tuple[Pod, ...]:
-        return self.pods
 
     def node_items(self) -> dict[str, Node]:
         status = {"allocatable": {GPU: "1", "pods": "110"}}
         return {
             name: msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, Node)
-            for name in ("n1", "n2")
+            for name in self.nodes
         }
-
-    def current_placements(self) -> dict[str, Placement]:
-        return {}
-
-    def namespace_labels(self) -> None:
-        return None
-
-    def storage(self, is_wanted: bool) -> None:
-        return None
-
-    def supply(self, is_wanted: bool) -> None:
-        return None
-
-    def device_classes(self) -> dict[str, DeviceClass]:
-        return {}
 
 
 def with_gpu(pod: Pod, **spec: Any) -> Pod:

@@ -168,7 +168,8 @@ def test_where_nothing_can_be_kept_all_goes_on_without(status: int) -> None:
     assert len(life.step()) == 1
 
 
-def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_there_again() -> None:
+def life_whose_record_is_removed() -> tuple[Life, OneConfigMap, Failures]:
+    """It has read two failures and heard of a third; with all three."""
     api = OneConfigMap({"failures": encoded(TWO)})
     life = Life(api, Nodes(2))
     assert life.step() == TWO
@@ -176,6 +177,11 @@ def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_the
     life.cache.pods.append(failed())
     known = life.step()
     assert len(known) == 3
+    return life, api, known
+
+
+def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_there_again() -> None:
+    life, api, known = life_whose_record_is_removed()
     assert life.step() == known
     api.fault, api.data, api.version = None, {}, 1
     life.cluster.clock.now += MISSING_SECONDS
@@ -188,13 +194,7 @@ def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_the
 
 def test_what_is_known_outlives_that_a_write_finds_it_removed_and_the_next_read_finds_a_new_one() -> None:
     """As where an upgrade removes it and makes it again."""
-    api = OneConfigMap({"failures": encoded(TWO)})
-    life = Life(api, Nodes(2))
-    assert life.step() == TWO
-    api.fault = ApiError(404, "NotFound", "no such thing")
-    life.cache.pods.append(failed())
-    known = life.step()
-    assert len(known) == 3
+    life, api, known = life_whose_record_is_removed()
     api.fault, api.data, api.version = None, {}, 1
     for _ in range(2):
         assert life.step() == known
