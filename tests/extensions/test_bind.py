@@ -1,6 +1,6 @@
 """Which PodGroup a gang needs by its plan, and what is held and written until it is there."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,11 @@ from webhook.extensions.native_gangs.bind import (
     group_events,
     group_writes,
     hold_releases,
+    needs,
 )
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.extension import Verb, WriteResult
+from webhook.sweeper.extension import ObjectWrite, PodEvent, Verb, WriteResult
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -53,6 +54,16 @@ def group(
     if within:
         spec["schedulingConstraints"] = {"topology": [{"key": within}]}
     return msgspec.convert({"metadata": metadata, "spec": spec}, BindGroup)
+
+
+def writes_of(view: View) -> Sequence[ObjectWrite]:
+    return group_writes(view, list(needs(view)))
+
+
+def events_of(
+    view: View, written: Sequence[WriteResult], memory: BindMemory
+) -> tuple[Sequence[PodEvent], BindMemory]:
+    return group_events(view, list(needs(view)), written, memory)
 
 
 class Scene:
@@ -92,7 +103,7 @@ class Scene:
 
 
 def policy_of(scene: Scene) -> Any:
-    (write,) = group_writes(scene.view())
+    (write,) = writes_of(scene.view())
     assert write.verb is Verb.CREATE
     return write.body["spec"]["schedulingPolicy"]
 
@@ -137,7 +148,7 @@ def test_a_plan_of_a_leader_with_other_settings_gets_its_pod_group_all_the_same(
     """Where an owner's pods count as gangs of their own by now, their Placement has the gang's name still."""
     scene = Scene()
     scene.settings = Settings(loose_owners=frozenset({"Job.batch"}))
-    (write,) = group_writes(scene.view())
+    (write,) = writes_of(scene.view())
     assert write.body["metadata"]["ownerReferences"][0]["uid"] == "placement"
     assert hold_releases(scene.view()) == {"p0", "p1", "p2"}
     assert hold_releases(scene.view(group(0))) == set()
@@ -157,14 +168,14 @@ MISFITS = {
 @pytest.mark.parametrize("case", FITS)
 def test_nothing_is_held_or_written_once_the_pod_group_is_there(case: str) -> None:
     view = Scene().view(FITS[case])
-    assert (hold_releases(view), list(group_writes(view))) == (set(), [])
+    assert (hold_releases(view), list(writes_of(view))) == (set(), [])
 
 
 @pytest.mark.parametrize("case", MISFITS)
 def test_the_pods_are_held_until_it_is(case: str) -> None:
     view = Scene().view(MISFITS[case])
     assert hold_releases(view) == {"p0", "p1", "p2"}
-    verbs = [each.verb for each in group_writes(view)]
+    verbs = [each.verb for each in writes_of(view)]
     expected = [Verb.CREATE] if case == "none" else [Verb.PATCH, Verb.DELETE]
     assert verbs == (expected[:1] if case == "deleted" else expected)
 
@@ -172,7 +183,7 @@ def test_the_pods_are_held_until_it_is(case: str) -> None:
 def test_they_are_held_while_nobody_knows() -> None:
     view = Scene().view(is_read=False)
     assert hold_releases(view) == {"p0", "p1", "p2"}
-    assert not group_writes(view)
+    assert not writes_of(view)
 
 
 @pytest.mark.parametrize(("minimum", "writes"), [(3, 0), (2, 0), (0, 0), (4, 2)])
@@ -181,20 +192,20 @@ def test_a_gang_that_has_begun_keeps_any_pod_group_whose_minimum_it_reaches(
 ) -> None:
     scene = Scene(member(0, node="n0"), member(1), member(2))
     view = scene.view(group(minimum))
-    assert len(list(group_writes(view))) == writes
+    assert len(list(writes_of(view))) == writes
     assert hold_releases(view) == ({"p1", "p2"} if writes else set())
 
 
 def test_who_waits_for_long_is_told_once_for_each_reason() -> None:
     scene = Scene()
-    (write,) = group_writes(scene.view())
+    (write,) = writes_of(scene.view())
     failed = [WriteResult(write, error="exceeded quota")]
-    events, memory = group_events(scene.view(), failed, BindMemory())
+    events, memory = events_of(scene.view(), failed, BindMemory())
     assert [(each.reason, "exceeded quota" in each.note) for each in events] == [("PodGroupMissing", True)]
-    again, memory = group_events(scene.view(), failed, memory)
+    again, memory = events_of(scene.view(), failed, memory)
     assert not again
     for labels in ({}, {keys.BIND_LABEL: "anything else"}):
         foreign = msgspec.convert({"metadata": {"name": NAME, "labels": labels}}, NativePodGroup)
-        taken, _ = group_events(scene.view(foreign=foreign), (), memory)
+        taken, _ = events_of(scene.view(foreign=foreign), (), memory)
         assert ["one that is not topogate's has its name" in each.note for each in taken] == [True]
-        assert not group_writes(scene.view(foreign=foreign))
+        assert not writes_of(scene.view(foreign=foreign))

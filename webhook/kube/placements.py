@@ -27,6 +27,11 @@ PLAN_BYTES: Final = 1_400_000
 """A plan's JSON at most: etcd takes 1.5 MiB for an object, and its status must still find room."""
 
 
+def owner_reference(owner: Metadata) -> dict[str, str]:
+    """What stands in the metadata of an object that goes with this Placement."""
+    return {"apiVersion": GROUP_VERSION, "kind": KIND, "name": owner.name, "uid": owner.uid}
+
+
 class VictimGroup(Struct, frozen=True, omit_defaults=True):
     """Pods that are to go for a gang. pods: their uids, which say nothing to those who may not see them.
 

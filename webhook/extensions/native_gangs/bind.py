@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
-from webhook.kube import placements
 from webhook.kube.objects import Metadata, Pod
-from webhook.kube.placements import Placement
+from webhook.kube.placements import Placement, owner_reference
 from webhook.kube.planned import PlannedPod
 from webhook.kube.struct import Struct
 from webhook.sweeper.extension import (
@@ -113,9 +112,9 @@ class GroupNeed:
         Replacements and later pods of a gang that has begun join it one by one. So any minCount will do that
         the gang reaches with them.
         """
-        if group is None or group.min_count > self.there or (group.min_count and not self.min_count):
+        if group is None or group.is_constrained:
             return False
-        if group.is_constrained:
+        if group.min_count > self.there or (group.min_count and not self.min_count):
             return False
         return self.has_begun or (group.min_count == self.min_count and not group.metadata.deletion_timestamp)
 
@@ -141,13 +140,13 @@ def hold_releases(view: View) -> Set[str]:
     }
 
 
-def group_writes(view: View) -> Sequence[ObjectWrite]:
-    """What brings the PodGroups to what the plans need."""
+def group_writes(view: View, wanted: Sequence[GroupNeed]) -> Sequence[ObjectWrite]:
+    """What brings the PodGroups to what the plans need. wanted: see needs."""
     collection = collection_of(view)
     if collection is None:
         return ()
     groups = collection.of(view) or {}
-    return [write for need in needs(view) for write in _writes(need, groups.get(need.key), view, collection)]
+    return [write for need in wanted for write in _writes(need, groups.get(need.key), view, collection)]
 
 
 def collection_of(view: View) -> WatchedCollection[BindGroup] | None:
@@ -262,12 +261,12 @@ class BindMemory:
 
 
 def group_events(
-    view: View, written: Sequence[WriteResult], memory: BindMemory
+    view: View, wanted: Sequence[GroupNeed], written: Sequence[WriteResult], memory: BindMemory
 ) -> tuple[Sequence[PodEvent], BindMemory]:
-    """Tell the owners of pods that are held for long, once for each reason."""
+    """Tell the owners of pods that are held for long, once for each reason. wanted: see needs."""
     errors = {f"{each.write.namespace}/{each.write.name}": each.error for each in written if each.error}
     events, notified = list[PodEvent](), dict[str, str]()
-    for need in needs(view):
+    for need in wanted:
         why = _TAKEN if foreign_groups([need.name], need.namespace, view) else errors.get(need.key, "")
         if not why:
             continue
@@ -303,17 +302,15 @@ def _writes(
 
 
 def _body(need: GroupNeed) -> dict[str, Any]:
-    owner = {
-        "apiVersion": placements.GROUP_VERSION,
-        "kind": placements.KIND,
-        "name": need.owner.metadata.name,
-        "uid": need.owner.metadata.uid,
+    metadata = {
+        "namespace": need.namespace,
+        "name": need.name,
+        "labels": LABELS,
+        "ownerReferences": [owner_reference(need.owner.metadata)],
     }
-    metadata = {"namespace": need.namespace, "name": need.name, "labels": LABELS, "ownerReferences": [owner]}
     policy = {"gang": {"minCount": need.min_count}} if need.min_count else {"basic": {}}
     spec: dict[str, Any] = {"schedulingPolicy": policy}
     if priority_class := need.first.spec.priority_class_name:
-        spec["priorityClassName"] = (
-            priority_class  # by which kube-scheduler preempts for it, and others its pods
-        )
+        # By this kube-scheduler preempts for it, and its pods for others.
+        spec["priorityClassName"] = priority_class
     return {"metadata": metadata, "spec": spec}

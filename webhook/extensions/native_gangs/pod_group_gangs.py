@@ -11,6 +11,7 @@ from webhook.extensions.native_gangs.bind import (
     group_events,
     group_writes,
     hold_releases,
+    needs,
 )
 from webhook.extensions.native_gangs.labels import excluded_by_label
 from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
@@ -29,8 +30,9 @@ class NativeMemory:
 def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
     """Make the PodGroups that plans need; tell of gangs that wait for theirs, and of those left alone."""
     orders, of_left = report_left(given, memory.left)
-    events, of_bind = group_events(given.view, given.written, memory.bind)
-    orders = replace(orders, writes=group_writes(given.view), events=(*orders.events, *events))
+    wanted = tuple(needs(given.view))
+    events, of_bind = group_events(given.view, wanted, given.written, memory.bind)
+    orders = replace(orders, writes=group_writes(given.view, wanted), events=(*orders.events, *events))
     return orders, NativeMemory(of_left, of_bind)
 
 

@@ -22,7 +22,6 @@ from labeler.contract import keys
 from webhook.extensions.scale_up.progress import FINISHED, Progress, RequestProgress, progress_of
 from webhook.extensions.scale_up.provisioning import ProvisioningRequest
 from webhook.extensions.scale_up.wants import MOST_KINDS, Want
-from webhook.kube.placements import KIND
 from webhook.kube.times import since_1970
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.scaling import ScaleUp
@@ -67,8 +66,7 @@ class Steps:
 
 def owner_uid(request: ProvisioningRequest) -> str:
     """The uid of the Placement for whose gang it was made, "" if it names none."""
-    owners = (each for each in request.metadata.owner_references if each.kind == KIND)
-    return next((each.uid for each in owners), "")
+    return next((each.uid for each in request.placement_owners), "")
 
 
 def attempt_of(request: ProvisioningRequest) -> int:
@@ -214,8 +212,13 @@ class _Decider:
         made.later(again - self.now)
 
 
+def asked_sentence(name: str) -> str:
+    """What a gang is told whose request no autoscaler has answered yet. name: of the request."""
+    return f"nodes are asked for by ProvisioningRequest {name}"
+
+
 _SENTENCES: Final[dict[Progress, Callable[[str, RequestProgress], str]]] = {
-    Progress.ASKED: lambda name, _: f"nodes are asked for by ProvisioningRequest {name}",
+    Progress.ASKED: lambda name, _: asked_sentence(name),
     Progress.DELAYED: lambda name, progress: (
         f"the autoscaler has no nodes for it yet, and tries again by itself (ProvisioningRequest {name}: "
         f"{progress.message})"

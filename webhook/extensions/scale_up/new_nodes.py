@@ -18,7 +18,6 @@ from typing import Final
 
 from webhook.extensions.scale_up.progress import Progress, progress_of
 from webhook.extensions.scale_up.provisioning import CHECK_CAPACITY, live_requests
-from webhook.kube.placements import KIND
 from webhook.placement import Budget, Snapshot
 from webhook.placement.capacity import count_slots_by_node
 from webhook.placement.model import PodClass
@@ -84,8 +83,7 @@ def bookings_of(view: View) -> list[Booking]:
         )
         for each in live_requests(view)
         if (progress := progress_of(each)).state in _COMING and progress.is_answered
-        for owner in each.metadata.owner_references
-        if owner.kind == KIND
+        for owner in each.placement_owners
     ]
 
 

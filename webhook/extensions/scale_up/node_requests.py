@@ -17,8 +17,8 @@ from webhook.extensions.scale_up.provisioning import (
     RequestTemplate,
     request_body,
 )
-from webhook.kube import placements
 from webhook.kube.objects import Metadata
+from webhook.kube.placements import owner_reference
 from webhook.sweeper.extension import ObjectWrite
 from webhook.sweeper.scaling import ScaleUp
 from webhook.text import counted
@@ -59,16 +59,10 @@ def writes(
 def _creations(ask: NodeAsk, name: str, choices: ScaleUp, templates: Templates) -> Iterator[ObjectWrite]:
     """The PodTemplates that are not there yet, then the request."""
     want, owner = ask.want, ask.want.owner.metadata
-    reference = {
-        "apiVersion": placements.GROUP_VERSION,
-        "kind": placements.KIND,
-        "name": owner.name,
-        "uid": owner.uid,
-    }
     common: dict[str, Any] = {
         "namespace": owner.namespace,
         "labels": want.labels(name, ask.attempt),
-        "ownerReferences": [reference],
+        "ownerReferences": [owner_reference(owner)],
     }
     reason = f"{want.gang.key} asks for nodes for {counted(want.pods, 'pod')}, attempt {ask.attempt}"
     group = f"{owner.namespace}/{name}"

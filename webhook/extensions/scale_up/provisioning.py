@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.kube.objects import Metadata
+from webhook.kube.objects import Metadata, OwnerReference
+from webhook.kube.placements import KIND
 from webhook.kube.struct import Struct
 from webhook.sweeper.extension import Verb, WatchedCollection
 from webhook.sweeper.observe.view import View
@@ -58,6 +59,11 @@ class ProvisioningRequest(Struct, frozen=True):
     def pods(self) -> int:
         """For how many pods it asks."""
         return sum(each.count for each in self.spec.pod_sets)
+
+    @property
+    def placement_owners(self) -> list[OwnerReference]:
+        """The Placements for whose gangs it was made: one, but anybody may write others."""
+        return [each for each in self.metadata.owner_references if each.kind == KIND]
 
 
 class RequestTemplate(Struct, frozen=True):

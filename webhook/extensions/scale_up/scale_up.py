@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from labeler.contract.event_reasons import EventReason
-from webhook.extensions.scale_up.attempts import Steps, steps
+from webhook.extensions.scale_up.attempts import Steps, asked_sentence, steps
 from webhook.extensions.scale_up.doctor_check import CHECK
 from webhook.extensions.scale_up.missing_labels import excluded, missing_labels
 from webhook.extensions.scale_up.new_nodes import NEW_NODES, reserve
@@ -15,7 +15,6 @@ from webhook.extensions.scale_up.node_requests import request_name, writes
 from webhook.extensions.scale_up.progress import Progress, Sightings, progress_of, sighted, since_by_uid
 from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES, ProvisioningRequest, live_requests
 from webhook.extensions.scale_up.requesters import Asking, KnownWant, placed, still_wanted, who_asks
-from webhook.kube.placements import KIND
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.reservations import ReservationSource
@@ -63,7 +62,7 @@ _NEWS: Final = {
     Progress.EXPIRED: EventReason.NODES_EXPIRED,
     Progress.REVOKED: EventReason.NODES_REVOKED,
 }
-"""Events: the reason, and whether it is a warning."""
+"""The Events that tell how far a request is."""
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +100,7 @@ def annotations(view: View) -> dict[str, dict[str, str]]:
         }
         for each in live_requests(view)
         if progress_of(each).state is Progress.PROVIDED
-        for owner in each.metadata.owner_references
-        if owner.kind == KIND
+        for owner in each.placement_owners
     }
 
 
@@ -169,7 +167,7 @@ def _made(given: NoFitInput, asked: Mapping[str, GangKey]) -> list[_Outcome]:
         if result.is_done and write.verb is Verb.CREATE and write.collection is REQUESTS:
             gang = gangs.get(asked[write.group]) if write.group in asked else None
             event = (
-                PodEvent(gang.gated[0], EventReason.NODES_REQUESTED, _asked_sentence(write.name))
+                PodEvent(gang.gated[0], EventReason.NODES_REQUESTED, asked_sentence(write.name))
                 if gang is not None
                 else None
             )
@@ -200,12 +198,8 @@ def _notes(
     notes = {**dict.fromkeys(asking.behind, BEHIND), **decided.notes}
     for key, name in names.items():
         error = errors.get(f"{key.namespace}/{name}")
-        notes[key] = f"nodes cannot be asked for: {error}" if error else _asked_sentence(name)
+        notes[key] = f"nodes cannot be asked for: {error}" if error else asked_sentence(name)
     return notes
-
-
-def _asked_sentence(name: str) -> str:
-    return f"nodes are asked for by ProvisioningRequest {name}"
 
 
 def _states(requests: Sequence[ProvisioningRequest]) -> dict[tuple[str, ...], float]:
