@@ -15,7 +15,7 @@ from labeler.contract import keys
 from tests.cluster.native_jobs import ANNOTATIONS, CONTAINER, OPTED_IN, POLICY, job, take_a_planned_node
 from tests.stolen_tokens import as_
 from tests.support import clean, create_namespace, delete_namespace, register_nodes, wait_for_pods
-from webhook.inquiry.binding import examine
+from webhook.inquiry.bind_check import examine
 from webhook.inquiry.findings import State
 from webhook.kube.client import MERGE_PATCH, ApiError
 from webhook.policy.file import API_VERSION, KIND

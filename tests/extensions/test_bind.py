@@ -9,7 +9,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, gpu_pod
-from webhook.extensions.native_gangs.bind import (
+from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     FINALIZER,
     GROUPS,
@@ -26,9 +26,9 @@ from webhook.sweeper.extension import ObjectWrite, PodEvent, Verb, WriteResult
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.workloads.bind_groups import bind_group_name
 from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.owners import OwnerRules
+from webhook.workloads.pod_group_names import bind_group_name
 
 LABELS = {"batch.kubernetes.io/job-name": "train", "batch.kubernetes.io/controller-uid": "u"}
 NAME = bind_group_name(LABELS, {}, "", "")

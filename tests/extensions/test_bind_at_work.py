@@ -21,7 +21,7 @@ from webhook.policy.values import Policy
 from webhook.sweeper.observe.pins import pinned_node
 from webhook.sweeper.repair.needed import waits_for_group
 from webhook.sweeper.settings import Settings
-from webhook.workloads.bind_groups import bind_group_name
+from webhook.workloads.pod_group_names import bind_group_name
 
 SETTINGS: Final = Settings(settle_seconds=0.5, patience_seconds=5, bind_seconds=600)
 GANG: Final = {keys.GANG_ANNOTATION: "train"}

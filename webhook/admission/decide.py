@@ -19,7 +19,7 @@ from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 from webhook.workloads import marks
-from webhook.workloads.bind_groups import PREFIX, bind_group_name
+from webhook.workloads.pod_group_names import PREFIX, bind_group_name
 
 MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"

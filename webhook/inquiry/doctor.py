@@ -10,7 +10,7 @@ from typing import Final
 
 from webhook.inquiry import (
     agents,
-    binding,
+    bind_check,
     enforcement,
     extension_checks,
     gpu_nodes,
@@ -143,6 +143,6 @@ CHECKS: Final[dict[str, Check]] = {
     "allocator": agents.allocator,
     "kueue": kueue.examine,
     "native-gangs": left_gangs.examine,
-    "bind": binding.examine,
+    "bind": bind_check.examine,
     "gangs": waiting_gangs.examine,
 }

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final
 
-from webhook.extensions.native_gangs.bind import GROUPS, foreign_groups
 from webhook.extensions.native_gangs.levels import label_problem, leveled
+from webhook.extensions.native_gangs.own_pod_groups import GROUPS, foreign_groups
 from webhook.kube.objects import Pod
 from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, printable, sentence_list
-from webhook.workloads.bind_groups import bind_group_of, native_group_of
 from webhook.workloads.native_gangs import NativePodGroup, group_name
+from webhook.workloads.pod_group_names import bind_group_of, native_group_of
 
 _NAMED: Final = 3
 """Groups and gangs that a sentence names."""

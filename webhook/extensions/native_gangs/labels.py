@@ -7,14 +7,14 @@ takes a domain of either for one of the level; kube-scheduler binds a group on n
 from collections.abc import Mapping
 from functools import cache
 
-from webhook.extensions.native_gangs.bind import GROUPS
+from webhook.extensions.native_gangs.own_pod_groups import GROUPS
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, Exclusion, Exclusions
 from webhook.sweeper.extension import ExcludeInput
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
-from webhook.workloads.bind_groups import native_group_of
 from webhook.workloads.native_gangs import NativePodGroup
+from webhook.workloads.pod_group_names import native_group_of
 
 
 def excluded_by_label(given: ExcludeInput) -> ExcludedNodes:

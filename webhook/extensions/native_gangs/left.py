@@ -19,7 +19,7 @@ from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
-from webhook.workloads.bind_groups import native_group_of
+from webhook.workloads.pod_group_names import native_group_of
 
 LEFT: Final = GaugeSpec(
     "topogate_native_gang_pods_left",

@@ -10,8 +10,8 @@ from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
-from webhook.workloads.bind_groups import native_group_of
 from webhook.workloads.native_gangs import NativePodGroup
+from webhook.workloads.pod_group_names import native_group_of
 
 MOST_PARTS: Final = 128
 """Groups of one gang of which each has a domain of its own to find."""

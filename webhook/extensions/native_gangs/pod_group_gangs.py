@@ -4,7 +4,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.extensions.native_gangs.adopt import complete_gangs
-from webhook.extensions.native_gangs.bind import (
+from webhook.extensions.native_gangs.labels import excluded_by_label
+from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
+from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     GROUPS,
     BindMemory,
@@ -13,8 +15,6 @@ from webhook.extensions.native_gangs.bind import (
     hold_releases,
     needs,
 )
-from webhook.extensions.native_gangs.labels import excluded_by_label
-from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.extension import EndOrders, ExcludeInput, Extension, PassEnd
 

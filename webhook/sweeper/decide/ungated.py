@@ -16,8 +16,8 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.model_labels import is_opted_out, resources_of
 from webhook.sweeper.decide.orders import Warn
 from webhook.sweeper.observe.view import PROTECTED
-from webhook.workloads.bind_groups import bind_group_of
 from webhook.workloads.native_gangs import group_name
+from webhook.workloads.pod_group_names import bind_group_of
 
 LASTS_SECONDS: Final = 3600.0
 """For so long a pod counts, at most: what admission missed longer ago is over."""

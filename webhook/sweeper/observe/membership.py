@@ -21,8 +21,8 @@ from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.text import printable
 from webhook.workloads import marks, native_gangs
-from webhook.workloads.bind_groups import marked_gang, native_group_of
 from webhook.workloads.owners import KNOWN_RULES, Makes, OwnerRules
+from webhook.workloads.pod_group_names import marked_gang, native_group_of
 from webhook.workloads.ranks import mark
 from webhook.workloads.shape import asks_for_devices
 

@@ -10,9 +10,10 @@ from webhook.inquiry.findings import Finding, State, found
 from webhook.kube.client import Api
 from webhook.policy.document import PolicyError
 from webhook.text import counted
-from webhook.workloads.bind_groups import PREFIX
 from webhook.workloads.native_gangs import GROUP, VERSIONS
+from webhook.workloads.pod_group_names import PREFIX
 
+_NO_EFFECT: Final = "each pod is bound by itself, and bind: podgroup has no effect"
 _REMEDY: Final = "Switch Kubernetes' own gangs on, as docs/operators/bind.md says, or set bind: pinned."
 _POD: Final = {
     "metadata": {"generateName": "topogate-doctor-"},
@@ -45,9 +46,6 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
         return
     selector = {"labelSelector": f"{keys.BIND_LABEL}={keys.BIND_POD_GROUP}"}
     yield _of_scheduler(api.json("GET", f"/apis/{GROUP}/{version}/podgroups", query=selector)["items"])
-
-
-_NO_EFFECT: Final = "each pod is bound by itself, and bind: podgroup has no effect"
 
 
 def _of_scheduler(groups: list[dict[str, Any]]) -> Finding:

@@ -30,8 +30,8 @@ from webhook.sweeper.extension import (
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
-from webhook.workloads.bind_groups import bind_group_of
 from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGroupSpec, NativePodGroup
+from webhook.workloads.pod_group_names import bind_group_of
 
 FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
 """By which a PodGroup stays as long as unfinished pods name it (PodGroupProtection of Kubernetes)."""
