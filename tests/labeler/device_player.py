@@ -3,7 +3,7 @@
 Reads one JSON command a line from standard input, answers one JSON line each on standard output:
 ``add`` (umockdev's device text), ``remove`` (a path), ``event`` (path, action), ``look`` -> labels,
 ``notes`` -> annotations, ``discover`` -> the GPUs; ``watch`` starts the labeler's loop, after which every
-publication is a line ``{"published": labels}``.
+publication is a line ``{"published": labels}``, and returns once the loop listens for events.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from labeler.labels import Wanted
 from labeler.publisher import LabelChange
 from labeler.sources import Context
 from labeler.sources.udev import create
+
+LISTEN_SECONDS = 90
 
 
 class Testbed:
@@ -43,6 +46,14 @@ class Testbed:
     def event(self, path: str, action: str) -> None:
         self._wait_until_listeners_take_more()
         self._library.umockdev_testbed_uevent(self._testbed, path.encode(), action.encode())
+
+    def wait_until_heard(self) -> None:
+        """Wait until a monitor listens: what the kernel said of a lost card before that is kept nowhere."""
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while not any(self._root.glob("event*")):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"nobody listens for events after {LISTEN_SECONDS} seconds")
+            time.sleep(0.01)
 
     def remove(self, path: str) -> None:
         self._wait_until_listeners_take_more()
@@ -108,6 +119,7 @@ def main(options: dict[str, Any]) -> None:
                 continue
             case "watch":
                 threading.Thread(target=agent.run, args=(3600.0,), daemon=True).start()
+                testbed.wait_until_heard()
                 continue
         tell("done")
 
