@@ -123,13 +123,21 @@ def test_a_collection_is_watched_for_as_long_as_its_extension_is_on(leader: Lead
 
 
 def test_the_view_has_the_objects_with_the_label_once_all_are_read(
-    cluster: Cluster, leader: Leader, namespace: str
+    cluster: Cluster, leader: Leader, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for body in (a_map(namespace, "one", key="1"), a_map(namespace, "other", {})):
         cluster.api().request("POST", path, body=body)
+    may_read, request = threading.Event(), leader.api.request
+
+    def read_late(method: str, path: str, **options: Any) -> bytes:
+        assert path != MAPS.path or may_read.wait(60)
+        return request(method, path, **options)
+
+    monkeypatch.setattr(leader.api, "request", read_late)
     leader.one_pass()
     assert leader.seen is None, "nobody knows yet"
+    may_read.set()
     assert {key: each.data for key, each in leader.read().items()} == {f"{namespace}/one": {"key": "1"}}
 
 
