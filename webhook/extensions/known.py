@@ -4,8 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from webhook.policy.values import Policy
-from webhook.sweeper.extension import Extension, GangsInput, Served, Switch
+from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput
 from webhook.sweeper.node_rules import Avoid
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
@@ -13,8 +12,8 @@ from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import POD_GROUPS
 
 
-def _has_fair_order(settings: Settings, policy: Policy | None, served: Served) -> bool:
-    return policy is not None and policy.fair_order is not None
+def _has_fair_order(given: SwitchInput) -> bool:
+    return given.policy is not None and given.policy.fair_order is not None
 
 
 def _fair_order() -> Extension:
@@ -23,8 +22,8 @@ def _fair_order() -> Extension:
     return FAIR_ORDER
 
 
-def _serves_pod_groups(settings: Settings, policy: Policy | None, served: Served) -> bool:
-    return POD_GROUPS in served
+def _serves_pod_groups(given: SwitchInput) -> bool:
+    return POD_GROUPS in given.served
 
 
 def _native_gangs() -> Extension:
@@ -33,8 +32,8 @@ def _native_gangs() -> Extension:
     return NATIVE_GANGS
 
 
-def _wants_nodes(settings: Settings, policy: Policy | None, served: Served) -> bool:
-    return settings.scale_up.is_on
+def _wants_nodes(given: SwitchInput) -> bool:
+    return given.settings.scale_up.is_on
 
 
 def _scale_up() -> Extension:
@@ -43,7 +42,8 @@ def _scale_up() -> Extension:
     return SCALE_UP
 
 
-def _has_node_health(settings: Settings, policy: Policy | None, served: Served) -> bool:
+def _has_node_health(given: SwitchInput) -> bool:
+    settings = given.settings
     return settings.bad_nodes.avoid is not Avoid.OFF or settings.spare_nodes.per_block > 0
 
 

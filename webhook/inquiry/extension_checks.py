@@ -12,7 +12,14 @@ from webhook.inquiry.findings import SYSTEM, Check, Finding, State, found, some
 from webhook.kube.access import may
 from webhook.kube.client import Api, ApiError
 from webhook.kube.state_config_map import path_of
-from webhook.sweeper.extension import DoctorCheck, DoctorInput, Extension, Switch, WatchedCollection
+from webhook.sweeper.extension import (
+    DoctorCheck,
+    DoctorInput,
+    Extension,
+    Switch,
+    SwitchInput,
+    WatchedCollection,
+)
 from webhook.sweeper.settings import FLAGS, Settings, SettingsError, parse, with_flags
 
 _CONFIG: Final = "--config="
@@ -33,7 +40,7 @@ def _examine(
     switch: Switch, extension: Extension, check: DoctorCheck, api: Api, now: datetime
 ) -> Iterator[Finding]:
     settings = _settings(api)
-    if not switch.is_on(settings, None, {}):
+    if not switch.is_on(SwitchInput(settings)):
         yield found(State.WELL, check.off)
         return
     objects = _objects(api, check.reads)

@@ -425,11 +425,20 @@ class Extension:
 
 
 @dataclass(frozen=True)
-class Switch:
-    """An extension that may be on.
-
-    is_on: by settings, policy and what the cluster serves, asked in each pass. load: imports it.
+class SwitchInput:
+    """What switches an extension on. policy: admission's, None if it is not known. view: the cluster, None
+    where nobody reads it.
     """
 
-    is_on: Callable[[Settings, Policy | None, Served], bool]
+    settings: Settings
+    policy: Policy | None = None
+    served: Served = field(default_factory=dict)
+    view: View | None = None
+
+
+@dataclass(frozen=True)
+class Switch:
+    """An extension that may be on. is_on: asked in each pass. load: imports it."""
+
+    is_on: Callable[[SwitchInput], bool]
     load: Callable[[], Extension]

@@ -29,6 +29,7 @@ from webhook.sweeper.extension import (
     NoFitInput,
     OrderInput,
     PassEnd,
+    SwitchInput,
     WriteResult,
 )
 from webhook.sweeper.extension_objects import ExtensionObjects
@@ -105,7 +106,7 @@ class ExtensionHooks:
         The view is returned with what extensions watch, and with the pods that they hold.
         """
         self.due_seconds = NO_HURRY
-        memories = self._switch(memories)
+        memories = self._switch(view, memories)
         objects = {}
         for running in self._running.values():
             objects.update(running.objects.current())
@@ -259,11 +260,12 @@ class ExtensionHooks:
             self._report_writes(running.extension)
         return results
 
-    def _switch(self, memories: Memories) -> Memories:
-        policy, served = self._pass.policy(), self._pass.cache.served()
+    def _switch(self, view: View, memories: Memories) -> Memories:
+        served = self._pass.cache.served()
+        given = SwitchInput(self._pass.settings, self._pass.policy(), served, view)
         for number, switch in enumerate(self._pass.extensions):
             with _guarded(f"number {number}"):  # its name is known once it is imported
-                is_on = switch.is_on(self._pass.settings, policy, served)
+                is_on = switch.is_on(given)
                 if is_on and number not in self._running:
                     self._begin(number, switch.load())
                 elif not is_on and number in self._running:

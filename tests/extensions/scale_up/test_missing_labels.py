@@ -14,7 +14,7 @@ from webhook.extensions.scale_up.scale_up import ScaleUpMemory, after_no_fit, ex
 from webhook.kube.objects import Node
 from webhook.placement import Topology
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.extension import ExcludeInput, NoFitInput
+from webhook.sweeper.extension import ExcludeInput, NoFitInput, SwitchInput
 from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings
 
@@ -55,7 +55,7 @@ def excluding(placing: Placing) -> ExcludeInput:
 def placed(placing: Placing) -> Orders:
     """What a pass decides with the nodes that extensions exclude."""
     for switch in SWITCHES:
-        if switch.is_on(placing.settings, None, {}):
+        if switch.is_on(SwitchInput(placing.settings)):
             extension = switch.load()
             if extension.exclude_nodes is not None:
                 placing.excluded, _ = extension.exclude_nodes(excluding(placing), extension.memory)

@@ -37,7 +37,7 @@ from webhook.extensions.scale_up.wants import want_of
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import NoFitInput, NoFitOrders, ObjectWrite, PodEvent, WriteResult
+from webhook.sweeper.extension import NoFitInput, NoFitOrders, ObjectWrite, PodEvent, SwitchInput, WriteResult
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -281,5 +281,5 @@ def test_pods_name_the_request_by_which_their_nodes_were_provided(
 @pytest.mark.parametrize(("name", "is_on"), [("", False), (CLASS, True)])
 def test_nothing_is_read_or_written_where_no_class_is_chosen(name: str, is_on: bool) -> None:
     settings = Settings(scale_up=ScaleUp(name))
-    on = [switch.load() for switch in SWITCHES if switch.is_on(settings, None, {})]
+    on = [switch.load() for switch in SWITCHES if switch.is_on(SwitchInput(settings))]
     assert (SCALE_UP in on) is is_on
