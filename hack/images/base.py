@@ -22,7 +22,7 @@ SBOM_PATH: Final = "usr/share/topogate/sbom.cdx.json"
 SITE: Final = "usr/lib/python3/dist-packages"
 """Where Python finds distributions."""
 
-KEPT: Final = 4
+KEPT: Final = 6
 """Bases in a cache: those of each target, for two states of the lock."""
 
 

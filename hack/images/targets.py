@@ -6,41 +6,51 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Target:
-    """One image. packages: our own Python packages; distributions: the locked ones that they import."""
+    """One image. packages: our own Python packages; distributions: the locked ones that they import.
+
+    debian: its packages beside Python and libudev. extras: of pyproject.toml, those that it has.
+    """
 
     name: str
     packages: tuple[str, ...]
     distributions: tuple[str, ...]
     debian: tuple[str, ...] = ()
-    """Debian packages beside Python and libudev."""
+    extras: tuple[str, ...] = ()
 
 
-_LABELER: Final = (
-    "pyudev", "pyyaml", "urllib3",
-    # The allocator's.
-    "grpcio", "msgspec", "nvidia-ml-py", "prometheus-client", "protobuf", "typing-extensions",
+_BOTH: Final = ("pyudev", "pyyaml", "urllib3", "msgspec", "prometheus-client", "typing-extensions")
+_EXTRAS: Final = {
+    "allocator": ("grpcio", "protobuf"),
+    "dra": ("cel-expr-python",),
+    "nvidia": ("nvidia-ml-py",),
+}  # fmt: skip
+"""The extras of pyproject.toml that an image may have."""
+
+_TOPOGATE: Final = (
+    *_BOTH,
+    "cryptography", "cffi", "pycparser",
+    "flask", "blinker", "click", "itsdangerous", "jinja2", "markupsafe", "werkzeug",
+    "gunicorn",
+    # The client without its asynchronous half, and what importing it imports.
+    "kubernetes", "certifi", "charset-normalizer", "durationpy", "idna", "oauthlib", "pydantic",
+    "pydantic-core", "annotated-types", "typing-inspection", "python-dateutil",
+    "requests", "requests-oauthlib", "websocket-client",
+    "jsonpatch", "jsonpointer",
+    "numpy", "highspy",
 )  # fmt: skip
 
-TOPOGATE: Final = Target(
-    "topogate",
-    ("labeler", "webhook"),
-    (
-        *_LABELER,
-        "cryptography", "cffi", "pycparser",
-        "flask", "blinker", "click", "itsdangerous", "jinja2", "markupsafe", "werkzeug",
-        "gunicorn",
-        # The client without its asynchronous half, and what importing it imports.
-        "kubernetes", "certifi", "charset-normalizer", "durationpy", "idna", "oauthlib", "pydantic",
-        "pydantic-core", "annotated-types", "typing-inspection", "python-dateutil",
-        "requests", "requests-oauthlib", "websocket-client",
-        "jsonpatch", "jsonpointer",
-        "numpy", "highspy",
-        "cel-expr-python",
-    ),
-    ("libstdc++6",),  # numpy, highspy, grpcio, cel-expr-python
-)  # fmt: skip
-LABELER: Final = Target("topogate-labeler", ("labeler",), _LABELER, ("libstdc++6",))
-TARGETS: Final = {target.name: target for target in (TOPOGATE, LABELER)}
+
+def _target(name: str, packages: tuple[str, ...], base: tuple[str, ...], *extras: str) -> Target:
+    """An image with libstdc++, which numpy, highspy, grpcio and cel-expr-python load."""
+    distributions = (*base, *(each for extra in extras for each in _EXTRAS[extra]))
+    return Target(name, packages, distributions, ("libstdc++6",), extras)
+
+
+TOPOGATE: Final = _target("topogate", ("labeler", "webhook"), _TOPOGATE)
+DRA: Final = _target("topogate-dra", ("labeler", "webhook"), _TOPOGATE, "dra")
+"""In the place of TOPOGATE where pods have claims on devices."""
+LABELER: Final = _target("topogate-labeler", ("labeler",), _BOTH, "allocator", "nvidia")
+TARGETS: Final = {target.name: target for target in (TOPOGATE, DRA, LABELER)}
 
 DROPPED: Final = (
     "**/tests", "**/testing/tests", "**/*.pyi", "**/*.pyx", "**/*.pxd", "**/*.h", "**/*.c", "**/*.a",

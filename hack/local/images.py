@@ -13,7 +13,7 @@ from typing import Final
 from hack.images import build
 from hack.images.debian import BaseError
 from hack.images.lock import BuildError
-from hack.images.targets import TARGETS
+from hack.images.targets import DRA, TARGETS
 from hack.local.build import cache_folder, say
 from hack.local.cluster import Cluster, ClusterError
 
@@ -35,6 +35,8 @@ def load(cluster: Cluster) -> None:
         raise ClusterError("the cluster has no real node that could take images")
     with archives() as found:
         for archive in found:
+            if archive.stem == DRA.name:
+                continue  # no manifest names it
             cluster.real.import_image(cluster.namespaces, archive)
 
 

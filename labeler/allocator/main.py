@@ -1,271 +1,28 @@
-"""``topogate-allocator``: the device plugin of this node, which hands out the cards that were chosen."""
+"""``topogate-allocator``: starts the program, if what that needs is installed."""
 
-import argparse
-import logging
-import signal
 import sys
-import threading
-import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-import prometheus_client
+_EXTRA: Final = frozenset({"grpc", "google"})
+"""What the extra `allocator` brings, as it is imported."""
 
-from labeler import pod
-from labeler.allocator import cdi
-from labeler.allocator.card_report import CardReporter
-from labeler.allocator.devices import Inventory
-from labeler.allocator.events import Events
-from labeler.allocator.listing import PodResources
-from labeler.allocator.monitoring import MonitoringPlugin
-from labeler.allocator.plugin import CardsPlugin, Plugin
-from labeler.allocator.pods import NodePods
-from labeler.allocator.register import LockedError, Registration, lock, remove_leftovers
-from labeler.allocator.resolve import Patience, Resolver
-from labeler.allocator.vendors import KNOWN, Places, Vendor, create_vendor
-from labeler.api import ApiClient, NodeApiError
-from labeler.health import Health, serve
-from labeler.pod import UsageError
-
-LOCK_SECONDS: Final = 1.0
-RIGHTS_SECONDS: Final = 2.0
-OBSERVE_SECONDS: Final = 10.0
-ANSWER_SECONDS: Final = 2.0
-"""Longest wait for one answer of the API server: the kubelet waits as well."""
-_LONGEST_PAUSE_SECONDS: Final = 60.0
-
-log: Final = logging.getLogger("labeler.allocator")
+_LACKS: Final = (
+    "topogate-allocator: it cannot speak to the kubelet, as grpcio and protobuf are not installed: "
+    "run the image topogate-labeler, or install topogate[allocator]\n"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM; returns 0, or 2 for a mistake in the command line."""
-    options = _parser().parse_args(arguments)
-    pod.log_to_stderr("topogate-allocator", options)
+    """Run until SIGTERM; returns 0, or 2 for a mistake in the command line or in the installation."""
     try:
-        allocator = Allocator(options)
-    except UsageError as error:
-        sys.stderr.write(f"topogate-allocator: {error}\n")
+        from labeler.allocator import program
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write(_LACKS)
         return 2
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: allocator.stop.set())
-    try:
-        allocator.run()
-    except OSError as error:
-        sys.stderr.write(f"topogate-allocator: {error}\n")
-        return 1
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="topogate-allocator", description=__doc__)
-    pod.add_arguments(parser)
-    add = parser.add_argument
-    add("--vendor", choices=KNOWN, default="intel", help="whose cards (default: intel)")
-    add("--shares", type=_positive, default=1, metavar="N", help="devices of each card (default: 1)")
-    add("--no-monitoring", action="store_true", help="do not offer the _monitoring resources")
-    add("--ignore-integrated", action="store_true", help="leave out GPUs that are part of the processor")
-    add("--cdi", type=Path, metavar="FOLDER", help="hand cards out by CDI, described in that folder")
-    add(
-        "--default-when-unsure",
-        action="store_true",
-        help="where several pods may be the one being served, give any devices instead of refusing",
-    )
-    add("--plan-seconds", type=_seconds, default=Patience.for_plan, metavar="S", help="wait for annotations")
-    add(
-        "--certain-seconds",
-        type=_seconds,
-        default=Patience.for_certainty,
-        metavar="S",
-        help="wait for the answers of kubelet and API server, and until one pod alone fits",
-    )
-    add(
-        "--kubelet", type=Path, default=Path("/var/lib/kubelet"), metavar="FOLDER", help="its sockets' folder"
-    )
-    add("--sys", type=Path, default=Places.sys, metavar="FOLDER", help="where the node's /sys is seen")
-    add("--dev", type=Path, default=Places.dev, metavar="FOLDER", help="where the node's /dev is seen")
-    add("--proc", type=Path, default=Places.proc, metavar="FOLDER", help="where the node's /proc is seen")
-    add("--health-port", type=int, metavar="PORT", help="answer /healthz, /readyz and /metrics there")
-    return parser
-
-
-def _places(options: argparse.Namespace) -> Places:
-    return Places(options.sys, options.dev, options.proc, options.ignore_integrated)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 1000")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1
-    if not 0 <= seconds <= 30:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to 30")
-    return seconds
-
-
-class AllocatorHealth(Health):
-    """The probes' answers, and the metrics beside them."""
-
-    def answer(self, path: str) -> tuple[int, str]:
-        """Status and text."""
-        if path == "/metrics":
-            return 200, prometheus_client.generate_latest().decode()
-        return super().answer(path)
-
-
-class Allocator:
-    """All plugins of one vendor on one node."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        """Raises UsageError."""
-        self._options = options
-        self.stop = threading.Event()
-        self._node = pod.node_name(options)
-        if options.vendor == "nvidia" and options.shares > 1:
-            raise UsageError("--shares: cards of NVIDIA are handed out whole")
-        self._folder: Path = options.kubelet / "device-plugins"
-        self._vendor = create_vendor(options.vendor, _places(options))
-        self._inventory = Inventory(self._vendor.cards)
-        self._kubelet = PodResources(options.kubelet / "pod-resources" / "kubelet.sock")
-        client = self._client() if self._vendor.has_plans else None
-        self._pods = NodePods(client, self._node) if client else None
-        self._resolver = self._make_resolver(client, self._pods) if client and self._pods else None
-        self._reporter = self._make_reporter(client, self._pods) if client and self._pods else None
-        self._registrations = [
-            Registration(
-                plugin,
-                self._folder,
-                self._kubelet,
-                self._vendor.competitors(plugin.resource),
-                options.vendor,
-            )
-            for plugin in self._plugins(self._vendor)
-        ]
-
-    def run(self) -> None:
-        """Serve until stopped. Raises OSError if the kubelet's folder cannot be used."""
-        health = AllocatorHealth(_LONGEST_PAUSE_SECONDS)
-        if self._options.health_port is not None:
-            serve(health, self._options.health_port)
-        node_lock = self._lock(health)
-        if node_lock is None or not self._may_read(health):
-            return
-        with node_lock:
-            remove_leftovers(self._folder, self._options.vendor)
-            self._inventory.look()
-            threads = [
-                threading.Thread(target=self._inventory.watch, args=(self.stop,), name="devices"),
-                *(
-                    threading.Thread(target=each.run, args=(self.stop,), name="registration")
-                    for each in self._registrations
-                ),
-            ]
-            for thread in threads:
-                thread.start()
-            try:
-                self._tend(threads, health)
-            finally:
-                self.stop.set()
-                if self._reporter is not None:
-                    self._reporter.withdraw()
-                self._inventory.wake()
-                for thread in threads:
-                    thread.join()
-
-    def _tend(self, threads: Sequence[threading.Thread], health: Health) -> None:
-        """What is done every second while the threads work."""
-        observe_at, problem = 0.0, ""
-        while not self.stop.wait(1):
-            if self._options.cdi and self._vendor.describes_cdi:
-                problem = cdi.keep(self._options.cdi, self._inventory.cards())
-            if self._resolver is not None and time.monotonic() >= observe_at:
-                self._resolver.observe()
-                observe_at = time.monotonic() + OBSERVE_SECONDS
-            problems = list(filter(None, (each.problem for each in self._registrations)))
-            if self._reporter is not None:
-                self._reporter.turn(self._inventory.cards(), self._options.shares, serves=not problems)
-            if all(thread.is_alive() for thread in threads):  # else the liveness probe fails
-                health.heartbeat("; ".join(filter(None, (problem, *problems))))
-
-    def _lock(self, health: Health) -> IO[str] | None:
-        """The node's lock, waited for; None if told to stop before."""
-        logged = ""
-        while not self.stop.is_set():
-            try:
-                return lock(self._folder, self._options.vendor)
-            except LockedError as error:
-                problem = str(error)
-            except FileNotFoundError:
-                problem = f"there is no folder {self._folder}: no kubelet has run here"
-            if problem != logged:
-                log.warning("waiting: %s", problem)
-                logged = problem
-            health.heartbeat(problem)
-            self.stop.wait(LOCK_SECONDS)
-        return None
-
-    def _may_read(self, health: Health) -> bool:
-        """Wait for the right to list pods: without it every GPU pod would be refused. False: told to stop."""
-        logged = ""
-        while self._pods is not None and not self.stop.is_set():
-            try:
-                self._pods.now()
-                break
-            except NodeApiError as error:
-                if error.status != 403:
-                    break  # a server that is away may be back when a pod comes
-                problem = str(error)
-            if problem != logged:
-                log.warning("waiting: %s", problem)
-                logged = problem
-            health.heartbeat(problem)
-            self.stop.wait(RIGHTS_SECONDS)
-        return not self.stop.is_set()
-
-    def _client(self) -> ApiClient:
-        options = self._options
-        server, ca_file = pod.server_of(options)
-        return ApiClient(server, options.token_file, ca_file, "topogate-allocator", ANSWER_SECONDS)
-
-    def _make_resolver(self, client: ApiClient, pods: NodePods) -> Resolver:
-        options = self._options
-        return Resolver(
-            self._kubelet,
-            pods,
-            Events(client, self._node),
-            Patience(options.plan_seconds, options.certain_seconds),
-            options.default_when_unsure,
-        )
-
-    def _make_reporter(self, client: ApiClient, pods: NodePods) -> CardReporter:
-        return CardReporter(self._kubelet, pods, client, self._node)
-
-    def _plugins(self, vendor: Vendor) -> list[Plugin]:
-        options = self._options
-        plugins: list[Plugin] = [
-            CardsPlugin(
-                resource,
-                vendor,
-                self._inventory,
-                self._resolver,
-                options.shares,
-                options.cdi is not None,
-                self._reporter,
-            )
-            for resource in vendor.resources
-        ]
-        if not options.no_monitoring:
-            plugins += [
-                MonitoringPlugin(resource, shown, vendor, self._inventory, options.cdi is not None)
-                for resource, shown in vendor.monitoring.items()
-            ]
-        return plugins
+    return program.main(arguments)
 
 
 if __name__ == "__main__":

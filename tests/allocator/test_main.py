@@ -33,3 +33,18 @@ def test_a_mistake_is_told_in_a_sentence(arguments: tuple[str, ...], words: str)
     assert result.returncode == 2
     assert words in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["grpc", "google.protobuf"])
+def test_without_the_extra_it_says_what_is_missing(missing: str) -> None:
+    """As in the image topogate, which has no device plugin to run."""
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; from labeler.allocator.main import main; "
+        "sys.exit(main([]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 2
+    assert "install topogate[allocator]" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -197,7 +197,7 @@ def test_pods_of_any_size_are_read_by_pages_where_they_are_too_large_at_once(
 READS_ONCE = """
 import re, sys
 from pathlib import Path
-from labeler.allocator import main
+from labeler.allocator import program
 from labeler.allocator.pods import NodePods
 from labeler.api import ApiClient
 pods = NodePods(ApiClient(sys.argv[1], Path(sys.argv[2]), None), "node-1").now()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.devices.bodies import gpu
 from webhook.devices.selectors import Described, SelectorError, Selectors, UndecidedError, described
+from webhook.extras import LACKS_CEL
 from webhook.kube.devices import Device
 
 OWN = 'device.attributes["gpu.example.com"]'
@@ -90,3 +91,39 @@ def test_loading_waits_for_the_first_selector() -> None:
     code = "import sys; import webhook.sweeper.main; print('cel_expr_python' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+WITHOUT_CEL = """
+import sys
+sys.modules["cel_expr_python"] = None
+from webhook import extras
+extras.find_spec = lambda name: None
+"""
+
+
+def without_cel(code: str) -> str:
+    """What a program prints in an installation without the extra `dra`."""
+    program = [sys.executable, "-c", WITHOUT_CEL + code]
+    return subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_without_the_extra_a_gang_with_claims_waits_and_says_what_is_missing() -> None:
+    code = """
+from tests.devices.bodies import claim, claim_spec, exactly, gpus, supply
+from tests.devices.needed import problem
+spec = claim_spec(exactly(1))
+print(problem(spec, supply(gpus("n", 8), claims=(claim("c", spec),))))
+"""
+    assert without_cel(code) == f"its claims cannot be answered: {LACKS_CEL}"
+
+
+def test_without_the_extra_a_selector_is_a_fault_and_no_crash() -> None:
+    code = """
+from tests.devices.test_selectors import seen
+from webhook.devices.selectors import SelectorError, Selectors
+try:
+    Selectors().matches("true", seen())
+except SelectorError as error:
+    print(error)
+"""
+    assert without_cel(code) == LACKS_CEL

@@ -2,12 +2,21 @@
 
 import ast
 import importlib.metadata
+import re
 import sys
 
 import pytest
 
+from hack.images.build import PROJECT
 from hack.images.lock import LOCK, ROOT, BuildError, read_lock
 from hack.images.targets import TARGETS, Target
+
+EXTRAS = {
+    extra: {re.split("[<>=]", each)[0] for each in requirements}
+    for extra, requirements in PROJECT["optional-dependencies"].items()
+    if extra != "dev"
+}
+"""The distributions of each extra of pyproject.toml."""
 
 TARGET = pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
 
@@ -28,11 +37,20 @@ def imported(target: Target) -> set[str]:
 @TARGET
 def test_every_distribution_that_our_code_imports_is_in_the_image(target: Target) -> None:
     of_module = importlib.metadata.packages_distributions()
+    left_out = {name for extra in EXTRAS if extra not in target.extras for name in EXTRAS[extra]}
     for module in imported(target) - {"google"}:  # a namespace: protobuf's part of it is named below
         if module in target.packages:
             continue
         owners = {name.lower().replace("_", "-") for name in of_module[module]}
-        assert owners & set(target.distributions), f"{module} is imported, and {target.name} has it not"
+        assert owners & {*target.distributions, *left_out}, (
+            f"{module} is imported, and {target.name} has it not"
+        )
+
+
+@TARGET
+def test_an_image_has_its_extras_and_no_others(target: Target) -> None:
+    for extra, names in EXTRAS.items():
+        assert names & set(target.distributions) == (names if extra in target.extras else set())
 
 
 @TARGET

@@ -6,8 +6,9 @@ import pytest
 
 from tests.sweeper.pods import job_pod, no_size
 from webhook.inquiry.reading import ClusterReading
+from webhook.policy.values import Policy
 from webhook.probes import serve
-from webhook.sweeper.main import _parser, _settings
+from webhook.sweeper.main import _parser, _report_missing_extra, _settings
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.snapshotter import Snapshotter
 
@@ -54,3 +55,19 @@ def test_how_it_is_can_be_asked(path: str, status: int, words: str) -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("resource_claims", "is_installed", "lines"), [(True, False, 1), (True, True, 0), (False, False, 0)]
+)
+def test_what_the_policy_asks_for_and_the_installation_lacks_is_logged(
+    resource_claims: bool,
+    is_installed: bool,
+    lines: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("webhook.sweeper.main.has_cel", lambda: is_installed)
+    _report_missing_extra(Policy(resource_claims=resource_claims))
+    assert len(caplog.messages) == lines
+    assert all("run the image topogate-dra, or install topogate[dra]" in each for each in caplog.messages)

@@ -28,6 +28,7 @@ from webhook.devices.displaced import displaced
 from webhook.devices.pod_claims import PodClaims, Shape, claims_of
 from webhook.devices.selectors import UndecidedError
 from webhook.devices.supply import NodeDevices, Supply
+from webhook.extras import LACKS_CEL, has_cel
 from webhook.kube.devices import MOST_DEVICES
 from webhook.kube.objects import Node, Pod
 from webhook.placement.eligibility import WHOLE
@@ -248,14 +249,7 @@ class Needs:
     def add(self, shape: Shape) -> None:
         """Make the resources that pods of a shape need."""
         try:
-            for filter_ in _filters(shape):
-                found = self.supply.reached(filter_)
-                if found and all(each.unmodelled for each in found):
-                    why = next(iter(found))
-                    raise UnmodelledError(
-                        f'its claim could only be given devices of the DeviceClass "{filter_.class_name}" '
-                        f"that topogate does not model: of {why.id[2]}, {why.unmodelled}"
-                    )
+            self._check_known(shape)
             new = [*self._needed(shape), *self._delegated(shape)]
         except UndecidedError as error:
             self.problems[shape] = f"of its claims, {error}"
@@ -265,6 +259,19 @@ class Needs:
             return
         self.resources = tuple(dict.fromkeys((*self.resources, *new)))
         self._made[shape] = frozenset(each.name for each in new)
+
+    def _check_known(self, shape: Shape) -> None:
+        """Raises UnmodelledError for claims whose devices cannot be told at all, UndecidedError."""
+        if not has_cel() and any(each.expressions for each in _filters(shape)):
+            raise UnmodelledError(f"its claims cannot be answered: {LACKS_CEL}")
+        for filter_ in _filters(shape):
+            found = self.supply.reached(filter_)
+            if found and all(each.unmodelled for each in found):
+                why = next(iter(found))
+                raise UnmodelledError(
+                    f'its claim could only be given devices of the DeviceClass "{filter_.class_name}" '
+                    f"that topogate does not model: of {why.id[2]}, {why.unmodelled}"
+                )
 
     def _delegated(self, shape: Shape) -> Iterator[DeviceResource]:
         """Note the resources that a class stands for; one more of each that some node offers itself."""

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from webhook.devices.numbers import OPERATIONS, quantity, semver
+from webhook.extras import LACKS_CEL
 from webhook.kube.devices import Attribute, Device
 
 MOST_RESULTS: Final = 200_000
@@ -161,6 +162,8 @@ class _Program:
         try:
             self._compiled: Any = _environment().compile(expression)
             self._fault = ""
+        except ModuleNotFoundError:
+            self._fault = LACKS_CEL
         except RuntimeError as error:
             message = str(error).removeprefix("INVALID_ARGUMENT: ").splitlines()[0]
             self._fault = f"the selector {self._shown!r} cannot be evaluated here: {message}"

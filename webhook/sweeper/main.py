@@ -12,9 +12,11 @@ from typing import Final
 from labeler.contract import keys
 from webhook import logs, version
 from webhook.extensions.known import SWITCHES
+from webhook.extras import LACKS_CEL, has_cel
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.lease import Elector
 from webhook.policy.store import OptionalPolicy, watch_files
+from webhook.policy.values import Policy
 from webhook.sweeper.process import run
 from webhook.sweeper.settings import FLAGS, Settings, SettingsError, add_mode, load, with_flags
 
@@ -45,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         elector = Elector(own, options.namespace, LEASE, identity)
     policy = OptionalPolicy(options.policy)
     policy.refresh()
+    _report_missing_extra(policy.policy)
     watching = watch_files([policy.refresh])
     address, port = options.metrics_address, options.metrics_port
     try:
@@ -52,6 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         watching.set()
     return 0
+
+
+def _report_missing_extra(policy: Policy | None) -> None:
+    """Log what the policy asks for and this installation cannot do. Gangs that wait for it are told too."""
+    if policy is not None and policy.resource_claims and not has_cel():
+        logger.error("extra_missing setting=resourceClaims reason=%r", LACKS_CEL)
 
 
 def _settings(options: argparse.Namespace) -> Settings:
