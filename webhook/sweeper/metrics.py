@@ -1,6 +1,6 @@
 """What the sweeper counts and measures."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -35,6 +35,9 @@ PHASES: Final = (
 
 _LONG_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)
 """Of what gangs wait for, from at once to a day."""
+
+_PASS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30)
+_RATIOS: Final = (1, 1.25, 1.5, 2, 3, 5, 10, 100)
 
 Labels = TypeVar("Labels", bound=tuple[str, ...])
 
@@ -80,182 +83,162 @@ class Metrics:
     def __init__(self) -> None:
         """Every series starts at 0."""
         self.registry = CollectorRegistry()
-        self.gangs = Gauge(
-            "topogate_gangs",
-            "Gangs by state: Settling, Waiting, Releasing, Released, Bound.",
-            ["state"],
-            registry=self.registry,
-        )
-        self.oldest = KnownGauge(
-            "topogate_oldest_gated_pod_seconds",
-            "Age of the oldest pod that waits for topogate; absent while the cluster is not known.",
-        )
-        self.registry.register(self.oldest)
-        self.passes = Histogram(
-            "topogate_pass_seconds",
-            "Duration of a pass by phase.",
-            ["phase"],
-            buckets=(0.001, 0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30),
-            registry=self.registry,
-        )
-        self.releases = Counter(
-            "topogate_releases_total",
-            "Pods by the outcome of their release.",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.placed = Counter("topogate_gangs_placed_total", "Placements written.", registry=self.registry)
-        self.repairs = Counter(
-            "topogate_repairs_total",
-            "Released pods deleted to be placed again.",
-            ["cause"],
-            registry=self.registry,
-        )
-        self.errors = Counter(
-            "topogate_api_errors_total",
-            "Requests that the API server refused.",
-            ["status"],
-            registry=self.registry,
-        )
-        self.leading = Gauge("topogate_leader", "1 while this process leads.", registry=self.registry)
-        self.silence = Gauge(
-            "topogate_watch_silence_seconds",
-            "Seconds since the last message of the API server on a watch.",
-            ["resource"],
-            registry=self.registry,
-        )
-        self.unreadable = Gauge(
-            "topogate_unreadable_objects",
-            "Objects that could not be decoded; the log names them, and their last readable version counts.",
-            ["resource"],
-            registry=self.registry,
-        )
-        self.refused_owners = Gauge(
-            "topogate_refused_owners",
-            "1 for each kind of owner that may not be read; the size of its gangs is not known.",
-            ["resource"],
-            registry=self.registry,
-        )
-        self.dropped_events = Counter(
-            "topogate_events_dropped_total",
-            "Events that were not written: there were too many, or the API server was slow or refused them.",
-            registry=self.registry,
-        )
         self._dropped = 0
         self._extended: dict[str, Gauge] = {}
         self._counters: dict[str, Counter] = {}
+        self._add_passes()
         register_build_info(self.registry)
         self._add_gangs()
         self._add_gpus()
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, label: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, [label], buckets=buckets, registry=self.registry)
+
+    def _known_gauge(self, name: str, text: str) -> KnownGauge:
+        made = KnownGauge(name, text)
+        self.registry.register(made)
+        return made
+
+    def _add_passes(self) -> None:
+        self.gangs = self._gauge(
+            "topogate_gangs", "Gangs by state: Settling, Waiting, Releasing, Released, Bound.", "state"
+        )
+        self.oldest = self._known_gauge(
+            "topogate_oldest_gated_pod_seconds",
+            "Age of the oldest pod that waits for topogate; absent while the cluster is not known.",
+        )
+        self.passes = self._histogram(
+            "topogate_pass_seconds", "Duration of a pass by phase.", "phase", _PASS_SECONDS
+        )
         for phase in PHASES:
             self.passes.labels(phase)
+        self.releases = self._counter(
+            "topogate_releases_total", "Pods by the outcome of their release.", "outcome"
+        )
+        self.placed = self._counter("topogate_gangs_placed_total", "Placements written.")
+        self.repairs = self._counter(
+            "topogate_repairs_total", "Released pods deleted to be placed again.", "cause"
+        )
+        self.errors = self._counter(
+            "topogate_api_errors_total", "Requests that the API server refused.", "status"
+        )
+        self._add_watches()
+
+    def _add_watches(self) -> None:
+        self.leading = self._gauge("topogate_leader", "1 while this process leads.")
+        self.silence = self._gauge(
+            "topogate_watch_silence_seconds",
+            "Seconds since the last message of the API server on a watch.",
+            "resource",
+        )
+        self.unreadable = self._gauge(
+            "topogate_unreadable_objects",
+            "Objects that could not be decoded; the log names them, and their last readable version counts.",
+            "resource",
+        )
+        self.refused_owners = self._gauge(
+            "topogate_refused_owners",
+            "1 for each kind of owner that may not be read; the size of its gangs is not known.",
+            "resource",
+        )
+        self.dropped_events = self._counter(
+            "topogate_events_dropped_total",
+            "Events that were not written: there were too many, or the API server was slow or refused them.",
+        )
 
     def _add_gangs(self) -> None:
-        registry = self.registry
-        self.ungated = KnownGauge(
+        self.ungated = self._known_gauge(
             "topogate_ungated_pods",
             "GPU pods of opted-in namespaces created without a gate in the last hour, as far as this leader "
             "saw.",
         )
-        registry.register(self.ungated)
-        self.waiting = Gauge(
-            "topogate_gangs_waiting",
-            "Gangs that wait, by cause; see the causes below the table.",
-            ["cause"],
-            registry=registry,
+        self.waiting = self._gauge(
+            "topogate_gangs_waiting", "Gangs that wait, by cause; see the causes below the table.", "cause"
         )
-        self.placement_seconds = Histogram(
+        self.placement_seconds = self._histogram(
             "topogate_time_to_placement_seconds",
             "From the creation of a plan's oldest pod until the plan was written and its first pods were "
             "released.",
-            ["priority_class"],
-            buckets=_LONG_SECONDS,
-            registry=registry,
+            "priority_class",
+            _LONG_SECONDS,
         )
-        self.running_seconds = Histogram(
+        self.running_seconds = self._histogram(
             "topogate_time_to_running_seconds",
             "From the creation of a plan's oldest pod until all its pods ran; of plans of this process.",
-            ["priority_class"],
-            buckets=_LONG_SECONDS,
-            registry=registry,
+            "priority_class",
+            _LONG_SECONDS,
         )
-        self.spread_ratio = Histogram(
+        self.spread_ratio = self._histogram(
             "topogate_spread_ratio",
             "Domains of a whole gang's plan, divided by the fewest that it needs on the nodes that it may "
-            "use, if they "
-            "were empty.",
-            ["level"],
-            buckets=(1, 1.25, 1.5, 2, 3, 5, 10, 100),
-            registry=registry,
+            "use, if they were empty.",
+            "level",
+            _RATIOS,
         )
-        self.preemptions = Counter(
-            "topogate_preemptions_total",
-            "Gangs planned in the place of pods of lower priority.",
-            registry=registry,
+        self._add_decisions()
+
+    def _add_decisions(self) -> None:
+        self.preemptions = self._counter(
+            "topogate_preemptions_total", "Gangs planned in the place of pods of lower priority."
         )
-        self.evictions = Counter(
+        self.evictions = self._counter(
             "topogate_evictions_total",
             "Pods evicted for others. Cause: with their whole gang (preempted), above its minimum (spared), "
-            "or "
-            "as the rest of a gang that lost pods (broken). Outcome: evicted, refused by a budget, failed.",
-            ["cause", "outcome"],
-            registry=registry,
+            "or as the rest of a gang that lost pods (broken). Outcome: evicted, refused by a budget, "
+            "failed.",
+            "cause",
+            "outcome",
         )
-        self.undecided = Counter(
+        self.undecided = self._counter(
             "topogate_undecided_decisions_total",
             "Decisions that ended at their work budget: gangs placed (perhaps not best), or waiting.",
-            ["outcome"],
-            registry=registry,
+            "outcome",
         )
         for outcome in ("placed", "waiting"):
             self.undecided.labels(outcome)
 
     def _add_gpus(self) -> None:
-        registry = self.registry
-        self.gpus = Gauge(
+        self.gpus = self._gauge(
             "topogate_gpus",
             "GPUs: free, used (also by planned pods), excluded (the node takes no pods). A shared or "
-            "time-sliced card "
-            "counts as one, and is used when any share is. A MIG instance counts as one, of a model of its "
-            "own. A "
-            "device of a claim counts as one.",
-            ["model", "state"],
-            registry=registry,
+            "time-sliced card counts as one, and is used when any share is. A MIG instance counts as one, of "
+            "a model of its own. A device of a claim counts as one.",
+            "model",
+            "state",
         )
-        self.largest = Gauge(
+        self.largest = self._gauge(
             "topogate_largest_gang_gpus",
             "The largest gang of whole nodes that fits into one domain of a level, in GPUs.",
-            ["level", "model"],
-            registry=registry,
+            "level",
+            "model",
         )
-        self.domains = Gauge(
-            "topogate_domains",
-            "Domains with GPUs: free, partly used, full.",
-            ["level", "state"],
-            registry=registry,
+        self.domains = self._gauge(
+            "topogate_domains", "Domains with GPUs: free, partly used, full.", "level", "state"
         )
-        self.reserved = Gauge(
+        self.reserved = self._gauge(
             "topogate_reserved_gpus",
             "GPUs of nodes reserved for gangs that have waited long (waiting), for pods of later stages "
             "(stages), or, with scale-up, for gangs that asked an autoscaler (booked).",
-            ["purpose"],
-            registry=registry,
+            "purpose",
         )
-        self.unplaced = KnownGauge(
+        self.unplaced = self._known_gauge(
             "topogate_unplaced_gpu_nodes", "Nodes with GPUs and without a complete set of topology labels."
         )
-        registry.register(self.unplaced)
 
     def declare(self, gauges: Iterable[GaugeSpec], counters: Iterable[CounterSpec] = ()) -> None:
         """Declare the metrics of an extension, unless they are there already."""
         for gauge in gauges:
             if gauge.name not in self._extended:
-                made = Gauge(gauge.name, gauge.meaning, gauge.labels, registry=self.registry)
-                self._extended[gauge.name] = made
+                self._extended[gauge.name] = self._gauge(gauge.name, gauge.meaning, *gauge.labels)
         for each in counters:
             if each.name not in self._counters:
-                counter = Counter(each.name, each.meaning, each.labels, registry=self.registry)
-                self._counters[each.name] = counter
+                self._counters[each.name] = self._counter(each.name, each.meaning, *each.labels)
 
     def count(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
         """Add to an extension's counter, by label values in the order of its labels."""
