@@ -1,17 +1,16 @@
 """Pods that do not come to run, and what becomes of them."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import msgspec
 
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Metadata, Node, Pod
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.allowance import Allowance, JobBudgets
+from webhook.sweeper.repair.allowance import Allowance, JobOf
 from webhook.sweeper.repair.repair import Repaired, RepairMemory, repair_released
 from webhook.sweeper.settings import Settings
+from webhook.workloads.builtin import Job, JobSpec
 
 BIND, ABANDON = 100.0, 1000.0
 
@@ -27,12 +26,17 @@ NODE = msgspec.convert(
 )
 
 
+def job_with(failures_left: int = 100, index_limit: int | None = None) -> JobOf:
+    """Every Job bears so many more failures, of one index and in all."""
+    spec = JobSpec(backoff_limit=failures_left, backoff_limit_per_index=index_limit)
+    return lambda namespace, name, uid: Job(Metadata(name, namespace, uid), spec)
+
+
 class Repairs:
     """Passes that look at released pods, all of them released by us, while nothing changes."""
 
     def __init__(self, *pods: Pod) -> None:
-        owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
-        self.allowance = Allowance(SETTINGS, cast(JobBudgets, owners))
+        self.allowance = Allowance(SETTINGS, job_with())
         self.view = View([], pods, {"n1": NODE}, {}, named={("ns", pod.metadata.uid) for pod in pods})
         self.memory = RepairMemory()
 

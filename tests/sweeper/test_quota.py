@@ -195,14 +195,15 @@ def test_a_job_tells_how_many_of_its_pods_failed_and_other_kinds_none(
     owners = Owners(api, lambda: None)
     owners.start()
     try:
-        cluster.wait_for("the Job", lambda: owners.size("Job", namespace, "fails", uid) == 1)
-        assert owners.failed("Job", namespace, "fails", uid) == 0
+        job = GangKey(namespace, "Job", "fails", uid)
+        cluster.wait_for("the Job", lambda: owners.facts(job).size == 1)
+        assert owners.facts(job).failed() == 0
         pods = f"/api/v1/namespaces/{namespace}/pods"
         cluster.wait_for("a pod", lambda: bool(api.json("GET", pods)["items"]))
         pod = api.json("GET", pods)["items"][0]["metadata"]["name"]
         body = {"status": {"phase": "Failed"}}
         api.request("PATCH", f"{pods}/{pod}/status", body=body, content_type=MERGE_PATCH)
-        cluster.wait_for("a failure", lambda: owners.failed("Job", namespace, "fails", uid) == 1)
-        assert owners.failed("StatefulSet", namespace, "fails") == 0
+        cluster.wait_for("a failure", lambda: owners.facts(job).failed() == 1)
+        assert owners.facts(GangKey(namespace, "StatefulSet", "fails", "")).failed() == 0
     finally:
         owners.stop()

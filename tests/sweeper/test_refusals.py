@@ -1,8 +1,7 @@
 """Where successors go after kube-scheduler has refused a pod: elsewhere, and at last where it likes."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +12,7 @@ from labeler.contract.event_reasons import EventReason
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.repairs import job_with
 from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
@@ -25,7 +25,7 @@ from webhook.sweeper.decide.steps import may_go_unpinned
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.allowance import Allowance, JobBudgets
+from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
 from webhook.sweeper.settings import Settings
 
@@ -87,8 +87,7 @@ def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> N
         name: msgspec.convert({"metadata": {"name": name, "labels": {"rack": rack}}}, Node)
         for name, rack in {"n0": "a", "n1": "a", "n2": "b"}.items()
     }
-    owners = SimpleNamespace(failures_left=lambda *_: 100, index_limit=lambda *_: None)
-    allowance = Allowance(SETTINGS, cast(JobBudgets, owners))
+    allowance = Allowance(SETTINGS, job_with())
     view = View([], [pod], nodes, {}, named={("ns", pod.metadata.uid)})
     _, memory = repair_released(view, RepairMemory(), allowance, SETTINGS)
     later = replace(view, now=Moment(SETTINGS.bind_seconds))

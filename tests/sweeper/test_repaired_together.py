@@ -1,19 +1,19 @@
 """Which released pods are deleted together, and which stay because deleting them would break more."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, job_pod
+from tests.sweeper.repairs import job_with
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.allowance import Allowance, JobBudgets
+from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
@@ -36,8 +36,8 @@ def repaired(
     pods: list[Pod], *, left: int | None, index_limit: int | None = None
 ) -> tuple[list[str], Orders]:
     """The names of the pods deleted when all of these need another place, and all that is ordered."""
-    owners = SimpleNamespace(failures_left=lambda *_: left, index_limit=lambda *_: index_limit)
-    allowance = Allowance(Settings(), cast(JobBudgets, owners))
+    job_of = (lambda *_: None) if left is None else job_with(left, index_limit)
+    allowance = Allowance(Settings(), job_of)
     planned = [PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="gone") for pod in pods]
     placement = Placement(metadata=pods[0].metadata, spec=PlacementSpec(pods=planned))
     view = View([], pods, {}, {"ns/p": placement}, named={("ns", pod.metadata.uid) for pod in pods})

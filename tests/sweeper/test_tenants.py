@@ -20,6 +20,14 @@ from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner
 from webhook.sweeper.settings import Settings
+from webhook.workloads.builtin import (
+    FailureCondition,
+    FailureRule,
+    Job,
+    JobSpec,
+    JobStatus,
+    PodFailurePolicy,
+)
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GPU = "nvidia.com/gpu"
@@ -143,20 +151,17 @@ def test_a_released_pod_that_no_scheduler_can_bind_any_more_takes_no_place(
     assert occupied_node(decode(pod_json(metadata=more, schedulingGates=[], affinity=affinity))) == node
 
 
-class TwoFailures:
-    """Every Job bears two more failures."""
+IGNORES_EVICTIONS = PodFailurePolicy(
+    [FailureRule("Ignore", on_pod_conditions=[FailureCondition("DisruptionTarget")])]
+)
 
-    def failures_left(self, namespace: str, name: str, uid: str) -> int:
-        return 2
 
-    def index_limit(self, namespace: str, name: str, uid: str) -> None:
-        return None
-
-    def ignores_evictions(self, namespace: str, name: str, uid: str) -> bool:
-        return namespace == "tolerant"
-
-    def has_ended_pods(self, namespace: str, name: str, uid: str) -> bool:
-        return namespace == "finishing"
+def bears_two_failures(namespace: str, name: str, uid: str) -> Job:
+    """Every Job bears two more; in one namespace evictions are none, in another some pods have ended."""
+    policy = IGNORES_EVICTIONS if namespace == "tolerant" else None
+    status = JobStatus(succeeded=1 if namespace == "finishing" else 0)
+    spec = JobSpec(backoff_limit=2, pod_failure_policy=policy)
+    return Job(Metadata(name, namespace, uid), spec, status)
 
 
 @pytest.mark.parametrize(("namespace", "may_go"), [("ns", False), ("thief", True)])
@@ -166,7 +171,7 @@ def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
     own = [job_pod(index) for index in range(2)]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "ns-train", "controller": True}
     other = job_pod(7, namespace=namespace, ownerReferences=[owner])
-    allowance = Allowance(Settings(), TwoFailures(), after_deletion({}, [other], 0.0))
+    allowance = Allowance(Settings(), bears_two_failures, after_deletion({}, [other], 0.0))
     assert (allowance.why_not(own) == "") is may_go
     assert len(by_owner([*own, other])) == (2 if may_go else 1)
 
@@ -184,14 +189,14 @@ def test_deletions_of_a_controller_are_remembered_only_while_they_count() -> Non
 def test_what_a_job_does_not_count_as_failures_is_evicted_however_few_it_bears(
     namespace: str, may_go: bool
 ) -> None:
-    allowance = Allowance(Settings(), TwoFailures())
+    allowance = Allowance(Settings(), bears_two_failures)
     pods = [job_pod(index, namespace=namespace) for index in range(3)]
     assert (allowance.why_not_evicted(pods) == "") is may_go
     assert (allowance.why_jobs_end(pods) == "") is may_go
 
 
 def test_pods_of_a_job_of_which_some_have_ended_by_themselves_are_not_what_is_left_of_it() -> None:
-    allowance = Allowance(Settings(), TwoFailures())
+    allowance = Allowance(Settings(), bears_two_failures)
     why = allowance.why_not_evicted([job_pod(0, namespace="finishing")])
     assert why == "pods of its Job train have ended by themselves, so it may go on without them"
 

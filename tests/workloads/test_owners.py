@@ -13,6 +13,7 @@ from tests.definitions import define as install_definition
 from tests.definitions import wait_gone, wait_served
 from tests.support import create_namespace, delete, delete_namespace
 from webhook.kube.client import Api, ApiError
+from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.owners import Owners
 
 
@@ -54,6 +55,10 @@ def owners(cluster: Cluster, changed: threading.Event) -> Iterator[Owners]:
     made.stop()
 
 
+def size_of(owners: Owners, kind: str, namespace: str, name: str, uid: str = "") -> int | None:
+    return owners.facts(GangKey(namespace, kind, name, uid)).size
+
+
 def job(cluster: Cluster, namespace: str, parallelism: int) -> str:
     container = {"name": "c", "image": "x"}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
@@ -69,10 +74,10 @@ def test_built_in_owners_are_known_and_their_changes_told(
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced)
     assert owners.served == ("jobs.batch/v1", "statefulsets.apps/v1")
-    assert owners.size("Job", namespace, "train", uid) == 4
-    assert owners.size("Job", namespace, "train") == 4
-    assert owners.size("Job", namespace, "train", "another uid") is None
-    assert owners.size("Job", namespace, "nobody") is None
+    assert size_of(owners, "Job", namespace, "train", uid) == 4
+    assert size_of(owners, "Job", namespace, "train") == 4
+    assert size_of(owners, "Job", namespace, "train", "another uid") is None
+    assert size_of(owners, "Job", namespace, "nobody") is None
     changed.clear()
     cluster.api().request(
         "PATCH",
@@ -81,7 +86,7 @@ def test_built_in_owners_are_known_and_their_changes_told(
         content_type="application/merge-patch+json",
     )
     assert changed.wait(90)
-    cluster.wait_for("its size", lambda: owners.size("Job", namespace, "train", uid) == 3)
+    cluster.wait_for("its size", lambda: size_of(owners, "Job", namespace, "train", uid) == 3)
 
 
 def test_a_change_that_does_not_concern_the_size_is_not_told(
@@ -100,17 +105,17 @@ def test_definitions_that_are_installed_later_are_found_and_removed_ones_forgott
 ) -> None:
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced)
-    assert owners.size("LeaderWorkerSet", namespace, "train") is None
+    assert size_of(owners, "LeaderWorkerSet", namespace, "train") is None
     path = define(cluster, definitions, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
     spec = {"leaderWorkerTemplate": {"size": 4}, "startupPolicy": "LeaderReady"}
     make(cluster, namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
-    cluster.wait_for("the size", lambda: owners.size("LeaderWorkerSet", namespace, "train") == 4)
-    assert owners.size("LeaderWorkerSet", namespace, "train", "a hash of the group, no uid") == 4
-    assert owners.is_staged("LeaderWorkerSet", namespace, "train")
-    assert not owners.is_staged("Job", namespace, "train")
+    cluster.wait_for("the size", lambda: size_of(owners, "LeaderWorkerSet", namespace, "train") == 4)
+    assert size_of(owners, "LeaderWorkerSet", namespace, "train", "a hash of the group, no uid") == 4
+    assert owners.facts(GangKey(namespace, "LeaderWorkerSet", "train", "")).staged
+    assert not owners.facts(GangKey(namespace, "Job", "train", "")).staged
     cluster.api().request("DELETE", path)
     cluster.wait_for("its end", lambda: len(owners.served) == 2)
-    assert owners.size("LeaderWorkerSet", namespace, "train") is None
+    assert size_of(owners, "LeaderWorkerSet", namespace, "train") is None
 
 
 def test_a_kind_that_a_gang_asked_for_once_is_looked_for_soon_after(
@@ -122,7 +127,7 @@ def test_a_kind_that_a_gang_asked_for_once_is_looked_for_soon_after(
     owners.start()
     try:
         cluster.wait_for("the owners", lambda: owners.synced)
-        assert owners.size("LeaderWorkerSet", "default", "train") is None
+        assert size_of(owners, "LeaderWorkerSet", "default", "train") is None
         define(cluster, definitions, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
         served = "leaderworkersets.leaderworkerset.x-k8s.io/v1"
         cluster.wait_for("the kind to be watched", lambda: served in owners.served, seconds=30)
@@ -150,7 +155,7 @@ def test_all_kinds_that_can_be_served_are_read(
         make(cluster, namespace, version, kind, spec)
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced)
-    assert {key: owners.size(key[0], namespace, "train") for key in expected} == expected
+    assert {key: size_of(owners, key[0], namespace, "train") for key in expected} == expected
 
 
 def test_two_owners_of_one_name_that_disagree_tell_nothing(
@@ -164,7 +169,7 @@ def test_two_owners_of_one_name_that_disagree_tell_nothing(
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced)
     assert len(owners.served) == 4
-    assert owners.size("TrainingJob", namespace, "train") is None
+    assert size_of(owners, "TrainingJob", namespace, "train") is None
 
 
 def test_an_owner_that_makes_no_sense_leaves_its_own_size_unknown_and_no_other(
@@ -175,8 +180,8 @@ def test_an_owner_that_makes_no_sense_leaves_its_own_size_unknown_and_no_other(
     uid = job(cluster, namespace, 4)
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced)
-    assert owners.size("RayCluster", namespace, "train") is None
-    assert owners.size("Job", namespace, "train", uid) == 4
+    assert size_of(owners, "RayCluster", namespace, "train") is None
+    assert size_of(owners, "Job", namespace, "train", uid) == 4
     assert {name: count for name, count in owners.undecodable.items() if count} == {"rayclusters.ray.io": 1}
 
 
@@ -199,7 +204,7 @@ def test_owners_that_may_not_be_read_are_named_and_hold_up_nothing(
         uid = job(cluster, namespace, 4)
         owners.start()
         cluster.wait_for("the owners", lambda: owners.synced)
-        assert owners.size("Job", namespace, "train", uid) == 4
+        assert size_of(owners, "Job", namespace, "train", uid) == 4
         assert list(owners.refused) == ["statefulsets.apps"]
         assert "cannot list resource" in owners.refused["statefulsets.apps"]
     finally:
@@ -232,7 +237,7 @@ def test_a_broken_definition_holds_up_the_start_for_a_few_seconds_and_no_longer(
         uid = job(cluster, namespace, 4)
         owners.start()
         cluster.wait_for("the owners", lambda: owners.synced)
-        assert owners.size("Job", namespace, "train", uid) == 4
+        assert size_of(owners, "Job", namespace, "train", uid) == 4
         assert list(owners.refused) == ["statefulsets.apps"]
     finally:
         owners.stop()
@@ -251,7 +256,7 @@ def test_a_native_pod_group_and_one_of_another_api_of_its_name_are_told_apart(
 
     def sizes() -> list[int | None]:
         ids = ("scheduling.k8s.io/train", "train")
-        return [owners.size("PodGroup", namespace, "train", each) for each in ids]
+        return [size_of(owners, "PodGroup", namespace, "train", each) for each in ids]
 
     native_cluster.wait_for("both to be read", lambda: sizes() == [4, 7])
     owners.stop()

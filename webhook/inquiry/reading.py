@@ -19,7 +19,7 @@ from webhook.kube.placements import Placement
 from webhook.kube.state_config_map import path_of
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
-from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED, owner_facts
+from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owners import Owners
@@ -196,7 +196,7 @@ def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerFacts]:
     with contextlib.suppress(ApiError):  # whoever may not read Events gets the rest of the explanation
         complaints += read_all(api, EVENTS, Complaint, fieldSelector=FAILED_CREATE)
     failed_creations = Complaints(complaints)
-    return functools.partial(owner_facts, owners, complaints=lambda: failed_creations)
+    return lambda key: owners.facts(key, lambda: failed_creations.blocked_reason(key))
 
 
 def _owners(api: Api) -> Owners:

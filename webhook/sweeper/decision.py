@@ -5,7 +5,7 @@ to, and adds its orders. Nothing is written meanwhile: the orders are carried ou
 APPLIED, so that what is promised comes before what is new. A defect in one step keeps no other from its work.
 
 Two things are not values. How many gangs a pass asks about depends on how long that takes (Stopwatch); and
-Jobs are looked up in the live copy (JobBudgets), as there may be many, of which few matter.
+Jobs are looked up in the live copy (JobOf), as there may be many, of which few matter.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from webhook.sweeper.decide.valid_plans import unfinished
 from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View, identity
-from webhook.sweeper.repair.allowance import Allowance, JobBudgets, after_deletion
+from webhook.sweeper.repair.allowance import Allowance, JobOf, after_deletion
 from webhook.sweeper.repair.broken import evict_broken
 from webhook.sweeper.repair.repair import Repaired, repair_released, roll_back
 from webhook.sweeper.report_memory import causes_of, reasons_after
@@ -54,7 +54,7 @@ class Observation:
     gangs: Sequence[PodGang]
     usage_version: int
     budgets: Budgets
-    jobs: JobBudgets
+    jobs: JobOf
     watch: Stopwatch
     excluded: ExcludedNodes = NOTHING_EXCLUDED
     policy: Policy | None = None

@@ -171,7 +171,7 @@ class Sweeper:
             gangs or (),
             cluster.usage_version,
             budgets,
-            cache.owners,
+            cache.owners.job,
             Stopwatch(self._pass.clock, self._pass.heartbeat),
             self._hooks.excluded,
             self._pass.policy(),

@@ -27,7 +27,7 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
-from webhook.sweeper.observe.complaints import NONE, Complaints
+from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.devices import Devices
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owners import Owners
@@ -162,7 +162,7 @@ class ClusterCache:
     def asker(self) -> Callable[[GangKey], OwnerFacts]:
         """Asks what gangs' controllers say of their sizes, all about one moment of their complaints."""
         complaints = functools.cache(lambda: Complaints(self.complaints.items().values()))
-        return lambda key: owner_facts(self.owners, key, complaints)
+        return lambda key: self.owners.facts(key, lambda: complaints().blocked_reason(key))
 
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""
@@ -254,22 +254,3 @@ class ClusterCache:
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
         if self._changes.on_node(before, after):
             self.changed.set()
-
-
-def owner_facts(
-    owners: Owners, key: GangKey, complaints: Callable[[], Complaints] = lambda: NONE
-) -> OwnerFacts:
-    """What a gang's controller, as far as the cluster serves it, says of the gang's size.
-
-    complaints: of all controllers that cannot make pods.
-    """
-    named = (key.kind, key.namespace, key.name, key.id)
-    return OwnerFacts(
-        owners.size(*named),
-        owners.is_staged(*named),
-        owners.shape(*named),
-        owners.minimum(*named),
-        lambda: complaints().blocked_reason(key),
-        devices=lambda: owners.devices(*named),
-        failed=lambda: owners.failed(*named),
-    )

@@ -17,7 +17,7 @@ Key = TypeVar("Key")
 DatedMessage = tuple[str, str]
 """When, and the message; ("", "") for none."""
 
-_NOTHING: Final[DatedMessage] = "", ""
+NOTHING: Final[DatedMessage] = "", ""
 
 
 class Complaints:
@@ -46,10 +46,10 @@ class Complaints:
         A set's pods are made by others that it makes: these have its name, a dash and more.
         """
         if key.kind in _WITHOUT_OWNER:
-            return _NOTHING
+            return NOTHING
         found = [
-            self._by_uid.get((key.namespace, key.id), _NOTHING),
-            self._by_kind.get((key.namespace, key.kind, key.name), _NOTHING),
+            self._by_uid.get((key.namespace, key.id), NOTHING),
+            self._by_kind.get((key.namespace, key.kind, key.name), NOTHING),
         ]
         if key.kind != "Job":  # a Job makes its pods itself: train-2 is another one than train
             found.append(self._between((key.namespace, key.name), (key.namespace, f"{key.name}\0")))
@@ -62,14 +62,11 @@ class Complaints:
         """The newest about names from the first one on, before the end."""
         start, stop = bisect_left(self._names, first), bisect_left(self._names, end)
         if start >= stop:
-            return _NOTHING
+            return NOTHING
         level = (stop - start).bit_length() - 1
         newest = self._newest[level]
         return max(newest[start], newest[stop - (1 << level)])
 
 
 def _note(there: dict[Key, DatedMessage], key: Key, message: DatedMessage) -> None:
-    there[key] = max(there.get(key, _NOTHING), message)
-
-
-NONE: Final = Complaints(())
+    there[key] = max(there.get(key, NOTHING), message)

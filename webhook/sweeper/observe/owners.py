@@ -6,9 +6,9 @@ What is not served, not allowed or not readable only leaves sizes unknown; it ne
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,16 +17,10 @@ from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.jitter import jitter
 from webhook.kube.objects import OwnerReference
-from webhook.sweeper.observe.membership import GangKey
-from webhook.workloads.builtin import (
-    Job,
-    Owner,
-    job_failures_left,
-    job_has_ended_pods,
-    job_ignores_evictions,
-)
+from webhook.sweeper.observe.complaints import NOTHING, DatedMessage
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.workloads.builtin import Job, Owner
 from webhook.workloads.kinds import WORKLOADS, Workload
-from webhook.workloads.shape import Shape
 
 CHECK_SECONDS: Final = 180.0
 """How often it is asked again what the cluster serves."""
@@ -36,6 +30,8 @@ SOONER_SECONDS: Final = 10.0
 _PATIENCE: Final = 3
 """So often is asked again, before anybody may act, for what the API server could not give at the moment. A
 CustomResourceDefinition whose conversion webhook is gone is never readable ("storage is initializing")."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -112,39 +108,21 @@ class Owners:
         """How many objects of each kind that is watched could not be decoded ("jobs.batch": 0)."""
         return {each.workload.name: len(each.informer.undecodable) for each in self._all()}
 
-    def size(self, kind: str, namespace: str, name: str, uid: str | None = None) -> int | None:
-        """How many pods the controller of a gang makes at once, None where that is not known.
+    def facts(self, gang: GangKey, blocked: Callable[[], DatedMessage] = lambda: NOTHING) -> OwnerFacts:
+        """What the controller of a gang says of it; nothing of what two owners of one name disagree about.
 
-        kind: of the gang ("Job", "JobSet", "LeaderWorkerSet", "StatefulSet", "PodGroup", "TrainingJob",
-        "TrainJob", "RayCluster"). uid: the owner's, where pods tell it; for other kinds it does not count.
-        Two owners of one name that would give different sizes give none.
+        blocked: see OwnerFacts.hindered.
         """
-        sizes = {workload.size(owner) for workload, owner in self._find(kind, namespace, name, uid)}
-        return sizes.pop() if len(sizes) == 1 else None
-
-    def is_staged(self, kind: str, namespace: str, name: str, uid: str | None = None) -> bool:
-        """Whether the controller makes some pods only after others run: then nobody may wait for all."""
-        return any(workload.is_staged(owner) for workload, owner in self._find(kind, namespace, name, uid))
-
-    def minimum(self, kind: str, namespace: str, name: str, uid: str | None = None) -> int | None:
-        """How many pods of the gang are enough to run, None where all are needed."""
-        found = {workload.minimum(owner) for workload, owner in self._find(kind, namespace, name, uid)}
-        return found.pop() if len(found) == 1 else None
-
-    def devices(self, kind: str, namespace: str, name: str, uid: str | None = None) -> bool | None:
-        """Whether any pod of the gang asks for an extended resource, None where that is not known."""
-        found = {workload.devices(owner) for workload, owner in self._find(kind, namespace, name, uid)}
-        return found.pop() if len(found) == 1 else None
-
-    def shape(self, kind: str, namespace: str, name: str, uid: str | None = None) -> Shape:
-        """All pods that the controller makes, and in which stages; () where it makes them all at once."""
-        shapes = [workload.shape(owner) for workload, owner in self._find(kind, namespace, name, uid)]
-        return shapes[0] if len(shapes) == 1 else ()
-
-    def failed(self, kind: str, namespace: str, name: str, uid: str | None = None) -> int:
-        """How many pods of a Job have failed; 0 for other kinds, and for a Job that is not known."""
-        found = (owner for _, owner in self._find(kind, namespace, name, uid) if isinstance(owner, Job))
-        return max((job.status.failed or 0 for job in found), default=0)
+        found = [(each.workload, owner) for each, owner in self._find(gang)]
+        return OwnerFacts(
+            _agreed(workload.size(owner) for workload, owner in found),
+            any(workload.is_staged(owner) for workload, owner in found),
+            found[0][0].shape(found[0][1]) if len(found) == 1 else (),
+            _agreed(workload.minimum(owner) for workload, owner in found),
+            blocked,
+            devices=lambda: _agreed(workload.devices(owner) for workload, owner in found),
+            failed=lambda: sum(owner.status.failed or 0 for _, owner in found if isinstance(owner, Job)),
+        )
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
         """The object that stands for a gang, as a JobSet; None where it is not known or not the only one."""
@@ -155,33 +133,14 @@ class Owners:
                 owner.metadata.name,
                 owner.metadata.uid,
             )
-            for each, owner in self._find_watched(gang.kind, gang.namespace, gang.name, gang.id)
+            for each, owner in self._find(gang)
         ]
         return found[0] if len(found) == 1 else None
 
-    def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
-        """How many more pods of a Job may fail before it does; None if the Job is not known."""
-        job = self._job(namespace, name, uid)
-        return None if job is None else job_failures_left(job)
-
-    def ignores_evictions(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether evicted pods are no failures of a Job."""
-        job = self._job(namespace, name, uid)
-        return job is not None and job_ignores_evictions(job)
-
-    def has_ended_pods(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether pods of a Job have succeeded, or were given up, without the others."""
-        job = self._job(namespace, name, uid)
-        return job is not None and job_has_ended_pods(job)
-
-    def index_limit(self, namespace: str, name: str, uid: str) -> int | None:
-        """How often one index of a Job may fail before it does for good; None where only the Job counts."""
-        job = self._job(namespace, name, uid)
-        return None if job is None else job.spec.backoff_limit_per_index
-
-    def _job(self, namespace: str, name: str, uid: str) -> Job | None:
-        found = [owner for _, owner in self._find("Job", namespace, name, uid) if isinstance(owner, Job)]
-        return found[0] if found else None
+    def job(self, namespace: str, name: str, uid: str) -> Job | None:
+        """A Job as it is known, None if it is not."""
+        found = (owner for _, owner in self._find(GangKey(namespace, "Job", name, uid)))
+        return next((owner for owner in found if isinstance(owner, Job)), None)
 
     def all_of(self, name: str) -> Mapping[str, Any] | None:
         """The owners of a kind ("jobs.batch") by "namespace/name"; None if not served or not read."""
@@ -194,27 +153,20 @@ class Owners:
         with self._lock:
             return list(self._watched.values())
 
-    def _find(
-        self, kind: str, namespace: str, name: str, uid: str | None
-    ) -> Iterator[tuple[Workload[Any], Owner]]:
-        for each, owner in self._find_watched(kind, namespace, name, uid):
-            yield each.workload, owner
-
-    def _find_watched(
-        self, kind: str, namespace: str, name: str, uid: str | None
-    ) -> Iterator[tuple[_Watched, Owner]]:
+    def _find(self, gang: GangKey) -> Iterator[tuple[_Watched, Owner]]:
+        """The owners that a gang may have. Its id tells one of their uids, where pods tell that."""
         is_known = False
         for each in self._all():
-            if each.workload.kind != kind or each.workload.id_prefix != _id_prefix(uid):
+            if each.workload.kind != gang.kind or each.workload.id_prefix != _id_prefix(gang.id):
                 continue
             is_known = True
-            owner = each.informer.get(f"{namespace}/{name}")
+            owner = each.informer.get(f"{gang.namespace}/{gang.name}")
             if owner is None:
                 continue
-            if uid and each.workload.by_uid and owner.metadata.uid != uid:
+            if gang.id and each.workload.by_uid and owner.metadata.uid != gang.id:
                 continue  # a later one of the same name
             yield each, owner
-        if not is_known and kind in _KINDS:
+        if not is_known and gang.kind in _KINDS:
             self._wake.set()  # perhaps installed since; a gang that does not change asks once
 
     def _note(self, workload: Workload[Any], before: Owner | None, after: Owner | None) -> None:
@@ -317,9 +269,15 @@ _KINDS: Final = frozenset(workload.kind for workload in WORKLOADS)
 _ID_PREFIXES: Final = frozenset(workload.id_prefix for workload in WORKLOADS) - {""}
 
 
-def _id_prefix(uid: str | None) -> str:
+def _id_prefix(gang_id: str) -> str:
     """Of a gang's id, as kinds have it."""
-    return next((each for each in _ID_PREFIXES if uid and uid.startswith(each)), "")
+    return next((each for each in _ID_PREFIXES if gang_id.startswith(each)), "")
+
+
+def _agreed(values: Iterable[T]) -> T | None:
+    """What all owners say; None where they disagree, or there are none."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _facts(workload: Workload[Any], owner: Owner | None) -> object:

@@ -3,34 +3,22 @@
 A Job counts our deletions as failures of its pods, and fails for good at its backoffLimit. Pure.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from webhook.kube.objects import OwnerReference, Pod
+from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
+from webhook.workloads.builtin import Job, job_failures_left, job_has_ended_pods, job_ignores_evictions
 
 _COUNTED_SECONDS: Final = 60.0
 """After this long a deletion of ours stands in its Job's status."""
 
 
-class JobBudgets(Protocol):
-    """What is known of Jobs."""
-
-    def failures_left(self, namespace: str, name: str, uid: str) -> int | None:
-        """How many more pods of a Job may fail before it does; None if the Job is not known."""
-
-    def ignores_evictions(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether evicted pods are no failures of a Job."""
-
-    def has_ended_pods(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether pods of a Job have succeeded, or were given up, without the others."""
-
-    def index_limit(self, namespace: str, name: str, uid: str) -> int | None:
-        """How often one index of a Job may fail before it does for good; None where only the Job counts."""
-
+JobOf = Callable[[str, str, str], Job | None]
+"""What is known of a Job, by namespace, name and uid; None if nothing."""
 
 Deletions = Mapping[PodId, tuple[float, ...]]
 """By controller, when pods of it were deleted; losing it lets a Job fail a minute early."""
@@ -38,10 +26,10 @@ Deletions = Mapping[PodId, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Allowance:
-    """Judges deletions before they are ordered. owners: what is known of Jobs. now: seconds of Moment."""
+    """Judges deletions before they are ordered. now: seconds of Moment."""
 
     settings: Settings
-    owners: JobBudgets
+    job_of: JobOf
     deletions: Deletions = field(default_factory=dict)
     now: float = 0.0
 
@@ -64,10 +52,10 @@ class Allowance:
         if not all(can_come_again(pod, self.settings.repair_owners) for pod in pods):
             return "no controller is known to make it again"
         for own in by_owner(filter(_is_of_job, pods)).values():
-            owner = own[0].metadata.controller
-            assert owner is not None
-            if self.owners.has_ended_pods(own[0].metadata.namespace, owner.name, owner.uid):
-                return f"pods of its Job {owner.name} have ended by themselves, so it may go on without them"
+            job = self._job(own[0])
+            if job is not None and job_has_ended_pods(job):
+                name = job.metadata.name
+                return f"pods of its Job {name} have ended by themselves, so it may go on without them"
         return self.why_jobs_end(pods, ordered)
 
     def why_jobs_end(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
@@ -75,10 +63,16 @@ class Allowance:
         return self._why_a_job_fails([pod for pod in pods if not self._is_ignored(pod)], ordered)
 
     def _is_ignored(self, pod: Pod) -> bool:
-        owner = pod.metadata.controller
-        if owner is None or not _is_of_job(pod):
+        if not _is_of_job(pod):
             return True
-        return self.owners.ignores_evictions(pod.metadata.namespace, owner.name, owner.uid)
+        job = self._job(pod)
+        return job is not None and job_ignores_evictions(job)
+
+    def _job(self, pod: Pod) -> Job | None:
+        """The Job of a pod of one, None if it is not known."""
+        owner = pod.metadata.controller
+        assert owner is not None
+        return self.job_of(pod.metadata.namespace, owner.name, owner.uid)
 
     def _why_a_job_fails(self, pods: Sequence[Pod], ordered: Iterable[Pod]) -> str:
         coming = by_owner(ordered)
@@ -86,17 +80,15 @@ class Allowance:
         return next(filter(None, (self._of_job(own, coming.get(key, ())) for key, own in jobs.items())), "")
 
     def _of_job(self, pods: Sequence[Pod], ordered: Sequence[Pod]) -> str:
-        owner = pods[0].metadata.controller
-        assert isinstance(owner, OwnerReference)
-        job = (pods[0].metadata.namespace, owner.name, owner.uid)
-        left = self.owners.failures_left(*job)
-        if left is None:
+        job, owner = self._job(pods[0]), pods[0].metadata.controller
+        assert owner is not None
+        if job is None:
             return f"its Job {owner.name} cannot be read, which may allow no more failures"
         times = self.deletions.get(_maker(pods[0]), ())
         recent = [at for at in times if self.now - at < _COUNTED_SECONDS]
-        if len(pods) + len(recent) + len(ordered) > left:
+        if len(pods) + len(recent) + len(ordered) > job_failures_left(job):
             return f"its Job {owner.name} would reach its backoffLimit and fail; raise it"
-        limit = self.owners.index_limit(*job)
+        limit = job.spec.backoff_limit_per_index
         if limit is not None and any(_index_failures(pod) >= limit for pod in pods):
             return f"its index would reach the backoffLimitPerIndex of Job {owner.name} and fail; raise it"
         return ""
