@@ -100,7 +100,7 @@ def test_it_takes_no_resource_before_it_may_read_pods_and_tells_its_node_then(
     assert not kubelet.registered
     server.allowed.add(who)
     wait_for(lambda: len(kubelet.registered) == 2, log)
-    wait_for(lambda: keys.IDENTIFIES_PODS_ANNOTATION in server.told, log)
+    wait_for(lambda: server.told.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED, log)
     assert server.told == {
         keys.OFFERED_CARDS_ANNOTATION: f"card0={keys.I915}:2",
         keys.UNPLANNED_CARDS_ANNOTATION: None,
