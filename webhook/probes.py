@@ -8,6 +8,21 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 
+class _QuietHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 10
+
+    def answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Probes every few seconds are no news."""
+
+
 def serve(
     address: str,
     port: int,
@@ -21,31 +36,18 @@ def serve(
     """
     one_at_a_time = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 10
-
+    class Handler(_QuietHandler):
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 with one_at_a_time:
                     refresh()
                     body = generate_latest(registry)
-                self._answer(200, CONTENT_TYPE_LATEST, body)
+                self.answer(200, CONTENT_TYPE_LATEST, body)
             elif self.path in checks:
                 wrong = checks[self.path]()
-                self._answer(503 if wrong else 200, "text/plain", (wrong or "ok").encode())
+                self.answer(503 if wrong else 200, "text/plain", (wrong or "ok").encode())
             else:
-                self._answer(404, "text/plain", b"there are /metrics, /healthz and /readyz")
-
-        def _answer(self, status: int, content_type: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Probes every few seconds are no news."""
+                self.answer(404, "text/plain", b"there are /metrics, /healthz and /readyz")
 
     server = ThreadingHTTPServer((address, port), Handler)
     server.daemon_threads = True

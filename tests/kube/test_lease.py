@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hack.local.cluster import Cluster
 from tests.support import exists
 from webhook.kube.client import Api, ApiError
-from webhook.kube.lease import Elector, micro_time
+from webhook.kube.lease import Elector, LeaseTimes, micro_time
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/sweeper"
 
@@ -89,9 +89,23 @@ class Line:
         raise ApiError(0, "Unreachable", "no answer")
 
 
-def elector(line: Line, identity: str, offset: float = 0.0, **options: Any) -> Elector:
+def elector(
+    line: Line,
+    identity: str,
+    offset: float = 0.0,
+    on_change: Callable[[bool], None] | None = None,
+    **times: float,
+) -> Elector:
     """One whose clock shows something else than everybody's, but runs at the same rate."""
-    return Elector(line, "system", "sweeper", identity, clock=lambda: line.shelf.now + offset, **options)
+    return Elector(
+        line,
+        "system",
+        "sweeper",
+        identity,
+        LeaseTimes(**times),
+        on_change=on_change,
+        clock=lambda: line.shelf.now + offset,
+    )
 
 
 FATES = st.lists(
@@ -369,7 +383,7 @@ def test_what_others_wrote_on_the_lease_is_kept() -> None:
 )
 def test_times_that_are_unsafe_are_refused(times: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="lease_seconds"):
-        elector(Line(Shelf()), "a", **times)
+        LeaseTimes(**times)
 
 
 def test_times_are_written_with_six_decimals() -> None:
@@ -378,7 +392,7 @@ def test_times_are_written_with_six_decimals() -> None:
 
 # --- on the real API server ------------------------------------------------------------------------
 
-PATIENT = {"lease_seconds": 600, "renew_seconds": 400, "retry_seconds": 0.5}
+PATIENT = LeaseTimes(lease_seconds=600, renew_seconds=400, retry_seconds=0.5)
 """Longer than anything here takes on the busiest machine, so that only the clock of a test ends a Lease."""
 
 
@@ -395,7 +409,7 @@ class Pair:
                 namespace,
                 "sweeper",
                 identity,
-                **PATIENT,
+                PATIENT,
                 on_change=note,
                 clock=lambda: self.now,
             )
@@ -457,7 +471,7 @@ def test_when_the_leader_dies_silently_the_other_leads_after_the_lease(
 
 def test_after_a_release_the_other_leads_before_the_lease_is_over(cluster: Cluster, namespace: str) -> None:
     api = cluster.api()
-    first, second = (Elector(api, namespace, "sweeper", identity, **PATIENT) for identity in "ab")  # type: ignore[arg-type]
+    first, second = (Elector(api, namespace, "sweeper", identity, PATIENT) for identity in "ab")
     first.start()
     try:
         cluster.wait_for("the first to lead", lambda: first.is_leader)

@@ -21,7 +21,7 @@ from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntity
 from webhook.admission import patch
 from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
 from webhook.admission.metrics import ERROR, AdmissionMetrics
-from webhook.admission.review import ReviewError, decode_request, encode_response
+from webhook.admission.review import Request, ReviewError, decode_request, encode_response
 from webhook.admission.tls import ContextCache
 from webhook.kube.objects import PriorityClass
 from webhook.policy.store import PolicyStore
@@ -71,13 +71,6 @@ def create_app(dependencies: Dependencies) -> Flask:
     large_body = threading.Lock()
     export_state(metrics, dependencies)
 
-    def answered(environ: Environ, length: int | None) -> Response:
-        body = _body(environ, length)
-        started = time.perf_counter()
-        response = _answer(body, dependencies, metrics)
-        metrics.latency.observe(time.perf_counter() - started)
-        return response
-
     @app.post("/mutate")
     def mutate() -> Response:
         environ = request.environ  # once: each look through Flask's proxy costs as much as a warning
@@ -86,18 +79,16 @@ def create_app(dependencies: Dependencies) -> Flask:
             return _text(415, f"Content-Type must be {JSON}")
         text = environ.get("CONTENT_LENGTH", "")
         length = int(text) if text.isdecimal() else None
-        if length is not None and length <= LARGE_BODY_BYTES:
-            return answered(environ, length)
-        with _alone(large_body):
-            return answered(environ, length)
+        is_large = length is None or length > LARGE_BODY_BYTES
+        with _alone(large_body) if is_large else contextlib.nullcontext():
+            body = _body(environ, length)
+            started = time.perf_counter()
+            response = _answer(body, dependencies, metrics)
+            metrics.latency.observe(time.perf_counter() - started)
+        return response
 
-    @app.get("/healthz")
-    def healthz() -> Response:
-        return _text(200, "ok")
-
-    @app.get("/readyz")
-    def readyz() -> Response:
-        return _readiness(dependencies)
+    app.add_url_rule("/healthz", "healthz", lambda: _text(200, "ok"))
+    app.add_url_rule("/readyz", "readyz", lambda: _readiness(dependencies))
 
     @app.get("/metrics")
     def scrape() -> Response:
@@ -145,17 +136,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
     """Answer one review; a body that cannot be answered gets 400, a defect of ours 500."""
     try:
         review = decode_request(body)
-        if review.is_pod_creation and review.object is not None:
-            policy = dependencies.store.policy
-            decision = decide(
-                review.object,
-                review.namespace,
-                policy,
-                dependencies.classes(),
-                classes_known=dependencies.classes_known,
-            )
-        else:
-            decision = Decision(LEFT_ALONE, "no-pod-creation")
+        decision = _decision(review, dependencies)
         answer = encode_response(
             review.uid,
             patch=patch.encode(decision.operations) if decision.operations else None,
@@ -171,8 +152,22 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
         logger.error("review_failed bytes=%d error=%s at=%s", len(body), type(error).__name__, _where())
         return _text(500, "the webhook failed on this review; its log names the place")
     metrics.count(decision.outcome, decision.reason)
-    if decision.warnings:
-        metrics.warnings.inc(len(decision.warnings))
+    metrics.warnings.inc(len(decision.warnings))
+    _log(review, decision)
+    return Response(answer, content_type=JSON)
+
+
+def _decision(review: Request, dependencies: Dependencies) -> Decision:
+    """What is decided on what is reviewed: only pods that are created are our business."""
+    if not review.is_pod_creation or review.object is None:
+        return Decision(LEFT_ALONE, "no-pod-creation")
+    classes, known = dependencies.classes(), dependencies.classes_known
+    policy = dependencies.store.policy
+    return decide(review.object, review.namespace, policy, classes, classes_known=known)
+
+
+def _log(review: Request, decision: Decision) -> None:
+    """Log a refusal, and at level debug every decision."""
     if decision.outcome == DENIED or logger.isEnabledFor(logging.DEBUG):
         # A line for each pod would cost more than deciding on it, and the audit log has the patch.
         logger.info(
@@ -184,7 +179,6 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
             len(decision.operations),
             len(decision.warnings),
         )
-    return Response(answer, content_type=JSON)
 
 
 def _where() -> str:

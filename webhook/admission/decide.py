@@ -64,10 +64,7 @@ def decide(
     classes: the cluster's PriorityClasses by name. classes_known: whether these are still what the cluster
     has; if not, none is injected.
     """
-    reason = _reason_to_leave_alone(pod, namespace)
-    if not reason and namespace in policy.excluded_namespaces:
-        reason = "excluded-namespace"
-    if reason:
+    if reason := _reason_to_leave_alone(pod, namespace, policy):
         return Decision(LEFT_ALONE, reason)
     asked = author_warnings.gpu_resources(pod, policy)
     # Which devices claims ask for stands in other objects, of which a decision knows nothing.
@@ -79,10 +76,7 @@ def decide(
     warnings = author_warnings.warnings(pod, policy)
     known = Classes(classes, classes_known)
     if not asked and not has_claims and cpu_only_members.is_cpu_only_member(pod, policy):
-        # One above the maximum would be refused for its gate, see tiers.yaml.
-        highest = policy.maximum_class(namespace)
-        is_below = not highest or (known.has(highest) and not above_maximum(pod, namespace, policy, known))
-        operations = [*cpu_only_members.gate(pod, policy), *managers.forget(pod, policy)] if is_below else []
+        operations = _of_cpu_only_member(pod, namespace, policy, known)
         outcome = MUTATED if operations else UNCHANGED
         return Decision(outcome, "companion", tuple(operations), warnings=author_warnings.shown(warnings))
     if not is_ours:
@@ -90,21 +84,14 @@ def decide(
         return Decision(LEFT_ALONE, "no-gpu", warnings=author_warnings.shown(warnings))
     warnings += author_warnings.of_others(pod)
     try:
-        priority = _priority(pod, namespace, policy, known, warnings)
-        operations = [
-            *_gate(pod, policy),
-            *priority,
-            *_scheduling_group(pod, policy, priority),
-            *_model(pod, namespace, policy, asked, warnings),
-            *managers.forget(pod, policy),
-        ]
+        operations = _of_gpu_pod(pod, namespace, policy, known, asked, warnings)
     except DeniedError as denied:
         return Decision(DENIED, denied.reason, denial=str(denied))
     outcome, reason = (MUTATED, "wanted") if operations else (UNCHANGED, "already-as-wanted")
     return Decision(outcome, reason, tuple(operations), warnings=author_warnings.shown(warnings))
 
 
-def _reason_to_leave_alone(pod: NewPod, namespace: str) -> str:
+def _reason_to_leave_alone(pod: NewPod, namespace: str, policy: Policy) -> str:
     """Why a pod is none of our business whatever it asks for, "" if it may be."""
     spec, annotations = pod.spec, pod.annotations
     if annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO:
@@ -115,7 +102,36 @@ def _reason_to_leave_alone(pod: NewPod, namespace: str) -> str:
         return "mirror-pod"
     if any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ()):
         return "daemonset"  # bound to its node already; a selector would make it fail for ever
-    return ""
+    return "excluded-namespace" if namespace in policy.excluded_namespaces else ""
+
+
+def _of_cpu_only_member(
+    pod: NewPod, namespace: str, policy: Policy, classes: Classes
+) -> list[patch.Operation]:
+    """Gate a CPU-only pod of a gang. One above the maximum would be refused for its gate, see tiers.yaml."""
+    highest = policy.maximum_class(namespace)
+    if highest and (not classes.has(highest) or above_maximum(pod, namespace, policy, classes)):
+        return []
+    return [*cpu_only_members.gate(pod, policy), *managers.forget(pod, policy)]
+
+
+def _of_gpu_pod(
+    pod: NewPod,
+    namespace: str,
+    policy: Policy,
+    classes: Classes,
+    asked: tuple[str, ...],
+    warnings: list[str],
+) -> list[patch.Operation]:
+    """All that a pod that we place is given. Raises DeniedError; adds to `warnings`."""
+    priority = _priority(pod, namespace, policy, classes, warnings)
+    return [
+        *_gate(pod, policy),
+        *priority,
+        *_scheduling_group(pod, policy, priority),
+        *_model(pod, namespace, policy, asked, warnings),
+        *managers.forget(pod, policy),
+    ]
 
 
 _LEFT_ALONE: Final = "neither gated nor placed by topogate"

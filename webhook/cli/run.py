@@ -17,6 +17,7 @@ from webhook.text import counted
 
 if TYPE_CHECKING:
     from webhook.kube.client import Api
+    from webhook.placement import Assignment, NoFit
 
 _VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*=")
 _POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
@@ -223,7 +224,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     from webhook.inquiry.rehearsal import rehearse
     from webhook.kube.client import ApiError
     from webhook.kube.objects import Metadata, PriorityClass
-    from webhook.placement import NoFit, PlacementError
+    from webhook.placement import PlacementError
     from webhook.policy.document import PolicyError
     from webhook.policy.file import parse_policy
     from webhook.sweeper.settings import Settings
@@ -251,16 +252,23 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     except PlacementError as error:
         print_line(f"{name} would wait: {error}")
         return 1
+    status = _print_answer(name, found)
+    print_line(_who_waits(cluster))
+    return status
+
+
+def _print_answer(name: str, found: "Assignment | NoFit") -> int:
+    from webhook.placement import NoFit
+
     if isinstance(found, NoFit):
         print_line(f"{name} would wait: {found.sentence}")
-    else:
-        print_line(f"{name} would go to {found.spread}:")
-        for placed in found.placed[:20]:
-            print_line(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
-        if len(found.placed) > 20:
-            print_line(f"  ... and {counted(len(found.placed) - 20, 'more worker')}")
-    print_line(_who_waits(cluster))
-    return 1 if isinstance(found, NoFit) else 0
+        return 1
+    print_line(f"{name} would go to {found.spread}:")
+    for placed in found.placed[:20]:
+        print_line(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
+    if len(found.placed) > 20:
+        print_line(f"  ... and {counted(len(found.placed) - 20, 'more worker')}")
+    return 0
 
 
 def _who_waits(cluster: Any) -> str:

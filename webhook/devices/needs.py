@@ -337,6 +337,17 @@ def _is_bounded(shape: Shape) -> bool:
     return len(requests) <= MOST_REQUESTS and sum(devices) <= MOST_ASKED
 
 
+def _shared_claims(waiting: Iterable[Pod], others: Iterable[Pod]) -> frozenset[str]:
+    """The claims that several pods name of those that have no node yet, by "namespace/name"."""
+    users = Counter(
+        f"{pod.metadata.namespace}/{each.resource_claim_name}"
+        for pod in (*waiting, *(each for each in others if not each.spec.node_name))
+        for each in pod.spec.resource_claims
+        if each.resource_claim_name
+    )
+    return frozenset(name for name, count in users.items() if count > 1)
+
+
 def needs(
     waiting: Sequence[Pod],
     others: Iterable[Pod],
@@ -350,13 +361,7 @@ def needs(
     most: how many resources there may be, as every node has its amount of each and anybody may write as many
     claims as he likes. Each namespace has its share; what exceeds it waits, and says so.
     """
-    users: Counter[str] = Counter()
-    for pod in (*waiting, *(each for each in others if not each.spec.node_name)):
-        for each in pod.spec.resource_claims:
-            if each.resource_claim_name:
-                users[f"{pod.metadata.namespace}/{each.resource_claim_name}"] += 1
-    shared = frozenset(name for name, count in users.items() if count > 1)
-    found = Needs(supply, nodes, shared, gang_of=gang_of)
+    found = Needs(supply, nodes, _shared_claims(waiting, others), gang_of=gang_of)
     by_namespace: dict[str, dict[Shape, None]] = {}
     asked: set[object] = set()
     for pod in waiting:

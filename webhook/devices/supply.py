@@ -106,13 +106,7 @@ class Supply:
         if classes != self.classes:
             self._asked.clear()
             self.backing = backing(classes.values())
-        self._extended = {
-            (claim.metadata.namespace, owner.uid): allocation
-            for claim in claims.values()
-            if claim.metadata.annotations.get(EXTENDED) == "true"
-            and (owner := claim.metadata.controller)
-            and (allocation := claim.status.allocation)
-        }
+        self._extended = _allocations_of_extended_resources(claims.values())
         self.classes, self.claims, self.templates = classes, claims, templates
         there = {f"claim {name}" for name in claims} | {f"template {name}" for name in templates}
         self._asked = {name: known for name, known in self._asked.items() if name in there}
@@ -335,6 +329,19 @@ class Supply:
             raise
         except SelectorError:
             return True
+
+
+def _allocations_of_extended_resources(
+    claims: Iterable[ResourceClaim],
+) -> dict[tuple[str, str], ClaimAllocation]:
+    """What kube-scheduler has given for extended resources, by namespace and uid of the pods."""
+    return {
+        (claim.metadata.namespace, owner.uid): allocation
+        for claim in claims
+        if claim.metadata.annotations.get(EXTENDED) == "true"
+        and (owner := claim.metadata.controller)
+        and (allocation := claim.status.allocation)
+    }
 
 
 @lru_cache(maxsize=4096)

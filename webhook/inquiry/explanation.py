@@ -77,37 +77,7 @@ def explain_gated(
 
     now: the core's answer, if it has been asked already. named: what to call another pod ("namespace/name").
     """
-    others = [
-        gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
-    ]
-    expected = "not known how many to expect" if gang.size is None else f"{gang.size} expected"
-    whole = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    yield f"Pod {whole} waits for topogate, in the gang {gang.key.kind}/{gang.key.name}."
-    yield (
-        f"Gang: {counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}; "
-        f"{counted(len(gang.gated), 'waits', 'wait')}, {counted(len(gang.released), 'is', 'are')} released."
-    )
-    yield from (f"Note: {problem}." for problem in gang.problems)
-    if is_gated(pod, settings.gate_prefix) and (node := pinned_node(pod)):
-        yield (
-            f"Note: its own spec.affinity.nodeAffinity names the node {node} (matchFields metadata.name); if "
-            "the pod is a copy of one that topogate has placed, make it again without that field."
-        )
-    if view.needs is None:
-        yield from (f"Note: {note}." for note in unmodelled.claim_notes([pod]))
-    if view.storage is None and (volumes := unmodelled.volume_note(pod)):
-        yield f"Note: {volumes}."
-    if pod.metadata.uid in gang.cpu_pods:
-        yield _of_cpu_only_pod(gang)
-    if others:
-        yield f"Other gates hold it as well: {', '.join(others)}."
-    placement = view.placements.get(gang.key.placement_key)
-    if placement is not None and placement.status.reason:
-        yield f"Last try: {placement.status.reason}"
-    if placement is not None and placement.status.turn:
-        yield f"Turn, by {placement.status.turn}."
-    if holders := _holders(gang, view, named):
-        yield f"Nodes that other gangs hold: {holders}."
+    yield from _about(pod, gang, view, settings, named)
     if pod.metadata.uid in view.planned:
         planned = view.planned[pod.metadata.uid].node or "no node of our choice"
         if victims := _victims(gang, view, named):
@@ -128,6 +98,48 @@ def explain_gated(
     yield from _current_answer(now, gang, snapshot, settings, named, view)
     if isinstance(now.answer, NoFit):
         yield from _misplaced(gang, view, snapshot, settings.options, named)
+
+
+def _about(
+    pod: Pod, gang: PodGang, view: View, settings: Settings, named: Callable[[str], str]
+) -> Iterator[str]:
+    """What is known of a gated pod and of its gang, before the core is asked."""
+    expected = "not known how many to expect" if gang.size is None else f"{gang.size} expected"
+    whole = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    yield f"Pod {whole} waits for topogate, in the gang {gang.key.kind}/{gang.key.name}."
+    yield (
+        f"Gang: {counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}; "
+        f"{counted(len(gang.gated), 'waits', 'wait')}, {counted(len(gang.released), 'is', 'are')} released."
+    )
+    yield from (f"Note: {problem}." for problem in gang.problems)
+    yield from _of_gated_pod(pod, gang, view, settings)
+    placement = view.placements.get(gang.key.placement_key)
+    if placement is not None and placement.status.reason:
+        yield f"Last try: {placement.status.reason}"
+    if placement is not None and placement.status.turn:
+        yield f"Turn, by {placement.status.turn}."
+    if holders := _holders(gang, view, named):
+        yield f"Nodes that other gangs hold: {holders}."
+
+
+def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> Iterator[str]:
+    """What is particular about a gated pod, apart from its gang."""
+    others = [
+        gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
+    ]
+    if is_gated(pod, settings.gate_prefix) and (node := pinned_node(pod)):
+        yield (
+            f"Note: its own spec.affinity.nodeAffinity names the node {node} (matchFields metadata.name); if "
+            "the pod is a copy of one that topogate has placed, make it again without that field."
+        )
+    if view.needs is None:
+        yield from (f"Note: {note}." for note in unmodelled.claim_notes([pod]))
+    if view.storage is None and (volumes := unmodelled.volume_note(pod)):
+        yield f"Note: {volumes}."
+    if pod.metadata.uid in gang.cpu_pods:
+        yield _of_cpu_only_pod(gang)
+    if others:
+        yield f"Other gates hold it as well: {', '.join(others)}."
 
 
 def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:

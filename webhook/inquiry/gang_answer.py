@@ -3,7 +3,7 @@
 What others wait for or hold is not heeded: the answer is for this gang alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -106,20 +106,23 @@ def ask_gang(
         found = replace(found, sentence=joined(found.sentence, no_node, exclusive_note))
         return GangAnswer(asked, found, Beside(), {})
     cpu_pods = [pod for pod in waiting if pod.metadata.uid in gang.cpu_pods]
-    on = {**places, **found.nodes}
-    near = Beside()
-    if cpu_pods:
-        near = beside(
-            gang,
-            cpu_pods,
-            on,
-            snapshot.assume(found, asked.gang),
-            avoid=closed_to_cpu_pods(gang, on, view, ()),
-            options=options,
-            class_of=view.class_of,
-        )
+    assumed = snapshot.assume(found, asked.gang)
+    near = _near(gang, cpu_pods, {**places, **found.nodes}, view, assumed, options) if cpu_pods else Beside()
     names = {pod.metadata.uid: pod.metadata.name for pod in (*gang.pods, *gang.later)}
     return GangAnswer(asked, found, near, names)
+
+
+def _near(
+    gang: PodGang,
+    cpu_pods: Sequence[Pod],
+    places: Mapping[str, str],
+    view: View,
+    snapshot: Snapshot,
+    options: Options,
+) -> Beside:
+    """Where CPU-only pods go beside the others of their gang. places: of those, in the snapshot already."""
+    avoid = closed_to_cpu_pods(gang, places, view, ())
+    return beside(gang, cpu_pods, places, snapshot, avoid=avoid, options=options, class_of=view.class_of)
 
 
 def _first(

@@ -57,12 +57,15 @@ class Collection(Generic[T]):
     def __init__(
         self, api: Api, path: str, decoder: type[T], selectors: Mapping[str, str], stream_lists: bool
     ) -> None:
-        """selectors: fieldSelector, labelSelector. stream_lists: ask for lists as streams where there are."""
+        """selectors: fieldSelector, labelSelector; "" is none.
+
+        stream_lists: ask for lists as streams where there are.
+        """
         self.path = path
         self.reader = Reader(path, decoder)
         self.stopped = threading.Event()
         self._api = api
-        self._selectors = dict(selectors)
+        self._selectors = {name: value for name, value in selectors.items() if value}
         self._last_message_at = time.monotonic()
         self._lock = threading.Lock()
         self._stream: Stream | None = None

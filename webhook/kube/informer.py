@@ -73,13 +73,7 @@ class Informer(Generic[T]):
         it ends nothing but is logged. stream_lists: ask for lists as streams where the server has them.
         """
         selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
-        self._collection = Collection(
-            api,
-            path,
-            decoder,
-            {name: value for name, value in selectors.items() if value},
-            stream_lists,
-        )
+        self._collection = Collection(api, path, decoder, selectors, stream_lists)
         self._path = path
         self._reader = self._collection.reader
         self._on_event = on_event

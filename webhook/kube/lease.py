@@ -55,6 +55,33 @@ class _Record:
         return cls(body, msgspec.convert(body.get("spec") or {}, _LeaseSpec))
 
 
+@dataclass(frozen=True)
+class LeaseTimes:
+    """How long the parts of an election take. Raises ValueError for times that are unsafe.
+
+    lease_seconds: how long others wait for a silent leader, in whole seconds.
+    renew_seconds: how long a leader leads without a successful renewal.
+    retry_seconds: from the start of one attempt to the next.
+    request_seconds: how long one request may take; client-go allows 5 s as well, so a leader goes on leading
+    while the API server needs 4 s for each answer.
+    """
+
+    lease_seconds: float = 15
+    renew_seconds: float = 10
+    retry_seconds: float = 2
+    request_seconds: float = 5
+
+    def __post_init__(self) -> None:
+        longest, least = sorted((self.retry_seconds, self.request_seconds), reverse=True)
+        is_safe = self.lease_seconds > self.renew_seconds >= 2 * longest and least > 0
+        if not is_safe or int(self.lease_seconds) != self.lease_seconds:
+            raise ValueError(
+                f"lease_seconds ({self.lease_seconds}) must be a whole number above renew_seconds "
+                f"({self.renew_seconds}), and that at least twice retry_seconds ({self.retry_seconds}) and "
+                f"request_seconds ({self.request_seconds}), which are above 0"
+            )
+
+
 class Elector:
     """Takes part in the election of a leader, in a thread of its own."""
 
@@ -64,40 +91,22 @@ class Elector:
         namespace: str,
         name: str,
         identity: str,
+        times: LeaseTimes = LeaseTimes(),
         *,
-        lease_seconds: float = 15,
-        renew_seconds: float = 10,
-        retry_seconds: float = 2,
-        request_seconds: float = 5,
         on_change: Callable[[bool], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; start() begins.
 
         identity: of this process, for people; one that is used again (a restarted container) waits for
-        its own earlier Lease as for anybody's. lease_seconds: how long others wait for a silent leader,
-        in whole seconds. renew_seconds: how long a leader leads without a successful renewal.
-        retry_seconds: from the start of one attempt to the next. request_seconds: how long one request may
-        take; client-go allows 5 s as well, so a leader goes on leading while the API server needs 4 s for
-        each answer. on_change gets each new value of is_leader, in this elector's thread or in the one
-        that stops it. Raises ValueError for times that are unsafe.
+        its own earlier Lease as for anybody's. on_change gets each new value of is_leader, in this elector's
+        thread or in the one that stops it.
         """
-        longest = max(retry_seconds, request_seconds)
-        is_safe = lease_seconds > renew_seconds >= 2 * longest and min(retry_seconds, request_seconds) > 0
-        if not is_safe or int(lease_seconds) != lease_seconds:
-            raise ValueError(
-                f"lease_seconds ({lease_seconds}) must be a whole number above renew_seconds "
-                f"({renew_seconds}), and that at least twice retry_seconds ({retry_seconds}) and "
-                f"request_seconds ({request_seconds}), which are above 0"
-            )
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = name
         self._identity = identity
-        self._lease_seconds = int(lease_seconds)
-        self._renew_seconds = renew_seconds
-        self._retry_seconds = retry_seconds
-        self._request_seconds = request_seconds
+        self._times = times
         self._on_change = on_change
         self._clock = clock
         self._leads_until = float("-inf")
@@ -123,7 +132,7 @@ class Elector:
     @property
     def trouble(self) -> str:
         """Why it cannot be told who leads, "" unless each attempt has failed for as long as a Lease lasts."""
-        if self._trouble is None or self._clock() - self._trouble[0] < self._lease_seconds:
+        if self._trouble is None or self._clock() - self._trouble[0] < self._times.lease_seconds:
             return ""
         return f"lease {self._name}: {self._trouble[1]}"
 
@@ -183,9 +192,9 @@ class Elector:
         now = self._clock()
         if now < self._leads_until:
             # Also on time to say that it is over.
-            return max(0.0, min(began + self._retry_seconds, self._leads_until) - now)
+            return max(0.0, min(began + self._times.retry_seconds, self._leads_until) - now)
         # Candidates that tried at one moment do not do so for ever.
-        return max(0.0, began + self._retry_seconds * jitter(1.0, 1.2) - now)
+        return max(0.0, began + self._times.retry_seconds * jitter(1.0, 1.2) - now)
 
     def _attempt(self) -> None:
         if self._mine is not None:
@@ -216,7 +225,7 @@ class Elector:
             return
         last = spec or self._observed or _LeaseSpec()
         self._observed = spec
-        self._free_at = self._clock() + (last.lease_duration_seconds or self._lease_seconds)
+        self._free_at = self._clock() + (last.lease_duration_seconds or self._times.lease_seconds)
         if spec is not None and not spec.holder_identity:
             self._free_at = float("-inf")
 
@@ -240,13 +249,13 @@ class Elector:
             record,
             _LeaseSpec(
                 holder_identity=self._identity,
-                lease_duration_seconds=self._lease_seconds,
+                lease_duration_seconds=int(self._times.lease_seconds),
                 acquire_time=self._acquired,
                 renew_time=now,
                 lease_transitions=transitions,
             ),
         )
-        self._leads_until = sent + self._renew_seconds
+        self._leads_until = sent + self._times.renew_seconds
         self._observe(self._mine)
 
     # --- requests -------------------------------------------------------------------------------
@@ -280,10 +289,10 @@ class Elector:
         """How long a request may take: not past the end of leadership, which is to be told on time."""
         remaining = self._leads_until - self._clock()
         if remaining <= 0:
-            return self._request_seconds
+            return self._times.request_seconds
         if remaining < _LEAST_SECONDS:
             raise ApiError(0, "TooLate", f"no time left to renew lease {self._name}")
-        return min(self._request_seconds, remaining)
+        return min(self._times.request_seconds, remaining)
 
     def _notify(self) -> None:
         now = self.is_leader

@@ -5,6 +5,7 @@ Unknown and repeated keys are faults, because a misspelt key would silently mean
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,38 +71,18 @@ _BINDS: Final = ("pinned", "podgroup")
 
 
 def _policy(document: Any, reader: DocumentReader) -> Policy:
-    if document is None or document == {}:
-        reader.fault("", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
-        document = {}
-    root = reader.mapping(document, "", known_fields())
-    if root:
-        for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-            if root.get(key) != wanted:
-                reader.fault(key, f"must be {wanted}, not {shown(root.get(key))}")
+    root = _fields(document, reader)
     tiers = _tiers(root.get("tiers", ABSENT), reader)
     models = _models(root.get("gpuModels", ABSENT), reader)
 
-    def or_default(
-        key: str, default: tuple[str, ...], pattern: re.Pattern[str], what: str
-    ) -> tuple[str, ...]:
-        return reader.texts(root[key], key, pattern, what) if key in root else default
-
-    resources = or_default("gpuResources", DEFAULT_GPU_RESOURCES, RESOURCE_PATTERN, RESOURCE_WORDS)
-    if not resources:
-        reader.fault("gpuResources", "must name at least one resource")
-    levels = or_default("topologyLevels", keys.LEVEL_NAMES, SHORT_NAME, "level name")
-    if not levels:
-        reader.fault("topologyLevels", "must name at least one level")
-    schedulers = or_default("schedulerNames", DEFAULT_SCHEDULER_NAMES, DNS_NAME, "scheduler's name")
-    if not schedulers:
-        reader.fault("schedulerNames", "must name at least one scheduler")
+    names = partial(_names, root, reader)
+    resources = names("gpuResources", DEFAULT_GPU_RESOURCES, RESOURCE_PATTERN, RESOURCE_WORDS, "resource")
+    levels = names("topologyLevels", keys.LEVEL_NAMES, SHORT_NAME, "level name", "level")
+    schedulers = names("schedulerNames", DEFAULT_SCHEDULER_NAMES, DNS_NAME, "scheduler's name", "scheduler")
     excluded = reader.texts(
         root.get("excludedNamespaces", ABSENT), "excludedNamespaces", NAMESPACE_NAME, "namespace name"
     )
     claims, classes = _claims(root.get("resourceClaims", False), reader)
-    keeps = root.get("keepManagedFields", False)
-    if not isinstance(keeps, bool):
-        reader.fault("keepManagedFields", f"must be true or false, not {shown(keeps)}")
     gate, prefix = _gate(root, reader)
     return Policy(
         gate=gate,
@@ -115,7 +96,7 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         scheduler_names=schedulers,
         resource_claims=claims,
         device_classes=classes,
-        keep_managed_fields=keeps is True,
+        keep_managed_fields=_truth(root, "keepManagedFields", reader),
         adopts_native_gangs=_choice(root, "nativeGangs", _NATIVE_GANGS, reader) == "adopt",
         binds_by_pod_group=_choice(root, "bind", _BINDS, reader) == "podgroup",
         fair_order=read_fair_order(
@@ -126,6 +107,42 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
             [item.name for item in models],
         ),
     )
+
+
+def _fields(document: Any, reader: DocumentReader) -> dict[str, Any]:
+    """The document's fields by name, once it is known to be a policy."""
+    if document is None or document == {}:
+        reader.fault("", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
+        return {}
+    root = reader.mapping(document, "", known_fields())
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)) if root else ():
+        if root.get(key) != wanted:
+            reader.fault(key, f"must be {wanted}, not {shown(root.get(key))}")
+    return root
+
+
+def _names(
+    root: dict[str, Any],
+    reader: DocumentReader,
+    field: str,
+    default: tuple[str, ...],
+    pattern: re.Pattern[str],
+    what: str,
+    noun: str,
+) -> tuple[str, ...]:
+    """The names in a field that may be left out, but not be empty."""
+    found = reader.texts(root[field], field, pattern, what) if field in root else default
+    if not found:
+        reader.fault(field, f"must name at least one {noun}")
+    return found
+
+
+def _truth(root: dict[str, Any], field: str, reader: DocumentReader) -> bool:
+    """A field that is true or false, and false where it is left out."""
+    found = root.get(field, False)
+    if not isinstance(found, bool):
+        reader.fault(field, f"must be true or false, not {shown(found)}")
+    return found is True
 
 
 def _choice(root: dict[str, Any], name: str, choices: tuple[str, ...], reader: DocumentReader) -> str:

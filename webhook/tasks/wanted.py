@@ -29,6 +29,11 @@ _DIGEST: Final = 10
 _NOBODY: Final = 65532
 """Who runs the default image where root may not: waiting needs no rights."""
 
+_IGNORE_DISRUPTION: Final = {
+    "action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}  # fmt: skip
+"""A pod that was preempted or evicted has not failed."""
+
 _PATTERN: Final = frozenset("*?[")
 
 
@@ -91,9 +96,7 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
     if spec.active_deadline_seconds is not None:
         job["activeDeadlineSeconds"] = spec.active_deadline_seconds
     if job["template"]["spec"]["restartPolicy"] == NEVER:
-        # A pod that was preempted or evicted has not failed.
-        ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-        job["podFailurePolicy"] = {"rules": [ignored]}
+        job["podFailurePolicy"] = {"rules": [_IGNORE_DISRUPTION]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -106,19 +109,16 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
                 keys.TASK_ATTEMPT_LABEL: str(spec.attempt),
                 keys.TASK_CLASS_LABEL: as_label(class_name),
             },
-            "ownerReferences": [
-                {
-                    "apiVersion": GROUP_VERSION,
-                    "kind": KIND,
-                    "name": metadata.name,
-                    "uid": metadata.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [_owner_reference(task)],
         },
         "spec": job,
     }
+
+
+def _owner_reference(task: Task) -> dict[str, Any]:
+    """What makes the task the controller of its Job."""
+    owner = {"apiVersion": GROUP_VERSION, "kind": KIND, "name": task.metadata.name, "uid": task.metadata.uid}
+    return {**owner, "controller": True, "blockOwnerDeletion": True}
 
 
 def _check_annotations(written: Mapping[str, str], workers: int, policy: Policy) -> None:

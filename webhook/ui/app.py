@@ -4,6 +4,7 @@ A Content-Security-Policy forbids inline script and style; nothing is fetched fr
 that the cluster says is ever put into HTML here: the page's script writes it as text.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,10 @@ HEADERS: Final = {
 }
 
 
+STATUS_OF_ERRORS: Final = {NoViewerError: 401, InputError: 400, UnavailableError: 503, TooManyError: 429}
+"""Errors whose sentence the viewer gets, and with which status."""
+
+
 def create_app(dependencies: PageDependencies) -> Flask:
     """Make the app; see Pages for what each route answers."""
     app = Flask("topogate-ui", static_folder=str(STATIC), static_url_path="/static")
@@ -50,9 +55,7 @@ def create_app(dependencies: PageDependencies) -> Flask:
     app.add_url_rule("/api/changes", view_func=pages.changes)
     app.add_url_rule("/api/what-if", view_func=pages.what_if, methods=["POST"])
 
-    @app.before_request
-    def check_host() -> Response | None:
-        return dependencies.access.refusal()
+    app.before_request(dependencies.access.refusal)
 
     @app.after_request
     def harden(response: Response) -> Response:
@@ -61,28 +64,19 @@ def create_app(dependencies: PageDependencies) -> Flask:
             response.headers["Cache-Control"] = "no-store"
         return response
 
-    @app.errorhandler(NoViewerError)
-    def nobody(error: NoViewerError) -> Response:
-        return as_json({"error": str(error)}, 401)
-
-    @app.errorhandler(InputError)
-    def wrong(error: InputError) -> Response:
-        return as_json({"error": str(error)}, 400)
-
-    @app.errorhandler(UnavailableError)
-    def later(error: UnavailableError) -> Response:
-        return as_json({"error": str(error)}, 503)
-
-    @app.errorhandler(TooManyError)
-    def too_many(error: TooManyError) -> Response:
-        return as_json({"error": str(error)}, 429)
+    for kind, status in STATUS_OF_ERRORS.items():
+        app.register_error_handler(kind, partial(_refused, status))
 
     @app.errorhandler(ApiError)
     def unasked(error: ApiError) -> Response:
         return as_json({"error": f"The API server did not answer as needed: {error}"}, 502)
 
     @app.errorhandler(HTTPException)
-    def refused(error: HTTPException) -> Response:
+    def of_http(error: HTTPException) -> Response:
         return as_json({"error": error.description or error.name}, error.code or 500)
 
     return app
+
+
+def _refused(status: int, error: Exception) -> Response:
+    return as_json({"error": str(error)}, status)

@@ -231,42 +231,36 @@ def node_tile(
         if (gpus := taken.get(f"{pod.metadata.namespace}/{pod.metadata.name}", 0))
     ]
     found = node_gpus(state.node, counting)
-    gpus = sum(each.gpus for each in found)
-    used = _used(state, found, coming=set())
     coming = {f"{pod.namespace}/{pod.name}" for pod in shown if pod.state != "bound"}
-    if coming:
-        of_bound = _used(state, found, coming)
-        waiting, used = used - of_bound, of_bound
-    else:
-        waiting = 0
+    used = _used(state, found, coming)
     cause = excluded_because(state)
-    if cause:
-        condition = EXCLUDED
-    elif coming:
-        condition = WAITED_FOR
-    elif holder[0]:
-        condition = RESERVED
-    else:
-        condition = USED if used else FREE
-    domain = domain_of(state)
-    model = found[0].model if found else counting.model(state.node.labels)
-    cards = _cards(state)
-    several = {each.model: [each.gpus, used_gpus(state, each)] for each in found} if len(found) > 1 else {}
     return NodeTile(
         state.name,
-        domain,
-        model,
-        gpus,
-        used,
-        waiting,
-        condition,
-        cause,
-        cards,
-        shown,
-        *holder,
-        avoided,
-        several,
+        domain_of(state),
+        model=found[0].model if found else counting.model(state.node.labels),
+        gpus=sum(each.gpus for each in found),
+        used=used,
+        waiting=_used(state, found, coming=set()) - used if coming else 0,
+        state=_condition(cause, coming, holder, used),
+        cause=cause,
+        cards=_cards(state),
+        pods=shown,
+        reserved_for=holder[0],
+        reserved_until=holder[1],
+        avoided=avoided,
+        by_model={each.model: [each.gpus, used_gpus(state, each)] for each in found[1:] and found},
     )
+
+
+def _condition(cause: str, coming: Set[str], holder: Holder, used: int) -> str:
+    """One of STATES. cause: why no pod goes there. coming: pods on their way. used: GPUs in use."""
+    if cause:
+        return EXCLUDED
+    if coming:
+        return WAITED_FOR
+    if holder[0]:
+        return RESERVED
+    return USED if used else FREE
 
 
 def _used(state: NodeState, found: Iterable[NodeGpus], coming: Set[str]) -> int:
