@@ -5,6 +5,8 @@
 2. From the moment when the last gang is complete to the last pod bound, with both at work, against
    kube-scheduler alone with as many waiting pods.
 3. With --memory: resident memory, and the time from start to the first plan, with many bound pods.
+4. With --bind: gangs of several sizes that require a block, from complete to all bound, by each way of
+   binding: pinned and podgroup (policy bind), and kube-scheduler alone with PodGroups of its own.
 
 kwok and the controllers are held still throughout, so that nothing else uses the cores; topogate runs
 under its own ServiceAccount, with its guards in force. Absolute figures belong to the machine.
@@ -16,9 +18,9 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from typing import Any, Final
 
-from hack.local import nodes
+from hack.local import native_gangs, nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.kubelet import Program
@@ -27,6 +29,11 @@ from hack.observing import process
 from hack.observing.asked import asked, shares
 from hack.observing.loaded import Loaded
 from hack.observing.observer import WAIT_SECONDS, ObservedRun, Observer
+from labeler.contract import keys
+from webhook.workloads.pod_group_names import bind_group_name
+
+SIZES: Final = (16, 128, 1000)
+"""Pods of the gangs of part 4."""
 
 
 class Bench(Loaded):
@@ -218,6 +225,63 @@ class Bench(Loaded):
             time.sleep(0.05)
         return time.perf_counter() - begun
 
+    # --- part 4 ---------------------------------------------------------------------------------
+
+    def bind(self) -> None:
+        """Each way of binding with gangs of each size, in turns."""
+        ways = ("pinned", "podgroup", "native", "native, no topology")
+        found: dict[tuple[int, str], list[ObservedRun]] = {(size, way): [] for size in SIZES for way in ways}
+        for number, (size, way) in enumerate([*found] * self.options.rounds):
+            found[size, way].append(self._bound(self._members(way, number, size)))
+            say(f"  {size} pods, {way}: {found[size, way][-1]}")
+            self.clear()
+        print(f"\n4. Gangs of pods with 8 GPUs each that require one of {self.options.blocks} blocks, on")
+        print(f"   {self.options.nodes} nodes, rounds in turns: medians (range), CPU in ms a pod")
+        columns = ("s to all bound", "pods/s", "API server CPU", "kube-scheduler and sweeper CPU")
+        print(f"   {'':26}" + "".join(f"{each:22}" for each in columns))
+        for (size, way), runs in found.items():
+            cells = (
+                _spread([run.seconds for run in runs], 1),
+                _spread([run.rate for run in runs]),
+                _spread([run.cpu["kube-apiserver"] for run in runs], 2),
+                _spread([run.cpu["kube-scheduler"] + run.cpu["sweeper"] for run in runs], 2),
+            )
+            print(f"   {size:>5} {way:20}" + "".join(f"{each:22}" for each in cells))
+
+    def _bound(self, pods: Sequence[dict[str, Any]]) -> ObservedRun:
+        """From the creation of the gang's last pod to the last one bound."""
+        with Observer(self.api, self.namespace).watching() as observer:
+            self.create(pods[:-1])
+            time.sleep(2)
+            used, begun = self.cpu(), time.perf_counter()
+            self.create(pods[-1:])
+            observer.wait(observer.bound, len(pods))
+            return ObservedRun.of(begun, list(observer.bound.values()), self.since(used))
+
+    def _members(self, way: str, gang: int, size: int) -> list[dict[str, Any]]:
+        """The pods of a gang, which name a PodGroup as admission would (podgroup) or their author (native).
+
+        gang: a number that no other has, since a PodGroup outlives its gang while the controllers are held.
+        """
+        name = ""
+        if way.startswith("native"):
+            name, group = f"native-{gang}", native_gangs.pod_group(self.api, f"native-{gang}", size)
+            if way == "native":
+                group["spec"]["schedulingConstraints"] = {"topology": [{"key": keys.PRERELEASE_TOPOLOGY[0]}]}
+            self.api.request("POST", native_gangs.path(self.api, self.namespace), body=group)
+        pods = [self.pod(gang, index, gated=not name) for index in range(size)]
+        for pod in pods:
+            annotations = pod["metadata"]["annotations"]
+            if not name:
+                annotations[keys.GANG_SIZE_ANNOTATION] = str(size)
+                annotations[keys.REQUIRED_TOPOLOGY_ANNOTATION] = "block"
+            if way == "podgroup":
+                own = bind_group_name({}, annotations, "", "default-scheduler")
+                pod["spec"]["schedulingGroup"] = {"podGroupName": own}
+            elif name:
+                pod["spec"]["schedulingGroup"] = {"podGroupName": name}
+        return pods
+
 
 def _spread(values: Sequence[float], digits: int = 0) -> str:
     middle, low, high = statistics.median(values), min(values), max(values)
@@ -235,22 +299,18 @@ def main(argv: list[str] | None = None) -> int:
     add("--pods", type=int, default=1000, help="pods of each gang")
     add("--rounds", type=int, default=1)
     add("--memory", action="store_true", help="only the part on memory and start")
+    add("--bind", action="store_true", help="only the part on ways of binding")
     add("--bound-pods", type=int, default=50_000, help="pods that are there in the part on memory")
     add("--without-guards", action="store_true", help="to tell what the admission policies on pods cost")
     add("--rest", type=float, default=30.0, help="seconds before memory is read")
-    add("--log", type=Path, help="where to copy the sweeper's log to")
     options = parser.parse_args(argv)
-    if options.gangs * options.pods > options.nodes:
+    if options.bind and options.nodes < options.blocks * max(SIZES):
+        parser.error(f"a gang of {max(SIZES)} pods needs a node for each pod in one block")
+    if not options.bind and options.gangs * options.pods > options.nodes:
         parser.error(f"{options.gangs} gangs of {options.pods} pods need a node for each pod")
-    with Bench.fresh(options) as bench:
-        try:
-            if options.memory:
-                bench.memory()
-            else:
-                bench.compare()
-        finally:
-            if options.log:
-                options.log.write_bytes(bench.installation.programs["sweeper"].log.read_bytes())
+    with Bench.fresh(options, "pods" if options.bind else "") as bench:
+        part = bench.memory if options.memory else bench.bind if options.bind else bench.compare
+        part()
     return 0
 
 

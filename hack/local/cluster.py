@@ -85,11 +85,11 @@ class Cluster(ClusterFolder):
 
     @classmethod
     @contextlib.contextmanager
-    def fresh(cls) -> Iterator["Cluster"]:
+    def fresh(cls, native_gangs: str = "") -> Iterator["Cluster"]:
         """A new cluster in a folder that is made for it; neither is there afterwards. As `up` else."""
         with tempfile.TemporaryDirectory() as folder:
             is_main = threading.current_thread() is threading.main_thread()
-            cluster = cls.up(Path(folder) / "cluster", tied=is_main)
+            cluster = cls.up(Path(folder) / "cluster", tied=is_main, native_gangs=native_gangs)
             try:
                 yield cluster
             finally:

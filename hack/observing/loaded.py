@@ -44,9 +44,9 @@ class Loaded:
 
     @classmethod
     @contextlib.contextmanager
-    def fresh(cls, options: argparse.Namespace) -> Iterator[Self]:
+    def fresh(cls, options: argparse.Namespace, native_gangs: str = "") -> Iterator[Self]:
         """On a control plane of its own, set up; nothing of it is there afterwards."""
-        with Cluster.fresh() as cluster:
+        with Cluster.fresh(native_gangs) as cluster:
             bench = cls(cluster, options)
             with bench.set_up():
                 yield bench
