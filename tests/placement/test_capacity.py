@@ -34,4 +34,4 @@ def test_a_block_keeps_what_is_free_of_few_resources_whatever_gangs_ask_for() ->
         count_slots_by_node(PodClass(vector({f"example.com/r{number}": 1})), columns_of(block))
     kept: Columns = columns_of(block)
     assert len(kept._free) <= MOST_COLUMNS
-    assert len(kept._kinds) <= MOST_COLUMNS
+    assert len(kept._groups) <= MOST_COLUMNS

@@ -126,7 +126,7 @@ def test_of_domains_that_are_the_same_few_are_as_good_as_all(
     asked = gang_of(2 * dice.randint(2, 15))
     asked = replace(asked, slices=dice.choice(((), (Slice("subblock", 2),))))
     found = place(asked, Snapshot.build(made, []))
-    monkeypatch.setattr(Screening, "_unlike", lambda _, __, least, ___: dict(least))
+    monkeypatch.setattr(Screening, "_distinct", lambda _, __, least, ___: dict(least))
     expected = place(asked, Snapshot.build(made, []))
     assert getattr(found, "objective", None) == getattr(expected, "objective", None)
     assert found.proven == expected.proven

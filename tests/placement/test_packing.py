@@ -74,9 +74,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     @lru_cache
     def pack(
-        bins: tuple[packing.Bin, ...], kinds: tuple[packing.DemandKind, ...], most_steps: int
+        bins: tuple[packing.Bin, ...], classes: tuple[packing.DemandClass, ...], most_steps: int
     ) -> packing.Answer:
-        answer = decide(bins, kinds, most_steps)
+        answer = decide(bins, classes, most_steps)
         counted.append(answer.steps)
         return answer
 

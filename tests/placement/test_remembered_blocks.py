@@ -13,7 +13,7 @@ TREE = {f"b{b}": {"r": {f"n{b}{number}": 8 for number in range(4)}} for b in ran
 
 
 def test_however_many_unlike_gangs_are_asked_about_so_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_KEPT", 5)
+    monkeypatch.setattr(kept, "MOST_CACHED", 5)
     snapshot = snapshot_of(TREE)
     for cpu in (*range(1, 9), *range(1, 9)):
         gang = gang_of(3, pod_class(cpu))

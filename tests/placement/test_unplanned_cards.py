@@ -9,14 +9,14 @@ from labeler.allocator.values import card_of
 from labeler.contract import keys
 from tests.placement.cards import gpu_node, gpu_pod, text_of
 from webhook.kube import containers, objects
-from webhook.placement.cards.state import unplanned_use
+from webhook.placement.cards.state import unmanaged_use
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 
 
-def telling(node: objects.Node, cards: str | None = None, unplanned: str | None = None) -> objects.Node:
+def telling(node: objects.Node, cards: str | None = None, unmanaged: str | None = None) -> objects.Node:
     """The node with what its allocator tells."""
-    told = {keys.OFFERED_CARDS_ANNOTATION: cards, keys.UNPLANNED_CARDS_ANNOTATION: unplanned}
+    told = {keys.OFFERED_CARDS_ANNOTATION: cards, keys.UNPLANNED_CARDS_ANNOTATION: unmanaged}
     annotations = {key: text for key, text in told.items() if text is not None}
     metadata = objects.NodeMetadata(name="n", labels=node.metadata.labels, annotations=annotations)
     return objects.Node(metadata=metadata, status=node.status)
@@ -35,39 +35,39 @@ def offered(*shares: int, resource: str = keys.I915) -> str:
     return ",".join(f"card{number}={resource}:{count}" for number, count in enumerate(shares))
 
 
-WHOLE = gpu_node("0.1", i915="2")
+SYNTHETIC_CAPACITY = gpu_node("0.1", i915="2")
 ONE = gpu_pod({"i915": 1})
 
 
 @pytest.mark.parametrize(("has", "next_gets"), [("card0", "card1"), ("card1", "card0")])
 def test_the_card_that_the_node_tells_of_is_not_planned_for_another(has: str, next_gets: str) -> None:
-    node = telling(WHOLE, offered(1, 1), f"uid-a={has}")
+    node = telling(SYNTHETIC_CAPACITY, offered(1, 1), f"uid-a={has}")
     assert text_of(node, ONE, [running("a", {"i915": 1})]) == next_gets
 
 
 def test_what_is_not_told_is_taken_to_be_given_from_the_highest_card_down() -> None:
-    assert text_of(WHOLE, ONE, [running("a", {"i915": 1})]) == "card0"
-    assert text_of(WHOLE, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"
+    assert text_of(SYNTHETIC_CAPACITY, ONE, [running("a", {"i915": 1})]) == "card0"
+    assert text_of(SYNTHETIC_CAPACITY, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"
 
 
 def test_who_is_not_told_of_is_taken_to_have_what_the_others_leave() -> None:
-    node = telling(WHOLE, offered(1, 1), "uid-b=card1")
+    node = telling(SYNTHETIC_CAPACITY, offered(1, 1), "uid-b=card1")
     assert text_of(node, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"
 
 
 def test_what_is_told_of_a_pod_that_is_gone_takes_nothing() -> None:
-    assert text_of(telling(WHOLE, offered(1, 1), "uid-gone=card0"), ONE) == "card0"
+    assert text_of(telling(SYNTHETIC_CAPACITY, offered(1, 1), "uid-gone=card0"), ONE) == "card0"
 
 
 def test_a_plan_counts_more_than_what_a_node_tells_of_its_pod() -> None:
-    node = telling(WHOLE, offered(1, 1), "uid-a=card0")
+    node = telling(SYNTHETIC_CAPACITY, offered(1, 1), "uid-a=card0")
     assert text_of(node, ONE, [running("a", {"i915": 1}, gas_container_cards="card1")]) == "card0"
 
 
 def test_a_pod_s_amounts_are_booked_by_its_containers_in_their_order() -> None:
     node = telling(gpu_node("0.1", i915="20", millicores="2000"), offered(10, 10), "uid-a=card1+card0+card1")
     pod = running("a", {"i915": 1, "millicores": 300}, {}, {"i915": 2, "millicores": 1000})
-    assert unplanned_use(node_of(node), [convert.usage_of(pod)]) == {
+    assert unmanaged_use(node_of(node), [convert.usage_of(pod)]) == {
         "card0": {keys.I915: 1, keys.MILLICORES: 500},
         "card1": {keys.I915: 2, keys.MILLICORES: 800},
     }
@@ -82,8 +82,8 @@ def test_what_an_init_container_asked_for_beyond_the_others_stays_the_pods(
     init = containers.Container(name="i", resources=resources)
     spec = objects.PodSpec(containers=pod.spec.containers, init_containers=[init])
     with_init = objects.Pod(metadata=pod.metadata, spec=spec)
-    node = node_of(telling(WHOLE, offered(1, 1), "uid-a=card1"))
-    assert unplanned_use(node, [convert.usage_of(with_init)]).keys() == booked
+    node = node_of(telling(SYNTHETIC_CAPACITY, offered(1, 1), "uid-a=card1"))
+    assert unmanaged_use(node, [convert.usage_of(with_init)]).keys() == booked
 
 
 @given(
@@ -110,7 +110,7 @@ def test_without_being_told_the_sweeper_guesses_what_the_allocator_gives(
             for device in chosen:
                 own = given_by_card.setdefault(card_of(device), {keys.I915: 0})
                 own[keys.I915] += 1
-    assert unplanned_use(node_of(node), [convert.usage_of(pod) for pod in pods]) == given_by_card
+    assert unmanaged_use(node_of(node), [convert.usage_of(pod) for pod in pods]) == given_by_card
 
 
 @pytest.mark.parametrize("allocatable", ["20", "10"], ids=["before the kubelet says so", "after"])
@@ -122,8 +122,8 @@ def test_a_card_that_the_allocator_took_out_of_use_is_planned_for_nobody(allocat
 
 
 def test_a_card_that_its_allocator_does_not_know_is_planned_for_nobody() -> None:
-    assert text_of(telling(WHOLE, "card1=gpu.intel.com/i915:1"), ONE) == "card1"
-    assert text_of(telling(WHOLE, ""), ONE) == "no"
+    assert text_of(telling(SYNTHETIC_CAPACITY, "card1=gpu.intel.com/i915:1"), ONE) == "card1"
+    assert text_of(telling(SYNTHETIC_CAPACITY, ""), ONE) == "no"
 
 
 MIXED = telling(
@@ -154,7 +154,7 @@ def test_where_drivers_meet_a_card_has_all_shares_of_its_own() -> None:
 
 
 def test_what_an_allocator_tells_unreadably_costs_a_node_that_alone() -> None:
-    node = telling(WHOLE, "card0", "?")
+    node = telling(SYNTHETIC_CAPACITY, "card0", "?")
     made = node_of(node)
-    assert (made.problem, made.unplanned) == ("", {})
+    assert (made.problem, made.unmanaged) == ("", {})
     assert text_of(node, ONE) == "card0"

@@ -89,6 +89,7 @@ PLAIN = (
     "webhook/extensions",
     "webhook/inquiry",
     "webhook/kube",
+    "webhook/placement",
     "webhook/policy",
     "webhook/scheduling",
     "webhook/sweeper",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webhook.kube.objects import Pod
-from webhook.placement.eligibility import WHOLE
+from webhook.placement.eligibility import SYNTHETIC_CAPACITY
 from webhook.scheduling import antiaffinity, conflicts
 from webhook.scheduling.conflicts import Conflicts
 
@@ -87,7 +87,7 @@ def taken_together(rules: Conflicts, wanting: Iterable[Pod], there: Iterable[Pod
     wanted = [rules.takes(pod) for pod in wanting]
     used = [rules.takes(pod) for pod in there]
     names = {name for takes in wanted for name in takes}
-    return all(sum(takes.get(name, 0) for takes in wanted + used) <= WHOLE for name in names)
+    return all(sum(takes.get(name, 0) for takes in wanted + used) <= SYNTHETIC_CAPACITY for name in names)
 
 
 def is_mixed(waiting: Iterable[Pod]) -> bool:

@@ -198,11 +198,11 @@ def test_slots_of_a_wrong_number_book_the_cards_that_they_name(
 ) -> None:
     found = annotated(asked, text)
     assert {card: dict(amounts) for card, amounts in found.cards.items()} == expected
-    assert found.unplanned == ()
+    assert found.unmanaged == ()
 
 
 @pytest.mark.parametrize("text", ["card0", "card0|"])
 def test_a_container_without_a_name_has_cards_of_the_node_s_choice(text: str) -> None:
     found = annotated([1, 2], text)
     assert {card: dict(amounts) for card, amounts in found.cards.items()} == {"card0": ONE}
-    assert [wish.count for wish in found.unplanned] == [2]
+    assert [wish.count for wish in found.unmanaged] == [2]

@@ -58,7 +58,7 @@ def test_spread_that_need_not_be_kept_counts_the_pods_that_stand() -> None:
     }
     found = read(pod("p", topologySpreadConstraints=[soft]))
     assert found.preferred == Preferences(spread=(PodCounts(ZONE, (("a", 2),), 2),))
-    assert not found.rules.kept_off
+    assert not found.rules.exclusions
 
 
 def test_preferred_pod_affinity_and_anti_affinity_count_with_their_weights() -> None:

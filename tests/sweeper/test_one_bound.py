@@ -45,7 +45,7 @@ def test_place_victims_and_held_nodes_of_one_gang_take_no_more_than_one_budget(
 
     def take(self: Budget, steps: int) -> None:
         nonlocal spent
-        spent += 0 if self._whole else steps
+        spent += 0 if self._parent else steps
         real(self, steps)
 
     monkeypatch.setattr(Budget, "take", take)

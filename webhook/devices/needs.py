@@ -31,7 +31,7 @@ from webhook.devices.supply import NodeDevices, Supply
 from webhook.extras import LACKS_CEL, has_cel
 from webhook.kube.devices import MOST_DEVICES
 from webhook.kube.objects import Node, Pod
-from webhook.placement.eligibility import WHOLE
+from webhook.placement.eligibility import SYNTHETIC_CAPACITY
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 
 MOST_PODS: Final = 64
@@ -172,7 +172,7 @@ class Needs:
 
     def _has(self, resource: DeviceResource, there: NodeDevices, offered: frozenset[str]) -> int:
         if resource.unless:
-            return 0 if resource.unless in offered else WHOLE
+            return 0 if resource.unless in offered else SYNTHETIC_CAPACITY
         try:
             if offered:
                 return self._beside(resource, there, offered)
@@ -185,10 +185,10 @@ class Needs:
         left = tuple(each.on_node_with(offered) if each.resources else each for each in resource.shape)
         if left != resource.shape:
             left = tuple(each for each in left if each.requests)
-            return self.supply.pods(there, left, MOST_PODS) if left else WHOLE
+            return self.supply.pods(there, left, MOST_PODS) if left else SYNTHETIC_CAPACITY
         filters = [each.filter for each in _of(resource)]
         if any(self.overlap(self.delegated[name], each) for name in offered for each in filters):
-            return WHOLE
+            return SYNTHETIC_CAPACITY
         return self.supply.amount_of(resource, there, self._amount)
 
     def _amount(self, resource: DeviceResource, there: NodeDevices) -> int:

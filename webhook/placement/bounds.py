@@ -142,7 +142,9 @@ def slot_counts_beside(part: Vertex, level: int, costs: Costs) -> tuple[list[int
     ]
 
 
-def least_held(slot_counts: Sequence[int], anchored: set[int], wanted: int) -> tuple[dict[int, int], int]:
+def fewest_children(
+    slot_counts: Sequence[int], anchored: set[int], wanted: int
+) -> tuple[dict[int, int], int]:
     """The children that can be part of a solution with the fewest children, with the least that each holds
     then, and that number of children. slot_counts: of all children; anchored: numbers of the free ones.
 

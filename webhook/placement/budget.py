@@ -17,13 +17,13 @@ class OutOfSteps(Exception):
 class Budget:
     """Steps that may still be taken; a part of another budget takes its steps from that one too."""
 
-    __slots__ = ("_whole", "left", "spent")
+    __slots__ = ("_parent", "left", "spent")
 
-    def __init__(self, steps: int, whole: "Budget | None" = None) -> None:
-        """steps: the most that may be taken. whole: what this is a part of."""
+    def __init__(self, steps: int, parent: "Budget | None" = None) -> None:
+        """steps: the most that may be taken. parent: what this is a part of."""
         self.left = steps
         self.spent = 0
-        self._whole = whole
+        self._parent = parent
 
     def part(self, steps: int) -> "Budget":
         """A budget of its own for something that may use at most so many of the steps left here."""
@@ -32,14 +32,14 @@ class Budget:
     @property
     def exhausted(self) -> bool:
         """Whether more steps were taken than there were, here or in the whole."""
-        return self.left < 0 or (self._whole is not None and self._whole.exhausted)
+        return self.left < 0 or (self._parent is not None and self._parent.exhausted)
 
     def take(self, steps: int) -> None:
         """Take steps, even if there are not so many: what is done already. `exhausted` tells."""
         self.spent += steps
         self.left -= steps
-        if self._whole is not None:
-            self._whole.take(steps)
+        if self._parent is not None:
+            self._parent.take(steps)
 
     def spend(self, steps: int = 1) -> None:
         """Take steps. Raises OutOfSteps once more are taken than there were."""
@@ -49,7 +49,7 @@ class Budget:
             budget.spent += steps
             budget.left -= steps
             is_short |= budget.left < 0
-            budget = budget._whole
+            budget = budget._parent
         if is_short:
             raise OutOfSteps
 

@@ -62,7 +62,7 @@ class Columns:
     def __init__(self, states: Sequence[NodeState]) -> None:
         self.states = states
         self._free: dict[str, list[int]] = {}
-        self._kinds: dict[tuple[str, ...], Kinds] = {}
+        self._groups: dict[tuple[str, ...], NodeGroups] = {}
 
     def free(self, resource: str) -> list[int]:
         """What each node has free of a resource."""
@@ -72,16 +72,16 @@ class Columns:
             self._free[resource] = [state.free.get(resource, 0) for state in self.states]
         return self._free[resource]
 
-    def kinds(self, resources: tuple[str, ...]) -> "Kinds":
+    def groups(self, resources: tuple[str, ...]) -> "NodeGroups":
         """The nodes told apart by what they have free of these resources."""
-        if resources not in self._kinds:
-            if len(self._kinds) >= MOST_COLUMNS:
-                self._kinds.clear()
+        if resources not in self._groups:
+            if len(self._groups) >= MOST_COLUMNS:
+                self._groups.clear()
             numbers: dict[tuple[int, ...], int] = {}
             rows = zip(*map(self.free, resources), strict=True)
             of_nodes = [numbers.setdefault(free, len(numbers)) for free in rows]
-            self._kinds[resources] = Kinds(of_nodes or [0] * len(self.states), list(numbers) or [()])
-        return self._kinds[resources]
+            self._groups[resources] = NodeGroups(of_nodes or [0] * len(self.states), list(numbers) or [()])
+        return self._groups[resources]
 
     @cached_property
     def are_open(self) -> bool:
@@ -89,7 +89,7 @@ class Columns:
         return all(map(is_open, self.states))
 
 
-class Kinds(NamedTuple):
+class NodeGroups(NamedTuple):
     """of_nodes: the number of each node's kind; free: what a node of each kind has free."""
 
     of_nodes: list[int]
@@ -110,18 +110,18 @@ def card_steps(classes: Iterable[PodClass], blocks: Iterable[Block], steps: int)
     hard = sum(map(cards.is_hard, classes))
     if not hard:
         return LONGEST
-    unlike: set[object] = set()
+    signatures: set[object] = set()
     for block in blocks:
-        unlike |= _kinds_of_cards(block)
-    return min(LONGEST, steps // max(1, hard * len(unlike)))
+        signatures |= _card_signatures(block)
+    return min(LONGEST, steps // max(1, hard * len(signatures)))
 
 
-def _kinds_of_cards(block: Block) -> frozenset[object]:
-    kinds: frozenset[object] = block.worked_out(
+def _card_signatures(block: Block) -> frozenset[object]:
+    groups: frozenset[object] = block.worked_out(
         "cards",
         lambda: frozenset(tuple(map(cards.signature, each.cards)) for each in block.states if each.cards),
     )
-    return kinds
+    return groups
 
 
 def count_slots_by_node(
@@ -162,21 +162,21 @@ def _card_slot_counts(
     known: dict[object, FreeSlots] = {0: FreeSlots(0, True)}
     found = []
     for count, state in zip(counts, states, strict=True):
-        alike = (count, tuple(map(cards.signature, state.cards))) if count else 0
-        if alike not in known:
-            known[alike] = cards.count_slots(state.cards, pod_class, count, budget, longest)
-        found.append(known[alike])
+        key = (count, tuple(map(cards.signature, state.cards))) if count else 0
+        if key not in known:
+            known[key] = cards.count_slots(state.cards, pod_class, count, budget, longest)
+        found.append(known[key])
     undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
     return SlotCounts([each.pods for each in found], undecided)
 
 
 def _counts(pod_class: PodClass, columns: Columns) -> list[int]:
     """What fits the free amounts of each node."""
-    kinds = columns.kinds(tuple([resource for resource, _ in pod_class.requests]))
-    if 2 * len(kinds.free) <= len(kinds.of_nodes):
+    groups = columns.groups(tuple([resource for resource, _ in pod_class.requests]))
+    if 2 * len(groups.free) <= len(groups.of_nodes):
         amounts = tuple([amount for _, amount in pod_class.requests])
-        of_kinds = [_slots_in(free, amounts) for free in kinds.free]
-        return list(map(of_kinds.__getitem__, kinds.of_nodes))
+        slots_of = [_slots_in(free, amounts) for free in groups.free]
+        return list(map(slots_of.__getitem__, groups.of_nodes))
     counts = [UNBOUNDED] * len(columns.states)
     for resource, amount in pod_class.requests:
         counts = [

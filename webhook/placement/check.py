@@ -230,28 +230,30 @@ def _spread(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
     level = snapshot.topology.level(request.level)
     there = (*(anchor.node for anchor in gang.anchors), *request.peers)
     names = [placed.node for placed in known] + [name for name in there if name in snapshot.nodes]
-    held = Counter(_domain(snapshot, name, level) for name in names)
+    pods_in = Counter(_domain(snapshot, name, level) for name in names)
     if request.most is None:
-        yield from _uneven(known, members, gang, snapshot, held)
+        yield from _uneven(known, members, gang, snapshot, pods_in)
         return
     for domain in sorted({_domain(snapshot, placed.node, level) for placed in known}):
-        if held[domain] > request.most:
-            yield f"{held[domain]} pods are in {'/'.join(domain[1:])}, at most {request.most} may be"
+        if pods_in[domain] > request.most:
+            yield f"{pods_in[domain]} pods are in {'/'.join(domain[1:])}, at most {request.most} may be"
 
 
 def _uneven(
-    known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot, held: Counter[Path]
+    known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot, pods_in: Counter[Path]
 ) -> Iterator[str]:
-    """A node for a pod of the fullest domain, in a domain with two fewer. held: pods in each domain."""
+    """A node for a pod of the fullest domain, in a domain with two fewer. pods_in: pods in each domain."""
     if gang.spread is None or not known:
         return
     level = snapshot.topology.level(gang.spread.level)
-    worst = max(known, key=lambda placed: held[_domain(snapshot, placed.node, level)])
-    most = held[_domain(snapshot, worst.node, level)] - 2
+    worst = max(known, key=lambda placed: pods_in[_domain(snapshot, placed.node, level)])
+    most = pods_in[_domain(snapshot, worst.node, level)] - 2
     pod_class = members[worst.member].pod_class
     on_node = Counter(placed.node for placed in known)
     for name, state in snapshot.nodes.items():
-        if held[_domain(snapshot, name, level)] > most or not _may_move(worst, name, level, gang, snapshot):
+        if pods_in[_domain(snapshot, name, level)] > most or not _may_move(
+            worst, name, level, gang, snapshot
+        ):
             continue
         if capacity.reason_against_node(pod_class, state):
             continue

@@ -172,8 +172,8 @@ def _spread(states: Sequence[NodeState], preferences: Preferences) -> list[int]:
     if not preferences.spread:
         return []
     crowds = _crowds(states, preferences)
-    whole = [crowd for crowd in crowds if crowd is not None]
-    most, least = max(whole, default=0), min(whole, default=0)
+    known = [crowd for crowd in crowds if crowd is not None]
+    most, least = max(known, default=0), min(known, default=0)
     return [0 if crowd is None else 100 * (most + least - crowd) // most if most else 100 for crowd in crowds]
 
 
@@ -185,14 +185,14 @@ def _crowds(states: Sequence[NodeState], preferences: Preferences) -> list[int |
     is_known = [True] * len(states)
     crowds = [0.0] * len(states)
     for each in preferences.spread:
-        held = dict(each.counts)
+        pods_with = dict(each.counts)
         values = [state.node.labels.get(each.key) for state in states]
         weight = math.log(len({value for value in values if value is not None}) + 2)
         for number, value in enumerate(values):
             if value is None:
                 is_known[number] = False
             else:
-                crowds[number] += held.get(value, 0) * weight + each.max_skew - 1
+                crowds[number] += pods_with.get(value, 0) * weight + each.max_skew - 1
     return [round(crowd) if known else None for crowd, known in zip(crowds, is_known, strict=True)]
 
 
@@ -201,7 +201,7 @@ def _near(states: Sequence[NodeState], preferences: Preferences) -> list[int]:
     if not preferences.near:
         return []
     tables = [(each.key, dict(each.counts)) for each in preferences.near]
-    sums = [sum(held.get(s.node.labels.get(key, ""), 0) for key, held in tables) for s in states]
+    sums = [sum(counts.get(s.node.labels.get(key, ""), 0) for key, counts in tables) for s in states]
     most, least = max(sums), min(sums)
     return [100 * (each - least) // (most - least) if most > least else 0 for each in sums]
 

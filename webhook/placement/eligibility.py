@@ -74,20 +74,20 @@ class Rules:
 
     volumes: for each thing that its volumes demand of a node, the terms of which one must hold. claims: the
     same for what the devices that its claims were given demand.
-    kept_off: names of nodes from which other rules keep it, by what these are called.
+    exclusions: names of nodes from which other rules keep it, by what these are called.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[tuple[Term, ...], ...] = ()
-    kept_off: tuple[tuple[str, frozenset[str]], ...] = ()
+    exclusions: tuple[tuple[str, frozenset[str]], ...] = ()
     claims: tuple[tuple[Term, ...], ...] = ()
 
     @property
     def has_preferences(self) -> bool:
         """Whether anything but tolerations decides."""
-        preferences = self.selector or self.volumes or self.claims or self.kept_off
+        preferences = self.selector or self.volumes or self.claims or self.exclusions
         return bool(preferences) or self.affinity is not None
 
 
@@ -122,7 +122,7 @@ def _rule_against(rules: Rules, name: str, labels: Mapping[str, str]) -> str:
         return "volume node affinity"
     if not _one_of_each_holds(rules.claims, name, labels):
         return "devices given to its claims"
-    for rule, nodes in rules.kept_off:
+    for rule, nodes in rules.exclusions:
         if name in nodes:
             return rule
     return ""
@@ -218,7 +218,7 @@ def _field_holds(requirement: Requirement, name: str) -> bool:
     return same if requirement.operator == "In" else requirement.operator == "NotIn" and not same
 
 
-WHOLE: Final = 1_000_000
+SYNTHETIC_CAPACITY: Final = 1_000_000
 """All that a node has of a synthetic resource: more than the pods of any node, each taking 1 of it."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
-from webhook.placement.eligibility import WHOLE, is_synthetic
+from webhook.placement.eligibility import SYNTHETIC_CAPACITY, is_synthetic
 from webhook.placement.evaluate import class_slots
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.names import an
@@ -29,11 +29,11 @@ def undecided(gang: Gang, snapshot: Snapshot, what: str) -> NoFit:
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
 
 
-def too_many_kinds(gang: Gang, kinds: int, snapshot: Snapshot, bound: int) -> NoFit:
+def too_many_classes(gang: Gang, classes: int, snapshot: Snapshot, bound: int) -> NoFit:
     """A gang of so many kinds of pods that looking at each node for each of them takes too long."""
     sentence = (
         f"Gang {gang.name} needs room for {_count(len(gang.members), 'pod')}: {_not_found(bound)}; "
-        f"looking at {_count(len(snapshot.nodes), 'node')} for {kinds} kinds of pods takes more."
+        f"looking at {_count(len(snapshot.nodes), 'node')} for {classes} kinds of pods takes more."
     )
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
 
@@ -124,8 +124,8 @@ def _cause(question: Question, state: NodeState, slot_counts: _SlotCounts, budge
         return "outside the domain of the gang's placed pods"
     if question.spread is not None and question.spread.is_full(key_of(state, question.levels)):
         return "its domain has as many of them as it may"
-    alike = len(question.classes) == 1
-    if class_slots(question, 0, state, budget) if alike else state.name in slot_counts:
+    identical = len(question.classes) == 1
+    if class_slots(question, 0, state, budget) if identical else state.name in slot_counts:
         return ""
     return _class_cause(question, question.reference, state, budget)
 
@@ -170,14 +170,14 @@ def _short_classes(
         here = zip(*(each for _, each in slot_counts_of_states(domain)), strict=True)
         sums = list(map(max, sums, map(sum, here))) if domain.children or domain.state else sums
     short = [number for number, count in enumerate(question.counts) if sums[number] < count]
-    told = ""
+    text = ""
     names = ClassNames(gang, question)
     for number in (short or range(len(sums)))[:MOST_CLASSES]:
         causes = Counter(_class_causes(question, number, snapshot, slot_counts, budget))
         pods = names.pods(number, question.counts[number])
         why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
-        told += f"; for {pods} alone there is room for {sums[number]} ({why})"
-    return told
+        text += f"; for {pods} alone there is room for {sums[number]} ({why})"
+    return text
 
 
 MOST_CLASSES = 3
@@ -205,7 +205,7 @@ def _alone(question: Question) -> list[str]:
             resource.removesuffix(" in use")
             for pod_class, count in zip(question.classes, question.counts, strict=True)
             for resource, amount in pod_class.requests
-            if count > 1 and is_synthetic(resource) and amount == WHOLE
+            if count > 1 and is_synthetic(resource) and amount == SYNTHETIC_CAPACITY
         }
     )
 

@@ -46,7 +46,7 @@ class NodeInfo:
     cards: tuple[Card, ...] = ()
     problem: str = ""
     """Why the node cannot be used at all, such as labels that contradict; "" when it can."""
-    unplanned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unmanaged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Uid of a pod for which nobody chose cards -> those that it has, one name a device, if that is known."""
 
 
@@ -70,7 +70,7 @@ class Usage:
     gang: str = ""
     priority: int = 0
     uid: str = ""
-    unplanned: tuple[CardRequest, ...] = ()
+    unmanaged: tuple[CardRequest, ...] = ()
     """What containers ask of cards that nobody chose: they have some of the node's (see cards.state)."""
 
 

@@ -17,23 +17,23 @@ from webhook.placement.snapshot import Snapshot
 from webhook.placement.spread.shares import slots_under_cap
 from webhook.placement.vertex import Vertex, domains_at
 
-_Held = tuple[int, tuple[int, ...]]
+_SliceCapacity = tuple[int, tuple[int, ...]]
 """Room for workers in whole slices, and for how many slices of each layer."""
 
 
 def layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
-    """For how many of the slices of each layer there is room: in slices of which layer it is short."""
+    """For how many of the slices of each layer there is capacity: in slices of which layer it is short."""
     if not question.slices:
         return ""
     names = snapshot.topology.names(key[0] for key in snapshot.blocks)
     domains = domains_at(root, question.required)
-    held = max((_slices_in(domain, question.slices)[1] for domain in domains), default=())
+    counts = max((_slices_in(domain, question.slices)[1] for domain in domains), default=())
     sizes = ", ".join(f"{size} per {names[level]}" for level, size in question.slices)
     parts = [
         f"{min(there, question.counts[0] // size)} of {question.counts[0] // size} in {an(names[level])}"
-        for (level, size), there in zip(question.slices, held, strict=False)
+        for (level, size), there in zip(question.slices, counts, strict=False)
     ]
-    return f" in slices of {sizes}" + (f"; room for {'; '.join(parts)}" if any(held) else "")
+    return f" in slices of {sizes}" + (f"; room for {'; '.join(parts)}" if any(counts) else "")
 
 
 def slots_in_slices(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> int:
@@ -41,24 +41,26 @@ def slots_in_slices(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> int:
     return _slices_in(vertex, slices)[0]
 
 
-def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> _Held:
+def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> _SliceCapacity:
     """What a domain holds."""
-    whole = partial(_whole, slices)
+    in_slices = partial(_in_slices, slices)
     none = (0,) * len(slices)
     if vertex.state is not None:
-        return whole(vertex.top, vertex.bottom, (vertex.free_slots, none))
+        return in_slices(vertex.top, vertex.bottom, (vertex.free_slots, none))
     if vertex.leaves is not None:
         top, lowest = vertex.leaves.top, vertex.leaves.costs.depth - 1
-        inside = [whole(top, lowest, (free_slots, none)) for free_slots in vertex.leaves.slot_counts]
+        inside = [in_slices(top, lowest, (free_slots, none)) for free_slots in vertex.leaves.slot_counts]
     else:
         inside = [_slices_in(part, slices) for part in vertex.parts]
-    held = tuple(map(sum, zip(*(held for _, held in inside), strict=True))) or none
-    return whole(vertex.top, vertex.bottom, (sum(free_slots for free_slots, _ in inside), held))
+    capacity = tuple(map(sum, zip(*(capacity for _, capacity in inside), strict=True))) or none
+    return in_slices(vertex.top, vertex.bottom, (sum(free_slots for free_slots, _ in inside), capacity))
 
 
-def _whole(slices: tuple[tuple[int, int], ...], top: int, bottom: int, held: _Held) -> _Held:
+def _in_slices(
+    slices: tuple[tuple[int, int], ...], top: int, bottom: int, capacity: _SliceCapacity
+) -> _SliceCapacity:
     """What a domain of these levels holds of what is in it: slices of its own levels are whole there."""
-    free_slots, counts = held[0], list(held[1])
+    free_slots, counts = capacity[0], list(capacity[1])
     for layer in reversed(range(len(slices))):
         level, size = slices[layer]
         if top <= level <= bottom:
@@ -81,19 +83,21 @@ def nearest_domain(
 
     None where there is none, or where looking for it takes too long.
     """
-    found = _most_held(question, root, len(snapshot.nodes), budget)
+    found = _largest_domain(question, root, len(snapshot.nodes), budget)
     if found is None:
         return None
-    vertex, held = found
-    fits = f"has room for {_pods_per_class(gang, question, held)}"
+    vertex, counts = found
+    fits = f"has room for {_pods_per_class(gang, question, counts)}"
     if question.required is None:
-        return Nearest("", (), sum(held), f"the cluster {fits}")
+        return Nearest("", (), sum(counts), f"the cluster {fits}")
     level = snapshot.topology.names(vertex.key[:1])[question.required]
     domain = vertex.key[1 : question.required + 2]
-    return Nearest(level, domain, sum(held), f"{level} {'/'.join(domain)} {fits}")
+    return Nearest(level, domain, sum(counts), f"{level} {'/'.join(domain)} {fits}")
 
 
-def _most_held(question: Question, root: Vertex, nodes: int, budget: Budget) -> tuple[Vertex, Counts] | None:
+def _largest_domain(
+    question: Question, root: Vertex, nodes: int, budget: Budget
+) -> tuple[Vertex, Counts] | None:
     if len(question.counts) > 1:
         part = budget.part(max(budget.left, question.options.bound) // PART)
         return heterogeneous.nearest(question, root, nodes, part)
@@ -109,12 +113,12 @@ def _slots_alone(question: Question, vertex: Vertex) -> int:
     return slots_in_slices(vertex, question.slices) if question.slices else vertex.free_slots
 
 
-def _pods_per_class(gang: Gang, question: Question, held: Counts) -> str:
+def _pods_per_class(gang: Gang, question: Question, counts: Counts) -> str:
     """For how many pods of each class there is room where there are a few classes, else for how many pods."""
-    if not 1 < len(held) <= MOST_NAMED or not sum(held):
-        return f"{sum(held)} of {len(gang.members)}"
+    if not 1 < len(counts) <= MOST_NAMED or not sum(counts):
+        return f"{sum(counts)} of {len(gang.members)}"
     names = ClassNames(gang, question)
-    slot_counts = enumerate(zip(held, question.counts, strict=True))
+    slot_counts = enumerate(zip(counts, question.counts, strict=True))
     *before, last = [
         f"{free_slots} of {names.pods(number, count)}" for number, (free_slots, count) in slot_counts
     ]

@@ -17,7 +17,7 @@ from webhook.placement.cards.choose import choose
 from webhook.placement.cards.first_cards import first_found
 from webhook.placement.cards.search import DESCENT, POLISH
 from webhook.placement.evaluate import Solution, cost_of, evaluate
-from webhook.placement.explain import no_fit, refused, too_many_kinds, undecided, unexplained
+from webhook.placement.explain import no_fit, refused, too_many_classes, undecided, unexplained
 from webhook.placement.model import (
     Assignment,
     Gang,
@@ -32,7 +32,7 @@ from webhook.placement.model import (
 from webhook.placement.names import natural
 from webhook.placement.question import Impossible, Question, ask
 from webhook.placement.snapshot import Path, Snapshot, families_of, key_of
-from webhook.placement.special_cases import most_headroom, only_way
+from webhook.placement.special_cases import most_headroom, only_placement
 from webhook.placement.spread import solve as spread
 from webhook.placement.tree import Tree, build
 from webhook.placement.vertex import Vertex
@@ -76,7 +76,7 @@ def place(
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
     looks = _looks(question, snapshot)
     if looks > options.bound and len(question.classes) > 1:
-        return too_many_kinds(gang, len(question.classes), snapshot, options.bound)
+        return too_many_classes(gang, len(question.classes), snapshot, options.bound)
     budget.take(looks + len(gang.members))
     tree = build(question, snapshot, budget.part(budget.left // 2))
     budget.take(tree.steps)
@@ -158,9 +158,9 @@ def _up_to_leftover(objective: Objective) -> Objective:
 
 def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -> Solution:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
-    alike = len(question.counts) == 1 and not question.slices
-    if not alike or question.machine is not None:
-        found = _unlike(question, snapshot, tree.root, budget)
+    identical = len(question.counts) == 1 and not question.slices
+    if not identical or question.machine is not None:
+        found = _heterogeneous(question, snapshot, tree.root, budget)
     elif question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
     elif question.options.mode is Mode.HEADROOM and not question.anchored:  # beside others, near to them
@@ -170,16 +170,16 @@ def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -
     return replace(found, proven=found.proven and tree.exact)
 
 
-def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Solution:
+def _heterogeneous(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Solution:
     """Gangs that are more than identical pods, and modes that know no better node: mostly alike where that
     solves them, else by joint bounds, first-fit and the pattern program.
     """
     reserve = budget.left // RESERVE
-    if (only := only_way(question, root, budget)) is not None:
+    if (only := only_placement(question, root, budget)) is not None:
         return only
     found = []
     if homogeneous.serves(question):
-        first, is_by_rule = _mostly_alike(question, root, reserve, budget)
+        first, is_by_rule = _mostly_identical(question, root, reserve, budget)
         is_last = is_by_rule and budget.left < RULE * len(snapshot.nodes)
         if first.proven or (is_last and first.counts is not None):
             return first
@@ -194,7 +194,9 @@ def _unlike(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
     return _by_rule(question, root, max(reserve, budget.left), budget)
 
 
-def _mostly_alike(question: Question, root: Vertex, reserve: int, budget: Budget) -> tuple[Solution, bool]:
+def _mostly_identical(
+    question: Question, root: Vertex, reserve: int, budget: Budget
+) -> tuple[Solution, bool]:
     """By the search for workers with minority pods, or by a simple rule where that takes too long.
 
     Also whether it is by the rule.

@@ -35,7 +35,7 @@ class Spreading:
         return self.most is not None and self.there_in(key) >= self.most
 
 
-def spreading(gang: Gang, snapshot: Snapshot, required: int | None, kinds: int) -> Spreading | None:
+def spreading(gang: Gang, snapshot: Snapshot, required: int | None, classes: int) -> Spreading | None:
     """The wish to be spread, with what is there. Raises PlacementError for one that cannot be meant."""
     request = gang.spread
     if request is None:
@@ -51,7 +51,7 @@ def spreading(gang: Gang, snapshot: Snapshot, required: int | None, kinds: int) 
         )
     if gang.slices:
         raise PlacementError(f"gang {gang.name}: slices are not spread; one wish excludes the other")
-    if kinds > 1:
+    if classes > 1:
         raise PlacementError(f"gang {gang.name}: only pods that are alike can be spread, and these are not")
     there = Counter(
         key_of(snapshot.nodes[name], len(topology.level_names))[: level + 2]

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from webhook.placement.cards.state import CardState, card_state, unplanned_use
+from webhook.placement.cards.state import CardState, card_state, unmanaged_use
 from webhook.placement.model import Assignment, Card, Gang, NodeInfo, Placed, PodClass, Usage
 from webhook.placement.names import natural
 from webhook.placement.topology import PlacementError, Topology
 
 Path = tuple[str, ...]
 
-MOST_KEPT: Final = 256
+MOST_CACHED: Final = 256
 """Things worked out for a block that are kept, of some kilobytes each; beyond that all are forgotten."""
 
 
@@ -48,13 +48,13 @@ def node_state(node: NodeInfo, path: Path | None, usages: tuple[Usage, ...]) -> 
             free[resource] = free.get(resource, 0) - amount
     if not node.cards:
         return NodeState(node, path, usages, free, ())
-    unplanned = unplanned_use(node, usages)
-    cards = tuple(_card_state(card, usages, unplanned.get(card.name, {})) for card in node.cards)
+    unmanaged = unmanaged_use(node, usages)
+    cards = tuple(_card_state(card, usages, unmanaged.get(card.name, {})) for card in node.cards)
     return NodeState(node, path, usages, free, cards)
 
 
-def _card_state(card: Card, usages: tuple[Usage, ...], unplanned: Mapping[str, int]) -> CardState:
-    used = dict(unplanned)
+def _card_state(card: Card, usages: tuple[Usage, ...], unmanaged: Mapping[str, int]) -> CardState:
+    used = dict(unmanaged)
     tiles: frozenset[int] = frozenset()
     for usage in usages:
         for resource, amount in usage.cards.get(card.name, {}).items():
@@ -108,7 +108,7 @@ class Block:
 
     def keep(self, key: object, found: object) -> None:
         """Keep what was worked out. Anybody may ask for more and more, of nodes that stay as they are."""
-        if len(self.cache) >= MOST_KEPT:
+        if len(self.cache) >= MOST_CACHED:
             self.cache.clear()
         self.cache[key] = found
 
@@ -262,8 +262,10 @@ class Snapshot:
             if not left:
                 continue
             nodes |= left
-            is_whole = len(left) == len(block.states)
-            made = block if is_whole else make_block(key, list(left.values()), len(self.topology.level_names))
+            is_complete = len(left) == len(block.states)
+            made = (
+                block if is_complete else make_block(key, list(left.values()), len(self.topology.level_names))
+            )
             blocks[key] = made
         return Snapshot(self.topology, nodes, blocks)
 

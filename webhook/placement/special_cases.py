@@ -24,7 +24,7 @@ SLOTS = 8
 """Rooms of a node that are looked at in one step."""
 
 
-def only_way(question: Question, root: Vertex, budget: Budget) -> Solution | None:
+def only_placement(question: Question, root: Vertex, budget: Budget) -> Solution | None:
     """The only way there is, or that there is none; None where there may be several, or cards decide.
 
     Of a gang of which each class has room on one node alone, as where each pod is pinned to its own node.
@@ -98,9 +98,9 @@ def _first(filled: tuple[Fraction, dict[str, Counts]]) -> Fraction:
 def _filled(domain: Vertex, wanted: int) -> tuple[Fraction, dict[str, Counts]]:
     """The mean penalty of the nodes used in a domain, and the pods on each."""
     nodes = [node for node in nodes_of(domain) if node.free_slots]
-    whole = [node for node in nodes if node.free_slots >= wanted]
-    if whole:
-        nodes = [min(whole, key=lambda node: (_penalty(node), node.free_slots))]
+    enough = [node for node in nodes if node.free_slots >= wanted]
+    if enough:
+        nodes = [min(enough, key=lambda node: (_penalty(node), node.free_slots))]
     else:
         nodes.sort(key=lambda node: (_penalty(node), -node.free_slots))
     counts: dict[str, Counts] = {}

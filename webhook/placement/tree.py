@@ -20,11 +20,11 @@ VERTEX: Final = 12
 """Steps that a vertex stands for: it is made, counted and asked for its rooms; and for every eighth class
 with room in its block one more."""
 
-FEW_KINDS: Final = 4
+FEW_CLASSES: Final = 4
 """Classes of a gang up to which nodes are told apart by what they hold of each: the search for mostly alike
 pods asks for that."""
 
-MOST_KINDS: Final = 64
+MANY_CLASSES: Final = 64
 """Classes of a gang up to which what is worked out for a block is kept: telling them apart takes long."""
 
 
@@ -105,8 +105,8 @@ def _is_lasting(question: Question) -> bool:
     return (
         not question.confined
         and question.inside is None
-        and len(question.classes) <= MOST_KINDS
-        and not any(each.rules.kept_off for each in question.classes)  # they are of one moment
+        and len(question.classes) <= MANY_CLASSES
+        and not any(each.rules.exclusions for each in question.classes)  # they are of one moment
         and (question.ranking is None or question.ranking.key is not None)
     )
 
@@ -186,12 +186,12 @@ class _Builder:
         def mine(state: NodeState) -> bool:
             return is_usable(question, state) and is_in(domain, state, question.levels)
 
-        kept = [
+        usable = [
             free_slots if free_slots and mine(state) else 0
             for free_slots, state in zip(slot_counts, self.states, strict=True)
         ]
         return capacity.SlotCounts(
-            kept, frozenset(number for number in undecided if mine(self.states[number]))
+            usable, frozenset(number for number in undecided if mine(self.states[number]))
         )
 
     def _named_slot_counts(self, number: int) -> capacity.SlotCounts:
@@ -218,16 +218,16 @@ class _Builder:
     def tree(self) -> _BlockTree:
         """The whole block."""
         vertex = self.vertex(self.block.layout, 0)
-        if vertex is not None and 1 < len(self.slot_counts) <= FEW_KINDS:
-            vertex.notes["kinds"] = self._kinds()
+        if vertex is not None and 1 < len(self.slot_counts) <= FEW_CLASSES:
+            vertex.notes["groups"] = self._groups()
         each = VERTEX + len(self.some) // 8
         return _BlockTree(vertex, self.exact, self.vertices * each)
 
-    def _kinds(self) -> list[tuple[NodeState, Counts]]:
+    def _groups(self) -> list[tuple[NodeState, Counts]]:
         """Of nodes with the same free amounts and rooms one, with its rooms; all of those with cards."""
         resources = tuple(sorted({resource for pod in self.question.classes for resource, _ in pod.requests}))
         cards = [number if state.cards else -1 for number, state in enumerate(self.states)]
-        keys = zip(*self.slot_counts, cards, self.columns.kinds(resources).of_nodes, strict=True)
+        keys = zip(*self.slot_counts, cards, self.columns.groups(resources).of_nodes, strict=True)
         one_of = {key: number for number, key in enumerate(keys)}.values()
         return [(self.states[n], tuple([of_class[n] for of_class in self.slot_counts])) for n in one_of]
 

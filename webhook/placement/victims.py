@@ -52,18 +52,18 @@ def find(
     gang: Gang,
     snapshot: Snapshot,
     options: Options,
-    may_go: Callable[[Usage], bool],
+    may_evict: Callable[[Usage], bool],
     budget: Budget | None = None,
 ) -> Victims | None:
-    """The gang's place for which the least important and the fewest pods have to go; none of them if it fits.
+    """The gang's place for which the least important and the fewest pods are evicted; none if it fits.
 
-    may_go: whether a pod may be a victim; of a gang all pods must be. None if there is no place even without
-    all that may go, or if none was found within the budget (which is exhausted then): by default four times
-    what one question may take. What was found by its end may have more victims than needed.
+    may_evict: whether a pod may be a victim; of a gang all pods must be. None if there is no place even
+    without all of these, or if none was found within the budget (which is exhausted then): by default four
+    times what one question may take. What was found by its end may have more victims than needed.
     Raises PlacementError as place does.
     """
     budget = budget or Budget(4 * options.bound)
-    search = _Emptying(gang, snapshot, options, _units(snapshot, may_go), budget)
+    search = _Emptying(gang, snapshot, options, _units(snapshot, may_evict), budget)
     best = search.fewest_nodes()
     if best is None:
         return None
@@ -118,7 +118,7 @@ class _Emptying:
         return high, answer
 
 
-def _units(snapshot: Snapshot, may_go: Callable[[Usage], bool]) -> list[_Unit]:
+def _units(snapshot: Snapshot, may_evict: Callable[[Usage], bool]) -> list[_Unit]:
     """Who may go: gangs as a whole, and pods without a gang."""
     gangs: dict[str, list[_Pod]] = {}
     units: list[_Unit] = []
@@ -126,11 +126,11 @@ def _units(snapshot: Snapshot, may_go: Callable[[Usage], bool]) -> list[_Unit]:
         for number, use in enumerate(state.usages):
             if use.gang:
                 gangs.setdefault(use.gang, []).append((node, number))
-            elif may_go(use):
+            elif may_evict(use):
                 units.append(_Unit(use.name, use.priority, ((node, number),)))
     for gang, members in gangs.items():
         uses = [_use(snapshot, pod) for pod in members]
-        if all(map(may_go, uses)):
+        if all(map(may_evict, uses)):
             units.append(_Unit(gang, max(use.priority for use in uses), tuple(members)))
     return units
 

@@ -1,9 +1,10 @@
 """Pods that may not share a node: host ports, and required anti-affinity over nodes, as synthetic resources.
 
-Each anti-affinity term, and each host port, is a resource of which every node has WHOLE. Of a term, a pod
-that it repels takes 1 and a pod that carries it takes WHOLE (or the other way round, see `Conflicts`), so
-that one carrier shuts all repelled pods out and one repelled pod shuts every carrier out, whoever came first
-and whether it is of the same gang. Only what concerns a waiting pod becomes a resource: usually nothing does.
+Each anti-affinity term, and each host port, is a resource of which every node has SYNTHETIC_CAPACITY. Of a
+term, a pod that it repels takes 1 and a pod that carries it takes all of it (or the other way round, see
+`Conflicts`), so that one carrier shuts all repelled pods out and one repelled pod shuts every carrier out,
+whoever came first and whether it is of the same gang. Only what concerns a waiting pod becomes a resource:
+usually nothing does.
 
 Source of the rules: kube-scheduler's plugins InterPodAffinity (see antiaffinity) and NodePorts.
 """
@@ -14,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from webhook.kube import objects
-from webhook.placement.eligibility import WHOLE
+from webhook.placement.eligibility import SYNTHETIC_CAPACITY
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, NamespaceLabels, terms_of
 from webhook.scheduling.coarser import stand_ins
@@ -46,10 +47,10 @@ def host_ports(pod: objects.Pod) -> dict[str, int]:
             what = f"{port.host_port}/{port.protocol or 'TCP'}"
             address = port.host_ip or ANY_ADDRESS
             if address == ANY_ADDRESS:
-                found[_port(what)] = WHOLE
+                found[_port(what)] = SYNTHETIC_CAPACITY
             else:
                 found.setdefault(_port(what), 1)  # a pod does not stand in its own way
-                found[_port(f"{address}:{what}")] = WHOLE
+                found[_port(f"{address}:{what}")] = SYNTHETIC_CAPACITY
     return found
 
 
@@ -65,12 +66,13 @@ class Conflicts:
     """The synthetic resources of one moment, and what nodes have and pods take of them.
 
     loners: names of terms by which some waiting pods repel others but none is repelled. Of such a term the
-    repelled pods take WHOLE and the carriers 1, which leaves the waiting carriers free to be together. Where
-    waiting pods are of both kinds, and some carry the term that does not repel them, no amounts say exactly
-    what is allowed; then those carriers are kept apart from each other too.
+    repelled pods take SYNTHETIC_CAPACITY and the carriers 1, which leaves the waiting carriers free to be
+    together. Where waiting pods are of both classes, and some carry the term that does not repel them, no
+    amounts say exactly what is allowed; then those carriers may not be together either.
 
     lumped: by name of terms and ports for which there is no resource of their own, the one that stands for
-    them and others, see `between`. Of that, who carries such a term or port takes WHOLE, whom it repels 1.
+    them and others, see `between`. Of that, who carries such a term or port takes SYNTHETIC_CAPACITY, whom
+    it repels 1.
 
     coarser: by name of terms that are not heeded themselves, the term that stands for them, see stand_ins.
 
@@ -89,7 +91,7 @@ class Conflicts:
     def __post_init__(self) -> None:
         """Work the capacity out."""
         names = {self.lumped.get(name, name) for name in (*self.terms, *self.ports)}
-        object.__setattr__(self, "capacity", dict.fromkeys(sorted(names), WHOLE))
+        object.__setattr__(self, "capacity", dict.fromkeys(sorted(names), SYNTHETIC_CAPACITY))
 
     def __bool__(self) -> bool:
         """Whether there is any resource."""
@@ -112,7 +114,7 @@ class Conflicts:
         repelled = {term.name for term in self._index.repelling(pod.metadata.namespace, pod.metadata.labels)}
         for name in carried | repelled:
             kind = repelled if name in self.loners else carried
-            taken[name] = WHOLE if name in kind else 1
+            taken[name] = SYNTHETIC_CAPACITY if name in kind else 1
         return self._with_lumps(taken, carried | ports.keys()) if self.lumped else taken
 
     def _with_lumps(self, taken: Mapping[str, int], own: Set[str]) -> dict[str, int]:
@@ -122,8 +124,8 @@ class Conflicts:
             lump = self.lumped.get(name)
             if lump is None:
                 found[name] = amount
-            elif found.get(lump) != WHOLE:
-                found[lump] = WHOLE if name in own else 1
+            elif found.get(lump) != SYNTHETIC_CAPACITY:
+                found[lump] = SYNTHETIC_CAPACITY if name in own else 1
         return found
 
     def _terms(self, pod: objects.Pod) -> tuple[AntiAffinityTerm, ...]:
@@ -207,8 +209,8 @@ def _ports(pods: Iterable[objects.Pod]) -> list[tuple[str, Mapping[str, int]]]:
 
 
 def _shared_ports(ports: Iterable[tuple[str, Mapping[str, int]]]) -> set[str]:
-    """The host ports of which some pod takes less than WHOLE."""
-    return {name for _, taken in ports for name, amount in taken.items() if amount < WHOLE}
+    """The host ports of which some pod takes less than SYNTHETIC_CAPACITY."""
+    return {name for _, taken in ports for name, amount in taken.items() if amount < SYNTHETIC_CAPACITY}
 
 
 def _by_name(carrying: Iterable[Carried]) -> tuple[dict[str, AntiAffinityTerm], dict[str, set[str]]]:
@@ -253,7 +255,7 @@ class _Meetings:
 
     @property
     def shared(self) -> frozenset[str]:
-        """Those of which some waiting pod takes less than WHOLE."""
+        """Those of which some waiting pod takes less than SYNTHETIC_CAPACITY."""
         return self.partly | self.loners
 
 

@@ -263,10 +263,10 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     tiles = {f"card{card}": own for card, own in annotated_tiles(texts).items()} if with_tiles else {}
     metadata = pod.metadata
     name = f"{metadata.namespace}/{metadata.name}"
-    unplanned = _without_name(slots) if is_planned(texts) else _unplanned(pod.spec)
+    unmanaged = _without_name(slots) if is_planned(texts) else _unmanaged(pod.spec)
     priority = pod.spec.priority or 0
     requests = requests_of(pod.spec, pod.status)
-    return Usage(requests, cards, tiles, name, gang, priority, metadata.uid, unplanned)
+    return Usage(requests, cards, tiles, name, gang, priority, metadata.uid, unmanaged)
 
 
 _Slot = tuple[Mapping[str, int], Sequence[int | None]]
@@ -307,7 +307,7 @@ def _without_name(slots: Iterable[_Slot]) -> tuple[CardRequest, ...]:
     return tuple(replace(_card_request_of(amounts), tiles=0) for amounts, slot in slots if not slot)
 
 
-def _unplanned(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
+def _unmanaged(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
     """What the node chooses cards for, in the order in which it tells of them.
 
     Last comes what an init container asks for beyond all others: the kubelet keeps that for the pod, untold.

@@ -176,7 +176,7 @@ class Neighbourhood:
         excluded = self._excluded_nodes(equivalents)
         if not excluded:
             return pod_class
-        return replace(pod_class, rules=replace(pod_class.rules, kept_off=excluded))
+        return replace(pod_class, rules=replace(pod_class.rules, exclusions=excluded))
 
     def _excluded_nodes(self, equivalents: EquivalentPods) -> ExcludedNodes:
         """The nodes where no pod of its gang could help such a pod in, by the rule; found out once."""

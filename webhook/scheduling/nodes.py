@@ -57,7 +57,7 @@ def node_of(node: objects.Node) -> NodeInfo:
         allocatable=allocatable,
         cards=cards,
         problem=problem,
-        unplanned=_unplanned(notes),
+        unmanaged=_unmanaged(notes),
     )
 
 
@@ -124,7 +124,7 @@ def _capacity(
     return others | {own.resource: min(own.shares, allocatable.get(own.resource, 0) // offered)}
 
 
-def _unplanned(notes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _unmanaged(notes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     found: Mapping[str, tuple[int, ...]] = _if_readable(decode_unplanned, notes, {})
     return {uid: tuple(f"card{number}" for number in cards) for uid, cards in found.items()}
 

@@ -66,8 +66,8 @@ def choose(
     """
     if budget is not None and budget.exhausted:
         return Chosen(None, False)
-    alike = tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods)
-    chosen, exact, steps = _choose(_Hand.of(states), alike, polish)
+    plain = tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods)
+    chosen, exact, steps = _choose(_Hand.of(states), plain, polish)
     if budget is not None:
         budget.take(steps)
     return Chosen(None if chosen is None else list(chosen), exact)
@@ -180,7 +180,7 @@ def _free_slots(states: Sequence[CardState], pod: PodClass, most: int, longest: 
     if is_searched(pod):
         return _searched_slots(_Hand.of(states), replace(pod, requests=(), rules=_NO_RULES), most, longest)
     packed = _Packed.of(states, list(demands_of(0, pod)))
-    return packing.most(packed.bins, packed.kinds, most, longest)
+    return packing.most(packed.bins, packed.classes, most, longest)
 
 
 @lru_cache(maxsize=4096)
@@ -195,10 +195,10 @@ def _searched_slots(hand: _Hand, pod: PodClass, most: int, longest: int) -> tupl
         limit, more = _searched_limit(hand, pod, most, longest - steps)
     steps += more
     while count < limit:
-        tries = STEPS if is_ample else min(STEPS, (longest - steps) // TRY)
-        if steps > longest or tries <= 0:
+        most_steps = STEPS if is_ample else min(STEPS, (longest - steps) // TRY)
+        if steps > longest or most_steps <= 0:
             return count, False, steps
-        chosen, exact, more = _choose(hand, (pod,) * (count + 1), 0, tries)
+        chosen, exact, more = _choose(hand, (pod,) * (count + 1), 0, most_steps)
         steps += more
         if chosen is None:
             return count, exact, steps
@@ -229,7 +229,7 @@ def _searched_limit(hand: _Hand, pod: PodClass, most: int, longest: int) -> tupl
         return most, 0
     demands = list(demands_of(0, pod))
     packed = _Packed.of(hand.states, demands)
-    limit, exact, steps = packing.most(packed.bins, packed.kinds, most, longest)
+    limit, exact, steps = packing.most(packed.bins, packed.classes, most, longest)
     limit = limit if exact else most
     limit -= bisect_left(
         range(limit), True, key=lambda n: not are_too_many(hand.states, demands * (limit - n))
@@ -262,7 +262,7 @@ class _Packed:
     """
 
     bins: tuple[packing.Bin, ...]
-    kinds: tuple[packing.DemandKind, ...]
+    classes: tuple[packing.DemandClass, ...]
     order: tuple[int, ...]
     members: tuple[tuple[int, ...], ...]
     demands: tuple[Demand, ...]
@@ -271,23 +271,23 @@ class _Packed:
     def of(states: Sequence[CardState], demands: Sequence[Demand]) -> "_Packed":
         """For demands that are not searched for."""
         resources = sorted({resource for demand in demands for resource, _ in demand.request.per_card})
-        kinds = _kinds_of(states, demands, resources)
+        classes = _classes_of(states, demands, resources)
         free = [_free(state, resources) for state in states]
         largest = [max((amounts[r] for amounts in free), default=0) for r in range(len(resources) + 1)]
-        order = sorted(kinds, key=lambda kind: (_size(kind[0], largest), kind), reverse=True)
+        order = sorted(classes, key=lambda kind: (_size(kind[0], largest), kind), reverse=True)
         bins = [packing.Bin(amounts, tuple(kind[2][n] for kind in order)) for n, amounts in enumerate(free)]
         cards = sorted(range(len(bins)), key=lambda n: (bins[n].serves, bins[n].free))
         return _Packed(
             tuple(map(bins.__getitem__, cards)),
-            tuple(packing.DemandKind(kind[0], kind[1], len(kinds[kind])) for kind in order),
+            tuple(packing.DemandClass(kind[0], kind[1], len(classes[kind])) for kind in order),
             tuple(cards),
-            tuple(tuple(kinds[kind]) for kind in order),
+            tuple(tuple(classes[kind]) for kind in order),
             tuple(demands),
         )
 
     def answer(self, looks: int = packing.STEPS) -> packing.Answer:
         """Whether the demands fit."""
-        return packing.pack(self.bins, self.kinds, looks)
+        return packing.pack(self.bins, self.classes, looks)
 
     def choices(self, states: Sequence[CardState]) -> list[Choice] | None:
         """The cards of each demand, in their order."""
@@ -318,21 +318,21 @@ _Kind = tuple[packing.Amounts, int, tuple[bool, ...]]
 """What each demand takes of a card, of how many cards, and which cards may serve it."""
 
 
-def _kinds_of(
+def _classes_of(
     states: Sequence[CardState], demands: Sequence[Demand], resources: Sequence[str]
 ) -> dict[_Kind, list[int]]:
     """The numbers of the demands of each kind."""
     has_numa = any(state.card.numa is not None for state in states)
     serves: dict[int, tuple[bool, ...]] = {}
-    kinds: dict[_Kind, list[int]] = {}
+    classes: dict[_Kind, list[int]] = {}
     for number, demand in enumerate(demands):
         pod, request = demand.pod_class, demand.request
         if id(pod) not in serves:  # pods of one class are one object, and its hash is not for free
             serves[id(pod)] = tuple(may_serve(state.card, pod, has_numa) for state in states)
         amounts = dict(request.per_card)
         need = (*(amounts.get(resource, 0) for resource in resources), request.tiles)
-        kinds.setdefault((need, request.count, serves[id(pod)]), []).append(number)
-    return kinds
+        classes.setdefault((need, request.count, serves[id(pod)]), []).append(number)
+    return classes
 
 
 def _free(state: CardState, resources: Sequence[str]) -> packing.Amounts:

@@ -134,15 +134,19 @@ def are_too_many(states: Sequence[CardState], demands: Sequence[Demand]) -> bool
     if not pairs:
         return False
     links = links_of(states)
-    kinds = list({(id(demand.pod_class), demand.request): demand for demand in linked}.values())
+    demand_classes = list({(id(demand.pod_class), demand.request): demand for demand in linked}.values())
     pair_counts = [
-        max((times(state, kind.request) for kind in kinds if usable(state.card, kind.pod_class)), default=0)
+        max(
+            (times(state, kind.request) for kind in demand_classes if usable(state.card, kind.pod_class)),
+            default=0,
+        )
         for state in states
     ]
     if most_pairs(pair_counts, partners_of(links, states), len(linked)) < pairs:
         return True
     return (
-        all(kind.request.tiles for kind in kinds) and _most_linked_tiles(pair_counts, links, states) < pairs
+        all(kind.request.tiles for kind in demand_classes)
+        and _most_linked_tiles(pair_counts, links, states) < pairs
     )
 
 

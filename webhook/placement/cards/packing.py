@@ -47,7 +47,7 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class DemandKind:
+class DemandClass:
     """Demands that are alike: what each takes of every card, of how many different cards, and how many."""
 
     need: Amounts
@@ -65,23 +65,23 @@ class Answer:
 
 
 @lru_cache(maxsize=2048)
-def pack(bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], most_steps: int) -> Answer:
+def pack(bins: tuple[Bin, ...], classes: tuple[DemandClass, ...], most_steps: int) -> Answer:
     """Cards for all the demands; the same question gets the answer that it got before."""
-    if len(bins) + len(kinds) > LARGEST:
+    if len(bins) + len(classes) > LARGEST:
         return Answer(None, False, 0)
-    packing = _Packing(bins, kinds, most_steps)
+    packing = _Packing(bins, classes, most_steps)
     try:
-        found = packing.serve(0, tuple(kind.spread * kind.count for kind in kinds))
+        found = packing.serve(0, tuple(kind.spread * kind.count for kind in classes))
     except OutOfSteps:
         return Answer(None, False, packing.budget.spent)
     missing = len(bins) - len(packing.takes)
-    takes = (*packing.takes, *[(0,) * len(kinds)] * missing)
+    takes = (*packing.takes, *[(0,) * len(classes)] * missing)
     return Answer(takes if found else None, True, packing.budget.spent)
 
 
 @lru_cache(maxsize=4096)
 def most(
-    bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], limit: int, longest: int = LONGEST
+    bins: tuple[Bin, ...], classes: tuple[DemandClass, ...], limit: int, longest: int = LONGEST
 ) -> tuple[int, bool, int]:
     """How many times all these demands fit, at most `limit`, whether that is exact, and the steps it takes.
 
@@ -89,7 +89,7 @@ def most(
     """
     count = steps = 0
     while count < limit:
-        more = tuple(DemandKind(kind.need, kind.spread, kind.count * (count + 1)) for kind in kinds)
+        more = tuple(DemandClass(kind.need, kind.spread, kind.count * (count + 1)) for kind in classes)
         answer = pack(bins, more, min(STEPS, max(FEWEST, longest // EACH)))
         steps += EACH * answer.steps
         if answer.takes is None:
@@ -100,24 +100,24 @@ def most(
     return count, True, steps
 
 
-def _from_each(bins: Sequence[Bin], figures: Callable[[Bin], Amounts]) -> list[Amounts]:
+def _from_each(bins: Sequence[Bin], amounts_of: Callable[[Bin], Amounts]) -> list[Amounts]:
     """For each number the figures of the cards from it on, added up."""
-    sums = accumulate((figures(each) for each in reversed(bins)), lambda a, b: tuple(map(add, a, b)))
+    sums = accumulate((amounts_of(each) for each in reversed(bins)), lambda a, b: tuple(map(add, a, b)))
     return list(sums)[::-1]
 
 
 class _Packing:
     """One question; the figures of the bounds are of the cards from a number on."""
 
-    def __init__(self, bins: tuple[Bin, ...], kinds: tuple[DemandKind, ...], most_steps: int) -> None:
+    def __init__(self, bins: tuple[Bin, ...], classes: tuple[DemandClass, ...], most_steps: int) -> None:
         self.bins = bins
-        self.kinds = kinds
+        self.classes = classes
         self.budget = Budget(most_steps)
         self.takes: list[Amounts] = []
         self.dead: set[tuple[int, Amounts]] = set()
-        resources = range(len(kinds[0].need)) if kinds else range(0)
+        resources = range(len(classes[0].need)) if classes else range(0)
         self.orders = [
-            sorted((k for k in range(len(kinds)) if kinds[k].need[r]), key=lambda k: -kinds[k].need[r])
+            sorted((k for k in range(len(classes)) if classes[k].need[r]), key=lambda k: -classes[k].need[r])
             for r in resources
         ]
         self.totals = _from_each(bins, lambda each: each.free)
@@ -126,18 +126,18 @@ class _Packing:
 
     def _holds(self, resource: int, each: Bin) -> Amounts:
         """How often each amount of a resource that kinds ask for is there, the largest first."""
-        return tuple(each.free[resource] // self.kinds[k].need[resource] for k in self.orders[resource])
+        return tuple(each.free[resource] // self.classes[k].need[resource] for k in self.orders[resource])
 
     def _slot_counts(self, each: Bin) -> Amounts:
         return tuple(
-            self._times(each, number, each.free, kind.count) for number, kind in enumerate(self.kinds)
+            self._times(each, number, each.free, kind.count) for number, kind in enumerate(self.classes)
         )
 
     def _times(self, each: Bin, number: int, free: Amounts, most_times: int) -> int:
         """How many demands of a kind so much of a card can serve."""
         if not each.serves[number]:
             return 0
-        for amount, need in zip(free, self.kinds[number].need, strict=True):
+        for amount, need in zip(free, self.classes[number].need, strict=True):
             if need and amount < need * most_times:
                 most_times = max(0, amount // need)
         return most_times
@@ -167,7 +167,7 @@ class _Packing:
                 served += left[kind]
                 if served > holds[position]:
                     return True
-                wanted += left[kind] * self.kinds[kind].need[resource]
+                wanted += left[kind] * self.classes[kind].need[resource]
             if wanted > self.totals[number][resource]:
                 return True
         return False
@@ -176,16 +176,16 @@ class _Packing:
         """What a card may serve, so that nothing can be added; the first kinds, which are large, first."""
         self.budget.spend()
         each, kind = self.bins[number], len(taken)
-        if kind == len(self.kinds):
+        if kind == len(self.classes):
             if not any(
-                taken[k] < min(left[k], self.kinds[k].count) and self._times(each, k, free, 1)
+                taken[k] < min(left[k], self.classes[k].count) and self._times(each, k, free, 1)
                 for k in range(kind)
             ):
                 yield taken
             return
-        times = self._times(each, kind, free, min(left[kind], self.kinds[kind].count))
-        need = self.kinds[kind].need
-        fewest = times if kind == len(self.kinds) - 1 else 0
+        times = self._times(each, kind, free, min(left[kind], self.classes[kind].count))
+        need = self.classes[kind].need
+        fewest = times if kind == len(self.classes) - 1 else 0
         for count in range(times, fewest - 1, -1):
             rest = (
                 tuple(amount - count * part for amount, part in zip(free, need, strict=True))

@@ -35,7 +35,7 @@ linked ones, that is tried."""
 _MOST_TRIED: Final = 20_000
 """The same once a feasible choice is known."""
 
-_FIRST_TRIES: Final = 3
+_FIRST_STEPS: Final = 3
 """Tries by which a rule has to find cards, for each card that is asked for."""
 
 _LOOK: Final = 12
@@ -84,9 +84,9 @@ class CardSearch:
         self.steps = 0
         """Of a budget, what the search takes."""
         self.most_steps = most_steps
-        self.tries = Budget(most_steps)
+        self.budget = Budget(most_steps)
         self.descents = Budget(polish)
-        self.whole = [state.whole for state in states]
+        self.is_unused = [state.is_unused for state in states]
         self.named = demands_name_cards(demands)
         self.links = links_of(states)
         self.numbers: dict[object, int] = {}
@@ -105,7 +105,7 @@ class CardSearch:
         try:
             if len(self.demands) > _DEEPEST:
                 raise OutOfSteps
-            self.tries = Budget(self.most_steps if self.best is None else _MOST_TRIED)
+            self.budget = Budget(self.most_steps if self.best is None else _MOST_TRIED)
             self._descend(0, self.states)
         except OutOfSteps:
             self.cut = self.best is None
@@ -118,13 +118,13 @@ class CardSearch:
         """
         numbers = range(len(self.demands))
         as_asked = sorted(numbers, key=lambda n: (self.demands[n].pod, self.demands[n].containers))
-        return any(self._fit_by(rule, turns) for turns in (numbers, as_asked) for rule in Rule)
+        return any(self._fit_by(rule, order) for order in (numbers, as_asked) for rule in Rule)
 
-    def _fit_by(self, rule: Rule, turns: Sequence[int]) -> bool:
+    def _fit_by(self, rule: Rule, order: Sequence[int]) -> bool:
         states = self.states
         chosen: dict[int, Choice] = {}
-        self.tries = Budget(_FIRST_TRIES * sum(demand.request.count for demand in self.demands))
-        for number in turns:
+        self.budget = Budget(_FIRST_STEPS * sum(demand.request.count for demand in self.demands))
+        for number in order:
             try:
                 found = next(self._choices(self.demands[number], states, rule), None)
             except OutOfSteps:
@@ -132,7 +132,7 @@ class CardSearch:
             if found is None:
                 return False
             chosen[number], states = found
-        self.chosen = [chosen[number] for number in range(len(turns))]
+        self.chosen = [chosen[number] for number in range(len(order))]
         self.best = (self._key(states), self.chosen)
         self.chosen = []
         return True
@@ -144,7 +144,7 @@ class CardSearch:
         if depth == len(self.demands):
             key = self._key(states)
             if self.best is None:
-                self.tries = Budget(_MOST_TRIED)
+                self.budget = Budget(_MOST_TRIED)
             if self.best is None or key < self.best[0]:
                 self.best = (key, list(self.chosen))
             return True
@@ -162,12 +162,12 @@ class CardSearch:
 
     def _try(self) -> None:
         self.steps += _TRY
-        self.tries.spend()
+        self.budget.spend()
 
     def _canonical(self, states: list[CardState]) -> object:
         if self.named:
             return tuple((state.free, state.tiles) for state in states)
-        return tuple(sorted([self._alike(state) for state in states]))
+        return tuple(sorted([self._card_key(state) for state in states]))
 
     def _choices(
         self, demand: Demand, states: list[CardState], rule: Rule = Rule.USED_AND_LONELY_FIRST
@@ -195,7 +195,7 @@ class CardSearch:
             return ()
         if rule in (Rule.FREE_FIRST, Rule.FREE_AND_LONELY_FIRST):
             return (-times(after[n], demand.request),)
-        return (self.whole[n] and states[n].whole, self._left(after[n], demand.request))
+        return (self.is_unused[n] and states[n].is_unused, self._left(after[n], demand.request))
 
     def _unlinked(
         self, demand: Demand, states: list[CardState], group: list[int], after: Mapping[int, CardState]
@@ -204,7 +204,7 @@ class CardSearch:
         seen: set[object] = set()
         for cards in combinations(group, demand.request.count):
             self._try()
-            signature = tuple(sorted([n if self.named else self._alike(states[n]) for n in cards]))
+            signature = tuple(sorted([n if self.named else self._card_key(states[n]) for n in cards]))
             if signature not in seen:
                 seen.add(signature)
                 yield _taken(states, {n: tile_run(states[n].tiles, tiles) for n in cards}, after)
@@ -226,15 +226,15 @@ class CardSearch:
         seen: set[frozenset[int]] = set()
         for pairs in pairings(group, partners, demand.request.count // 2, lonely_first, self._try):
             if tiles:
-                for way in tilings(states, self.links, pairs, tiles, self._try):
-                    yield _taken(states, way, after)
+                for tiles_of in tilings(states, self.links, pairs, tiles, self._try):
+                    yield _taken(states, tiles_of, after)
                 continue
             cards = frozenset(n for pair in pairs for n in pair)
             if cards not in seen:
                 seen.add(cards)
                 yield _taken(states, dict.fromkeys(cards, ()), after)
 
-    def _alike(self, state: CardState) -> int:
+    def _card_key(self, state: CardState) -> int:
         """A number that cards share which are interchangeable, where they have no names."""
         card = state.card
         key = (card.numa, card.disabled, state.free, tuple(card.capacity.items()), state.tiles)
@@ -258,7 +258,7 @@ class CardSearch:
 
     def _key(self, states: list[CardState]) -> _Key:
         touched = {n for choice in self.chosen for n, _ in choice}
-        opened = sum(self.whole[n] for n in touched)
+        opened = sum(self.is_unused[n] for n in touched)
         left = sum(
             amount * 1_000_000 // states[n].card.capacity[r]
             for n in touched

@@ -25,7 +25,7 @@ class CardState:
     tiles: tuple[int, ...]
 
     @property
-    def whole(self) -> bool:
+    def is_unused(self) -> bool:
         """Whether nothing of the card is used."""
         return all(dict(self.free).get(r, 0) == amount for r, amount in self.card.capacity.items())
 
@@ -62,13 +62,17 @@ def overbooked_cards(node: NodeInfo, usages: Iterable[Usage]) -> list[str]:
             sums.setdefault(name, Counter()).update(amounts)
         for name, own in usage.tiles.items():
             tiles.setdefault(name, Counter()).update(own)
-    held = {card.name: card.capacity for card in node.cards}
+    capacity_of = {card.name: card.capacity for card in node.cards}
     over = {
         name
         for name, amounts in sums.items()
-        if any(amount > held.get(name, {}).get(resource, 0) for resource, amount in amounts.items())
+        if any(amount > capacity_of.get(name, {}).get(resource, 0) for resource, amount in amounts.items())
     }
-    over |= {name for name, users in tiles.items() if users and (name not in held or max(users.values()) > 1)}
+    over |= {
+        name
+        for name, users in tiles.items()
+        if users and (name not in capacity_of or max(users.values()) > 1)
+    }
     return sorted(over, key=natural)
 
 
@@ -169,9 +173,9 @@ Choice = tuple[tuple[int, tuple[int, ...]], ...]
 Amounts = Mapping[str, int]
 
 
-def unplanned_use(node: NodeInfo, usages: Sequence[Usage]) -> dict[str, dict[str, int]]:
+def unmanaged_use(node: NodeInfo, usages: Sequence[Usage]) -> dict[str, dict[str, int]]:
     """What such pods take of each card, by its name; {} without any."""
-    without = sorted((usage for usage in usages if usage.unplanned), key=_told_first(node))
+    without = sorted((usage for usage in usages if usage.unmanaged), key=_known_first(node))
     if not without:
         return {}
     taken: dict[str, dict[str, int]] = {}
@@ -180,17 +184,17 @@ def unplanned_use(node: NodeInfo, usages: Sequence[Usage]) -> dict[str, dict[str
             _add(taken, card, amounts.items())
     found: dict[str, dict[str, int]] = {}
     for usage in without:
-        told = list(node.unplanned.get(usage.uid, ()))
-        for request in usage.unplanned:
-            own, told = told[: request.count], told[request.count :]
+        known = list(node.unmanaged.get(usage.uid, ()))
+        for request in usage.unmanaged:
+            own, known = known[: request.count], known[request.count :]
             for card in (*own, *_guessed(node, request, own, taken)):
                 _add(found, card, request.per_card)
                 _add(taken, card, request.per_card)
     return found
 
 
-def _told_first(node: NodeInfo) -> Callable[[Usage], tuple[bool, str, str]]:
-    return lambda usage: (usage.uid not in node.unplanned, usage.name, usage.uid)
+def _known_first(node: NodeInfo) -> Callable[[Usage], tuple[bool, str, str]]:
+    return lambda usage: (usage.uid not in node.unmanaged, usage.name, usage.uid)
 
 
 def _guessed(

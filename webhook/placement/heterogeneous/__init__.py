@@ -10,7 +10,7 @@ from webhook.placement.vertex import Vertex
 MOST: Final = 16_000_000
 """Classes times nodes up to which a gang is worked out in columns."""
 
-SAID: Final = 16
+NEAREST_PART: Final = 16
 """The part of that up to which the nearest domain of a gang that has no place is looked for."""
 
 # Numpy and HiGHS take a fifth of a second to load: not before a gang needs them.
@@ -34,7 +34,7 @@ def solve(question: Question, root: Vertex, nodes: int, budget: Budget) -> Solut
 
 def nearest(question: Question, root: Vertex, nodes: int, budget: Budget) -> tuple[Vertex, Counts] | None:
     """Which domain of the required level comes nearest to holding the gang, and what it holds together."""
-    if question.spread is not None or len(question.counts) * nodes > MOST // SAID:
+    if question.spread is not None or len(question.counts) * nodes > MOST // NEAREST_PART:
         return None
     from webhook.placement.heterogeneous.arrays import TooLargeError
     from webhook.placement.heterogeneous.nearest_domain import nearest_domain

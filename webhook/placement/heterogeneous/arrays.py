@@ -151,9 +151,9 @@ class GangArrays:
             self._starts[level] += range(first, first + count)
             self._paid[level] += [False] * count  # no anchor is in a domain of leaves
         self.states += leaves.states
-        unlike = {id(column): column for column in leaves.every}  # those of classes without room are one
-        number = {key: position for position, key in enumerate(unlike)}
-        columns = np.array([*unlike.values()], dtype=np.int64)
+        different = {id(column): column for column in leaves.every}  # those of classes without room are one
+        number = {key: position for position, key in enumerate(different)}
+        columns = np.array([*different.values()], dtype=np.int64)
         slot_counts.append(columns[[number[id(column)] for column in leaves.every]])
 
     # --- costs ---------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ SETS: Final = 3000
 LESSONS: Final = 16
 """Linear programs that are asked for one more measure."""
 
-KINDS: Final = 3000
+MOST_NODE_CLASSES: Final = 3000
 """Kinds of nodes up to which a measure is learnt."""
 
 FILLING: Final = 4
@@ -155,7 +155,7 @@ class CandidateSearch:
             yield domain.first
             return
         if required is None or domain.vertex.bottom >= required:
-            yield Candidate.whole(domain, 0 if self.question.anchored else 2)
+            yield Candidate.of_domain(domain, 0 if self.question.anchored else 2)
         for part in domain.parts:
             yield from self._candidates(part)
         if domain.vertex.leaves is not None:
@@ -222,20 +222,20 @@ class CandidateSearch:
         weights = program.weights()
         if weights is None:
             return False
-        of_kinds: dict[object, int] = {}
-        held = np.zeros(len(self.arrays.states), dtype=np.int64)
-        self.budget.take(len(held))
-        for node in range(len(held)):
+        value_of: dict[object, int] = {}
+        values = np.zeros(len(self.arrays.states), dtype=np.int64)
+        self.budget.take(len(values))
+        for node in range(len(values)):
             kind = self.patterns.kind(node)
-            if kind not in of_kinds:
+            if kind not in value_of:
                 patterns = self.patterns.of(node)
-                if not patterns.exact or len(of_kinds) > KINDS:
+                if not patterns.exact or len(value_of) > MOST_NODE_CLASSES:
                     return False
-                of_kinds[kind] = max(
+                value_of[kind] = max(
                     (sum(map(int.__mul__, weights, pattern)) for pattern in patterns.every), default=0
                 )
-            held[node] = of_kinds[kind]
-        self.bounds.add(held, sum(map(int.__mul__, weights, self.question.counts)))
+            values[node] = value_of[kind]
+        self.bounds.add(values, sum(map(int.__mul__, weights, self.question.counts)))
         return True
 
     # --- sets of the parts of a large domain ---------------------------------------------------------
@@ -251,7 +251,7 @@ class CandidateSearch:
         fewest = max(candidate.fewest_parts, bound, 0 if paid else 1)
         if fewest >= len(others):
             return False
-        self._push(Candidate.whole(candidate.domain, fewest + 1))
+        self._push(Candidate.of_domain(candidate.domain, fewest + 1))
         if not fewest:
             self._push(Candidate.of_parts(candidate.domain, paid, uses_all=False))
             return True
@@ -278,27 +278,27 @@ class CandidateSearch:
     ) -> Iterator[list[DomainRange]]:
         """Sets of so many parts that may hold the gang beside those that anchors pay for."""
         needs = self.bounds.needs
-        held = self.bounds.contributions(others)
+        contributed = self.bounds.contributions(others)
         if paid:
             needs = needs - self.bounds.contributions(paid).sum(axis=0)
         if comb(len(others), size) > SETS:
-            top = np.sort(held, axis=0)[::-1][: size - 1].sum(axis=0)
-            enough = np.flatnonzero((held + top >= needs).all(axis=1))  # any set is of these
-            others, held = [others[number] for number in enough], held[enough]
+            top = np.sort(contributed, axis=0)[::-1][: size - 1].sum(axis=0)
+            enough = np.flatnonzero((contributed + top >= needs).all(axis=1))  # any set is of these
+            others, contributed = [others[number] for number in enough], contributed[enough]
         if comb(len(others), size) > SETS:
             self.is_certain = False
-            yield from self._roomiest(others, held, needs, size)
+            yield from self._roomiest(others, contributed, needs, size)
             return
         self.budget.take(comb(len(others), size))
         for chosen in combinations(range(len(others)), size):
-            if (held[list(chosen)].sum(axis=0) >= needs).all():
+            if (contributed[list(chosen)].sum(axis=0) >= needs).all():
                 yield [others[number] for number in chosen]
 
     @staticmethod
     def _roomiest(
-        others: list[DomainRange], held: Ints, needs: Ints, size: int
+        others: list[DomainRange], contributed: Ints, needs: Ints, size: int
     ) -> Iterator[list[DomainRange]]:
         """The set of the parts that hold most of what is needed, where there are too many sets."""
-        value = np.minimum(held / np.maximum(needs, 1), 1.0).min(axis=1)
+        value = np.minimum(contributed / np.maximum(needs, 1), 1.0).min(axis=1)
         order = np.lexsort((np.arange(len(others)), -value))
         yield [others[number] for number in order[:size]]

@@ -40,19 +40,19 @@ class SlotsBeside:
         self._exact = budget.part(budget.left // EXACT)
         self._known: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
 
-    def of(self, number: int, node: int, held: Mapping[int, int]) -> int:
+    def of(self, number: int, node: int, others: Mapping[int, int]) -> int:
         """For how many pods of a class there are cards beside so many pods of each class that are there."""
-        key = number, node, tuple(held.items())
+        key = number, node, tuple(others.items())
         if key not in self._known:
             most = int(self._arrays.slot_counts[number][node])
-            low = self._by_first_cards(number, node, held, most)
-            self._known[key] = self._exactly(number, node, held, low, most)
+            low = self._by_first_cards(number, node, others, most)
+            self._known[key] = self._exactly(number, node, others, low, most)
         return self._known[key]
 
-    def _by_first_cards(self, number: int, node: int, held: Mapping[int, int], most: int) -> int:
+    def _by_first_cards(self, number: int, node: int, others: Mapping[int, int], most: int) -> int:
         classes = self._arrays.question.classes
         cards = FirstCards(self._arrays.states[node].cards)
-        pods = pods_of([classes[each] for each in held], held.values())
+        pods = pods_of([classes[each] for each in others], others.values())
         self._budget.take(5 + len(cards.cards) * (len(pods) + 1))
         if any(cards.take(pod) is None for pod in pods if pod.wants_cards):
             return 0
@@ -62,9 +62,9 @@ class SlotsBeside:
         self._budget.take(len(cards.cards) * count)
         return count
 
-    def _exactly(self, number: int, node: int, held: Mapping[int, int], low: int, high: int) -> int:
+    def _exactly(self, number: int, node: int, others: Mapping[int, int], low: int, high: int) -> int:
         classes, state = self._arrays.question.classes, self._arrays.states[node]
-        pods = pods_of([classes[each] for each in held], held.values())
+        pods = pods_of([classes[each] for each in others], others.values())
         while low < high and not self._exact.exhausted:
             middle = low + 1 if low else (high + 1) // 2
             together = [*pods, *[classes[number]] * middle]
@@ -89,7 +89,7 @@ class Filling:
         self._arrays, self._beside, self._budget = arrays, beside, budget
         self._numbers, self._free = numbers, free
         self._used = np.zeros(len(numbers), dtype=np.bool_)
-        self._held: dict[int, dict[int, int]] = {}
+        self._placed: dict[int, dict[int, int]] = {}
         self._number = 0
 
     def choose(self, number: int) -> None:
@@ -150,20 +150,20 @@ class Filling:
         self._free[at] -= amounts[:, None] * self._arrays.requests[self._number]
         self._used[at] = True
         for position, amount in zip(at.tolist(), amounts.tolist(), strict=True):
-            self._held.setdefault(position, {})[self._number] = amount
+            self._placed.setdefault(position, {})[self._number] = amount
 
     def taken(self) -> Taken:
         """The pods of each class on each node in use."""
         names = self._numbers.tolist()
         return {
             names[position]: tuple([pods.get(number, 0) for number in range(self._arrays.classes)])
-            for position, pods in self._held.items()
+            for position, pods in self._placed.items()
         }
 
     def _take_beside(self, each: int) -> None:
         """Pods that want cards onto a node that holds others: as many as cards are found for."""
         position = int(self._at[each])
-        free_slots = self._beside.of(self._number, int(self._numbers[position]), self._held[position])
+        free_slots = self._beside.of(self._number, int(self._numbers[position]), self._placed[position])
         given = min(self.left, int(self._free_slots[each]), free_slots)
         self._amounts[each] += given
         self.left -= given

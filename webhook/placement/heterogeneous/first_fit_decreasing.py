@@ -109,8 +109,8 @@ class FirstFitDecreasing:
         best: Filled | None = None
         if self.arrays.classes > MANY:
             numbers = np.concatenate([np.arange(first, end) for first, end in candidate.ranges])
-            whole = _Nodes(numbers, np.zeros_like(numbers))
-            best = self._better(None, self._fill(whole, self._by_choice, _VARIANTS[2]))
+            every_node = _Nodes(numbers, np.zeros_like(numbers))
+            best = self._better(None, self._fill(every_node, self._by_choice, _VARIANTS[2]))
             if self.budget.exhausted:
                 return best
         best = _cheaper(best, self.fill_in_order(candidate))
@@ -206,13 +206,13 @@ class FirstFitDecreasing:
         """Some parts, those first that anchors pay for, then those that hold most of the gang, and what each
         contributes to each measure.
         """
-        held = self.bounds.contributions(parts)
-        shares = np.minimum(held / self.bounds.needs, 1.0)
-        scarce = int(np.argmin(held.sum(axis=0) / self.bounds.needs))
+        contributed = self.bounds.contributions(parts)
+        shares = np.minimum(contributed / self.bounds.needs, 1.0)
+        scarce = int(np.argmin(contributed.sum(axis=0) / self.bounds.needs))
         value = shares.min(axis=1) + shares[:, scarce] / 1000
         paid = np.array([self.arrays.is_paid(part) for part in parts], dtype=np.bool_)
         order = np.lexsort((np.arange(len(parts)), -value, ~paid)).tolist()
-        return [parts[number] for number in order], held[order]
+        return [parts[number] for number in order], contributed[order]
 
     def _nodes(self, parts: Sequence[DomainRange]) -> _Nodes:
         """The nodes of some parts, ranked by the parts and in these by theirs."""
@@ -235,16 +235,22 @@ class FirstFitDecreasing:
     def _fill(self, nodes: _Nodes, order: Sequence[int], variant: _Variant) -> Taken | None:
         """Class after class in this order; None where one finds too little room."""
         free = self.arrays.free[nodes.numbers]
-        taken = self._fill_partly(nodes, free, order, variant, is_whole=True)
-        held = tuple(map(sum, zip(*taken.values(), strict=True))) if taken else ()
-        return taken if held == self.arrays.question.counts else None
+        taken = self._fill_partly(nodes, free, order, variant, stops_when_short=True)
+        counts = tuple(map(sum, zip(*taken.values(), strict=True))) if taken else ()
+        return taken if counts == self.arrays.question.counts else None
 
     def _fill_partly(
-        self, nodes: _Nodes, free: Ints, order: Sequence[int], variant: _Variant, *, is_whole: bool = False
+        self,
+        nodes: _Nodes,
+        free: Ints,
+        order: Sequence[int],
+        variant: _Variant,
+        *,
+        stops_when_short: bool = False,
     ) -> Taken:
         """The same with as many pods as there is room for, which are taken off what the nodes have free.
 
-        is_whole: it ends at a class that is short.
+        stops_when_short: it ends at a class that is short.
         """
         ranks = nodes.ranks if variant.is_ranked else np.zeros_like(nodes.ranks)
         filling = Filling(self.arrays, self.beside, nodes.numbers, free, self.budget)
@@ -256,7 +262,7 @@ class FirstFitDecreasing:
                 part = 1 if number == order[-1] else variant.part
                 sizes = self._sizes[nodes.numbers] if variant.roomiest_first else -self._sizes[nodes.numbers]
                 filling.take_used_first(ranks, sizes, part, roomiest_first=variant.roomiest_first)
-            if is_whole and filling.left:
+            if stops_when_short and filling.left:
                 return {}
             filling.place()
         return filling.taken()

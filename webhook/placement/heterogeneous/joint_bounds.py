@@ -46,7 +46,7 @@ class Candidate:
     uses_all: bool = False
 
     @staticmethod
-    def whole(domain: DomainRange, fewest_parts: int) -> "Candidate":
+    def of_domain(domain: DomainRange, fewest_parts: int) -> "Candidate":
         """A domain whose parts share the gang."""
         return Candidate(domain, tuple(domain.parts), ((domain.first, domain.end),), fewest_parts)
 
@@ -74,8 +74,8 @@ class JointBounds:
         if arrays.classes > 1:
             for number, total in enumerate(arrays.totals.tolist()):
                 if total:
-                    held = arrays.requests[:, number] @ arrays.slot_counts
-                    self._add(np.minimum(arrays.free[:, number], held), total)
+                    requested = arrays.requests[:, number] @ arrays.slot_counts
+                    self._add(np.minimum(arrays.free[:, number], requested), total)
         self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
 
     def _scarcest(self) -> list[int]:
@@ -125,14 +125,14 @@ class JointBounds:
         has_paid = bool(paid.any())
         fewest = 0
         for measure in self.measures:
-            held = measure.of_domains[level][at]
+            amounts = measure.of_domains[level][at]
             left = measure.need
             if has_paid:
-                left -= int(held[paid].sum())
-                held = held[~paid]
+                left -= int(amounts[paid].sum())
+                amounts = amounts[~paid]
             if left <= 0:
                 continue
-            most = np.cumsum(np.sort(held)[::-1])
+            most = np.cumsum(np.sort(amounts)[::-1])
             count = int(np.searchsorted(most, left)) + 1
             if count > len(most):
                 return None

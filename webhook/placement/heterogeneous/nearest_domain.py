@@ -28,9 +28,9 @@ def nearest_domain(question: Question, root: Vertex, budget: Budget) -> tuple[Ve
     filler = FirstFitDecreasing(arrays, bounds, budget)
     best: tuple[Vertex, Counts] | None = None
     for number in order[:MOST]:
-        held = _most_held(filler, domains[number])
-        if best is None or sum(held) > sum(best[1]):
-            best = domains[number].vertex, held
+        counts = _largest_filling(filler, domains[number])
+        if best is None or sum(counts) > sum(best[1]):
+            best = domains[number].vertex, counts
         if budget.exhausted:
             break
     return best
@@ -47,7 +47,7 @@ def _domains(domain: DomainRange, level: int) -> Iterator[DomainRange]:
         yield from _domains(part, level)
 
 
-def _most_held(filler: FirstFitDecreasing, domain: DomainRange) -> Counts:
+def _largest_filling(filler: FirstFitDecreasing, domain: DomainRange) -> Counts:
     """How many pods of each class a domain is found to hold together: of some fillings the largest.
 
     Pods in slices come after the others, which are few, and then before these.
@@ -58,8 +58,8 @@ def _most_held(filler: FirstFitDecreasing, domain: DomainRange) -> Counts:
     in_slices.sort(key=lambda number: -question.unbound_slices[number])
     best: Counts = (0,) * arrays.classes
     for first in (True, False) if in_slices and not any(arrays.carded) else (False,):
-        for held in _fillings(filler, domain, in_slices, slices_first=first):
-            best = max(best, held, key=sum)
+        for counts in _fillings(filler, domain, in_slices, slices_first=first):
+            best = max(best, counts, key=sum)
             if best == question.counts:
                 return best
     return best

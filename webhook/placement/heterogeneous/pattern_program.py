@@ -149,17 +149,17 @@ class PatternProgram:
                     self.program.row(-INFINITE, 0, {column: 1, around: -1})
 
     def _add_nodes(self) -> None:
-        alike = list(self._alike())
-        found = [self.patterns.of(nodes[0]) for _, nodes in alike]
+        equal_nodes = list(self._equal_nodes())
+        found = [self.patterns.of(nodes[0]) for _, nodes in equal_nodes]
         every: list[Sequence[Counts]] = [each.every for each in found]
         total = sum(map(len, every))
         self.budget.take(NODE * self.size + COLUMN * min(total, COLUMNS))
         self.exact = all(each.exact for each in found)
         if total > COLUMNS:
-            numbers = [len(nodes) for _, nodes in alike]
+            numbers = [len(nodes) for _, nodes in equal_nodes]
             every = self._best_patterns(every, numbers) if total <= LARGEST else []
             self.exact, self.is_too_large = False, not every
-        for (holder, nodes), patterns in zip(alike, every, strict=False):
+        for (holder, nodes), patterns in zip(equal_nodes, every, strict=False):
             self._add_group(holder, nodes, patterns)
 
     def _add_group(self, holder: DomainRange, nodes: Sequence[int], patterns: Sequence[Counts]) -> None:
@@ -180,7 +180,7 @@ class PatternProgram:
             self.program.row(-INFINITE, 0, row | {used: -len(nodes)})
         self.groups.append(NodeGroup(tuple(nodes), columns))
 
-    def _alike(self) -> Iterator[tuple[DomainRange, list[int]]]:
+    def _equal_nodes(self) -> Iterator[tuple[DomainRange, list[int]]]:
         """Nodes of one domain that are alike, in the order of what they cost."""
         arrays = self.arrays
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -218,13 +218,15 @@ class PatternProgram:
             here = {}
             for first, end in self._zones(level):
                 if inner is None:
-                    held = self._covers_between(number, first, end)
+                    slices = self._covers_between(number, first, end)
                 else:
-                    held = {column: float(each) for at, (column, each) in inner.items() if first <= at < end}
-                if not held:
+                    slices = {
+                        column: float(each) for at, (column, each) in inner.items() if first <= at < end
+                    }
+                if not slices:
                     continue
                 column = self._column(0, count // size)
-                self.program.row(0, INFINITE if inner is None else 0, held | {column: -size})
+                self.program.row(0, INFINITE if inner is None else 0, slices | {column: -size})
                 here[first] = column, size
                 if inner is None:
                     self.quotas.append(Quota(number, first, end, column, size))
@@ -293,20 +295,20 @@ class PatternProgram:
 
     def _taken(self, values: Array) -> Taken | None:
         """The nodes that a solution takes; None where it does not hold what it should."""
-        held: dict[int, list[int]] = {}
+        pods_on: dict[int, list[int]] = {}
         for group in self.groups:
             nodes = iter(group.nodes)
             for column, pattern in group.columns:
                 for _ in range(int(values[column])):
-                    held[next(nodes)] = list(pattern)
+                    pods_on[next(nodes)] = list(pattern)
         sliced = {quota.number for quota in self.quotas}
         for number, count in enumerate(self.arrays.question.counts):
             if number not in sliced:
-                _trim(held, number, range(len(self.arrays.states)), count)
+                _trim(pods_on, number, range(len(self.arrays.states)), count)
         for quota in self.quotas:
             wanted = int(values[quota.column]) * quota.size
-            _trim(held, quota.number, range(quota.first, quota.end), wanted)
-        taken = {node: tuple(counts) for node, counts in held.items() if any(counts)}
+            _trim(pods_on, quota.number, range(quota.first, quota.end), wanted)
+        taken = {node: tuple(counts) for node, counts in pods_on.items() if any(counts)}
         sums = tuple(map(sum, zip(*taken.values(), strict=True)))
         return taken if sums == self.arrays.question.counts else None
 
@@ -318,8 +320,8 @@ class PatternProgram:
         """Of each group of nodes the patterns that are worth most, where there are too many columns; [] where
         that is not known. every: their patterns; numbers: of nodes.
         """
-        held, worth = self._relaxed(zip(every, numbers, strict=True))
-        if held <= 0 or not any(worth):
+        share, worth = self._relaxed(zip(every, numbers, strict=True))
+        if share <= 0 or not any(worth):
             return []
         most = max(1, COLUMNS // len(every))
         best: list[Sequence[Counts]] = []
@@ -331,8 +333,8 @@ class PatternProgram:
     def weights(self) -> list[int] | None:
         """Weights of the classes by which the candidate holds less than the gang; None if there are none."""
         groups = (([pattern for _, pattern in each.columns], len(each.nodes)) for each in self.groups)
-        held, worth = self._relaxed(groups)
-        if not 0 <= held < 1 - 1e-7 or not any(worth):
+        share, worth = self._relaxed(groups)
+        if not 0 <= share < 1 - 1e-7 or not any(worth):
             return None
         return [round(each / max(worth) * WEIGHTS) for each in worth]
 
@@ -442,13 +444,13 @@ def _add_to_covers(covers: Sequence[dict[int, float]], columns: Iterable[tuple[i
                 covers[number][column] = count
 
 
-def _trim(held: Mapping[int, list[int]], number: int, nodes: range, wanted: int) -> None:
+def _trim(pods_on: Mapping[int, list[int]], number: int, nodes: range, wanted: int) -> None:
     """Take pods of a class away, on the emptiest nodes first, until there are so many on these nodes."""
-    mine = [node for node in held if node in nodes and held[node][number]]
-    surplus = sum(held[node][number] for node in mine) - wanted
-    for node in sorted(mine, key=lambda node: (sum(held[node]), -node)):
+    mine = [node for node in pods_on if node in nodes and pods_on[node][number]]
+    surplus = sum(pods_on[node][number] for node in mine) - wanted
+    for node in sorted(mine, key=lambda node: (sum(pods_on[node]), -node)):
         if surplus <= 0:
             return
-        less = min(surplus, held[node][number])
-        held[node][number] -= less
+        less = min(surplus, pods_on[node][number])
+        pods_on[node][number] -= less
         surplus -= less

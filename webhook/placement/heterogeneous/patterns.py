@@ -52,20 +52,20 @@ class NodePatterns:
     def __init__(self, arrays: GangArrays, budget: Budget) -> None:
         self.arrays = arrays
         self.budget = budget
-        self._kinds: dict[int, NodeKind] = {}
+        self._kind_of: dict[int, NodeKind] = {}
         self._patterns: dict[NodeKind, Patterns] = {}
 
     def kind(self, node: int) -> NodeKind:
         """The kind of a node."""
-        if node not in self._kinds:
+        if node not in self._kind_of:
             arrays, state = self.arrays, self.arrays.states[node]
             carded = state.cards and any(arrays.carded)
-            self._kinds[node] = (
+            self._kind_of[node] = (
                 arrays.slot_counts[:, node].tobytes(),
                 arrays.free[node].tobytes(),
                 tuple(map(cards.signature, state.cards)) if carded else (),
             )
-        return self._kinds[node]
+        return self._kind_of[node]
 
     def of(self, node: int) -> Patterns:
         """The patterns of a node."""
@@ -108,28 +108,28 @@ class _Listing:
             self._choose(0, self.arrays.free[self.node].tolist(), {})
         return Patterns(tuple(self.found[:MOST]), self.exact and not self.is_cut)
 
-    def _choose(self, position: int, left: list[int], held: dict[int, int]) -> None:
+    def _choose(self, position: int, left: list[int], pods: dict[int, int]) -> None:
         """Every number of pods of the class at a position. left: of each resource."""
         self.budget.take(VISIT)
         if len(self.found) > MOST or self.budget.exhausted:
             self.is_cut = True
             return
         if position == len(self.order):
-            self._add(left, held)
+            self._add(left, pods)
             return
         number = self.order[position]
         request = self.arrays.request_rows[number]
         for count in self._counts(position, left):
-            held[number] = count
-            if number in self.carded and count and not self._cards_fit(held):
+            pods[number] = count
+            if number in self.carded and count and not self._cards_fit(pods):
                 continue
             after = list(left)
             for resource, amount in request:
                 after[resource] -= count * amount
-            self._choose(position + 1, after, held)
+            self._choose(position + 1, after, pods)
             if self.is_cut:
                 break
-        held.pop(number, None)
+        pods.pop(number, None)
 
     def _counts(self, position: int, left: list[int]) -> range:
         """How many pods of the class at a position are tried, the most first; of the last one only these."""
@@ -140,29 +140,29 @@ class _Listing:
         is_last = position == len(self.order) - 1 and not self.carded
         return range(most, (most if is_last else 0) - 1, -1)
 
-    def _add(self, left: list[int], held: dict[int, int]) -> None:
+    def _add(self, left: list[int], pods: dict[int, int]) -> None:
         """One more pattern, if nothing can be added to it."""
-        if not any(self._fits_more(each, left, held) for each in self.order):
-            self.found.append(tuple(held.get(each, 0) for each in range(len(self.slot_counts))))
+        if not any(self._fits_more(each, left, pods) for each in self.order):
+            self.found.append(tuple(pods.get(each, 0) for each in range(len(self.slot_counts))))
 
-    def _fits_more(self, number: int, left: list[int], held: dict[int, int]) -> bool:
+    def _fits_more(self, number: int, left: list[int], pods: dict[int, int]) -> bool:
         """Whether one more pod of a class fits."""
-        if held[number] >= self.slot_counts[number]:
+        if pods[number] >= self.slot_counts[number]:
             return False
         if any(left[resource] < amount for resource, amount in self.arrays.request_rows[number]):
             return False
-        return not self.carded or self._cards_fit({**held, number: held[number] + 1})
+        return not self.carded or self._cards_fit({**pods, number: pods[number] + 1})
 
-    def _cards_fit(self, held: dict[int, int]) -> bool:
+    def _cards_fit(self, pods: dict[int, int]) -> bool:
         """Whether the cards serve the pods; what is not decided counts as not, and nothing is exact then."""
-        wanted = tuple(sorted((each, count) for each, count in held.items() if count and each in self.carded))
+        wanted = tuple(sorted((each, count) for each, count in pods.items() if count and each in self.carded))
         if len(wanted) <= 1:
             return all(count <= self.slot_counts[each] for each, count in wanted)
         if wanted not in self.fits:
             self.budget.take(CARDS)
             classes = [self.arrays.question.classes[each] for each, _ in wanted]
-            pods = pods_of(classes, [count for _, count in wanted])
-            fits = capacity.fits_together(pods, self.arrays.states[self.node], self.budget, LOOKS)
+            carded = pods_of(classes, [count for _, count in wanted])
+            fits = capacity.fits_together(carded, self.arrays.states[self.node], self.budget, LOOKS)
             self.exact &= fits is not None
             self.fits[wanted] = bool(fits)
         return self.fits[wanted]

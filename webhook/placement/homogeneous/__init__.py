@@ -4,7 +4,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.evaluate import Cover, Solution
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
-from webhook.placement.tree import FEW_KINDS
+from webhook.placement.tree import FEW_CLASSES
 from webhook.placement.vertex import Vertex
 
 MOST_PODS = 8
@@ -13,15 +13,15 @@ MOST_PODS = 8
 
 def serves(question: Question) -> bool:
     """Whether `solve` serves the question."""
-    few = len(question.counts) <= FEW_KINDS
+    few = len(question.counts) <= FEW_CLASSES
     return few and _is_homogeneous(question) and question.options.mode in (Mode.BEST_FIT, Mode.KEEP_WHOLE)
 
 
 def _is_homogeneous(question: Question) -> bool:
     """Whether but for few pods all are workers that slices bind as a whole, if there are any."""
     bound = question.unbound_slices
-    whole = not bound or (bound[0] == 0 and all(done >= len(question.slices) for done in bound[1:]))
-    return sum(question.counts[1:]) <= MOST_PODS and whole and question.confinement(0) is None
+    in_slices = not bound or (bound[0] == 0 and all(done >= len(question.slices) for done in bound[1:]))
+    return sum(question.counts[1:]) <= MOST_PODS and in_slices and question.confinement(0) is None
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:

@@ -79,8 +79,8 @@ def _least_of_each(
     more = {n: [slot_counts_beside(vertex.parts[n], level, costs)[1] for level in levels] for n in others}
     given = [_slot_counts_beside(vertex, anchored, level, costs) for level in levels]
     free, paid = [free for free, _ in given], [paid for _, paid in given]
-    held = sum(map(len, (*free, *paid)))
-    slot_counts = held * len(others) + sum(map(len, chain.from_iterable(more.values())))
+    entries = sum(map(len, (*free, *paid)))
+    slot_counts = entries * len(others) + sum(map(len, chain.from_iterable(more.values())))
     if slot_counts > MOST:
         return []
     budget.spend(1 + slot_counts // EACH)
@@ -106,8 +106,8 @@ def _least(slot_counts: list[int], wanted: int, level: int, costs: Costs) -> int
     """At most the cost of so many pods in domains of a level with these rooms, the level for itself."""
     slot_counts.sort()
     number = bisect_left(list(accumulate(reversed(slot_counts), initial=0)), wanted)
-    held = max(0, wanted, sum(slot_counts[:number]))
-    return (number << costs.domains[level]) + (held << costs.leftover[level])
+    filled = max(0, wanted, sum(slot_counts[:number]))
+    return (number << costs.domains[level]) + (filled << costs.leftover[level])
 
 
 def _only(vertex: Vertex, numbers: set[int]) -> Vertex:
@@ -258,8 +258,8 @@ class CoveringSearch:
         """The children that matter, if with them the best solution is as good as it can be; else all."""
         terms = self._terms(vertex, levels)
         unit = terms.unit(vertex.bottom)
-        told_apart = self.minority.below(unit) is self.minority
-        wanted = self.workers // unit if told_apart else self.least
+        are_distinct = self.minority.below(unit) is self.minority
+        wanted = self.workers // unit if are_distinct else self.least
         screened = self.screening.matter(vertex, levels, unit, wanted)
         if screened is not None:
             least, first, second = screened

@@ -56,13 +56,13 @@ topology does."""
 
 
 @dataclass(slots=True)
-class _Held:
+class _RegionPart:
     """A domain, and the workers that it holds in whole slices. parts: below it; None if not yet looked at."""
 
     at: _At
     vertex: Vertex
     most: int
-    parts: list["_Held"] | None = None
+    parts: list["_RegionPart"] | None = None
 
 
 class _Region:
@@ -81,18 +81,18 @@ class _Region:
         self.around: dict[_At, _At] = {}
         """For each node looked at that domain."""
         self.count = census(vertex)[-1][0] if vertex.state is None else 1
-        self.whole = self._held(vertex, ())
+        self.root = self._domain(vertex, ())
 
     def solve(self) -> dict[str, Counts] | None:
         """All pods, or None. Raises OutOfSteps."""
         workers, minority = self.question.counts[0], self.minority
-        spare = self.whole.most - workers
+        spare = self.root.most - workers
         if spare < 0:
             return None
         more = 0
         while more <= spare and self.count > minority.most:
             chosen: set[_At] = set()
-            self._choose(self.whole, workers + more, chosen)
+            self._choose(self.root, workers + more, chosen)
             free_slots = sum(self.nodes[number][1][0] for number in chosen)
             # Where workers fill all of it, odd pods hardly ever have places there.
             found = self._shared(chosen) if free_slots >= workers + minority.most else None
@@ -102,7 +102,7 @@ class _Region:
                 return found
             more = more * GROWTH + minority.most + 1
         self._afford(self.count)
-        return self._shared(set(self._every(self.whole)))
+        return self._shared(set(self._every(self.root)))
 
     def _afford(self, nodes: int) -> None:
         if SHARED * nodes > self.minority.budget.left:
@@ -128,7 +128,7 @@ class _Region:
             best = nsmallest(count, places, key=lambda at: (self.nodes[at][1][0], at))
             if len(best) < count:
                 self.minority.budget.spend(self.count // 8)
-                far = (at for at in self._every(self.whole) if at not in found and self._takes(at, number))
+                far = (at for at in self._every(self.root) if at not in found and self._takes(at, number))
                 best = list(islice(far, count))
             found.update(best)
         return found
@@ -139,20 +139,20 @@ class _Region:
 
     # --- what domains hold, and which are chosen ---------------------------------------------------
 
-    def _held(self, vertex: Vertex, at: _At) -> _Held:
-        held = _Held(at, vertex, vertex.free_slots)
+    def _domain(self, vertex: Vertex, at: _At) -> _RegionPart:
+        domain = _RegionPart(at, vertex, vertex.free_slots)
         self.minority.budget.spend()
         if vertex.top <= self.finest:
             if vertex.state is None:
-                held.most = sum(part.most for part in self._parts(held)) + sum(self._slot_counts(vertex))
-            held.most = self._whole(held.most, vertex.top, vertex.bottom + 1)
-        return held
+                domain.most = sum(part.most for part in self._parts(domain)) + sum(self._slot_counts(vertex))
+            domain.most = self._in_slices(domain.most, vertex.top, vertex.bottom + 1)
+        return domain
 
-    def _parts(self, held: _Held) -> list[_Held]:
+    def _parts(self, domain: _RegionPart) -> list[_RegionPart]:
         """The domains just below, and nodes that stand alone; none where below it there are nodes alone."""
-        if held.parts is None:
-            held.parts = [self._held(part, (*held.at, n)) for n, part in enumerate(held.vertex.parts)]
-        return held.parts
+        if domain.parts is None:
+            domain.parts = [self._domain(part, (*domain.at, n)) for n, part in enumerate(domain.vertex.parts)]
+        return domain.parts
 
     def _slot_counts(self, vertex: Vertex) -> list[int]:
         """Of nodes that stand just below, in whole slices."""
@@ -160,55 +160,57 @@ class _Region:
         if leaves is None or leaves.top > self.finest:
             return leaves.slot_counts if leaves is not None else []
         self.minority.budget.spend(1 + len(leaves.slot_counts) // 2)
-        return [self._whole(free_slots, leaves.top, leaves.costs.depth) for free_slots in leaves.slot_counts]
+        return [
+            self._in_slices(free_slots, leaves.top, leaves.costs.depth) for free_slots in leaves.slot_counts
+        ]
 
-    def _group(self, held: _Held) -> list[_At]:
+    def _group(self, domain: _RegionPart) -> list[_At]:
         """The nodes of a domain just around nodes, or the node that it is; they have been looked at then."""
-        if held.at not in self.groups:
-            vertex, leaves = held.vertex, held.vertex.leaves
+        if domain.at not in self.groups:
+            vertex, leaves = domain.vertex, domain.vertex.leaves
             if leaves is not None:
                 self.minority.budget.spend(1 + len(leaves.slot_counts) // 2)
-                group = [(*held.at, number) for number in range(len(leaves.slot_counts))]
+                group = [(*domain.at, number) for number in range(len(leaves.slot_counts))]
                 slot_counts = zip(*leaves.every, strict=True)
                 self.nodes.update(zip(group, zip(leaves.states, slot_counts, strict=True), strict=True))
             else:
                 assert vertex.state is not None
                 self.minority.budget.spend()
-                group = [held.at]
-                self.nodes[held.at] = vertex.state, vertex.slot_counts
-            self.groups[held.at] = group
-            self.around.update(dict.fromkeys(group, held.at))
-        return self.groups[held.at]
+                group = [domain.at]
+                self.nodes[domain.at] = vertex.state, vertex.slot_counts
+            self.groups[domain.at] = group
+            self.around.update(dict.fromkeys(group, domain.at))
+        return self.groups[domain.at]
 
-    def _every(self, held: _Held) -> Iterator[_At]:
+    def _every(self, domain: _RegionPart) -> Iterator[_At]:
         """All nodes of a domain, in topology order."""
-        if held.vertex.parts:
-            for part in self._parts(held):
+        if domain.vertex.parts:
+            for part in self._parts(domain):
                 yield from self._every(part)
         else:
-            yield from self._group(held)
+            yield from self._group(domain)
 
-    def _whole(self, free_slots: int, first: int, end: int) -> int:
+    def _in_slices(self, free_slots: int, first: int, end: int) -> int:
         """Of a room in a domain that stands for these levels, what whole slices take."""
         size = next((size for level, size in self.question.slices if first <= level < end), 1)
         return free_slots - free_slots % size
 
-    def _choose(self, held: _Held, workers: int, chosen: set[_At]) -> None:
+    def _choose(self, domain: _RegionPart, workers: int, chosen: set[_At]) -> None:
         """Add the nodes for so many workers."""
-        if held.vertex.parts:
-            parts = self._parts(held)
+        if domain.vertex.parts:
+            parts = self._parts(domain)
             paid = {number for number, part in enumerate(parts) if self._is_paid(part.vertex)}
             for number, given in self._given([part.most for part in parts], paid, workers):
                 self._choose(parts[number], given, chosen)
             return
-        group = self._group(held)
-        if held.vertex.leaves is None:
+        group = self._group(domain)
+        if domain.vertex.leaves is None:
             chosen.update(group)
             return
-        around = self._is_paid(held.vertex)
+        around = self._is_paid(domain.vertex)
         paid = {n for n, at in enumerate(group) if self._is_anchored(at)} if around else set()
         chosen.update(
-            group[number] for number, _ in self._given(self._slot_counts(held.vertex), paid, workers)
+            group[number] for number, _ in self._given(self._slot_counts(domain.vertex), paid, workers)
         )
 
     def _is_paid(self, vertex: Vertex) -> bool:

@@ -125,7 +125,7 @@ class NodesItem:
     """Of a node, by its number among the children."""
     nodes: list[tuple[int, NodeState]] = field(default_factory=list)
     """By number; once values are asked for, the least penalty first."""
-    held: "NodesHeld" = field(init=False)
+    choices: "NodeChoices" = field(init=False)
     """Once it has made its offer."""
     penalties: list[int] = field(default_factory=list)
 
@@ -138,19 +138,21 @@ class NodesItem:
         self.terms.budget.spend(
             1 + number * (len(minority.states) + sum(map(len, minority.sums))) // 4 + PART
         )
-        self.held = NodesHeld(minority, self.slot_counts, number, counts.pack(self.cost), counts.fits)
-        return Offer(self.held.offered, self)
+        self.choices = NodeChoices(minority, self.slot_counts, number, counts.pack(self.cost), counts.fits)
+        return Offer(self.choices.offered, self)
 
     def firsts(self, states: Sequence[State]) -> list[int]:
         """See min_plus.OfferSource."""
         each = self.terms.first(self.level, self.cost)
-        return [each * self.held.used[state] for state in states]
+        return [each * self.choices.used[state] for state in states]
 
     def values(self, states: Sequence[State]) -> list[int | None]:
         """See min_plus.OfferSource."""
         self._order()
         each = self.terms.values.pack(self.cost)
-        return [each * self.held.used[state] + self.penalties[self.held.used[state]] for state in states]
+        return [
+            each * self.choices.used[state] + self.penalties[self.choices.used[state]] for state in states
+        ]
 
     def _order(self) -> None:
         if not self.penalties:
@@ -161,13 +163,13 @@ class NodesItem:
             self.nodes = [(number, node) for _, number, node in ordered]
             self.penalties = [0, *accumulate(penalty for penalty, _, _ in ordered)]
 
-    def filled(self, held: State) -> list[Filled]:
+    def filled(self, target: State) -> list[Filled]:
         """The nodes."""
         self._order()
-        state, count = held[0], self.held.used[held]
+        state, count = target[0], self.choices.used[target]
         odds = []
         for left in range(count, 0, -1):
-            more = self.held.ways[left, state]
+            more = self.choices.ways[left, state]
             odds.append(more)
             state = next(one for one, other in self.minority.sums[more] if other == state)
         return [
@@ -183,7 +185,7 @@ class NodesItem:
         ]
 
 
-class NodesHeld:
+class NodeChoices:
     """What so many nodes with these rooms hold together, and how."""
 
     def __init__(
@@ -238,21 +240,21 @@ class EqualNodesAlone:
 
     def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
         """See lattice.Lattice."""
-        held = [self._held(target) for target in targets]
-        found = iter(self.item.values([each for each in held if each is not None]))
-        return [None if each is None else next(found) for each in held]
+        states = [self._state_for(target) for target in targets]
+        found = iter(self.item.values([each for each in states if each is not None]))
+        return [None if each is None else next(found) for each in states]
 
     def best_for(self, target: State, narrow: bool) -> list[State]:
         """See lattice.Lattice."""
-        held = self._held(target)
-        assert held is not None
-        return [held]
+        state = self._state_for(target)
+        assert state is not None
+        return [state]
 
-    def _held(self, target: State) -> State | None:
+    def _state_for(self, target: State) -> State | None:
         """What is held for just such a state, (0, 0) for nothing; None where nothing is just that."""
         free_slots, (_, wanted) = self.item.slot_counts[0], target
-        held = -(-wanted // free_slots) * free_slots
-        return (0, held) if held == wanted or wanted == self.item.wanted else None
+        rounded = -(-wanted // free_slots) * free_slots
+        return (0, rounded) if rounded == wanted or wanted == self.item.wanted else None
 
 
 _Penalty = Callable[[int], int]
@@ -321,9 +323,9 @@ class DomainKnapsack:
         """The best solution of a state, in topology order."""
         found: list[Filled] = []
         best = self.lattice.best_for(state, self.terms.values.fits)
-        for item, held in zip(self.items, best, strict=True):
-            if held != (0, 0):
-                found += item.filled(held)
+        for item, target in zip(self.items, best, strict=True):
+            if target != (0, 0):
+                found += item.filled(target)
         return tuple(sorted(found, key=lambda each: each.number))
 
 
@@ -339,9 +341,9 @@ class DomainItem:
         unit = around.terms.unit(vertex.bottom)
         self.ratio = around.unit // unit
         """How many units inside make one around it."""
-        self.is_alike = around.minority.below(unit) is not around.minority
+        self.is_uniform = around.minority.below(unit) is not around.minority
         """Whether it does not tell apart what stands beside the workers."""
-        wanted = around.wanted * self.ratio + (around.minority.losses[-1] if self.is_alike else 0)
+        wanted = around.wanted * self.ratio + (around.minority.losses[-1] if self.is_uniform else 0)
         self.most = min(wanted, vertex.free_slots // unit)
         """Units inside up to which it matters what it holds."""
 
@@ -355,13 +357,13 @@ class DomainItem:
         terms, inside = self.around.terms, self.inside
         terms.budget.spend(PART // 2 * len(self.around.minority.states))
         narrow, rows = terms.counts.fits, inside.counts[:, :: self.ratio]
-        if self.is_alike:
+        if self.is_uniform:
             rows = shifted_back(inside.counts[0], self.around.minority.losses, self.ratio, narrow)
         return Offer(offered(rows, self.least, terms.counts.pack(self.vertex.own), narrow), self)
 
     def _row(self, inside: DomainKnapsack, minority: int) -> tuple[Array, int]:
         """The counts inside for a state outside, and what is lost of the rooms there."""
-        if self.is_alike:
+        if self.is_uniform:
             return inside.counts[0], self.around.minority.losses[minority]
         return inside.counts[minority], 0
 
@@ -372,7 +374,7 @@ class DomainItem:
             self.around.terms.budget.spend(1 + len(states))
             losses = self.around.minority.losses
             return [
-                [(0, units + losses[minority]) if self.is_alike else (minority, units)]
+                [(0, units + losses[minority]) if self.is_uniform else (minority, units)]
                 for minority, units in states
             ]
         found = []
@@ -382,7 +384,7 @@ class DomainItem:
             first = units * self.ratio + loss
             last = min(first + self.ratio, int(row.searchsorted(row[first], side="right")))
             found.append(
-                [(0 if self.is_alike else minority, free_slots) for free_slots in range(first, last)]
+                [(0 if self.is_uniform else minority, free_slots) for free_slots in range(first, last)]
             )
         return found
 
@@ -400,13 +402,13 @@ class DomainItem:
         best = [min((v for each in group if (v := found[each]) is not None), default=None) for group in inner]
         return [None if value is None else value + own for value in best]
 
-    def filled(self, held: State) -> list[Filled]:
+    def filled(self, state: State) -> list[Filled]:
         """The domain."""
-        (group,) = self._inner([held])
+        (group,) = self._inner([state])
         inside = self.inside
         values = zip(inside.solve(group), group, strict=True)
         _, best = min((value, state) for value, state in values if value is not None)
-        return [Filled(self.number, held[1], self.around.unit, self.vertex.own, parts=inside.filled(best))]
+        return [Filled(self.number, state[1], self.around.unit, self.vertex.own, parts=inside.filled(best))]
 
 
 def _items(

@@ -122,8 +122,8 @@ class Lattice:
         """Find the least values of the wanted states: `best`, and the steps and values that lead there."""
         self.known = [{(0, 0): 0} for _ in self.offers]
         possible = self._optimal(wanted)
-        for tries in count():
-            self.steps = self._tight(possible, wanted) if tries < TIGHT else list(possible)
+        for attempt in count():
+            self.steps = self._tight(possible, wanted) if attempt < TIGHT else list(possible)
             if self._ask():
                 break
             for number, known in enumerate(self.known):
@@ -146,15 +146,15 @@ class Lattice:
 
     def _steps_into(self, wanted: Array, number: int) -> StateSteps:
         before, after = self.rows[number - 1].ravel(), self.rows[number].ravel()
-        targets, held = wanted.ravel().nonzero()[0], self.offers[number - 1].held
+        targets, choices = wanted.ravel().nonzero()[0], self.offers[number - 1].choices
         same = targets[before[targets] == after[targets]]
         found = [(same, same, np.zeros_like(same), np.zeros_like(same))]
-        if size := len(held):
+        if size := len(choices):
             chunk = max(1, CHUNK // size)
             for first in range(0, len(targets), chunk):
                 part = targets[first : first + chunk]
                 self.budget.spend(3 * PART + searched(len(part) * size, self.narrow))
-                found += self._steps_of(number, held, part)
+                found += self._steps_of(number, choices, part)
         ways_before, ways_after, odds, slot_counts = (
             np.concatenate(each) for each in zip(*found, strict=True)
         )
@@ -164,14 +164,14 @@ class Lattice:
         ordered = np.sort(codes)  # np.unique would load numpy.ma, half as much again as numpy
         is_new = np.ones(len(ordered), dtype=np.bool_)
         np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
-        told = ordered[is_new]
-        states = [divmod(each, width) for each in told.tolist()]
-        return StateSteps(ways_before, ways_after, told.searchsorted(codes), states)
+        distinct = ordered[is_new]
+        states = [divmod(each, width) for each in distinct.tolist()]
+        return StateSteps(ways_before, ways_after, distinct.searchsorted(codes), states)
 
-    def _steps_of(self, number: int, held: Choices, targets: Array) -> list[_Found]:
+    def _steps_of(self, number: int, choices: Choices, targets: Array) -> list[_Found]:
         """The steps into these states on which the item holds something; each has a state before."""
         before, after = self.rows[number - 1].ravel(), self.rows[number].ravel()
-        odds, slot_counts, counts = held.odds, held.slot_counts, held.counts
+        odds, slot_counts, counts = choices.odds, choices.slot_counts, choices.counts
         state, free_slots = np.divmod(targets, self.width)
         origin, come = self.origins[odds, state[:, None]], free_slots[:, None] - slot_counts
         row, column = np.nonzero((origin >= 0) & ((come >= 0) | (free_slots == self.wanted)[:, None]))
@@ -197,8 +197,8 @@ class Lattice:
             last = begin + int(np.searchsorted(before[begin:end], before[begin], side="right"))
             if last > begin + 1:
                 more = np.arange(begin + 1, last)
-                into, minority, held = (np.full(len(more), each) for each in rest)
-                found.append((more, into, minority, held))
+                into, minority, taken = (np.full(len(more), each) for each in rest)
+                found.append((more, into, minority, taken))
         return found
 
     def _values(self, steps: StateSteps, known: Mapping[State, int]) -> Array:
@@ -213,17 +213,17 @@ class Lattice:
         for each in steps:
             self.budget.spend(PART + len(each.states) // 2 + followed(2 * len(each.after)))
         best = self._forward(steps, firsts)
-        kept: list[StateSteps] = []
+        tight: list[StateSteps] = []
         wanted = wanted.ravel()
         for number in range(len(steps) - 1, -1, -1):
             each = steps[number]
             cost = best[number][each.before] + firsts[number]
             keep = (cost == best[number + 1][each.after]) & (cost < self.never) & wanted[each.after]
-            kept.append(each.only(keep.astype(np.bool_)))
+            tight.append(each.only(keep.astype(np.bool_)))
             wanted = np.zeros(wanted.shape, dtype=np.bool_)
-            wanted[kept[-1].before] = True
-        kept.reverse()
-        return kept
+            wanted[tight[-1].before] = True
+        tight.reverse()
+        return tight
 
     def _ask(self) -> bool:
         """Ask the items for the values of what steps take; whether all of that can be held."""
@@ -264,10 +264,10 @@ class Lattice:
             steps, known = self.steps[number], self.known[number]
             self.budget.spend(PART // 2 + added(len(steps.after), True))
             for choice in (steps.after == at).nonzero()[0].tolist():
-                held = steps.states[int(steps.which[choice])]
+                state = steps.states[int(steps.which[choice])]
                 before = int(steps.before[choice])
-                if self.best[number][before] + known[held] == self.best[number + 1][at]:
-                    taken.append(held)
+                if self.best[number][before] + known[state] == self.best[number + 1][at]:
+                    taken.append(state)
                     at = before
                     break
         taken.reverse()

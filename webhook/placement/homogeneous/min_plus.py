@@ -84,7 +84,7 @@ def choices(odds: Sequence[int], slot_counts: Sequence[int], counts: Sequence[in
 class Offer:
     """What one item can hold, which items that are alike share, and who knows what it is worth."""
 
-    held: Choices
+    choices: Choices
     source: OfferSource
 
 
@@ -93,12 +93,12 @@ def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: i
 
     The roomiest nodes are the fewest.
     """
-    held = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
-    number = np.searchsorted(held, np.arange(wanted + 1), side="left") + 1
+    sums = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
+    number = np.searchsorted(sums, np.arange(wanted + 1), side="left") + 1
     number[0] = 0
     if not narrow:
         number = number.astype(object)
-    return np.where(number > len(held), never(narrow), number * each)[None, :]
+    return np.where(number > len(sums), never(narrow), number * each)[None, :]
 
 
 def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
@@ -165,7 +165,7 @@ class StateRows:
         dtype: Any = np.int64 if narrow else object
         first = np.full((number, wanted + 1), self.unreachable, dtype=dtype)
         first[0, 0] = 0
-        pairs = {each: np.array(minority.sums[each]).T for offer in offers for each in offer.held.states}
+        pairs = {each: np.array(minority.sums[each]).T for offer in offers for each in offer.choices.states}
         self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in pairs.items()}
         """For each state that an item may hold those before, and those after."""
         self.origins = np.full((number, number), -1)
@@ -175,7 +175,7 @@ class StateRows:
         self.rows = [first]
         reach = 0
         for offer in offers:
-            reach = min(wanted, reach + offer.held.furthest)
+            reach = min(wanted, reach + offer.choices.furthest)
             self.rows.append(self._merged(self.rows[-1], offer, reach))
 
     def _merged(self, row: Array, offer: Offer, reach: int) -> Array:
@@ -184,16 +184,16 @@ class StateRows:
         """
         merged = row.copy()
         self.budget.spend(3 * PART)
-        if len(offer.held):
+        if len(offer.choices):
             self._shift(merged[:, : reach + 1], row[:, : reach + 1], offer)
         inside = merged[:, : reach + 1]
         inside[:] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # room for more is enough
         return merged
 
     def _shift(self, merged: Array, row: Array, offer: Offer) -> None:
-        odds, slot_counts, counts = offer.held.most
+        odds, slot_counts, counts = offer.choices.most
         slot_counts = np.minimum(slot_counts, row.shape[1] - 1)  # what is wanted stands for all beyond
-        for minority in offer.held.states:
+        for minority in offer.choices.states:
             before, after = self.parts[minority]
             found, mine = merged[after], (odds == minority).nonzero()[0]
             number, width = found.shape
@@ -232,21 +232,23 @@ class PaidItems(StateRows):
             if row[target] == best:
                 taken.append((0, 0))
                 continue
-            held = self.valued[number].held
-            self.budget.spend(PART + added(4 * len(held), self.narrow))
-            before = self.origins[held.odds, target[0]], np.maximum(target[1] - held.slot_counts, 0)
-            way = ((before[0] >= 0) & (row[before] + held.counts == best)).nonzero()[0][0]
-            taken.append((int(held.odds[way]), int(held.slot_counts[way])))
-            target = int(before[0][way]), int(before[1][way])
+            choices = self.valued[number].choices
+            self.budget.spend(PART + added(4 * len(choices), self.narrow))
+            before = self.origins[choices.odds, target[0]], np.maximum(target[1] - choices.slot_counts, 0)
+            first = ((before[0] >= 0) & (row[before] + choices.counts == best)).nonzero()[0][0]
+            taken.append((int(choices.odds[first]), int(choices.slot_counts[first])))
+            target = int(before[0][first]), int(before[1][first])
         taken.reverse()
         return taken
 
 
 def _valued(offer: Offer, narrow: bool, budget: Budget) -> Offer:
     """Of an offer what costs nothing, with its values in place of its counts. Raises OutOfSteps."""
-    held = offer.held
-    free = (held.counts == 0).nonzero()[0]
-    states = list(zip(held.odds[free].tolist(), held.slot_counts[free].tolist(), strict=True))
+    costs_nothing = offer.choices
+    free = (costs_nothing.counts == 0).nonzero()[0]
+    states = list(
+        zip(costs_nothing.odds[free].tolist(), costs_nothing.slot_counts[free].tolist(), strict=True)
+    )
     budget.spend(1 + len(states) // ASKED)
     values = offer.source.values(states) if states else []
     known = [(*state, value) for state, value in zip(states, values, strict=True) if value is not None]

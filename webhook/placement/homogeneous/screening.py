@@ -15,7 +15,7 @@ import numpy as np
 from webhook.placement.bounds import (
     anchored_children,
     census,
-    least_held,
+    fewest_children,
     shape,
     slot_counts_at,
     slot_counts_beside,
@@ -132,7 +132,7 @@ def priced(
     part. What one child holds with r parts is bounded from below by what the others then hold at most.
     """
     anchors = np.array([number in anchored for number in heads], dtype=np.bool_)
-    others, most = _held_by_others(heads, anchors, fewest, most, prices, budget, enough)
+    others, most = _most_in_others(heads, anchors, fewest, most, prices, budget, enough)
     least: Array = wanted - others
     ranges_of: dict[int, Ranges] = {}
     for number, lows in zip(heads, least.tolist(), strict=True):
@@ -142,7 +142,7 @@ def priced(
     return ranges_of, most
 
 
-def _held_by_others(
+def _most_in_others(
     heads: Mapping[int, Sequence[int]],
     anchors: Array,
     fewest: int,
@@ -156,17 +156,19 @@ def _held_by_others(
     anchors: which children cost nothing; all else as for `priced`.
     """
     width = max(map(len, heads.values()), default=1)
-    held = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads.values()], dtype=np.int64)
+    most_of = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads.values()], dtype=np.int64)
     paid = ~anchors
-    held[paid, 0] = _NONE  # it is not used
+    most_of[paid, 0] = _NONE  # it is not used
     parts = np.arange(width)
     tried = sorted(each for each in set(prices) if each > 0)
-    budget.spend(held.size // 8 + min(len(tried), 2 * PRICES) * (6 * PART + added(12 * held.size, True)))
-    others = np.full(held.shape, -_NONE, dtype=np.int64)
+    budget.spend(
+        most_of.size // 8 + min(len(tried), 2 * PRICES) * (6 * PART + added(12 * most_of.size, True))
+    )
+    others = np.full(most_of.shape, -_NONE, dtype=np.int64)
     given, payable = np.flatnonzero(~paid).tolist(), np.flatnonzero(paid)
     tables = []
     for price in tried[:: max(1, len(tried) // PRICES)]:
-        worth = (held - price * parts).max(axis=1)
+        worth = (most_of - price * parts).max(axis=1)
         largest = payable[np.argsort(-worth[payable], kind="stable")[:fewest]]
         tables.append((price, worth, largest))
         found = enough(tuple(sorted([*given, *largest.tolist()]))) if enough is not None else None
@@ -196,12 +198,12 @@ class _Children:
         self.anchored = anchored
         self.ratio = ratio
         self.slot_counts = [paid for _, paid in slot_counts]
-        self.whole = [heads_beside(*of_child) for of_child in slot_counts]
-        self.heads = [[head - head % ratio for head in of_child] for of_child in self.whole]
+        self.unrounded = [heads_beside(*of_child) for of_child in slot_counts]
+        self.heads = [[head - head % ratio for head in of_child] for of_child in self.unrounded]
 
-    def least_held(self, wanted: int) -> tuple[dict[int, int], int]:
-        """See bounds.least_held."""
-        return least_held([head[-1] // self.ratio for head in self.heads], self.anchored, wanted)
+    def fewest_children(self, wanted: int) -> tuple[dict[int, int], int]:
+        """See bounds.fewest_children."""
+        return fewest_children([head[-1] // self.ratio for head in self.heads], self.anchored, wanted)
 
     def sufficing(self, numbers: Iterable[int], fewest: int, wanted: int) -> int | None:
         """The domains below of which so many suffice in the fewest of these children; None: all do not."""
@@ -235,7 +237,7 @@ class Screening:
             return None  # of machines more may cost less
         finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
         children = self._children(vertex, finer, unit // finer)
-        least, fewest = children.least_held(wanted)
+        least, fewest = children.fewest_children(wanted)
         if second >= machine:
             return least, fewest, sum(found[0] for found in census(vertex))
         most = children.sufficing(least, fewest, wanted)
@@ -243,7 +245,7 @@ class Screening:
             return None
         enough = self._enough(children, least, finer, wanted) if finer_level <= second else None
         least, most = self._priced(children, least, wanted, fewest, most + self.minority.most, enough)
-        return self._unlike(vertex, least, fewest), fewest, most
+        return self._distinct(vertex, least, fewest), fewest, most
 
     def _children(self, vertex: Vertex, unit: int, ratio: int) -> _Children:
         """The children of a domain by the domains below them. unit: pods; ratio: as many in a unit around."""
@@ -277,20 +279,20 @@ class Screening:
         )
         return {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}, most
 
-    def _unlike(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
+    def _distinct(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
         """Of children that differ in names alone no more than can be used: the first ones."""
         if self.question.anchored or not self._differ_by_slots() or len(least) <= 2 * fewest:
             return dict(least)
         seen = Counter[object]()
-        kept = {}
+        distinct = {}
         for number, units in least.items():
             part = vertex.parts[number]
             self.budget.spend(1 + (census(part)[-1][0] // SHAPED if part.state is None else 0))
-            alike = shape(part)
-            seen[alike] += 1
-            if seen[alike] <= fewest:
-                kept[number] = units
-        return kept
+            form = shape(part)
+            seen[form] += 1
+            if seen[form] <= fewest:
+                distinct[number] = units
+        return distinct
 
     def _differ_by_slots(self) -> bool:
         """Whether what a domain holds follows from the rooms of its nodes alone."""
@@ -303,7 +305,7 @@ class Screening:
         if not self._differ_by_slots():
             return None
         more = -(-self.minority.losses[-1] // finer)  # which has the room for odd pods as well
-        heads = [children.whole[number] for number in numbers]
+        heads = [children.unrounded[number] for number in numbers]
         if children.ratio == 1:
             return by_parts(heads, wanted + more)
         return by_units(heads, children.ratio, wanted, more, self.budget)

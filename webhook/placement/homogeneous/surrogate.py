@@ -43,11 +43,11 @@ def shared(
             parts = [domain(list(group), number + 1, finer) for _, group in groups]
         return _SliceDomain(parts, size, minority, rows)
 
-    whole, everybody = domain(keyed, 0, 1), len(minority.states) - 1
-    if whole.most[everybody] < question.counts[0]:
+    root, everybody = domain(keyed, 0, 1), len(minority.states) - 1
+    if root.most[everybody] < question.counts[0]:
         return None
     found: dict[str, tuple[int, int]] = {}
-    whole.give(everybody, question.counts[0], found)
+    root.give(everybody, question.counts[0], found)
     return {name: (pods, *minority.states[state]) for name, (pods, state) in found.items()}
 
 
@@ -95,7 +95,7 @@ class _SliceDomain:
             known[key] = _rows(key, minority)
         self.rows = known[key]
         beside = sum(part.most[0] for part in parts) - sum(most[0] for most in key)
-        self.most = tuple(-1 if held < 0 else (held + beside) // size * size for held in self.rows[-1])
+        self.most = tuple(-1 if amount < 0 else (amount + beside) // size * size for amount in self.rows[-1])
 
     def give(self, state: int, workers: int, found: dict[str, tuple[int, int]]) -> None:
         """See _Part."""
@@ -103,11 +103,11 @@ class _SliceDomain:
         for position in range(len(self.carriers) - 1, -1, -1):
             number = self.carriers[position]
             row, most = self.rows[position], self.parts[number].most
-            held = self.rows[position + 1][state]
+            most_workers = self.rows[position + 1][state]
             carried[number], state = next(
                 (more, before)
                 for more, before in self.minority.into[state]
-                if row[before] >= 0 and most[more] >= 0 and row[before] + most[more] == held
+                if row[before] >= 0 and most[more] >= 0 and row[before] + most[more] == most_workers
             )
         for part, state_of_part in zip(self.parts, carried, strict=True):
             given = min(workers, part.most[state_of_part])
@@ -135,8 +135,8 @@ def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
 
     None where the odd pods find no places at all. Raises OutOfSteps.
     """
-    kinds = [kind for block in root.parts for kind in block.notes["kinds"]]
-    found = minority.profiles([state for state, _ in kinds], [alone for _, alone in kinds])
+    nodes = [kind for block in root.parts for kind in block.notes["groups"]]
+    found = minority.profiles([state for state, _ in nodes], [alone for _, alone in nodes])
     minority.budget.spend(len(found) * len(minority.states) // 4 + sum(map(len, minority.sums)) // 4)
     losses = [
         min(

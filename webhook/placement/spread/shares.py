@@ -100,11 +100,11 @@ def domains_of(question: Question, vertex: Vertex, taken: Shares) -> list[Spread
 
 def _level(domains: Sequence[tuple[int, int]], wanted: int) -> int:
     """The highest level up to which so many pods fill domains of which each holds some and has room."""
-    alike = Counter(domains).items()
+    counted = Counter(domains).items()
     low, high = 0, max(there for there, _ in domains) + wanted
     while low < high:
         middle = (low + high + 1) // 2
-        if sum(number * min(free, max(0, middle - there)) for (there, free), number in alike) <= wanted:
+        if sum(number * min(free, max(0, middle - there)) for (there, free), number in counted) <= wanted:
             low = middle
         else:
             high = middle - 1

@@ -86,7 +86,7 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
     if not used:
         return None
     bounds = [bounds[number] for number in used]
-    kept = replace(
+    usable = replace(
         leaves,
         states=[leaves.states[number] for number in used],
         slot_counts=[leaves.slot_counts[number] for number in used],  # what using a node costs
@@ -94,7 +94,7 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
         made=(),
         worked_out=[leaves.penalties[number] for number in used],
     )
-    capped = _with(vertex, sum(bounds), leaves=kept)
+    capped = _with(vertex, sum(bounds), leaves=usable)
     capped.notes["slot_counts"] = [bounds if at >= leaves.top else [] for at in range(depth)]
     return capped
 
@@ -184,11 +184,11 @@ def _cheapest(question: Question, evenest: Iterable[_SpreadRegion], budget: Budg
         budget.take(MADE * len(taken))
         spread = SpreadSearch(question, vertex, domains_of(question, vertex, taken), budget)
         try:
-            cost, held = spread.solve()
+            cost, counts = spread.solve()
         except OutOfSteps:
-            proven, cost, held = False, UNKNOWN, spread.simple()
+            proven, cost, counts = False, UNKNOWN, spread.simple()
         if best is None or around + cost < best[0]:
-            best = around + cost, spread.counts(held)
+            best = around + cost, spread.counts(counts)
             proven = proven and spread.proven
     return Solution(None if best is None else best[1], proven)
 
@@ -322,15 +322,17 @@ class SpreadSearch:
 
     def _joined(self, found: Sequence[CostPart], vertex: Vertex) -> CostPart:
         """The parts of a domain, those of one height together."""
-        alike: dict[int, list[CostPart]] = {}
+        of_height_parts: dict[int, list[CostPart]] = {}
         parts: list[CostPart] = []
         for part in found:
             if len(part.curve) > 1 and part.curve[1] == part.curve[-1]:
-                alike.setdefault(len(part.curve) - 1, []).append(part)
+                of_height_parts.setdefault(len(part.curve) - 1, []).append(part)
             else:
                 parts.append(part)
         self.budget.spend(2 * len(found))
-        parts += [CheapestParts(height, of_height, self.left) for height, of_height in alike.items()]
+        parts += [
+            CheapestParts(height, of_height, self.left) for height, of_height in of_height_parts.items()
+        ]
         return joined(parts, vertex.own, self.left, self.budget)
 
     @property

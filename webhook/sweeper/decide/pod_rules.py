@@ -157,7 +157,7 @@ class _RuleSearch:
         if not excluded:
             return member
         own = member.pod_class.rules
-        rules = replace(own, kept_off=(*own.kept_off, *sorted(excluded.items())))
+        rules = replace(own, exclusions=(*own.exclusions, *sorted(excluded.items())))
         return replace(member, pod_class=replace(member.pod_class, rules=rules))
 
     def _one_by_one(self) -> Assignment | None:

@@ -12,7 +12,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Budget, Snapshot
-from webhook.placement.whole import Unit, WholeVictims, choose
+from webhook.placement.victim_gangs import Unit, VictimGangs, choose
 from webhook.sweeper.decide.question import GangQuestion, in_order
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
@@ -41,7 +41,7 @@ class PossibleVictims:
     leaving: frozenset[str]
     promised: tuple[VictimGroup, ...] = ()
 
-    def groups(self, choice: WholeVictims, nodes: Set[str], view: View) -> tuple[VictimGroup, ...]:
+    def groups(self, choice: VictimGangs, nodes: Set[str], view: View) -> tuple[VictimGroup, ...]:
         """Who goes, as a plan says it: those that are chosen, and those that go for others from its nodes."""
         chosen = tuple(VictimGroup(pods=list(each.pods), whole=each.is_broken) for each in choice.going)
         pods = view.by_uid
@@ -118,7 +118,7 @@ class VictimSearch:
         )  # beside the victims: until they are gone they count
         return None if checked is None else self._of(found, checked, herd)
 
-    def _of(self, found: WholeVictims, assignment: Assignment, herd: PossibleVictims) -> Preemption | None:
+    def _of(self, found: VictimGangs, assignment: Assignment, herd: PossibleVictims) -> Preemption | None:
         victims = herd.groups(found, frozenset(assignment.nodes.values()), self.view)
         if sum(len(group.pods) for group in victims) > MOST_PODS:
             return None

@@ -165,9 +165,11 @@ def _homogeneous_in_one_domain(
     made = []
     for member in members if names else ():
         rules = member.pod_class.rules
-        closed.update(*(nodes for name, nodes in rules.kept_off if name in names))
-        left = tuple(each for each in rules.kept_off if each[0] not in names)
-        made.append(replace(member, pod_class=replace(member.pod_class, rules=replace(rules, kept_off=left))))
+        closed.update(*(nodes for name, nodes in rules.exclusions if name in names))
+        left = tuple(each for each in rules.exclusions if each[0] not in names)
+        made.append(
+            replace(member, pod_class=replace(member.pod_class, rules=replace(rules, exclusions=left)))
+        )
     return tuple(made) if names else members, frozenset(closed)
 
 

@@ -163,7 +163,7 @@ def _common_resources(classes: _Classes) -> tuple[str, ...]:
 def _without_place(pod_class: PodClass) -> PodClass:
     """The class without what says where its pods are, or beside whom they cannot be."""
     rules = pod_class.rules
-    free = replace(rules, kept_off=(), affinity=_without_fields(rules))
+    free = replace(rules, exclusions=(), affinity=_without_fields(rules))
     requests = tuple(pair for pair in pod_class.requests if not is_synthetic(pair[0]))
     return PodClass(requests, free, problem=pod_class.problem)
 

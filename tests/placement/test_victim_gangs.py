@@ -8,7 +8,7 @@ import pytest
 
 from tests.placement.small import gang_of, nodes_of, pod_class, snapshot_of
 from webhook.placement import Assignment, Gang, Member, NoFit, Options, Snapshot, Usage, check, place
-from webhook.placement.whole import Unit, WholeVictims, choose
+from webhook.placement.victim_gangs import Unit, VictimGangs, choose
 
 OPTIONS = Options()
 TREE = {"b1": {"r": {"a": 2, "b": 2, "c": 2}}, "b2": {"r": {"d": 2, "e": 2, "f": 2}}}
@@ -28,7 +28,7 @@ def unit(name: str, *pods: str, priority: int = 1, spare: int = 0) -> Unit:
     return Unit(name, priority, frozenset(pods), spare)
 
 
-def gone(found: WholeVictims | None) -> dict[str, tuple[str, ...]] | None:
+def gone(found: VictimGangs | None) -> dict[str, tuple[str, ...]] | None:
     return None if found is None else {each.unit.name: each.pods for each in found.going}
 
 

@@ -38,7 +38,7 @@ class Unit:
     spare: int = 0
 
 
-class UnitGround:
+class EvictionInput:
     """The cluster with all that may go. leaving: uids that go in any case. branches: steps that are left."""
 
     def __init__(self, gang: Gang, snapshot: Snapshot, units: Iterable[Unit], leaving: Set[str]) -> None:
@@ -79,30 +79,30 @@ class EmptiedDomain:
         names: Sequence[str],
         emptied: Snapshot,
         units: Sequence[Unit],
-        ground: UnitGround,
+        given: EvictionInput,
     ) -> None:
         """names: of its nodes. emptied: the cluster once all of these units have gone."""
         self.key = key
-        self.spared: frozenset[str] = frozenset()
+        self.spare_pods: frozenset[str] = frozenset()
         self.gains: dict[Unit, int] = {}
-        kinds = Counter(member.pod_class for member in ground.gang.members)
-        self._wanted = tuple(kinds.values())
-        self._base = (0,) * len(kinds)
-        most = _all_count_slots_by_node(kinds, emptied, names)
-        if not self._suffices(_sums(most.values(), kinds)):
+        classes = Counter(member.pod_class for member in given.gang.members)
+        self._wanted = tuple(classes.values())
+        self._base = (0,) * len(classes)
+        most = _all_count_slots_by_node(classes, emptied, names)
+        if not self._suffices(_sums(most.values(), classes)):
             self.fewest = len(units) + 1
             return
-        self.spared = _spared(units, most, ground)
-        least = _all_count_slots_by_node(kinds, ground.without(self.spared), names)
+        self.spare_pods = _spare_pods(units, most, given)
+        least = _all_count_slots_by_node(classes, given.without(self.spare_pods), names)
         more = {name: tuple(map(sub, most[name], slot_counts)) for name, slot_counts in least.items()}
-        self._base = _sums(least.values(), kinds)
+        self._base = _sums(least.values(), classes)
         gained = {
-            unit: _sums([more[node] for node in ground.where[unit] & more.keys()], kinds) for unit in units
+            unit: _sums([more[node] for node in given.where[unit] & more.keys()], classes) for unit in units
         }
         self.gains = {unit: gain for unit, own in gained.items() if (gain := sum(own))}
         self._units = [*self.gains]
-        self._by_kind = [[gained[unit][kind] for unit in self._units] for kind in range(len(kinds))]
-        self.fewest = max((self._least(kind) for kind in range(len(kinds))), default=0)
+        self._by_kind = [[gained[unit][kind] for unit in self._units] for kind in range(len(classes))]
+        self.fewest = max((self._least(kind) for kind in range(len(classes))), default=0)
 
     def _least(self, kind: int) -> int:
         """How many units have to go at least for the pods of one kind; more than there are if none helps."""
@@ -118,7 +118,7 @@ class EmptiedDomain:
         reached = zip(self._base, gained, self._wanted, strict=True)
         return all(base + more >= wanted for base, more, wanted in reached)
 
-    def sets(self, count: int, ground: UnitGround, most_pods: int | None) -> Iterator[Sequence[Unit]]:
+    def sets(self, count: int, given: EvictionInput, most_pods: int | None) -> Iterator[Sequence[Unit]]:
         """The sets of so many units that may suffice, those of few pods first; of less than most_pods."""
         units, last = self._units, len(self._units)
         best = list(map(_best_of_rest, self._by_kind))
@@ -132,9 +132,9 @@ class EmptiedDomain:
                     yield list(chosen)
                 return
             for number in range(first, last - left + 1):
-                if not ground.branches:
+                if not given.branches:
                     return
-                ground.branches -= 1
+                given.branches -= 1
                 if most_pods is not None and pods + left * len(units[number].pods) >= most_pods:
                     return  # the others have as many pods or more
                 if not self._suffices(g + left * rest[number] for g, rest in zip(gained, best, strict=True)):
@@ -147,11 +147,11 @@ class EmptiedDomain:
 
 
 def _all_count_slots_by_node(
-    kinds: Mapping[PodClass, int], snapshot: Snapshot, names: Sequence[str]
+    classes: Mapping[PodClass, int], snapshot: Snapshot, names: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
     """How many pods of each kind each node takes, of each as many as there are at most."""
     states = [snapshot.nodes[name] for name in names]
-    found = [(count_slots_by_node(kind, states), count) for kind, count in kinds.items()]
+    found = [(count_slots_by_node(kind, states), count) for kind, count in classes.items()]
     return {
         name: tuple(count if n in each.undecided else min(count, each.counts[n]) for each, count in found)
         for n, name in enumerate(names)
@@ -163,15 +163,15 @@ def _sums(rows: Iterable[tuple[int, ...]], columns: Sized) -> tuple[int, ...]:
     return tuple(sum(row[number] for row in table) for number in range(len(columns)))
 
 
-def _spared(
-    units: Iterable[Unit], slot_counts_of: Mapping[str, tuple[int, ...]], ground: UnitGround
+def _spare_pods(
+    units: Iterable[Unit], slot_counts_of: Mapping[str, tuple[int, ...]], given: EvictionInput
 ) -> frozenset[str]:
     """Of each unit the pods that it can spare on these nodes: those where the most room comes of it."""
     found: set[str] = set()
     for unit in units:
         if unit.spare:
-            here = [uid for uid in unit.pods if ground.node_of.get(uid, "") in slot_counts_of]
-            here.sort(key=lambda uid: (-sum(slot_counts_of[ground.node_of[uid]]), ground.node_of[uid], uid))
+            here = [uid for uid in unit.pods if given.node_of.get(uid, "") in slot_counts_of]
+            here.sort(key=lambda uid: (-sum(slot_counts_of[given.node_of[uid]]), given.node_of[uid], uid))
             found.update(here[: unit.spare])
     return frozenset(found)
 
@@ -184,7 +184,7 @@ def _best_of_rest(gains: Sequence[int]) -> list[int]:
     return found
 
 
-TRIES: Final = 400
+MOST_ATTEMPTS: Final = 400
 """Sets of gangs for which the placement core is asked whether they suffice."""
 
 
@@ -202,7 +202,7 @@ class GoingUnit:
 
 
 @dataclass(frozen=True)
-class WholeVictims:
+class VictimGangs:
     """Where the gang goes, once these have gone. going: by name, the unit of each once."""
 
     assignment: Assignment
@@ -216,15 +216,15 @@ def choose(
     units: Iterable[Unit],
     leaving: Set[str] = frozenset(),
     budget: Budget | None = None,
-) -> WholeVictims | None:
+) -> VictimGangs | None:
     """The gang's place for which the fewest of the least important units are broken; None if there is none.
 
     leaving: uids of pods that go in any case, and cost nothing. None also if none was found within the budget
     (which is exhausted then), by default four times what one question may take.
     Raises PlacementError as place does.
     """
-    ground = UnitGround(gang, snapshot, units, leaving)
-    return _UnitSearch(ground, options, budget or Budget(4 * options.bound)).run()
+    given = EvictionInput(gang, snapshot, units, leaving)
+    return _UnitSearch(given, options, budget or Budget(4 * options.bound)).run()
 
 
 @dataclass
@@ -233,21 +233,21 @@ class _BestUnits:
 
     pods: int
     chosen: tuple[Unit, ...]
-    spared: frozenset[str]
+    spare_pods: frozenset[str]
     answer: Assignment
 
 
 class _UnitSearch:
     """One question."""
 
-    def __init__(self, ground: UnitGround, options: Options, budget: Budget) -> None:
-        self._ground, self._options, self._budget = ground, options, budget
-        self._units = ground.units
-        self._tries = TRIES
+    def __init__(self, given: EvictionInput, options: Options, budget: Budget) -> None:
+        self._input, self._options, self._budget = given, options, budget
+        self._units = given.units
+        self._attempts = MOST_ATTEMPTS
 
     # --- the answer -----------------------------------------------------------------------------
 
-    def run(self) -> WholeVictims | None:
+    def run(self) -> VictimGangs | None:
         """Decide it."""
         allowed = self._allowed()
         if allowed is None:
@@ -260,8 +260,8 @@ class _UnitSearch:
                 if part.fewest <= count:
                     best = self._of_size(count, part, best)
             if best is not None:
-                return self._choice(best.answer, best.chosen, best.spared)
-            if self._budget.exhausted or not self._tries or not self._ground.branches:
+                return self._choice(best.answer, best.chosen, best.spare_pods)
+            if self._budget.exhausted or not self._attempts or not self._input.branches:
                 break
         return self._by_slots(parts) or self._choice(everything, tuple(self._units))
 
@@ -287,78 +287,78 @@ class _UnitSearch:
         is_better = True
         while is_better:
             is_better = False
-            for chosen in part.sets(count, self._ground, best.pods if best else None):
-                if not self._tries or self._budget.exhausted:
+            for chosen in part.sets(count, self._input, best.pods if best else None):
+                if not self._attempts or self._budget.exhausted:
                     break
-                self._tries -= 1
-                answer = self._placed(pods_of(chosen) | part.spared)
+                self._attempts -= 1
+                answer = self._placed(pods_of(chosen) | part.spare_pods)
                 if not isinstance(answer, NoFit):
-                    best, is_better = _BestUnits(_count(chosen), tuple(chosen), part.spared, answer), True
+                    best, is_better = _BestUnits(_count(chosen), tuple(chosen), part.spare_pods, answer), True
                     break
         return best
 
-    def _by_slots(self, parts: Sequence[EmptiedDomain]) -> WholeVictims | None:
+    def _by_slots(self, parts: Sequence[EmptiedDomain]) -> VictimGangs | None:
         """Units by the room that they make in a domain, the shortest beginning that suffices."""
         for part in parts[:4]:
             order = sorted(part.gains, key=lambda unit: (-part.gains[unit], len(unit.pods), unit.name))
             low, high, answer = 0, len(order), None
             while low < high and not self._budget.exhausted:
                 middle = (low + high) // 2
-                tried = self._placed(pods_of(order[:middle]) | part.spared)
+                tried = self._placed(pods_of(order[:middle]) | part.spare_pods)
                 if isinstance(tried, NoFit):
                     low = middle + 1
                 else:
                     high, answer = middle, tried
             if answer is not None:
-                return self._choice(answer, tuple(order[:high]), part.spared)
+                return self._choice(answer, tuple(order[:high]), part.spare_pods)
         return None
 
     # --- snapshots ------------------------------------------------------------------------------
 
     def _placed(self, gone: Set[str]) -> Assignment | NoFit:
-        ground = self._ground
-        return place(ground.gang, ground.without(gone), self._options, self._budget, explained=False)
+        given = self._input
+        return place(given.gang, given.without(gone), self._options, self._budget, explained=False)
 
     def _domains(self) -> list[EmptiedDomain]:
         """Those among which the gang has to choose one, or the cluster, if all could be emptied."""
-        ground = self._ground
-        topology, required = ground.snapshot.topology, ground.gang.required_level
+        given = self._input
+        topology, required = given.snapshot.topology, given.gang.required_level
         depth = 0 if required is None else topology.level(required) + 2
         named: dict[tuple[str, ...], list[str]] = {}
-        for name, state in ground.snapshot.nodes.items():
-            if name not in ground.gang.excluded_nodes:
+        for name, state in given.snapshot.nodes.items():
+            if name not in given.gang.excluded_nodes:
                 named.setdefault(key_of(state, len(topology.level_names))[:depth], []).append(name)
-        emptied = ground.without(pods_of(self._units))
-        self._budget.take(2 * len(ground.snapshot.nodes))
-        parts = (EmptiedDomain(key, names, emptied, self._units, ground) for key, names in named.items())
+        emptied = given.without(pods_of(self._units))
+        self._budget.take(2 * len(given.snapshot.nodes))
+        parts = (EmptiedDomain(key, names, emptied, self._units, given) for key, names in named.items())
         return [part for part in parts if part.fewest <= len(self._units)]
 
     # --- who is needed --------------------------------------------------------------------------
 
     def _choice(
-        self, answer: Assignment, chosen: Sequence[Unit], spared: Set[str] = frozenset()
-    ) -> WholeVictims:
+        self, answer: Assignment, chosen: Sequence[Unit], spare_pods: Set[str] = frozenset()
+    ) -> VictimGangs:
         """The answer with those alone without whose going it does not hold."""
-        ground, residents = self._ground, answer.residents
+        given, residents = self._input, answer.residents
         holds = partial(self._holds, residents)
         broken = set(chosen)
-        spared = {uid for uid in spared if ground.node_of.get(uid) in residents} - pods_of(broken)
-        gone = pods_of(broken) | spared
+        spare_pods = {uid for uid in spare_pods if given.node_of.get(uid) in residents} - pods_of(broken)
+        gone = pods_of(broken) | spare_pods
         for unit in sorted(broken, key=lambda each: (-each.priority, -len(each.pods), each.name)):
             if holds(gone - unit.pods, unit.pods):
                 gone, broken = gone - unit.pods, broken - {unit}
-        for uid in sorted(spared):
+        for uid in sorted(spare_pods):
             if holds(gone - {uid}, [uid]):
                 gone = gone - {uid}
         going = [GoingUnit(unit, tuple(sorted(own))) for unit in self._units if (own := unit.pods & gone)]
-        return WholeVictims(answer, tuple(sorted(going, key=lambda each: each.unit.name)))
+        return VictimGangs(answer, tuple(sorted(going, key=lambda each: each.unit.name)))
 
     def _holds(self, residents: Mapping[str, list[Placed]], gone: Set[str], pods: Iterable[str]) -> bool:
         """Whether the members on the nodes of these pods fit there once the pods of `gone` have gone."""
-        ground, members = self._ground, {member.name: member for member in self._ground.gang.members}
-        gone = gone | ground.leaving
-        for name in ground.nodes_of(pods) & residents.keys():
-            state = ground.snapshot.nodes[name]
+        given, members = self._input, {member.name: member for member in self._input.gang.members}
+        gone = gone | given.leaving
+        for name in given.nodes_of(pods) & residents.keys():
+            state = given.snapshot.nodes[name]
             stay = tuple(use for use in state.usages if use.uid not in gone)
             if any(faults_on(state.with_usages(stay), residents[name], members)):
                 return False
