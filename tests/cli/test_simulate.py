@@ -38,21 +38,13 @@ def test_a_job_is_as_many_pods_as_run_at_once_and_limits_stand_in_for_requests(
     )
 
 
-def test_a_removed_mode_is_warned_of_and_answered_by_what_is_used_instead(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("mode", ["least-free", "balanced"])
+def test_a_removed_mode_is_refused_with_those_that_there_are(
+    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nodes = cluster(node("a", "b0", 8), node("b", "b0", 4), node("c", "b0", 4))
-    answers = []
-    for mode in ("keep-whole", "least-free"):
-        assert simulated(tmp_path, nodes, job(2), "--mode", mode) == 0
-        answers.append(capsys.readouterr())
-    assert answers[0].out == answers[1].out
-    assert "  train-0  b\n  train-1  c\n" in answers[1].out
-    assert answers[0].err == ""
-    assert answers[1].err == (
-        "topogate simulate: mode 'least-free' was removed, and keep-whole is used; the next release refuses "
-        "it: set keep-whole\n"
-    )
+    with pytest.raises(SystemExit):
+        simulated(tmp_path, cluster(node("a", "b0", 8)), job(1), "--mode", mode)
+    assert f"invalid choice: '{mode}' (choose from" in capsys.readouterr().err
 
 
 def test_pods_of_the_dump_take_their_room(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,16 +105,6 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
     assert found.topology.families == (("example.com/pod", "example.com/rack"),)
 
 
-@pytest.mark.parametrize(("name", "instead"), [("least-free", Mode.KEEP_WHOLE), ("balanced", Mode.BEST_FIT)])
-def test_a_removed_mode_is_taken_with_a_warning_of_what_is_used_instead(
-    name: str, instead: Mode, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert read(tmp_path, f"mode: {name}").options.mode is instead
-    (warning,) = caplog.messages
-    assert warning.startswith("mode_removed setting=mode ")
-    assert f"mode '{name}' was removed, and {instead} is used; the next release refuses it" in warning
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -138,7 +128,9 @@ def test_a_removed_mode_is_taken_with_a_warning_of_what_is_used_instead(
         ),
         ("repair: 'no'", "repair: must be true or false, not 'no'"),
         ("ignored_namespaces: a", "ignored_namespaces: must be a list, not text"),
-        ("mode: widest", "mode: 'widest' is none of best-fit, headroom, keep-whole"),
+        ("mode: widest", "mode: must be one of best-fit, headroom, keep-whole, not 'widest'"),
+        ("mode: least-free", "mode: must be one of best-fit, headroom, keep-whole, not 'least-free'"),
+        ("mode: balanced", "mode: must be one of best-fit, headroom, keep-whole, not 'balanced'"),
         ("weights: {cpu: 0.5}", "weights.cpu: must be a whole number from 0 to 1000, not 0.5"),
         ("weights: {cpu: -1}", "weights.cpu: must be a whole number from 0 to 1000, not -1"),
         ("weights: cpu", "weights: must be a mapping, not text"),

@@ -35,7 +35,7 @@ from webhook.policy.file import load_policy
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.completion import so_far
 from webhook.sweeper.observe.gangs import GangKey
-from webhook.sweeper.settings import add_mode, mode_named
+from webhook.sweeper.settings import add_mode
 from webhook.text import counted, joined
 
 
@@ -116,8 +116,8 @@ def _ask(args: argparse.Namespace) -> tuple[Rehearsed, list[PlacedGang]]:
     else:
         scene = _of_cluster(args, policy)
     gangs = [with_levels(gang, args.required, args.preferred) for gang in scene.gangs]
-    mode = mode_named(args.mode or Mode.BEST_FIT, lambda what: complain(f"topogate simulate: {what}"))
-    return scene, list(place_each(replace(scene, gangs=gangs), Options(mode=mode)))
+    options = Options(mode=Mode(args.mode or Mode.BEST_FIT))
+    return scene, list(place_each(replace(scene, gangs=gangs), options))
 
 
 def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:

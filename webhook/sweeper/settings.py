@@ -1,9 +1,8 @@
 """What an operator can set of the sweeper: by file, by flags, flags last."""
 
 import argparse
-import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +25,7 @@ from webhook.policy.fields import (
     ValueKind,
     mapping,
     number,
+    one_of,
     read,
     seconds,
     section,
@@ -42,31 +42,13 @@ from webhook.workloads import marks
 from webhook.workloads.owners import NAME as OWNER_NAME
 from webhook.workloads.owners import OwnerRules
 
-REMOVED: Final = {"least-free": Mode.KEEP_WHOLE, "balanced": Mode.BEST_FIT}
-"""Removed modes, which are accepted for one release, and what is used instead of each."""
-
-
-def mode_named(name: object, warn: Callable[[str], None]) -> Mode:
-    """The mode of a name; warn: gets a sentence where the name is of a removed one. Raises ValueError."""
-    if isinstance(name, str) and name in REMOVED:
-        instead = REMOVED[name]
-        warn(f"mode {name!r} was removed, and {instead} is used; the next release refuses it: set {instead}")
-        return instead
-    try:
-        return Mode(str(name))
-    except ValueError:
-        raise ValueError(f"{name!r} is none of {', '.join(Mode)}") from None
-
 
 def add_mode(parser: argparse.ArgumentParser) -> None:
-    """Add the flag --mode; mode_named reads its value."""
+    """Add the flag --mode."""
     parser.add_argument(
-        "--mode", choices=[*map(str, Mode), *REMOVED], metavar="MODE",
+        "--mode", choices=[*map(str, Mode)], metavar="MODE",
         help=f"how gangs are laid out: {', '.join(Mode)} ({Mode.BEST_FIT})",
     )  # fmt: skip
-
-
-logger = logging.getLogger("webhook.sweeper")
 
 
 class SettingsError(PolicyError):
@@ -270,14 +252,6 @@ class Settings:
         )
 
 
-def _read_mode(value: Any, path: str, reader: DocumentReader) -> Any:
-    try:
-        return mode_named(value, lambda what: logger.warning("mode_removed setting=%s reason=%r", path, what))
-    except ValueError as error:
-        reader.fault(path, str(error))
-        return None
-
-
 def _read_levels(value: Any, path: str, reader: DocumentReader) -> Topology:
     """A mapping of level names, coarsest first, to the label key of each family, or a list of such keys.
 
@@ -319,7 +293,7 @@ _OPTIONS: Final = (
     Setting(
         "mode",
         _DEFAULTS.mode,
-        ValueKind(f"one of {', '.join(Mode)}", _read_mode),
+        one_of(Mode),
         "How gangs are laid out; described above.",
     ),
     Setting(
