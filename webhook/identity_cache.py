@@ -33,11 +33,6 @@ class IdentityCache(Generic[K, V]):
         self._used[key] = entry
         return entry[0]
 
-    def latest(self, key: K) -> V | None:
-        """The value of a key, whatever it is made of."""
-        entry = self._used.get(key) or self._known.get(key)
-        return None if entry is None else entry[0]
-
     def keep(self, key: K, value: V, *made_of: object) -> V:
         """From now on the key has this value, for as long as it is made of these objects."""
         self._used[key] = value, made_of

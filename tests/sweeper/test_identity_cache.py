@@ -38,7 +38,7 @@ def test_a_value_does_not_hold_for_other_objects_however_equal(made_of: tuple[Th
     cache = IdentityCache[str, str]()
     cache.keep("key", "kept", A, B)
     assert cache.find("key", *made_of) is None
-    assert (cache.find("key", A, B), cache.latest("key")) == ("kept", "kept")
+    assert cache.find("key", A, B) == "kept"
 
 
 def test_what_could_not_be_made_is_tried_again() -> None:
@@ -55,7 +55,7 @@ def test_what_was_not_asked_for_in_a_round_is_forgotten() -> None:
     cache.end_round()
     assert cache.find("asked", A) == "a"
     cache.end_round()
-    assert (cache.latest("asked"), cache.latest("not asked")) == ("a", None)
+    assert (cache.find("asked", A), cache.find("not asked", B)) == ("a", None)
 
 
 def test_of_keys_that_are_there_those_not_asked_for_are_kept_until_most_that_is_known_is_of_others() -> None:
@@ -63,10 +63,10 @@ def test_of_keys_that_are_there_those_not_asked_for_are_kept_until_most_that_is_
     for key in range(5):
         cache.keep(key, key, A)
         cache.end_round(count=2)
-    assert cache.latest(0) == 0
+    assert cache.find(1, A) == 1
     for _ in range(2):
         cache.end_round(count=2)
-    assert cache.latest(0) is None
+    assert (cache.find(0, A), cache.find(1, A)) == (None, 1)
 
 
 def test_a_map_makes_values_of_those_keys_alone_for_which_an_object_has_changed() -> None:

@@ -13,6 +13,8 @@ class LabelDomains:
 
     def __init__(self, nodes: Nodes) -> None:
         self.labels = {name: node.metadata.labels for name, node in nodes.items()}
+        self._are_of: Nodes = nodes
+        """The latest of which these are known to be the domains."""
         self._by_value: dict[str, dict[str, list[str]]] = {}
         self._of_nodes: dict[str, dict[str, str | None]] = {}
         self._are_single: dict[str, bool] = {}
@@ -20,12 +22,17 @@ class LabelDomains:
 
     def are_of(self, nodes: Nodes) -> bool:
         """Whether they are the domains of these nodes as well, as none of their labels differ."""
+        if nodes is self._are_of:
+            return True
         labels = self.labels
-        return len(labels) == len(nodes) and all(
+        is_same = len(labels) == len(nodes) and all(
             (known := labels.get(name)) is not None
             and (known is node.metadata.labels or known == node.metadata.labels)
             for name, node in nodes.items()
         )
+        if is_same:
+            self._are_of = nodes
+        return is_same
 
     def value(self, node: str, key: str) -> str | None:
         """The domain of a node; "" as the key means that each node is one."""

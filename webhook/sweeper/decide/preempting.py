@@ -20,7 +20,7 @@ from webhook.sweeper.decide.orders import NO_HURRY, Cause, Eviction, GangOutcome
 from webhook.sweeper.decide.preemption import preempting, spare
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.pods import ENDING_SECONDS, name_of
+from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.text import counted
@@ -234,7 +234,7 @@ def _may_go(pod: Pod, below: int, view: View) -> bool:
 
 
 def _is_lower(pod: Pod, below: int, view: View) -> bool:
-    return (pod.spec.priority or 0) < below and name_of(pod) not in view.lasting
+    return (pod.spec.priority or 0) < below and not view.is_lasting(pod)
 
 
 def _to_spare(gang: GangKey, view: View, found: Preempting) -> int:

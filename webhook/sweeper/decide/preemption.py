@@ -16,7 +16,7 @@ from webhook.placement.victim_gangs import Unit, VictimGangs, choose
 from webhook.sweeper.decide.question import GangQuestion, in_order
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.pods import name_of
+from webhook.sweeper.observe.pods import Sort, name_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
@@ -97,13 +97,13 @@ class VictimSearch:
         # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
         # would stay behind, pinned to a node that is full; what ends late already has been chosen, or
         # deleted, before.
-        staying: Set[str] = view.lasting | view.unbound | view.ending_late
+        staying = view.uids(Sort.LASTING, Sort.UNBOUND, Sort.LATE)
         heeded, found = self.keeps, self._without(asked, staying, self.keeps)
         if found is None:
             heeded, found = none_protected, self._without(asked, staying, none_protected)
         if found is None or not self._are_slow(found):
             return found
-        sooner = self._without(asked, staying | view.slow_to_end, heeded)
+        sooner = self._without(asked, staying | view.uids(Sort.SLOW), heeded)
         return found if sooner is None or sooner.highest > found.highest else sooner
 
     def _without(self, asked: GangQuestion, staying: Set[str], keeps: Keeps) -> Preemption | None:
@@ -128,8 +128,8 @@ class VictimSearch:
 
     def _are_slow(self, found: Preemption) -> bool:
         """Whether some of the victims may take longer to end than anybody waits for that."""
-        pods = (self.view.by_uid.get(uid) for group in found.victims for uid in group.pods)
-        return any(pod is not None and name_of(pod) in self.view.slow_to_end for pod in pods)
+        slow = self.view.uids(Sort.SLOW)
+        return any(uid in slow for group in found.victims for uid in group.pods)
 
 
 def lowest_priority(gang: PodGang) -> int:
@@ -156,12 +156,12 @@ def candidates(
 ) -> PossibleVictims:
     """Who may go for a gang of that priority.
 
-    staying: names of pods that may not. keeps: who is rather not to go.
+    staying: uids of pods that may not. keeps: who is rather not to go.
     promised: groups that go for others.
     """
 
     def may_go(pod: Pod) -> bool:
-        return (pod.spec.priority or 0) < below and name_of(pod) not in staying
+        return (pod.spec.priority or 0) < below and pod.metadata.uid not in staying
 
     def all_may_go(uids: Iterable[str]) -> bool:
         return all(may_go(pod) for uid in uids if (pod := view.by_uid.get(uid)) is not None)

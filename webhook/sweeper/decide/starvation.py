@@ -7,6 +7,7 @@ from webhook.placement.capacity import count_slots_by_node
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger, nodes_of
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 
 
@@ -24,12 +25,12 @@ def reserve_for_starving(
     ledger = ledger.give_up(gang.key)
     if ledger.is_paused or ledger.left <= 0 or not ledger.has_waited_long(gang):
         return ledger
-    stays = view.lasting | view.endless
+    stays = view.uids(Sort.LASTING, Sort.ENDLESS)
     found = victims.find(
         asked.without(ledger.taken | ledger.cooling()).gang,
         snapshot,
         ledger.settings.options,
-        lambda use: use.name not in stays,
+        lambda use: use.uid not in stays,
         budget,
     )
     if found is None:

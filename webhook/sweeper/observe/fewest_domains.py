@@ -4,41 +4,36 @@ Pods that exist, neighbours and reservations count for nothing; labels, taints a
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
-from operator import add, is_
+from operator import add
 from typing import Final
 
+from webhook.identity_cache import IdentityCache
 from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Term
 from webhook.placement.capacity import reason_against_node
 from webhook.placement.eligibility import is_synthetic
-from webhook.placement.snapshot import Block, NodeState, key_of, node_state
+from webhook.placement.snapshot import Block, NodeState, Path, key_of, node_state
 from webhook.text import counted
 
 MOST_CLASSES: Final = 8
 """Classes of one gang that are looked at: of more the bound is lower."""
 MOST_CACHED: Final = 64
-"""Gangs' classes for which sums are kept."""
+"""Sets of classes for which sums are kept, at least."""
 
 _Classes = tuple[PodClass, ...]
 _Column = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _BlockSums:
-    """nodes: as they were summed. levels: of each level the domains of a block, with slots by class and
-    amounts by resource.
-    """
-
-    nodes: tuple[NodeInfo, ...]
-    levels: tuple[tuple[_Column, ...], ...]
+_BlockSums = tuple[tuple[_Column, ...], ...]
+"""Of each level the domains of a block, with slots by class and amounts by resource."""
 
 
 class FewestDomains:
     """Answers for gang after gang, and keeps the sums of blocks whose nodes stay the same."""
 
     def __init__(self) -> None:
-        self._cache: dict[_Classes, dict[tuple[str, ...], _BlockSums]] = {}
+        self._cache = IdentityCache[tuple[_Classes, Path], _BlockSums]()
 
     def of(self, pods: Mapping[PodClass, int], snapshot: Snapshot) -> list[int]:
         """The fewest domains of each level, coarsest first, and of nodes; [] if all nodes are too few.
@@ -83,7 +78,7 @@ class FewestDomains:
         count = len(snapshot.topology.level_names) + 1
         levels: list[list[_Column]] = [[] for _ in range(count)]
         for sums in self._sums(classes, common, snapshot, count - 1):
-            for level, domains in zip(levels, sums.levels, strict=True):
+            for level, domains in zip(levels, sums, strict=True):
                 level.extend(domains)
         width = len(classes) + len(common)
         return [[[domain[column] for domain in level] for column in range(width)] for level in levels]
@@ -91,15 +86,12 @@ class FewestDomains:
     def _sums(
         self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot, levels: int
     ) -> Iterator[_BlockSums]:
-        """The sums of each block."""
-        if classes not in self._cache and len(self._cache) >= MOST_CACHED:
-            self._cache.clear()
-        sums = self._cache.setdefault(classes, {})
+        """The sums of each block: those of the very same nodes, whatever pods are on them."""
         for key, block in snapshot.blocks.items():
-            known = sums.get(key)
-            if known is None or not _are_same(known.nodes, block):
-                known = sums[key] = _summed(block, classes, common, levels)
-            yield known
+            nodes = [state.node for state in block.states]
+            known = self._cache.find((classes, key), *nodes)
+            yield known or self._cache.keep((classes, key), _summed(block, classes, common, levels), *nodes)
+        self._cache.end_round(MOST_CACHED * len(snapshot.blocks))
 
 
 def _fewest(sums: list[int], need: int) -> int:
@@ -108,11 +100,6 @@ def _fewest(sums: list[int], need: int) -> int:
         if total >= need:
             return count
     return 0
-
-
-def _are_same(nodes: tuple[NodeInfo, ...], block: Block) -> bool:
-    states = block.states
-    return len(nodes) == len(states) and all(map(is_, nodes, [state.node for state in states]))
 
 
 def _summed(block: Block, classes: _Classes, common: tuple[str, ...], levels: int) -> _BlockSums:
@@ -125,8 +112,7 @@ def _summed(block: Block, classes: _Classes, common: tuple[str, ...], levels: in
         for name, known in zip(_domains_of(state, levels), domains, strict=True):
             own = known.get(name)
             known[name] = column if own is None else list(map(add, own, column))
-    nodes = tuple(state.node for state in block.states)
-    return _BlockSums(nodes, tuple(tuple(map(tuple, known.values())) for known in domains))
+    return tuple(tuple(map(tuple, known.values())) for known in domains)
 
 
 def _domains_of(state: NodeState, levels: int) -> list[tuple[str, ...]]:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final, Protocol
 
 from webhook.devices.counted import gpu_classes
@@ -87,18 +86,15 @@ class Snapshotter:
         self._nodes = IdentityCache[str, PlacementNode]()
         self._ruled_nodes = IdentityCache[str, PlacementNode]()
         self._usages = IdentityCache[str, Usage]()
-        self._ruled_usages = IdentityCache[str, Usage]()
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
-        self._coming = IdentityCache[str, tuple[Placed, ...]]()
         self._usages_on_nodes = UsagesOnNodes()
-        self._gangs = IdentityCache[str, GangKey]()
         self._pods = Pods(Sorter(self._waits, self._gang_of, PROTECTED | settings.ignored_namespaces))
         self._changes: dict[str, Pod | None] = {}
         self._plans = Plans()
         self._levels = NodeLevels(settings.topology)
         self._claimed = Claimed(settings.gpu_device_classes)
-        self._domains = IdentityCache[None, LabelDomains]()
+        self._domains = LabelDomains({})
         self._usable = IdentityCache[None, int]()
         self._left_out: dict[str, list[str]] = {}
         self._conflicts = conflicts.NONE
@@ -123,7 +119,6 @@ class Snapshotter:
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
-        self._gangs.end_round(len(gated) + len(others))
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gang_of,
@@ -151,9 +146,6 @@ class Snapshotter:
         return volume_counts(storage, view.nodes, by_name, list(view.placed_pods()), most, self._completed)
 
     def _gang_of(self, pod: Pod) -> GangKey:
-        return self._gangs.get(pod.metadata.uid, self._key_of, pod)
-
-    def _key_of(self, pod: Pod) -> GangKey:
         return key_of(pod, self._settings.owner_rules)
 
     def _usable_among(self, nodes: Mapping[str, Node]) -> int:
@@ -161,11 +153,9 @@ class Snapshotter:
 
     def _domains_of(self, nodes: Mapping[str, Node]) -> LabelDomains:
         """The very same for as long as no node gets other labels."""
-        found, before = self._domains.find(None, nodes), self._domains.latest(None)
-        if found is not None:
-            return found
-        same = before if before is not None and before.are_of(nodes) else LabelDomains(nodes)
-        return self._domains.keep(None, same, nodes)
+        if not self._domains.are_of(nodes):
+            self._domains = LabelDomains(nodes)
+        return self._domains
 
     def _waits(self, pod: Pod) -> bool:
         """Whether a pod waits for us: gated, in a namespace that is served, and not deleted."""
@@ -239,8 +229,7 @@ class Snapshotter:
         self._seen = _MadeOf(view.nodes, usages, self._capacity) if _is_plain(view) else None
         for of_nodes in (self._nodes, self._ruled_nodes):
             of_nodes.end_round(len(view.nodes))
-        for of_pods in (self._usages, self._ruled_usages):
-            of_pods.end_round(len(view.gated) + len(view.others))
+        self._usages.end_round(len(view.gated) + len(view.others))
         return self._snapshot
 
     def _made(self, view: View, on_nodes: PodsOnNodes, usages: Usages) -> Snapshot:
@@ -289,20 +278,14 @@ class Snapshotter:
                 planned = view.planned.get(pod.metadata.uid)
                 cards = view.cards_of(pod, name) if planned is None else planned.annotations
                 found.setdefault(name, []).append((pod, cards))
-        same = {
-            name: self._coming.find(name, *chain.from_iterable(pods))
-            or self._coming.keep(name, tuple(pods), *chain.from_iterable(pods))
-            for name, pods in found.items()
-        }
-        self._coming.end_round()
-        return same
+        return {name: tuple(pods) for name, pods in found.items()}
 
     def _usage(self, pod: Pod, annotations: Texts | None, rules: Conflicts) -> Usage | None:
         """What a pod takes, None where it cannot be understood. annotations: read instead of its own."""
         uid = pod.metadata.uid
         try:
             usage = self._usages.get(uid, _usage_of, pod, annotations)
-            return self._ruled_usages.get(uid, _ruled_usage_of, rules, pod, usage) if rules else usage
+            return rules.usage(pod, usage) if rules else usage
         except ValueError as error:
             logger.warning(
                 "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)
@@ -359,11 +342,6 @@ def _claims_of(needs: Needs) -> Callable[[Pod, str, Usage], Usage]:
 
 def _terms_of(pod: Pod, namespaces: NamespaceLabels | None) -> tuple[AntiAffinityTerm, ...]:
     return antiaffinity.terms_of(pod, namespaces=namespaces)
-
-
-def _ruled_usage_of(rules: Conflicts, pod: Pod, usage: Usage) -> Usage:
-    """Of these rules' own kind: the page leaves out those of pods that its viewer may not list."""
-    return rules.usage(pod, usage)
 
 
 def _usage_of(pod: Pod, annotations: Texts | None) -> Usage:

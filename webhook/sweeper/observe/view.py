@@ -25,7 +25,7 @@ from webhook.scheduling.volume_counts import VolumeCounts
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node
 from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts
-from webhook.sweeper.observe.pods import Pods, Sort, Sorter, name_of
+from webhook.sweeper.observe.pods import Pods, Sort, Sorter
 
 
 def identity(pod: Pod) -> PodId:
@@ -189,28 +189,6 @@ class View:
         return tuple(self.index.of[Sort.OF_A_SET].values())
 
     @cached_property
-    def lasting(self) -> frozenset[str]:
-        """Names of pods that no gang may count on to go: of DaemonSets and nodes, which come again where they
-        are, and those in protected namespaces.
-        """
-        return self._names(Sort.LASTING)
-
-    @cached_property
-    def endless(self) -> frozenset[str]:
-        """Names of pods that a controller keeps running, so that no node becomes free by their end."""
-        return self._names(Sort.ENDLESS)
-
-    @cached_property
-    def slow_to_end(self) -> frozenset[str]:
-        """Names of pods that may take longer to end, once they are deleted, than anybody waits for that."""
-        return self._names(Sort.SLOW)
-
-    @cached_property
-    def ending_late(self) -> frozenset[str]:
-        """Names of pods that have been deleted already, and may take as long to end."""
-        return self._names(Sort.LATE)
-
-    @cached_property
     def bound_gangs(self) -> Mapping[GangKey, Sequence[Pod]]:
         """The pods of each gang that went through us and are not being deleted; unbound ones among them."""
         found: dict[GangKey, list[Pod]] = {}
@@ -233,13 +211,13 @@ class View:
         """Pods on nodes that are being deleted."""
         return [pod for pod in self.index.of[Sort.ENDING].values() if pod.spec.node_name]
 
-    @cached_property
-    def unbound(self) -> frozenset[str]:
-        """Names of pods that have been sent to a node, or are planned for one, and are not there yet."""
-        return self._names(Sort.UNBOUND)
+    def uids(self, *sorts: Sort) -> Set[str]:
+        """The uids of the pods that are of any of these sorts."""
+        return frozenset[str]().union(*(self.index.of[sort] for sort in sorts))
 
-    def _names(self, sort: Sort) -> frozenset[str]:
-        return frozenset(map(name_of, self.index.of[sort].values()))
+    def is_lasting(self, pod: Pod) -> bool:
+        """Whether no gang may count on it to go, see Sort.LASTING."""
+        return pod.metadata.uid in self.index.of[Sort.LASTING]
 
     def pods_of(self, placement: Placement) -> list[Pod]:
         """The pods of a plan that are there: it speaks for those of its own namespace alone."""

@@ -15,7 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Cause, Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.pods import Sort, name_of
+from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.sweeper.settings import Settings
 from webhook.text import counted
@@ -160,7 +160,7 @@ def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
     """
     names = {entry.node for entry in _gone(gang, view)} & view.nodes.keys()
     nodes = {name for name in names if is_usable(view.nodes[name])}
-    pods = [pod for pod in _pods_on(nodes, view) if name_of(pod) not in view.lasting]
+    pods = [pod for pod in _pods_on(nodes, view) if not view.is_lasting(pod)]
     if any(asks_for_devices(pod.spec) for pod in (*left, *gang.gated)):
         pods = [pod for pod in pods if asks_for_devices(pod.spec)]
     return _highest(pods) > _highest(left)
