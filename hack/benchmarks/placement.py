@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from hack.benchmarks.placing import alike, bound, mixed, ruled
+from hack.benchmarks.placing import alike, bound, mixed
 from hack.benchmarks.placing.row import HEADER, Row, timed
 from webhook.sweeper.garbage_collection import seldom_collected
 
@@ -26,9 +26,6 @@ GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "leaders": mixed.leaders,
     "slices": mixed.slices,
     "spread": mixed.spread,
-    "rules": ruled.rows,
-    "claims": ruled.claims,
-    "volumes": ruled.volumes,
     "bound": bound.rows,
 }
 
