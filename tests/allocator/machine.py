@@ -32,7 +32,6 @@ _HOLD: Final = [
     "unshare", "--mount", "--fork", "--kill-child",
     "sh", "-c", f"mkdir -p {KUBELET} && mount -t tmpfs tmpfs {KUBELET} && echo ready && exec sleep infinity",
 ]  # fmt: skip
-_START_SECONDS: Final = 90.0
 
 
 def lacking() -> str:

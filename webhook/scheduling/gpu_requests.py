@@ -13,7 +13,6 @@ from typing import Final
 from labeler.contract import keys, quantities
 from webhook.text import counted, quote
 
-_EITHER: Final = f"{keys.I915} or {keys.XE}"
 _BOTH: Final = f"{keys.I915} and {keys.XE}; no node offers both, ask for one"
 _LONGEST_QUANTITY: Final = 40
 _CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")

@@ -115,10 +115,6 @@ class Cluster:
         spent = {each: used - before.get(each, 0.0) for each, used in self.used.items()}
         return spent.get(account, 0.0) / sum(spent.values())
 
-    def decayed_share(self, account: str) -> float:
-        known = {each: sum(models.values()) for each, models in self.book.use.items()}
-        return known.get(account, 0.0) / sum(known.values())
-
 
 Arrivals = Callable[[Cluster], list[Gang]]
 """New gangs by the time of the cluster."""
