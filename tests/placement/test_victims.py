@@ -13,6 +13,7 @@ from hack.comparing.hostile_large import preempting
 from tests.placement.small import gang_of, nodes_of, snapshot_of
 from webhook.placement import (
     Assignment,
+    Budget,
     Gang,
     Member,
     NodeInfo,
@@ -63,6 +64,18 @@ def test_a_gang_that_fits_as_it_is_needs_no_victims_though_its_questions_take_al
     found = find(asked, snapshot, options, below(2))
     assert found is not None
     assert found.names == ()
+
+
+def test_gangs_of_several_classes_look_for_the_best_place_once() -> None:
+    asked, snapshot, options = preempting(random.Random("preemption/4"))
+    budget = Budget(4 * options.bound)
+    found = find(asked, snapshot, options, below(2), budget)
+    assert found is not None
+    assert budget.spent < 2 * options.bound
+    best = place(asked, snapshot, options)
+    assert isinstance(best, Assignment)
+    assert found.names == ()
+    assert found.assignment.objective.domains == best.objective.domains
 
 
 def test_the_node_with_the_fewest_pods_is_emptied_among_equals() -> None:

@@ -215,13 +215,15 @@ class Mode(StrEnum):
 class Options:
     """Choices of the operator. weights: resource -> weight in the headroom score (see headroom.Score), where
     a GPU that is asked for counts too. bound: steps that one question may take in all, about a microsecond of
-    CPU each (see budget.Budget).
+    CPU each (see budget.Budget). any_place: whether a gang of several large classes may have the first place
+    that is found, which costs less to find than the best.
     """
 
     mode: Mode = Mode.BEST_FIT
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
     most_allocated: bool = False
     bound: int = 1_000_000
+    any_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

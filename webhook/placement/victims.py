@@ -1,7 +1,8 @@
 """Which pods would have to go so that a gang fits: to preempt them for it, or to keep their nodes for it.
 
 Nodes are ordered by what would have to go: the least important pods first, then the fewest. The shortest
-sufficient beginning of that order is found by halving, so a question costs about log2(nodes) placements.
+sufficient beginning of that order is found by halving, so a question costs about log2(nodes) placements. They
+ask for any place; the best one is looked for once, on the nodes that suffice.
 Then, on the nodes chosen, every pod that need not go is spared, the most important first. So no victim can be
 spared alone, but a smaller set on other nodes may exist: the fewest of all is a set cover problem.
 
@@ -9,7 +10,7 @@ Pods of one gang (Usage.gang) go together or not at all.
 """
 
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.placement.budget import Budget
@@ -93,29 +94,33 @@ class _Emptying:
         """The units that go with the first so many nodes."""
         return list(dict.fromkeys(unit for node in self._order[:count] for unit in self._on_node[node]))
 
-    def _placed(self, count: int, further: int) -> Assignment | NoFit:
-        """The place once so many nodes are emptied. further: questions that may follow and want steps."""
+    def _placed(self, count: int, further: int, *, any_place: bool = True) -> Assignment | NoFit:
+        """A place, or the best, once so many nodes are emptied. further: questions that may follow and want
+        steps.
+        """
         pods = {pod for unit in self.gone(count) for pod in unit.pods}
         left = {node: _others(self._snapshot, node, pods) for node, _ in pods}
         without = self._snapshot.with_usages(left)
         steps = self._budget.left
         part = self._budget.part(max(steps - further * self._options.bound // SHARE, steps // (further + 1)))
-        return place(self._gang, without, self._options, part, explained=False)
+        options = replace(self._options, any_place=any_place)
+        return place(self._gang, without, options, part, explained=False)
 
     def fewest_nodes(self) -> tuple[int, Assignment] | None:
         """The fewest nodes, by halving, that make a place as far as the budget goes; None if all do not."""
         low, high = 0, len(self._order)
-        answer = self._placed(high, high.bit_length())
+        answer = self._placed(high, high.bit_length() + 1)
         if isinstance(answer, NoFit):
             return None
         while low < high and not self._budget.exhausted:
             middle = (low + high) // 2
-            tried = self._placed(middle, (high - low).bit_length() - 1)
+            tried = self._placed(middle, (high - low).bit_length())
             if isinstance(tried, NoFit):
                 low = middle + 1
             else:
                 high, answer = middle, tried
-        return high, answer
+        best = answer if answer.proven else self._placed(high, 0, any_place=False)
+        return high, answer if isinstance(best, NoFit) else best
 
 
 def _units(snapshot: Snapshot, may_evict: Callable[[Usage], bool]) -> list[_Unit]:

@@ -98,7 +98,8 @@ class CandidateSearch:
         if self.best is None:
             return Solution(None, self.is_certain)
         cost, taken = self.best
-        return Solution(self.arrays.named(taken), self.is_certain, cost)
+        is_best = self.is_certain and not self.question.options.any_place
+        return Solution(self.arrays.named(taken), is_best, cost)
 
     def _fill_each(
         self, candidates: Iterable[Candidate | int], fill: Callable[[Candidate], Filled | None]
@@ -117,8 +118,10 @@ class CandidateSearch:
             self._look(entry.candidate, entry.least)
 
     def _may_be_better(self, least: int) -> bool:
-        """Whether something of this bound may be better, but for the headroom."""
-        return self.best is None or least >> SCORE_BITS < self.best[0] >> SCORE_BITS
+        """Whether something of this bound may be better, but for the headroom, and better ones matter."""
+        if self.best is None:
+            return True
+        return not self.question.options.any_place and least >> SCORE_BITS < self.best[0] >> SCORE_BITS
 
     def _keep(self, found: Filled | None) -> None:
         if found is not None and (self.best is None or found[0] < self.best[0]):
