@@ -32,21 +32,17 @@ def slot_counts_below(vertex: Vertex) -> list[list[int]]:
     if "slot_counts" in vertex.notes:
         known: list[list[int]] = vertex.notes["slot_counts"]
         return known
-    if vertex.leaves is not None:
-        depth = vertex.leaves.costs.depth
-        slot_counts = [
-            vertex.leaves.slot_counts if level >= vertex.leaves.top else [] for level in range(depth)
-        ]
-    else:
-        slot_counts = []
-        for part in vertex.parts:
-            inside = [] if part.state is not None else slot_counts_below(part)
-            while len(slot_counts) < max(len(inside), part.bottom + 1):
-                slot_counts.append([])
-            for level, below in enumerate(inside):
-                slot_counts[level] += below
-            for level in range(part.top, part.bottom + 1):
-                slot_counts[level].append(part.free_slots)
+    if (leaves := vertex.leaves) is not None:  # quicker worked out than remembered
+        return [[]] * leaves.top + [leaves.slot_counts] * (leaves.costs.depth - leaves.top)
+    slot_counts: list[list[int]] = []
+    for part in vertex.parts:
+        inside = [] if part.state is not None else slot_counts_below(part)
+        while len(slot_counts) < max(len(inside), part.bottom + 1):
+            slot_counts.append([])
+        for level in range(part.bottom + 1, len(inside)):
+            slot_counts[level] += inside[level]
+        for level in range(part.top, part.bottom + 1):
+            slot_counts[level].append(part.free_slots)
     vertex.notes["slot_counts"] = slot_counts
     return slot_counts
 
@@ -68,33 +64,12 @@ def least_cost(vertex: Vertex, wanted: int, costs: Costs) -> int:
 
 def census(vertex: Vertex) -> list[tuple[int, int]]:
     """Of each level below a vertex the number of domains and the largest room; (0, 0) for other levels."""
-    if "census" in vertex.notes:
-        known: list[tuple[int, int]] = vertex.notes["census"]
-        return known
-    leaves = vertex.leaves
-    if leaves is not None:  # quicker worked out than remembered
-        above = leaves.top
-        return [(0, 0)] * above + [(len(leaves.slot_counts), max(leaves.slot_counts))] * (
-            leaves.costs.depth - above
-        )
-    numbers: list[int] = []
-    largest: list[int] = []
-    for part in vertex.parts:
-        inside = [] if part.state is not None else census(part)
-        missing = max(len(inside), part.bottom + 1) - len(numbers)
-        if missing > 0:
-            numbers += [0] * missing
-            largest += [0] * missing
-        for level in range(part.top, part.bottom + 1):
-            numbers[level] += 1
-            largest[level] = max(largest[level], part.free_slots)
-        for level in range(part.bottom + 1, len(inside)):
-            number, most = inside[level]
-            numbers[level] += number
-            if most > largest[level]:
-                largest[level] = most
-    found = vertex.notes["census"] = list(zip(numbers, largest, strict=True))
-    return found
+    if "census" not in vertex.notes:
+        vertex.notes["census"] = [
+            (len(slot_counts), max(slot_counts, default=0)) for slot_counts in slot_counts_below(vertex)
+        ]
+    known: list[tuple[int, int]] = vertex.notes["census"]
+    return known
 
 
 def shape(vertex: Vertex) -> object:

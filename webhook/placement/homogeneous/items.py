@@ -30,7 +30,7 @@ from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Leaves, Vertex
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # frozen ones take three times as long, and there are as many as nodes
 class Filled:
     """What was chosen: a node with its odd pods, or a domain. number: among its siblings. holds: workers, in
     units of the zone around it; unit: pods in one. own: the cost of using it.
@@ -50,11 +50,12 @@ class Filled:
         return self.own + sum(part.cost for part in self.parts)
 
     def deliver(self, units: int, found: dict[str, tuple[int, int]]) -> None:
-        """Give workers to the nodes, the first ones first: node name -> workers and state of odd pods."""
+        """Give workers to the nodes, the first ones first: node name -> workers and state of odd pods, also
+        of the nodes that get neither.
+        """
         pods = units * self.unit
         if self.node is not None:
-            if pods or self.minority:
-                found[self.node.name] = (pods, self.minority)
+            found[self.node.name] = (pods, self.minority)
             return
         for part in self.parts:
             given = min(pods // part.unit, part.holds)
@@ -156,19 +157,15 @@ class NodesItem:
 
     def _order(self) -> None:
         if not self.penalties:
-            ordered = sorted(
-                ((self.penalty(number), number, node) for number, node in self.nodes),
-                key=lambda each: each[:2],
-            )
-            self.nodes = [(number, node) for _, number, node in ordered]
-            self.penalties = [0, *accumulate(penalty for penalty, _, _ in ordered)]
+            self.nodes.sort(key=lambda each: self.penalty(each[0]))
+            self.penalties = [0, *accumulate(self.penalty(number) for number, _ in self.nodes)]
 
     def filled(self, target: State) -> list[Filled]:
         """The nodes."""
         self._order()
         state, count = target[0], self.choices.used[target]
-        odds = []
-        for left in range(count, 0, -1):
+        odds = [] if self.minority.most else [0] * count
+        for left in range(count if self.minority.most else 0, 0, -1):
             more = self.choices.ways[left, state]
             odds.append(more)
             state = next(one for one, other in self.minority.sums[more] if other == state)
@@ -202,6 +199,8 @@ class NodeChoices:
     def _most(self, minority: Stepwise, slot_counts: Sequence[int], number: int) -> list[list[int]]:
         """The most units for each number of nodes from 0 and each state of odd pods; -1: none."""
         states = range(len(minority.states))
+        if len(states) == 1:
+            return [[count * slot_counts[0]] for count in range(number + 1)]
         most = [[0, *(-1 for _ in states[1:])]]
         for count in range(1, number + 1):
             before, row = most[-1], [-1] * len(states)

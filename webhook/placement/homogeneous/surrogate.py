@@ -202,11 +202,10 @@ def _exact(question: Question, root: Vertex, minority: MinorityPods, loss: int) 
         return Solution(None, True)
     found: dict[str, tuple[int, int]] = {}
     best[1].deliver(question.counts[0], found)
-    counts = {name: (pods, *minority.states[state]) for name, (pods, state) in found.items()}
-    nodes = list(best[1].nodes())
-    if len(counts) == len(nodes):  # each takes pods, so that none of its cost is saved
+    counts = {name: (pods, *minority.states[state]) for name, (pods, state) in found.items() if pods or state}
+    if len(counts) == len(found):  # each takes pods, so that none of its cost is saved
         return Solution(counts, True, best[0])
-    return _priced(question, root, counts, nodes)
+    return _priced(question, root, counts, best[1].nodes())
 
 
 def _priced(
