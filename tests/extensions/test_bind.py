@@ -9,6 +9,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.sets import pinned_to
 from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     FINALIZER,
@@ -19,12 +20,16 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     group_writes,
     hold_releases,
     needs,
+    patient_needs,
 )
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement
+from webhook.kube.placements import Placement, PlacementStatus
+from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.release_queue import SentReleases
+from webhook.sweeper.decide.valid_plans import with_valid_plans, without_overbooked
 from webhook.sweeper.extension import ObjectWrite, PodEvent, Verb, WriteResult
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.owners import OwnerRules
@@ -80,6 +85,7 @@ class Scene:
         self.members = pods or tuple(member(number) for number in range(3))
         rules = OwnerRules(loose_owners=frozenset({"Job.batch"} if loose else ()))
         self.settings = Settings(loose_owners=rules.loose_owners)
+        self.lost_plans: frozenset[str] = frozenset()
         self.cluster = Nodes(4, *self.members)
         gang = Snapshotter(self.cluster, self.settings).view().gang_of(self.members[0])
         entries = [
@@ -97,6 +103,9 @@ class Scene:
         self, there: BindGroup | None = None, *, is_read: bool = True, foreign: NativePodGroup | None = None
     ) -> View:
         view = Snapshotter(self.cluster, self.settings).view()
+        view = view.with_plans(
+            {uid: each for uid, each in view.planned.items() if uid not in self.lost_plans}
+        )
         objects = {} if there is None else {f"in/{NAME}": there}
         found: dict[Hashable, dict[str, Any]] = {GROUPS: {} if foreign is None else {f"in/{NAME}": foreign}}
         return replace(view, objects=found | ({COLLECTION: objects} if is_read else {}))
@@ -194,6 +203,89 @@ def test_a_gang_that_has_begun_keeps_any_pod_group_whose_minimum_it_reaches(
     view = scene.view(group(minimum))
     assert len(list(writes_of(view))) == writes
     assert hold_releases(view) == ({"p1", "p2"} if writes else set())
+
+
+def released(number: int) -> Pod:
+    """A member that kube-scheduler has not bound yet."""
+    return member(number, schedulingGates=[], affinity=pinned_to(f"n{number}"))
+
+
+class Short(Scene):
+    """A gang of three that has lost one after it was planned, and has none that is bound. seconds: since."""
+
+    def __init__(self, *pods: Pod, **options: Any) -> None:
+        super().__init__(*pods, **options)
+        self.cluster.pods.remove(self.members[-1])
+        self.memory = BindMemory()
+
+    def writes(self, seconds: float, there: BindGroup | None) -> list[Verb]:
+        """What is written now, by a sweeper that remembers."""
+        view = replace(self.view(there), now=Moment(seconds))
+        wanted, self.memory = patient_needs(list(needs(view)), view, self.settings, self.memory)
+        return [each.verb for each in group_writes(view, wanted)]
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_an_unbound_gang_that_lost_a_planned_pod_keeps_its_minimum_for_patience_seconds(
+    has_begun: bool,
+) -> None:
+    """Its replacement comes; a smaller minCount would have the others bound without it."""
+    pods = [released(number) if has_begun else member(number) for number in range(3)]
+    scene = Short(*pods)
+    patience = scene.settings.patience_seconds
+    assert not scene.writes(100.0, group(3))
+    assert not scene.writes(99.0 + patience, group(3))
+    assert hold_releases(scene.view(group(3))) == (set() if has_begun else {"p0", "p1"})
+    assert scene.writes(100.0 + patience, group(3)) == [Verb.PATCH, Verb.DELETE]
+    assert scene.writes(101.0 + patience, None) == [Verb.CREATE]
+    assert not scene.writes(102.0 + patience, group(2))
+    assert not hold_releases(scene.view(group(2)))
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_gang_keeps_its_minimum_while_a_pod_of_it_has_no_valid_plan(has_begun: bool) -> None:
+    """Somebody has taken that pod's node. It gets another one, or the gang is rolled back."""
+    scene = Short(*(released(number) if has_begun else member(number) for number in range(2)), member(2))
+    scene.cluster.pods.append(scene.members[2])
+    scene.lost_plans = frozenset({"p2"})
+    for seconds in (0.0, 1e6):
+        assert not scene.writes(seconds, group(3))
+        assert not scene.writes(seconds, None)
+    assert hold_releases(scene.view(None)) == ({"p2"} if has_begun else {"p0", "p1", "p2"})
+
+
+@pytest.mark.parametrize(("has_begun", "kept"), [(False, set()), (True, {"p2"})])
+@pytest.mark.parametrize("why", ["taken", "refused"])
+def test_once_a_node_of_its_plan_is_lost_an_unreleased_gang_is_planned_anew_as_a_whole(
+    has_begun: bool, kept: set[str], why: str
+) -> None:
+    """Two of three would hold their nodes, unreleased, for as long as there is none for the third."""
+    scene = Scene(released(0) if has_begun else member(0), member(1), member(2))
+    if why == "taken":
+        scene.cluster.pods.append(gpu_pod("thief", node="n1"))
+    view, sent, backoff = scene.view(), SentReleases(), Backoff()
+    if why == "refused":
+        backoff = backoff.refused(view.gang_of(scene.members[1]), ["n1"], 1.0)
+    view = with_valid_plans(view, backoff, sent)
+    view = without_overbooked(view, Snapshotter(scene.cluster, scene.settings).snapshot(view), sent)
+    assert view.planned.keys() == kept
+
+
+def test_an_elastic_gang_that_has_its_minimum_without_a_lost_pod_needs_no_patience() -> None:
+    scene = Short(*map(released, range(3)), minimum=2)
+    assert not hold_releases(scene.view(group(2)))
+    assert not scene.writes(0.0, group(2))
+
+
+@pytest.mark.parametrize("case", ["is bound in part", "was bound as a whole"])
+def test_a_gang_that_ran_gets_a_pod_group_that_it_reaches_at_once(case: str) -> None:
+    is_part = case == "is bound in part"
+    scene = Short(member(0, node="n0") if is_part else released(0), released(1), released(2))
+    if not is_part:
+        (key,) = scene.cluster.placements
+        done = PlacementStatus(complete=True)
+        scene.cluster.placements[key] = msgspec.structs.replace(scene.cluster.placements[key], status=done)
+    assert scene.writes(0.0, group(3)) == [Verb.PATCH, Verb.DELETE]
 
 
 def test_who_waits_for_long_is_told_once_for_each_reason() -> None:

@@ -299,6 +299,7 @@ class PassEnd:
     may_write: bool
     written: Sequence[WriteResult] = ()
     namespaces: NamespaceLabels | None = None
+    settings: Settings = field(default_factory=Settings)
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,9 @@ class ExtensionHooks:
             with _guarded(name):
                 written = running.written.pop(Hook.AFTER_PASS, ())
                 labels = self._pass.cache.namespace_labels()
-                given = PassEnd(view, self._pass.policy(), placed, running.may_write, written, labels)
+                given = PassEnd(
+                    view, self._pass.policy(), placed, running.may_write, written, labels, self._pass.settings
+                )
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}
                 running.written[Hook.AFTER_PASS] = self._carry_out(orders, running)

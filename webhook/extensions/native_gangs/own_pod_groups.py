@@ -10,7 +10,7 @@ owned by the gang's Placement, so that garbage collection removes both.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from labeler.contract import keys
@@ -19,6 +19,7 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, owner_reference
 from webhook.kube.planned import PlannedPod
 from webhook.kube.struct import Struct
+from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.extension import (
     ObjectWrite,
     PodEvent,
@@ -30,6 +31,7 @@ from webhook.sweeper.extension import (
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGroupSpec, NativePodGroup
 from webhook.workloads.pod_group_names import bind_group_of
 
@@ -91,6 +93,10 @@ class GroupNeed:
     min_count: so many are bound together, 0 where each is bound by itself. there: how many of its pods are
     released or about to be. has_begun: whether one is released. owner: the Placement whose gang it is of.
     first: one of the pods, which are all of one PriorityClass.
+
+    Of a gang of which none is bound, min_count counts planned pods that are gone as well: replacements come,
+    as a rule, and the others are not to be bound without these. So it does unplanned pods, whose plan does
+    not hold any more. unplanned: how many these are.
     """
 
     namespace: str
@@ -100,11 +106,17 @@ class GroupNeed:
     has_begun: bool
     owner: Placement
     first: Pod
+    unplanned: int = 0
 
     @property
     def key(self) -> str:
         """Where it stands among all PodGroups."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the plan had more pods: too few are left to be bound as it says."""
+        return self.min_count > self.there
 
     def is_met_by(self, group: BindGroup | None) -> bool:
         """Whether kube-scheduler binds the pods by this PodGroup as they are to be bound.
@@ -116,7 +128,8 @@ class GroupNeed:
             return False
         if group.min_count > self.there or (group.min_count and not self.min_count):
             return False
-        return self.has_begun or (group.min_count == self.min_count and not group.metadata.deletion_timestamp)
+        fitting = min(self.min_count, self.there)
+        return self.has_begun or (group.min_count == fitting and not group.metadata.deletion_timestamp)
 
 
 def hold_releases(view: View) -> Set[str]:
@@ -200,9 +213,24 @@ def _need(
     begun = {pod.metadata.uid for pod in released} | _members(gangs, name, view)
     there = len(planned) + len(begun)
     own = [entries[pod.metadata.uid] for pod in planned]
-    minimum = min(owner.spec.minimum, there) if owner.spec.minimum else there
+    gone, unplanned = _lost(owner, entries, view)
+    expected = there + gone + unplanned
+    minimum = min(owner.spec.minimum, expected) if owner.spec.minimum else expected
     min_count = minimum if _is_bound_as_one(own, gangs, view) else 0
-    return GroupNeed(first.metadata.namespace, name, min_count, there, bool(begun), owner, first)
+    return GroupNeed(first.metadata.namespace, name, min_count, there, bool(begun), owner, first, unplanned)
+
+
+def _lost(owner: Placement, entries: Mapping[str, PlannedPod], view: View) -> tuple[int, int]:
+    """How many planned pods of a gang are gone, and for how many no plan holds any more.
+
+    None once one is bound: then others join one by one.
+    """
+    there = [pod for pod in view.pods_of(owner) if not pod.metadata.deletion_timestamp]
+    if owner.is_complete or any(pod.spec.node_name for pod in there):
+        return 0, 0
+    gated = view.index.of[Sort.GATED]
+    unplanned = sum(pod.metadata.uid in gated and pod.metadata.uid not in entries for pod in there)
+    return len(owner.spec.pods) - len(there), unplanned
 
 
 def _owner(gangs: Sequence[GangKey], pod: Pod, view: View) -> Placement | None:
@@ -255,9 +283,39 @@ def _named(pods: Iterator[Pod] | Sequence[Pod], view: View) -> Mapping[str, list
 
 @dataclass(frozen=True)
 class BindMemory:
-    """notified: the reason that owners have had an Event of, by PodGroup. A new process sends it again."""
+    """notified: the reason that owners have had an Event of, by PodGroup. A new process sends it again.
+
+    short_since: when a gang was first seen to have lost planned pods, by PodGroup (see Moment.seconds). A new
+    process counts from its own beginning.
+    """
 
     notified: Mapping[str, str] = field(default_factory=dict)
+    short_since: Mapping[str, float] = field(default_factory=dict)
+
+
+def patient_needs(
+    wanted: Sequence[GroupNeed], view: View, settings: Settings, memory: BindMemory
+) -> tuple[list[GroupNeed], BindMemory]:
+    """The needs that are to be met now: of gangs that lost planned pods those whose patience is over.
+
+    These are bound without the pods that are gone, as incomplete gangs are planned after as long. Pods that
+    are there and have no plan get one, or their gang is rolled back.
+    """
+    now, since, found = view.now.seconds, dict[str, float](), list[GroupNeed]()
+    for need in wanted:
+        if not need.is_short:
+            found.append(need)
+            continue
+        since[need.key] = memory.short_since.get(need.key, now)
+        if now - since[need.key] >= settings.patience_seconds and not need.unplanned:
+            found.append(replace(need, min_count=need.there))
+    return found, replace(memory, short_since=since)
+
+
+def patience_left(memory: BindMemory, view: View, settings: Settings) -> float:
+    """In how many seconds the first patience ends that is not over, NO_HURRY if there is none."""
+    left = (since + settings.patience_seconds - view.now.seconds for since in memory.short_since.values())
+    return min((each for each in left if each > 0), default=NO_HURRY)
 
 
 def group_events(
@@ -276,7 +334,7 @@ def group_events(
             notified[need.key] = why
         elif need.key in memory.notified:
             notified[need.key] = memory.notified[need.key]
-    return events, BindMemory(notified)
+    return events, replace(memory, notified=notified)
 
 
 # --- what is written ----------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     group_writes,
     hold_releases,
     needs,
+    patience_left,
+    patient_needs,
 )
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.extension import EndOrders, ExcludeInput, Extension, PassEnd
@@ -30,9 +32,14 @@ class NativeMemory:
 def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
     """Make the PodGroups that plans need; tell of gangs that wait for theirs, and of those left alone."""
     orders, of_left = report_left(given, memory.left)
-    wanted = tuple(needs(given.view))
-    events, of_bind = group_events(given.view, wanted, given.written, memory.bind)
-    orders = replace(orders, writes=group_writes(given.view, wanted), events=(*orders.events, *events))
+    wanted, of_bind = patient_needs(tuple(needs(given.view)), given.view, given.settings, memory.bind)
+    events, of_bind = group_events(given.view, wanted, given.written, of_bind)
+    orders = replace(
+        orders,
+        writes=group_writes(given.view, wanted),
+        events=(*orders.events, *events),
+        due_seconds=patience_left(of_bind, given.view, given.settings),
+    )
     return orders, NativeMemory(of_left, of_bind)
 
 

@@ -1,6 +1,7 @@
 """Which plans still hold: those for nodes that are there and did not refuse, for what nobody else has by now.
 
-A plan that does not hold is not rolled back; its pods that still wait are placed anew.
+A plan that does not hold is not rolled back; its pods that still wait are placed anew. Of a gang that is
+bound as one all are, as long as none is released: some alone would hold nodes while they wait for the others.
 """
 
 import logging
@@ -14,7 +15,9 @@ from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.exclusive import shared
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.decide.release_queue import SentReleases
+from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.view import View
+from webhook.workloads.pod_group_names import bind_group_of
 
 logger = logging.getLogger(__name__)
 
@@ -25,14 +28,17 @@ def with_valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
 
     A pod that we have released and that the watch still shows gated is where we sent it.
     """
-    planned = dict(view.planned)
-    for pod in view.gated:
-        own = planned.get(pod.metadata.uid)
-        if own is not None and own.node in backoff.nodes_of(view.gang_of(pod), view.maker_of(pod)):
-            del planned[own.uid]
+    refused = {
+        own.uid
+        for pod in view.gated
+        if (own := view.planned.get(pod.metadata.uid)) is not None
+        and own.node in backoff.nodes_of(view.gang_of(pod), view.maker_of(pod))
+    }
+    refused |= _bound_with(refused, view, sent)
+    planned = {uid: each for uid, each in view.planned.items() if uid not in refused}
     planned.update((uid, each.planned) for uid, each in sent.done.items())
     view = view.with_plans(planned)
-    return _dropped(view, shared(view, sent))
+    return _dropped(view, shared(view, sent), sent)
 
 
 def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:
@@ -52,11 +58,30 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
         for uid, planned in view.planned.items()
         if uid not in preempting and uid not in sent and _is_overbooked(snapshot, planned, wanted[uid])
     }
-    return _dropped(view, dropped)
+    return _dropped(view, dropped, sent)
 
 
-def _dropped(view: View, uids: Set[str]) -> View:
+def _bound_with(uids: Set[str], view: View, sent: SentReleases) -> Set[str]:
+    """The pods that are planned and bound together with these, of gangs of which none is released."""
+    if not uids:
+        return frozenset()
+    gangs: dict[GangKey, set[str]] = {}
+    for pod in view.gated:
+        if bind_group_of(pod):
+            gangs.setdefault(view.gang_of(pod), set()).add(pod.metadata.uid)
+    lost = (own for gang, own in gangs.items() if own & uids and not _has_begun(gang, own, view, sent))
+    return frozenset().union(*lost) & view.planned.keys()
+
+
+def _has_begun(gang: GangKey, gated: Set[str], view: View, sent: SentReleases) -> bool:
+    """Whether a pod of it is released, also one that the watch still shows gated."""
+    others = view.index.mates.get(gang, ())
+    return any(uid in sent for uid in gated) or any(not pod.metadata.deletion_timestamp for pod in others)
+
+
+def _dropped(view: View, uids: Set[str], sent: SentReleases) -> View:
     """The view without the plans for these pods, the same if there are none."""
+    uids = uids | _bound_with(uids, view, sent)
     for uid in uids:
         logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
     if not uids:
