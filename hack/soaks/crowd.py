@@ -84,18 +84,9 @@ class Crowd:
         elif kind == "staged":
             self._staged(f"staged-{number}", min(size, 3))
         else:
-            size = min(size, 4)
-            body = self._pod({GPUS: self._random.choice((1, 4, 8))}, self._random.uniform(2, 6), gated=True)
-            for index in range(size):
-                metadata = {
-                    "name": f"bare-{number}-{index}",
-                    "annotations": {
-                        **body["metadata"]["annotations"],
-                        keys.GANG_ANNOTATION: f"bare-{number}",
-                        keys.GANG_SIZE_ANNOTATION: str(size),
-                    },
-                }
-                self._post(OURS, {**body, "metadata": metadata})
+            size, name = min(size, 4), f"bare-{number}"
+            annotations = {keys.GANG_ANNOTATION: name, keys.GANG_SIZE_ANNOTATION: str(size)}
+            self.post_pods(name, size, {GPUS: self._random.choice((1, 4, 8))}, annotations)
 
     def _next_kind(self) -> str:
         """Drawn like cards of decks, of which the first two have one of each: a short soak has all, too."""
@@ -182,6 +173,27 @@ class Crowd:
             },
         }
         self._api.request("POST", f"/apis/batch/v1/namespaces/{OURS}/jobs", body=body)
+
+    def post_pods(
+        self,
+        name: str,
+        size: int,
+        limits: dict[str, int],
+        annotations: dict[str, str],
+        labels: dict[str, str] | None = None,
+        spec: dict[str, Any] | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        """Make pods that nobody makes again. The rest is as with post_job."""
+        body = self._pod(limits, seconds or self._random.uniform(2, 6), gated=True)
+        body["spec"] |= spec or {}
+        for index in range(size):
+            metadata = {
+                "name": f"{name}-{index}",
+                "labels": labels or {},
+                "annotations": {**body["metadata"]["annotations"], **annotations},
+            }
+            self._post(OURS, {**body, "metadata": metadata})
 
     def post_foreign(
         self,

@@ -1,4 +1,4 @@
-"""Reads what a ledger is told, by list and watch: every version of pods, plans, claims and volumes."""
+"""Reads collections by list and watch, over restarts of the API server, for what judges them."""
 
 import json
 import threading
@@ -17,29 +17,25 @@ WATCHED: Final = (PLACEMENTS, PODS, devices.CLAIMS, storage.CLAIMS, storage.VOLU
 Json = dict[str, Any]
 
 
-class LedgerReader(threading.Thread):
-    """Tells a ledger of every version of one collection, over restarts of the API server."""
+class CollectionReader(threading.Thread):
+    """Passes on every version of each object of one collection. Override `on_version` and `on_list`."""
 
-    def __init__(self, api: Api, path: str, ledger: Ledger, watch_seconds: int = 600) -> None:
+    def __init__(self, api: Api, path: str, watch_seconds: int = 600) -> None:
         """watch_seconds: how long one watch lasts, and so at most the thread once it is to stop.
 
         faults: why it has ended by itself, if it has.
         """
         super().__init__(name=f"reader {path}", daemon=True)
-        self._api, self._path, self._ledger, self._seconds = api, path, ledger, watch_seconds
-        self._whole: dict[str, Callable[[list[Json]], None]] = {
-            PODS: ledger.keep_only,
-            devices.CLAIMS: ledger.keep_only_claims,
-            storage.CLAIMS: ledger.keep_only_volume_claims,
-        }
-        self._versions: dict[str, Callable[[str, Json], None]] = {
-            devices.CLAIMS: ledger.claim,
-            storage.CLAIMS: ledger.volume_claim,
-            storage.VOLUMES: ledger.volume,
-        }
+        self._api, self._path, self._seconds = api, path, watch_seconds
         self.stopping = threading.Event()
         self.lists = 0
         self.faults: list[str] = []
+
+    def on_version(self, kind: str, item: Json, *, in_order: bool) -> None:
+        """An object as it is now. kind: of the event. in_order: by a watch, not by a list after a gap."""
+
+    def on_list(self, items: list[Json]) -> None:
+        """All objects that there are, before they are passed on one by one."""
 
     def run(self) -> None:
         """List, watch, and list again when the history has gone."""
@@ -61,7 +57,7 @@ class LedgerReader(threading.Thread):
                         break
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        self._tell(event["type"], event["object"], in_order=True)
+                        self.on_version(event["type"], event["object"], in_order=True)
             except ApiError as error:
                 version = "" if error.status == 410 else version
                 self.stopping.wait(0.2)
@@ -73,16 +69,39 @@ class LedgerReader(threading.Thread):
     def _list(self) -> str:
         answer = self._api.json("GET", self._path)
         self.lists += 1
-        ledger, items = self._ledger, answer["items"]
-        if self._path == PLACEMENTS:
-            ledger.look_at_held(anew=True)
-        elif self._path in self._whole:
-            self._whole[self._path](items)
-        for item in items:
-            self._tell("ADDED", item, in_order=False)
+        self.on_list(answer["items"])
+        for item in answer["items"]:
+            self.on_version("ADDED", item, in_order=False)
         return str(answer["metadata"]["resourceVersion"])
 
-    def _tell(self, kind: str, item: Json, *, in_order: bool) -> None:
+
+class LedgerReader(CollectionReader):
+    """Tells a ledger of what it reads."""
+
+    def __init__(self, api: Api, path: str, ledger: Ledger, watch_seconds: int = 600) -> None:
+        """As CollectionReader. path: one of WATCHED."""
+        super().__init__(api, path, watch_seconds)
+        self._ledger = ledger
+        self._whole: dict[str, Callable[[list[Json]], None]] = {
+            PODS: ledger.keep_only,
+            devices.CLAIMS: ledger.keep_only_claims,
+            storage.CLAIMS: ledger.keep_only_volume_claims,
+        }
+        self._versions: dict[str, Callable[[str, Json], None]] = {
+            devices.CLAIMS: ledger.claim,
+            storage.CLAIMS: ledger.volume_claim,
+            storage.VOLUMES: ledger.volume,
+        }
+
+    def on_list(self, items: list[Json]) -> None:
+        """What is not among them is gone."""
+        if self._path == PLACEMENTS:
+            self._ledger.look_at_held(anew=True)
+        elif self._path in self._whole:
+            self._whole[self._path](items)
+
+    def on_version(self, kind: str, item: Json, *, in_order: bool) -> None:
+        """A version of a pod, plan, claim or volume."""
         ledger = self._ledger
         if self._path in (PODS, PLACEMENTS):
             (ledger.pod if self._path == PODS else ledger.plan)(kind, item, in_order=in_order)

@@ -1,0 +1,129 @@
+"""A sweeper that is killed right before or after a chosen write, and the choice of these.
+
+`python -m hack.soaks.dying_sweeper ARGUMENTS...` is topogate-sweeper. It dies as the variable DEATH says:
+"after 2 PATCH pods" is once the API server has answered its second patch of a pod.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, Final
+
+from hack.local.install import SYSTEM, Installation
+from webhook.kube.client import Api
+from webhook.sweeper.main import main
+
+DEATH: Final = "TOPOGATE_DEATH"
+MOMENTS: Final = ("before", "after")
+WRITES: Final = (
+    "POST placements",
+    "PATCH placements",
+    "PATCH placements/status",
+    "DELETE placements",
+    "PATCH pods",
+    "DELETE pods",
+    "POST events",
+)
+OF_POD_GROUPS: Final = ("POST podgroups", "PATCH podgroups", "DELETE podgroups")
+"""Writes of a sweeper that binds gangs as one, beside the others."""
+
+LIFE_SECONDS: Final = 7.0
+"""After so long it is killed at whatever moment, as its write has not come."""
+_MOST: Final = 2
+_KILLED: Final = "killed at its write"
+"""What a log says last of a life that has ended as it was to."""
+
+
+def kind_of(method: str, path: str) -> str:
+    """A write without its object: "PATCH placements/status"."""
+    parts = path.split("?")[0].strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return f"{method} {'/'.join([parts[0], *parts[2:]])}" if parts else method
+
+
+class DyingSweeper:
+    """One life after the other, each with a death of its own; the deaths are drawn like cards of a deck."""
+
+    def __init__(
+        self, installation: Installation, choices: random.Random, writes: Collection[str], *arguments: str
+    ) -> None:
+        """arguments: of each life, beside those of the installed sweeper. done: deaths by their name."""
+        first = installation.program_of(SYSTEM, {"app.kubernetes.io/component": "sweeper"})
+        log = installation.cluster.log("sweeper-1")
+        command = [sys.executable, "-m", "hack.soaks.dying_sweeper", *first.command[1:]]
+        self.program = replace(first, log=log, command=command)
+        self._arguments = ("--no-leader-election", *arguments)
+        self._random, self._writes = choices, sorted(writes)
+        self._deck: list[str] = []
+        self._death, self._since = "", 0.0
+        self.done: Counter[str] = Counter()
+
+    @property
+    def all_deaths(self) -> list[str]:
+        """Every death that is drawn."""
+        return [f"{moment} {write}" for write in self._writes for moment in MOMENTS]
+
+    def start(self, *, forever: bool = False) -> None:
+        """Begin a life. forever: without a death."""
+        if not self._deck:
+            self._deck = self.all_deaths
+            self._random.shuffle(self._deck)
+        self._death = "" if forever else self._deck.pop()
+        moment, _, write = self._death.partition(" ")
+        number = self._random.randint(1, _MOST)
+        self.program.environment[DEATH] = f"{moment} {number} {write}" if write else ""
+        self.program.start(*self._arguments)
+        self._since = time.monotonic()
+
+    def look(self) -> None:
+        """Begin the next life where one has ended, and end one that has lasted for long."""
+        process = self.program.process
+        if process is not None and process.alive:
+            if time.monotonic() - self._since < LIFE_SECONDS:
+                return
+            process.send(signal.SIGKILL)
+            self.done["at another moment"] += 1
+        else:
+            self.done[self._death if self._was_killed() else "by itself"] += 1
+        self.start()
+
+    def _was_killed(self) -> bool:
+        return self.program.log.read_text(errors="replace").rstrip().endswith(_KILLED)
+
+
+def _install(death: str) -> None:
+    """Have this process die."""
+    moment, number, write = death.split(" ", 2)
+    left, request = int(number), Api.request
+
+    def dying(api: Api, method: str, path: str, **options: Any) -> bytes:
+        nonlocal left
+        if kind_of(method, path) != write:
+            return request(api, method, path, **options)
+        left -= 1
+        if left == 0 and moment == MOMENTS[0]:
+            _die()
+        answer = request(api, method, path, **options)
+        if left <= 0:
+            _die()
+        return answer
+
+    Api.request = dying  # type: ignore[assignment, method-assign]
+
+
+def _die() -> None:
+    os.write(2, f"{_KILLED}\n".encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    if os.environ.get(DEATH):
+        _install(os.environ[DEATH])
+    sys.exit(main())

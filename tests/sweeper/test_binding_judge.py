@@ -1,0 +1,128 @@
+"""What hack/binding says of gangs that run below their minimum: see hack/soaks/partial_gangs.py."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from hack.soaks.crowd import OURS
+from hack.soaks.dying_sweeper import OF_POD_GROUPS, WRITES, kind_of
+from hack.soaks.partial_gangs import JUDGED_SECONDS, PartialGangs, annotations_of
+
+PATIENCE: Final = 60.0
+
+
+@dataclass
+class Story:
+    """A gang of two pods, told to a judge."""
+
+    now: float = 0.0
+    judge: PartialGangs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.judge = PartialGangs(PATIENCE, clock=lambda: self.now)
+
+    def pod(self, uid: str, node: str = "", *, kind: str = "MODIFIED", phase: str = "Pending") -> None:
+        metadata = {"uid": uid, "namespace": OURS, "annotations": annotations_of("job-1", 2)}
+        body: dict[str, Any] = {"metadata": metadata, "spec": {}, "status": {"phase": phase}}
+        body["spec"] |= {"nodeName": node} if node else {}
+        self.judge.pod(kind, body)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.judge.look()
+
+
+@pytest.fixture
+def story() -> Story:
+    """Of which one pod of two has just been bound."""
+    made = Story()
+    made.pod("a")
+    made.pod("b")
+    made.pod("a", "n1")
+    return made
+
+
+def test_a_gang_below_its_minimum_is_named_once(story: Story) -> None:
+    story.wait(JUDGED_SECONDS)
+    story.wait(JUDGED_SECONDS)
+    expected = f"{OURS}/job-1 has 1 pods on nodes 5 s after its first was bound, and needs 2"
+    assert story.judge.faults == [expected]
+
+
+def test_a_gang_that_has_its_minimum_in_time_is_well_whatever_it_loses_then(story: Story) -> None:
+    story.wait(1.0)
+    story.pod("b", "n2")
+    story.pod("a", "n1", phase="Failed")
+    story.wait(JUDGED_SECONDS)
+    assert (story.judge.faults, story.judge.judged.total(), story.judge.slowest) == ([], 1, 1.0)
+
+
+def test_one_that_has_it_too_late_is_below_it(story: Story) -> None:
+    story.wait(JUDGED_SECONDS - 0.1)
+    story.now += 0.2
+    story.pod("b", "n2")
+    story.wait(1.0)
+    assert story.judge.below.total() == 1
+
+
+def test_it_is_judged_again_once_none_of_it_was_bound(story: Story) -> None:
+    story.pod("b", "n2")
+    story.wait(JUDGED_SECONDS)
+    for uid in "ab":
+        story.pod(uid, "n1", kind="DELETED")
+    story.wait(1.0)
+    story.pod("c", "n1")
+    story.pod("d")
+    story.wait(JUDGED_SECONDS)
+    assert (story.judge.judged.total(), story.judge.below.total()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "cause"),
+    [
+        (lambda story: story.pod("b", kind="DELETED"), "pod deleted"),
+        (lambda story: story.pod("a", "n1", phase="Failed"), "pod failed"),
+        (lambda story: story.judge.node("DELETED", {"metadata": {"name": "n1"}}), "node lost"),
+    ],
+)
+def test_what_it_has_lost_itself_is_excluded_and_counted(story: Story, loss: Any, cause: str) -> None:
+    loss(story)
+    story.wait(JUDGED_SECONDS)
+    assert (story.judge.faults, dict(story.judge.excluded)) == ([], {cause: 1})
+
+
+def test_a_node_of_others_excuses_nothing(story: Story) -> None:
+    story.judge.node("DELETED", {"metadata": {"name": "n2"}})
+    story.wait(JUDGED_SECONDS)
+    assert story.judge.faults
+
+
+@pytest.mark.parametrize(("seconds", "is_excluded"), [(PATIENCE, True), (PATIENCE - 1, False)])
+def test_a_pod_lost_before_excuses_a_gang_only_once_it_is_planned_without(
+    seconds: float, is_excluded: bool
+) -> None:
+    story = Story()
+    story.pod("a")
+    story.pod("b")
+    story.pod("b", kind="DELETED")
+    story.wait(seconds)
+    story.pod("a", "n1")
+    story.wait(JUDGED_SECONDS)
+    assert bool(story.judge.excluded) is is_excluded
+    assert bool(story.judge.faults) is not is_excluded
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("PATCH", "/api/v1/namespaces/a/pods/b", "PATCH pods"),
+        ("POST", "/apis/topogate.io/v1alpha1/namespaces/a/placements", "POST placements"),
+        ("PATCH", "/apis/topogate.io/v1alpha1/namespaces/a/placements/b/status", "PATCH placements/status"),
+        ("DELETE", "/apis/scheduling.k8s.io/v1alpha2/namespaces/a/podgroups/b", "DELETE podgroups"),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/a/events", "POST events"),
+    ],
+)
+def test_a_write_at_which_a_sweeper_dies_is_known_by_its_path(method: str, path: str, kind: str) -> None:
+    assert kind_of(method, path) == kind
+    assert kind in (*WRITES, *OF_POD_GROUPS)
