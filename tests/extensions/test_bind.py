@@ -24,10 +24,12 @@ from webhook.extensions.native_gangs.own_pod_groups import (
 )
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.valid_plans import with_valid_plans, without_overbooked
 from webhook.sweeper.extension import ObjectWrite, PodEvent, Verb, WriteResult
+from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
@@ -62,13 +64,13 @@ def group(
 
 
 def writes_of(view: View) -> Sequence[ObjectWrite]:
-    return group_writes(view, list(needs(view)))
+    return group_writes(view, needs(view))
 
 
 def events_of(
     view: View, written: Sequence[WriteResult], memory: BindMemory
 ) -> tuple[Sequence[PodEvent], BindMemory]:
-    return group_events(view, list(needs(view)), written, memory)
+    return group_events(view, needs(view), written, memory)
 
 
 class Scene:
@@ -221,7 +223,7 @@ class Short(Scene):
     def writes(self, seconds: float, there: BindGroup | None) -> list[Verb]:
         """What is written now, by a sweeper that remembers."""
         view = replace(self.view(there), now=Moment(seconds))
-        wanted, self.memory = patient_needs(list(needs(view)), view, self.settings, self.memory)
+        wanted, self.memory = patient_needs(needs(view), view, self.settings, self.memory)
         return [each.verb for each in group_writes(view, wanted)]
 
 
@@ -286,6 +288,29 @@ def test_a_gang_that_ran_gets_a_pod_group_that_it_reaches_at_once(case: str) -> 
         done = PlacementStatus(complete=True)
         scene.cluster.placements[key] = msgspec.structs.replace(scene.cluster.placements[key], status=done)
     assert scene.writes(0.0, group(3)) == [Verb.PATCH, Verb.DELETE]
+
+
+def test_one_gang_that_cannot_be_looked_at_stops_no_other() -> None:
+    """Its own pods stay gated."""
+    broken = {keys.GANG_ANNOTATION: "broken"}
+    name = bind_group_name({}, broken, "", "")
+    metadata = {"uid": "broken", "namespace": "in", "annotations": broken}
+    scene = Scene()
+    bad = gpu_pod("broken", metadata=metadata, schedulingGroup={"podGroupName": name})
+    entry = PlannedPod("broken", "broken", "n3")
+    scene.cluster.pods.append(bad)
+
+    def gang_of(pod: Pod) -> GangKey:
+        if pod.metadata.uid == "broken":
+            raise RuntimeError("a defect")
+        return key_of(pod)
+
+    def view(there: BindGroup | None) -> View:
+        made = scene.view(there)
+        return replace(made, gang_of=gang_of, planned={**made.planned, "broken": entry})
+
+    assert [each.verb for each in writes_of(view(None))] == [Verb.CREATE]
+    assert hold_releases(view(group(3))) == {"broken"}
 
 
 def test_who_waits_for_long_is_told_once_for_each_reason() -> None:

@@ -9,7 +9,9 @@ finalizer, which keeps it while pods name it, is taken off, it is deleted, and t
 owned by the gang's Placement, so that garbage collection removes both.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -44,6 +46,9 @@ MOST_EVENTS: Final = 20
 _TAKEN: Final = "one that is not topogate's has its name; delete that one and these pods, which keep it"
 
 LABELS: Final = {keys.BIND_LABEL: keys.BIND_POD_GROUP}
+
+
+logger = logging.getLogger(__name__)
 
 
 class _BindMetadata(Metadata, frozen=True):
@@ -158,8 +163,20 @@ def group_writes(view: View, wanted: Sequence[GroupNeed]) -> Sequence[ObjectWrit
     collection = collection_of(view)
     if collection is None:
         return ()
-    groups = collection.of(view) or {}
-    return [write for need in wanted for write in _writes(need, groups.get(need.key), view, collection)]
+    groups, found = collection.of(view) or {}, list[ObjectWrite]()
+    for need in wanted:
+        with _guarded(need.key):
+            found += _writes(need, groups.get(need.key), view, collection)
+    return found
+
+
+@contextmanager
+def _guarded(group: str) -> Iterator[None]:
+    """One bad gang never stops the others; its own pods stay gated."""
+    try:
+        yield
+    except Exception:
+        logger.exception("pod_group_failed name=%s", group)
 
 
 def collection_of(view: View) -> WatchedCollection[BindGroup] | None:
@@ -181,19 +198,24 @@ def foreign_groups(names: Sequence[str], namespace: str, view: View) -> list[str
 # --- what plans need ----------------------------------------------------------------------------------
 
 
-def needs(view: View) -> Iterator[GroupNeed]:
+def needs(view: View) -> Sequence[GroupNeed]:
     """The PodGroups of pods that are planned and gated, or released and not bound yet."""
     waiting = _named(
         (pod for pod in view.index.of[Sort.UNBOUND].values() if not pod.metadata.deletion_timestamp), view
     )
     entries = _entries(view) if waiting else {}
-    for pods in waiting.values():
-        planned = [pod for pod in pods if pod.metadata.uid in entries]
-        released = [
-            pod for pod in pods if view.is_ours(pod) and pod.metadata.uid in view.index.of[Sort.OTHER]
-        ]
-        if (planned or released) and (need := _need(planned, released, entries, view)) is not None:
-            yield need
+    found = list[GroupNeed]()
+    for group, pods in waiting.items():
+        with _guarded(group):
+            planned = [pod for pod in pods if pod.metadata.uid in entries]
+            released = [pod for pod in pods if _is_released(pod, view)]
+            need = _need(planned, released, entries, view) if planned or released else None
+            found += [need] if need is not None else []
+    return found
+
+
+def _is_released(pod: Pod, view: View) -> bool:
+    return view.is_ours(pod) and pod.metadata.uid in view.index.of[Sort.OTHER]
 
 
 def _entries(view: View) -> Mapping[str, PlannedPod]:

@@ -32,7 +32,7 @@ class NativeMemory:
 def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
     """Make the PodGroups that plans need; tell of gangs that wait for theirs, and of those left alone."""
     orders, of_left = report_left(given, memory.left)
-    wanted, of_bind = patient_needs(tuple(needs(given.view)), given.view, given.settings, memory.bind)
+    wanted, of_bind = patient_needs(needs(given.view), given.view, given.settings, memory.bind)
     events, of_bind = group_events(given.view, wanted, given.written, of_bind)
     orders = replace(
         orders,
