@@ -7,9 +7,11 @@ import itertools
 import json
 import os
 import socketserver
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import yaml
@@ -286,3 +288,22 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def work_of(call: Callable[[], object]) -> int:
+    """How many instructions of bytecode a call takes: as a clock would tell, but the same on any machine."""
+    count = 0
+
+    def note(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        count += event == "opcode"
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count

@@ -9,6 +9,7 @@ import pytest
 
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
+from tests.support import work_of
 from tests.sweeper.cluster import Nodes, gpu_pod
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.labels import excluded_by_label
@@ -179,14 +180,11 @@ def test_of_the_gangs_that_share_a_group_a_few_are_named(count: int, others: str
 
 
 def test_a_group_whose_pods_each_name_a_gang_of_their_own_delays_nobody() -> None:
-    members = with_gangs_of_their_own(pods(2000))
-    took = []
-    for groups in (None, {"g": group(2)}):
-        began = time.process_time()
-        gangs_of(groups, *members)
-        took.append(time.process_time() - began)
-    without, with_group = took
-    assert with_group < 10 * without, "the work for all gangs grew with the square of their number"
+    def work(count: int) -> int:
+        members = with_gangs_of_their_own(pods(count))
+        return work_of(lambda: gangs_of({"g": group(2)}, *members))
+
+    assert work(800) < 8 * work(200), "by the square it would be sixteen times"
 
 
 def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | None = None) -> PassEnd:
