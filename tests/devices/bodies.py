@@ -6,6 +6,7 @@ import msgspec
 
 from tests.sweeper.pods import decode, pod_json
 from webhook.devices.supply import Supply
+from webhook.extensions.device_claims.device_claims import CLAIMS, CLASSES, SLICES, TEMPLATES
 from webhook.kube.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from webhook.kube.objects import Node, Pod
 
@@ -97,15 +98,25 @@ def supply(
     classes: tuple[DeviceClass, ...] = (),
 ) -> Supply:
     """What there is, with a class "gpu" of all devices of the driver."""
-    found = Supply()
-    known = (device_class("gpu", f'device.driver == "{DRIVER}"'), *classes)
-    found.update(
-        slices,
-        {each.metadata.name: each for each in known},
-        {f"{NAMESPACE}/{each.metadata.name}": each for each in claims},
-        {f"{NAMESPACE}/{each.metadata.name}": each for each in templates},
-    )
+    found, objects = Supply(), collections(*slices, claims=claims, templates=templates, classes=classes)
+    found.update(objects[SLICES].values(), objects[CLASSES], objects[CLAIMS], objects[TEMPLATES])
     return found
+
+
+def collections(
+    *slices: ResourceSlice,
+    claims: tuple[ResourceClaim, ...] = (),
+    templates: tuple[ResourceClaimTemplate, ...] = (),
+    classes: tuple[DeviceClass, ...] = (),
+) -> dict[Any, Any]:
+    """The same as the API server has it."""
+    known = (device_class("gpu", f'device.driver == "{DRIVER}"'), *classes)
+    return {
+        SLICES: {str(number): each for number, each in enumerate(slices)},
+        CLASSES: {each.metadata.name: each for each in known},
+        CLAIMS: {f"{NAMESPACE}/{each.metadata.name}": each for each in claims},
+        TEMPLATES: {f"{NAMESPACE}/{each.metadata.name}": each for each in templates},
+    }
 
 
 def pod(name: str, *claims: str, template: bool = False, node: str = "") -> Pod:

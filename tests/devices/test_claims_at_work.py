@@ -224,6 +224,42 @@ def test_a_pod_whose_claims_cannot_be_answered_waits_and_says_why(
     assert [gate["name"] for gate in pods[0]["spec"]["schedulingGates"]] == [keys.GATE]
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "webhook.extensions.device_claims.device_claims.needs",
+        "webhook.sweeper.hooks.ExtensionHooks._add_resources",
+    ],
+    ids=["a defect of the extension", "a defect of its caller"],
+)
+def test_after_a_defect_a_gang_with_claims_waits_and_runs_once_it_is_mended(
+    with_devices: Cluster, namespace: str, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = with_devices.api()
+    claims.create_template(api, namespace, claims.template("four", 4))
+    create_job(api, namespace, "job", 2, with_claim("four"))
+    create_job(api, namespace, "plain", 1, template(0))
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broken, fails)
+
+        def is_told(pods: Pods) -> bool:
+            told = "what its claims on devices ask for is not known in this pass"
+            return run_all(pods, "plain", 1) and any(
+                told in each for each in reasons(with_devices, namespace)
+            )
+
+        pods = sweep(
+            with_devices, namespace, SETTINGS, is_told, "the reason, and the gang without claims to run"
+        )
+        assert all(pod["spec"].get("schedulingGates") for pod in named(pods, "job"))
+        assert not allocated(with_devices)
+    sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "job", 2), "the gang to run")
+
+
 def test_a_pod_with_an_allocated_claim_goes_where_its_devices_are(
     with_devices: Cluster, namespace: str
 ) -> None:

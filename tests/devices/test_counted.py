@@ -10,6 +10,7 @@ from tests.devices.bodies import (
     DRIVER,
     claim,
     claim_spec,
+    collections,
     device_class,
     exactly,
     given,
@@ -18,12 +19,14 @@ from tests.devices.bodies import (
     nodes,
     pod,
     slice_of,
-    supply,
 )
 from webhook.devices.counted import gpu_classes
+from webhook.extensions.device_claims.device_claims import CLASSES, COLLECTIONS
 from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.devices import ResourceClaim
 from webhook.kube.objects import Pod
+from webhook.placement import Snapshot
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -44,10 +47,16 @@ def used(name: str, pod_name: str, **more: Any) -> ResourceClaim:
     return msgspec.convert(body, ResourceClaim)
 
 
+def snapshot_of(objects: Any, settings: Settings) -> Snapshot:
+    """The nodes, as everybody sees them who counts GPUs."""
+    snapshotter = Snapshotter(objects, settings)
+    adder = ResourceAdder(settings, objects.read_collections)
+    return snapshotter.snapshot(adder.completed(snapshotter.view()))
+
+
 def counted(objects: Any, settings: Settings | None = None) -> dict[str, tuple[int, int]]:
     """GPUs of each node, and how many of them are free."""
-    snapshotter = Snapshotter(objects, settings or Settings())
-    snapshot = snapshotter.snapshot(snapshotter.view())
+    snapshot = snapshot_of(objects, settings or Settings())
     return {
         name: (COUNTING.gpus(state.node.allocatable), COUNTING.gpus(state.free))
         for name, state in snapshot.nodes.items()
@@ -57,15 +66,14 @@ def counted(objects: Any, settings: Settings | None = None) -> dict[str, tuple[i
 def cluster(*pods: Any, **supplied: Any) -> Any:
     """What a sweeper would read of a cluster with the nodes n and m."""
     slices = supplied.pop("slices", (gpus("n", 8), gpus("m", 4)))
-    known = supply(*slices, **supplied)
+    known = collections(*slices, **supplied)
     return SimpleNamespace(
         pod_items=lambda: pods,
         node_items=lambda: nodes("n", "m"),
         current_placements=dict,
         storage=lambda _: None,
         namespace_labels=lambda: None,
-        device_classes=lambda: known.classes,
-        supply=lambda is_wanted: known if is_wanted else None,
+        read_collections=lambda asked: {each: known[each] for each in asked},
     )
 
 
@@ -124,14 +132,15 @@ def test_a_gpu_of_which_a_partition_was_given_is_free() -> None:
 
 def drawn(*pods: Pod, classes: bool = True) -> Scene:
     """What the page, `topogate map` and `topogate gangs` show of node n with 8 devices, and of these pods."""
-    known = supply(gpus("n", 8), claims=(used("c", "p", given=given("g0", pool="n")),))
+    known = collections(gpus("n", 8), claims=(used("c", "p", given=given("g0", pool="n")),))
+    if not classes:
+        known[CLASSES] = {}
     reading = ClusterReading(
         pods,
         nodes("n"),
         {},
         lambda _: OwnerFacts(1),
-        read_supply=lambda: known,
-        read_classes=lambda: known.classes if classes else {},
+        read_objects=known.__getitem__,
     )
     return Artist(reading, Settings(), COUNTING).scene()
 
@@ -144,8 +153,8 @@ def test_devices_are_gpus_on_the_page_and_the_map(classes: bool, expected: list[
 
 def test_devices_are_gpus_in_the_metrics() -> None:
     claims = (used("c", "p", given=given("g0", pool="n")),)
-    snapshotter = Snapshotter(cluster(pod("p", "c", node="n"), claims=claims), Settings())
-    stock = take_stock(snapshotter.snapshot(snapshotter.view()), COUNTING)
+    snapshot = snapshot_of(cluster(pod("p", "c", node="n"), claims=claims), Settings())
+    stock = take_stock(snapshot, COUNTING)
     assert {
         use: sum(n for (_, each), n in stock.gpus.items() if each == use) for use in ("used", "free")
     } == {
@@ -170,14 +179,13 @@ def test_without_a_class_of_gpus_devices_are_read_for_pods_with_claims_alone(
     classes: tuple[str, ...], claims: tuple[str, ...], is_read: bool
 ) -> None:
     objects = cluster(pod("p", *claims))
-    objects.device_classes = lambda: {name: device_class(name) for name in classes}
-    known, asked = objects.supply(True), list[bool]()
+    known, read = objects.read_collections(COLLECTIONS), set[Any]()
+    known[CLASSES] = {name: device_class(name) for name in classes}
 
-    def supply(is_wanted: bool) -> Any:
-        asked.append(is_wanted)
-        return known if is_wanted else None
+    def read_collections(asked: Any) -> Any:
+        read.update(asked)
+        return {each: known[each] for each in asked}
 
-    objects.supply = supply
-    snapshotter = Snapshotter(objects, Settings())
-    snapshotter.snapshot(snapshotter.view())
-    assert set(asked) == {is_read}
+    objects.read_collections = read_collections
+    snapshot_of(objects, Settings())
+    assert read == (set(COLLECTIONS) if is_read else {CLASSES})

@@ -9,7 +9,6 @@ from labeler.contract import keys
 from tests.devices import bodies
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.top import gather
-from webhook.devices.supply import Supply
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.devices import ResourceClaim
 from webhook.kube.objects import Node, Pod
@@ -145,19 +144,19 @@ IN_USE = {
 }  # fmt: skip
 
 
-def devices() -> Supply:
+def devices() -> dict[Any, Any]:
     """Four devices of one node, of which a claim has three."""
     has = bodies.given("g0", "g1", "g2", pool="claimed")
     three = bodies.claim("three", bodies.claim_spec(bodies.exactly(3)), given=has)
     body = msgspec.to_builtins(three)
     body["status"]["reservedFor"] = [{"resource": "pods", "name": "f", "uid": "uid-f"}]
-    return bodies.supply(bodies.gpus("claimed", 4), claims=(msgspec.convert(body, ResourceClaim),))
+    return bodies.collections(bodies.gpus("claimed", 4), claims=(msgspec.convert(body, ResourceClaim),))
 
 
 def mixed_cluster() -> ClusterReading:
     return ClusterReading(
         PODS, {each.metadata.name: each for each in MIXED}, {}, lambda _: OwnerFacts(None),
-        read_supply=devices, read_classes=lambda: {"gpu": bodies.device_class("gpu")},
+        read_objects=devices().__getitem__,
     )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import msgspec
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Snapshot
@@ -87,12 +86,6 @@ class Nodes:
 
     def storage(self, is_wanted: bool) -> None:
         return None
-
-    def supply(self, is_wanted: bool) -> None:
-        return None
-
-    def device_classes(self) -> dict[str, DeviceClass]:
-        return {}
 
     @property
     def owners(self) -> "NoOwners":

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 
@@ -35,9 +34,3 @@ class Cluster:
 
     def storage(self, is_wanted: bool) -> None:
         return None
-
-    def supply(self, is_wanted: bool) -> None:
-        return None
-
-    def device_classes(self) -> dict[str, DeviceClass]:
-        return {}

@@ -1,12 +1,11 @@
 """Gangs that admission held for claims on no GPU: what is wrong with one stops no other."""
 
-from types import SimpleNamespace
 from typing import Any
 
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
+from webhook.extensions.device_claims.other_claims import release_without_placement
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.model_labels import let_go
 from webhook.sweeper.settings import Settings
 
 
@@ -36,7 +35,7 @@ def test_a_gang_that_cannot_be_judged_is_held_and_the_others_are_let_go() -> Non
     claims = [{"name": "c", "resourceClaimName": "c"}]
     pods = [decode(pod_json(name, resourceClaims=claims)) for name in ("bad", "good")]
     gangs = Placing(Nodes(1, *pods), Settings()).gangs()
-    view: Any = SimpleNamespace(needs=SimpleNamespace(supply=Supply()))
+    supply: Any = Supply()
     policy: Any = ForGpus()
-    found = let_go(gangs, view, policy)
+    found = release_without_placement(gangs, supply, policy)
     assert {gang.key.name: gang.alone for gang in found} == {"bad": False, "good": True}

@@ -15,7 +15,9 @@ from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import HOSTNAME, Cluster
 from tests.sweeper.reports import Reports
 from tests.sweeper.stories import NODES, Story, seen
-from webhook.devices.supply import Supply
+from webhook.extensions.device_claims.device_claims import CLAIMS as OF_CLAIMS
+from webhook.extensions.device_claims.device_claims import CLASSES, SLICES, TEMPLATES
+from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.client import Api
 from webhook.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.kube.objects import Pod
@@ -28,10 +30,12 @@ from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.observe.gangs import GangCache, GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import START, Moment, View
 from webhook.sweeper.settings import Settings
 
 DISKS = ("d0", "d1", "w0", "w1")
 CLAIMS = ("c0", "c1", "c2")
+NONE: dict[str, Any] = {}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -45,27 +49,27 @@ class Claimed(Cluster):
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.labels: NamespaceLabels = {}
-        self.kept = Supply()
-
-    def anew(self) -> "Claimed":
-        """The same of which nothing is remembered."""
-        made = Claimed()
-        made.__dict__ |= {**self.__dict__, "kept": Supply()}
-        return made
 
     def storage(self, is_wanted: bool) -> Storage | None:  # type: ignore[override]
         return self.shelf.storage if is_wanted else None
 
-    def supply(self, is_wanted: bool) -> Supply | None:  # type: ignore[override]
-        if is_wanted:
-            self.kept.update(self.slices.values(), self.classes, self.claims, {})
-        return self.kept if is_wanted else None
-
-    def device_classes(self) -> dict[str, DeviceClass]:
-        return self.classes
+    def read_collections(self, asked: Any) -> dict[Any, Any]:
+        known = {SLICES: self.slices, CLASSES: self.classes, OF_CLAIMS: self.claims, TEMPLATES: NONE}
+        return {each: known[each] for each in asked}
 
     def namespace_labels(self) -> NamespaceLabels:  # type: ignore[override]
         return self.labels
+
+
+class Looks(Snapshotter):
+    """One that sees what claims on devices add, and remembers that as well."""
+
+    def __init__(self, cluster: Claimed, settings: Settings, journal: Journal | None = None) -> None:
+        super().__init__(cluster, settings, journal)
+        self._adder = ResourceAdder(settings, cluster.read_collections)
+
+    def view(self, now: Moment = START) -> View:
+        return self._adder.completed(super().view(now))
 
 
 class ClaimedStory(Story):
@@ -181,10 +185,10 @@ def agree(one: PodClass | str, fresh: PodClass | str) -> bool:
 def test_a_memory_of_claims_sees_what_an_empty_one_does(seed: int, counted: frozenset[str]) -> None:
     story, journal = ClaimedStory(seed), Journal()
     settings = Settings(gpu_device_classes=counted)
-    remembers = Snapshotter(story.cluster, settings, journal)
+    remembers = Looks(story.cluster, settings, journal)
     for _ in range(60):
         story.told(journal)
-        anew = Snapshotter(story.cluster.anew(), settings)
+        anew = Looks(story.cluster, settings)
         nodes, rest = seen(remembers)
         fresh_nodes, fresh_rest = seen(anew)
         assert rest == fresh_rest
@@ -215,7 +219,7 @@ def said(dice: random.Random) -> OwnerFacts:
 @pytest.mark.parametrize("seed", range(4))
 def test_gangs_that_are_remembered_are_those_gathered_anew(seed: int) -> None:
     story, journal, cache = ClaimedStory(seed), Journal(), GangCache()
-    remembers = Snapshotter(story.cluster, Settings(), journal)
+    remembers = Looks(story.cluster, Settings(), journal)
     says: dict[GangKey, OwnerFacts] = {}
     for _ in range(80):
         story.told(journal)

@@ -74,14 +74,17 @@ def _print(lines: list[Line], options: argparse.Namespace) -> None:
 
 def gather(cluster: "ClusterReading") -> list[Line]:
     """One line a model."""
+    from webhook.inquiry.resource_adder import view_of
     from webhook.scheduling.gpu_counts import gpus_of
     from webhook.sweeper.observe.snapshotter import Snapshotter
     from webhook.sweeper.settings import Settings
 
-    counting = Settings().counting
-    snapshotter = Snapshotter(cluster, Settings())
+    settings = Settings()
+    counting = settings.counting
+    snapshotter = Snapshotter(cluster, settings)
+    snapshot = snapshotter.snapshot(view_of(snapshotter, cluster, settings))
     lines: dict[str, Line] = {}
-    for state in snapshotter.snapshot(snapshotter.view()).nodes.values():
+    for state in snapshot.nodes.values():
         _add_node(lines, state, counting)
     for pod in cluster.pods:
         if not pod.spec.node_name and (asked := gpus_of(pod, counting)):

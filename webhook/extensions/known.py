@@ -22,6 +22,16 @@ def _fair_order() -> Extension:
     return FAIR_ORDER
 
 
+def _serves_device_claims(given: SwitchInput) -> bool:
+    return given.served.get("deviceclasses.resource.k8s.io") == "v1"
+
+
+def _device_claims() -> Extension:
+    from webhook.extensions.device_claims.device_claims import DEVICE_CLAIMS
+
+    return DEVICE_CLAIMS
+
+
 def _serves_pod_groups(given: SwitchInput) -> bool:
     return POD_GROUPS in given.served
 
@@ -55,6 +65,7 @@ def _node_health() -> Extension:
 
 SWITCHES: Final = (
     Switch(_has_fair_order, _fair_order),
+    Switch(_serves_device_claims, _device_claims),
     Switch(_serves_pod_groups, _native_gangs),
     Switch(_has_node_health, _node_health),
     Switch(_wants_nodes, _scale_up),

@@ -10,6 +10,7 @@ from labeler.contract import keys
 from webhook.extensions.known import all_extensions, completed
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.resource_adder import view_of
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
@@ -44,7 +45,7 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
         yield from _not_ours(pod, settings.gate_prefix)
         return
     snapshotter = Snapshotter(cluster, settings)
-    view = snapshotter.view()
+    view = view_of(snapshotter, cluster, settings)
     gathered = gather(view.gated, view.others, cluster.size_of, view.gang_of)
     gangs = completed(gathered, view, settings, cluster.owners)
     gang = next(each for each in gangs if each.key == view.gang_of(pod))
@@ -132,7 +133,7 @@ def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> It
             f"Note: its own spec.affinity.nodeAffinity names the node {node} (matchFields metadata.name); if "
             "the pod is a copy of one that topogate has placed, make it again without that field."
         )
-    if view.needs is None:
+    if not view.added:
         yield from (f"Note: {note}." for note in unmodelled.claim_notes([pod]))
     if view.storage is None and (volumes := unmodelled.volume_note(pod)):
         yield f"Note: {volumes}."

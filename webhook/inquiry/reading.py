@@ -3,22 +3,22 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from webhook.devices.supply import Supply
-from webhook.kube import devices, drivers, placements, storage
+from webhook.kube import drivers, placements, storage
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
-from webhook.kube.decoding import decoded
+from webhook.kube.decoding import decoded, key_of
 from webhook.kube.objects import Metadata, Namespace, Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.state_config_map import path_of
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
+from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
@@ -40,10 +40,9 @@ class ClusterReading:
     size_of: Callable[[GangKey], OwnerFacts]
     read_storage: Callable[[], Storage | None] = lambda: None
     read_namespaces: Callable[[], NamespaceLabels | None] = lambda: None
-    read_supply: Callable[[], Supply | None] = lambda: None
     read_record: Callable[[str], Mapping[str, str] | None] = lambda _: None
-    read_classes: Callable[[], Mapping[str, devices.DeviceClass]] = dict
     read_owners: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    read_objects: Callable[[WatchedCollection[Any]], Mapping[str, Any] | None] = lambda _: None
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -56,10 +55,9 @@ class ClusterReading:
             _asker(api, owners),
             functools.cache(lambda: _storage(api)),
             functools.cache(lambda: _namespaces(api)),
-            functools.cache(lambda: _supply(api)),
             functools.cache(lambda name: _record(api, name)),
-            functools.cache(lambda: _classes(api)),
             owners.all_of,
+            functools.cache(lambda collection: _objects(api, collection)),
         )
 
     @classmethod
@@ -70,8 +68,7 @@ class ClusterReading:
             {node.metadata.name: node for node in read_all(api, NODES, Node)},
             {},
             lambda key: OwnerFacts(None),
-            read_supply=functools.cache(lambda: _supply(api)),
-            read_classes=functools.cache(lambda: _classes(api)),
+            read_objects=functools.cache(lambda collection: _objects(api, collection)),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -98,26 +95,25 @@ class ClusterReading:
         """The data of an extension's record (a ConfigMap), None for whoever may not read it."""
         return self.read_record(name)
 
-    def supply(self, is_wanted: bool) -> Supply | None:
-        """Devices and claims on them, likewise."""
-        return self.read_supply() if is_wanted else None
-
-    def device_classes(self) -> Mapping[str, devices.DeviceClass]:
-        """DeviceClasses by name; none for whoever may not read them."""
-        return self.read_classes()
+    def read_collections(
+        self, collections: Sequence[WatchedCollection[Any]]
+    ) -> Mapping[Hashable, Mapping[str, Any]]:
+        """Those that are served, and that may be read, each by "namespace/name"."""
+        found = {each: self.read_objects(each) for each in collections}
+        return {each: objects for each, objects in found.items() if objects is not None}
 
     def owners(self, name: str) -> Mapping[str, Any] | None:
         """Owners of a kind ("jobs.batch") by "namespace/name"; None where they are not served or read."""
         return self.read_owners(name)
 
 
-def _classes(api: Api) -> Mapping[str, devices.DeviceClass]:
+def _objects(api: Api, collection: WatchedCollection[Any]) -> Mapping[str, Any] | None:
     try:
-        return {each.metadata.name: each for each in read_all(api, devices.CLASSES, devices.DeviceClass)}
+        return {key_of(each): each for each in read_all(api, collection.path, collection.struct)}
     except ApiError as error:
         if error.status not in (401, 403, 404):
             raise
-        return {}
+        return None
 
 
 def _namespaces(api: Api) -> NamespaceLabels | None:
@@ -144,22 +140,6 @@ def _storage(api: Api) -> Storage | None:
         if error.status not in (401, 403):
             raise
         return None
-
-
-def _supply(api: Api) -> Supply | None:
-    found = Supply()
-    try:
-        found.update(
-            read_all(api, devices.SLICES, devices.ResourceSlice),
-            {each.metadata.name: each for each in read_all(api, devices.CLASSES, devices.DeviceClass)},
-            {_name(each): each for each in read_all(api, devices.CLAIMS, devices.ResourceClaim)},
-            {_name(each): each for each in read_all(api, devices.TEMPLATES, devices.ResourceClaimTemplate)},
-        )
-    except ApiError as error:
-        if error.status not in (401, 403):
-            raise
-        return None
-    return found
 
 
 def _record(api: Api, name: str) -> Mapping[str, str] | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.inquiry.gang_answer import ask_gang
 from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.resource_adder import view_of
 from webhook.inquiry.simulation import ManifestPods, Rehearsed
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
@@ -30,7 +31,7 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
 
     fuller = replace(cluster, pods=(*cluster.pods, *pods), size_of=size_of)
     snapshotter = Snapshotter(fuller, settings)
-    view = snapshotter.view()
+    view = view_of(snapshotter, fuller, settings)
     gang = next(each for each in gather(view.gated, view.others, size_of, view.gang_of) if each.key == mine)
     return ask_gang(gang, view, snapshotter.snapshot(view), settings.options).found
 
@@ -42,8 +43,9 @@ def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Se
     """
     made = found.gangs()
     pods = tuple(pod for gang in made for pod in gang.pods)
-    snapshotter = Snapshotter(replace(cluster, pods=(*cluster.pods, *pods)), settings)
-    view = snapshotter.view()
+    fuller = replace(cluster, pods=(*cluster.pods, *pods))
+    snapshotter = Snapshotter(fuller, settings)
+    view = view_of(snapshotter, fuller, settings)
     return Rehearsed(made, view, snapshotter.snapshot(view), found.notes, found.admitted)
 
 

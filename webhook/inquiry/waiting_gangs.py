@@ -8,6 +8,7 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.resource_adder import view_of
 from webhook.kube import placements
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
@@ -66,7 +67,7 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
     settings = Settings()
     cluster = ClusterReading.read_usage(api)
     snapshotter = Snapshotter(cluster, settings)
-    view = snapshotter.view()
+    view = view_of(snapshotter, cluster, settings)
     snapshot = snapshotter.snapshot(view)
     gangs = gather(view.gated, view.others, cluster.size_of, view.gang_of)
     fewest = FewestDomains()

@@ -9,8 +9,8 @@ The core imports no extension. `main` gives it Switches: each tells by the setti
 on, and imports it only then.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic
@@ -24,6 +24,7 @@ from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.reservations import Reservation, ReservationSource
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
+from webhook.sweeper.observe.added_resources import AddedResources
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -76,7 +77,9 @@ class WatchedCollection(Generic[T]):
     path: of all of them in the cluster, "/apis/GROUP/VERSION/RESOURCE". kind: of each. struct: what is read
     of each. label_selector: which ones, all without one. verbs: what the extension orders to do with them;
     beside these the sweeper needs the rights to list and to watch. is_optional: whether it is watched only
-    while the cluster serves it, see Served.
+    while the cluster serves it, see Served. is_lazy: whether it is watched only from the first time on that
+    add_resources reads it, see ResourcesInput; it is no part of the view then. frees: of a lazy one, whether
+    after a change (before, after) gangs that found no place may find one.
     """
 
     path: str
@@ -85,6 +88,8 @@ class WatchedCollection(Generic[T]):
     label_selector: str = ""
     verbs: frozenset[Verb] = frozenset()
     is_optional: bool = False
+    is_lazy: bool = False
+    frees: Callable[[Any, Any], bool] | None = None
 
     def is_served(self, served: Served) -> bool:
         """Whether it may be watched."""
@@ -204,13 +209,53 @@ class Hook(StrEnum):
     AFTER_PASS = "after_pass"
 
 
+ReadCollections = Callable[[Sequence[WatchedCollection[Any]]], Mapping[Hashable, Mapping[str, Any]]]
+"""Returns those of lazy collections that could be read, each by "namespace/name"."""
+
+
+@dataclass(frozen=True)
+class ResourcesInput:
+    """What resources may be added by.
+
+    view: as it is before. read: gives lazy collections; the very same value for as long as nothing changes.
+    clock: in seconds from anywhere, for work that is to take a bounded time.
+    """
+
+    view: View
+    settings: Settings
+    read: ReadCollections
+    clock: Callable[[], float]
+
+
+@dataclass(frozen=True)
+class ResourcesAdded:
+    """What an extension adds to nodes and pods.
+
+    nodes: by name, the same, or with further labels. resources: of nodes and pods, None for none. is_freed:
+    whether gangs that found no place may find one in the next pass, as more is known.
+    """
+
+    nodes: Mapping[str, Node]
+    resources: AddedResources | None = None
+    is_freed: bool = False
+
+
+def with_resources(view: View, added: ResourcesAdded) -> View:
+    """The view with what an extension adds."""
+    resources = view.added if added.resources is None else (*view.added, added.resources)
+    if added.nodes is view.nodes and resources is view.added:
+        return view
+    return replace(view, nodes=added.nodes, added=resources)
+
+
 @dataclass(frozen=True)
 class GangsInput:
-    """The gangs that wait, by what their pods and owners say."""
+    """The gangs that wait, by what their pods and owners say. policy: admission's, None if not known."""
 
     gangs: Sequence[PodGang]
     view: View
     settings: Settings
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True)
@@ -393,6 +438,7 @@ class Extension:
     owners: kinds of owners that it reads.
     gauges, counters: that its hooks set and add to. source: reserves nodes for gangs, before any is placed,
     without memory. Hooks, each None where the feature does not need it:
+    add_resources adds labels to nodes, and resources to nodes and pods;
     hold_releases names gated pods that are not released before the feature has written what they need;
     complete_gangs adds to gangs what the feature knows of them, both without memory; order_gangs puts the
     gangs into the order in which they are placed; exclude_nodes says which nodes they do not use, and why;
@@ -409,6 +455,7 @@ class Extension:
     gauges: tuple[GaugeSpec, ...] = ()
     counters: tuple[CounterSpec, ...] = ()
     source: ReservationSource | None = None
+    add_resources: Callable[[ResourcesInput, Any], tuple[ResourcesAdded, Any]] | None = None
     hold_releases: Callable[[View], Set[str]] | None = None
     complete_gangs: Callable[[GangsInput], Sequence[PodGang]] | None = None
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None

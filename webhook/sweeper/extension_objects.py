@@ -32,14 +32,14 @@ class ExtensionObjects:
     def __init__(self, surroundings: Pass, extension: Extension) -> None:
         self._pass = surroundings
         self._extension = extension
-        self._copies = {each: self._copy(each) for each in extension.collections}
+        self._copies = {each: self._copy(each) for each in extension.collections if not each.is_lazy}
         self._watched: set[WatchedCollection[Any]] = set()
         self._deferrals = Deferrals()
         self._errors: dict[str, str] = {}
 
     def watch(self, served: Served) -> None:
         """Watch the collections of the extension that the cluster serves, and no others."""
-        for each in self._extension.collections:
+        for each in tuple(self._copies):
             is_served = each.is_served(served)
             if is_served and each not in self._watched:
                 self._watched.add(each)

@@ -29,10 +29,13 @@ from webhook.sweeper.extension import (
     NoFitInput,
     OrderInput,
     PassEnd,
+    ResourcesInput,
     SwitchInput,
     WriteResult,
+    with_resources,
 )
 from webhook.sweeper.extension_objects import ExtensionObjects
+from webhook.sweeper.observe.added_resources import ClaimsWait
 from webhook.sweeper.observe.cache import MOST_FAILED
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -103,7 +106,8 @@ class ExtensionHooks:
     def begin(self, view: View, memories: Memories) -> tuple[View, Memories]:
         """Begin a pass: bring what runs up to date with settings and policy; who is switched off forgets.
 
-        The view is returned with what extensions watch, and with the pods that they hold.
+        The view is returned with what extensions watch, what they add to nodes and pods, and the pods that
+        they hold.
         """
         self.due_seconds = NO_HURRY
         memories = self._switch(view, memories)
@@ -111,8 +115,34 @@ class ExtensionHooks:
         for running in self._running.values():
             objects.update(running.objects.current())
         view = replace(view, objects=objects) if objects else view
+        view, memories = self._add_resources(view, memories)
         not_released = self._not_released(view)
         return replace(view, not_released=not_released) if not_released else view, memories
+
+    def _add_resources(self, view: View, memories: Memories) -> tuple[View, Memories]:
+        """The view with the resources that extensions add; see ResourcesInput.
+
+        Where none is on, or one has a defect, pods with claims wait, as nobody knows what these ask for. A
+        defect may come from what the extension remembers, so it forgets that.
+        """
+        adding = [each for each in self._running.values() if each.extension.add_resources is not None]
+        if adding:
+            self._pass.cache.lazy.begin()
+        answered = 0
+        for running in adding:
+            hook, name = running.extension.add_resources, running.extension.name
+            assert hook is not None
+            memory = memories.get(name, running.extension.memory)
+            memories = {key: each for key, each in memories.items() if key != name}
+            with _guarded(name):
+                read = self._pass.cache.read_collections
+                given = ResourcesInput(view, self._pass.settings, read, time.monotonic)
+                added, memory = hook(given, memory)
+                view, memories = with_resources(view, added), {**memories, name: memory}
+                answered += 1
+                if added.is_freed:
+                    self._pass.cache.on_freed()
+        return view if adding and answered == len(adding) else with_claims_waiting(view), memories
 
     def _not_released(self, view: View) -> frozenset[str]:
         """The pods that are not to be released in this pass."""
@@ -131,7 +161,8 @@ class ExtensionHooks:
             hook = running.extension.complete_gangs
             if hook is not None:
                 with _guarded(running.extension.name):
-                    completed = hook(GangsInput(completed, view, self._pass.settings))
+                    given = GangsInput(completed, view, self._pass.settings, self._pass.policy())
+                    completed = hook(given)
         return list(completed)
 
     def order(
@@ -301,6 +332,13 @@ class ExtensionHooks:
         written = extension.record.written if extension.record is not None else None
         if written is not None:
             self._pass.metrics.show(written.name, {(): self._now()})
+
+
+def with_claims_waiting(view: View) -> View:
+    """The view in which pods with claims on devices wait; the very same if none has any."""
+    if not any(pod.spec.resource_claims for pod in view.gated):
+        return view
+    return replace(view, added=(*view.added, ClaimsWait()))
 
 
 def _merged(

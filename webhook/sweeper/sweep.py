@@ -41,14 +41,13 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import Stopwatch
-from webhook.sweeper.decide.model_labels import let_go
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
 from webhook.sweeper.decide.ungated import UngatedPods
 from webhook.sweeper.decide.valid_plans import with_valid_plans, without_overbooked
 from webhook.sweeper.decision import Decided, Observation, decide
-from webhook.sweeper.hooks import ExtensionHooks
+from webhook.sweeper.hooks import ExtensionHooks, with_claims_waiting
 from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -127,9 +126,10 @@ class Sweeper:
     def _observe(self) -> _Cluster:
         usage_version = self._pass.cache.usage_version
         with self._timed("observe"):
-            view = self._snapshotter.view(self._now())
+            seen = self._snapshotter.view(self._now())
+            view = with_claims_waiting(seen)  # for where the extensions cannot be asked
             with self._guarded("extensions"):
-                view, memories = self._hooks.begin(view, self._memory.extensions)
+                view, memories = self._hooks.begin(seen, self._memory.extensions)
                 self._memory = replace(self._memory, extensions=memories)
             memory = self._memory = self._memory.seen(view)
             view = with_valid_plans(view, memory.backoff, memory.sent)
@@ -150,7 +150,7 @@ class Sweeper:
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
         with self._guarded("let_go"):
-            gangs = self._hooks.complete(let_go(gangs, view, self._pass.policy()), view)
+            gangs = self._hooks.complete(gangs, view)
         with self._guarded("order"):
             stages = self._memory.placing.ledger.by_gang(LATER_STAGE)
             gangs, memories = self._hooks.order(

@@ -7,13 +7,15 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
+from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.objects import Pod
 from webhook.placement import PodClass, Snapshot
 from webhook.scheduling.gpus import Counting
+from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey
@@ -62,12 +64,21 @@ class _KnownPod:
     pod_class: PodClass | None
 
 
+class SceneSource(Objects, Protocol):
+    """What scenes are drawn of."""
+
+    def read_collections(
+        self, collections: Sequence[WatchedCollection[Any]]
+    ) -> Mapping[Hashable, Mapping[str, Any]]:
+        """What extensions read; see ReadCollections."""
+
+
 class Artist:
     """Draws scenes of a source, keeping what did not change between two of them."""
 
     def __init__(
         self,
-        source: Objects,
+        source: SceneSource,
         settings: Settings,
         counting: Counting,
         avoided: Callable[[], Mapping[str, str]] = dict,
@@ -75,6 +86,7 @@ class Artist:
         """avoided: tells on which nodes pods fail, and why these are avoided."""
         self._avoided = avoided
         self._snapshotter = Snapshotter(source, settings)
+        self._adder = ResourceAdder(settings, source.read_collections)
         self._counting = counting
         self._known: dict[str, _KnownPod] = {}
         self._fewest_domains = FewestDomains()
@@ -82,7 +94,7 @@ class Artist:
 
     def scene(self) -> Scene:
         """The scene now."""
-        view = self._snapshotter.view()
+        view = self._adder.completed(self._snapshotter.view())
         snapshot = self._snapshotter.snapshot(view)
         self._learn(view)
 
@@ -208,6 +220,7 @@ class Live:
             self._stopping.wait(0.1)
         while not self._stopping.is_set():
             self._cache.changed.clear()
+            self._cache.lazy.begin()
             started = self._clock()
             try:
                 self._publish(self._artist.scene())

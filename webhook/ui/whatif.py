@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from webhook.devices.supply import Supply
 from webhook.inquiry import documents, simulation
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, with_levels
 from webhook.inquiry.manifest import InputError
-from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -97,14 +95,6 @@ class _With:
     def namespace_labels(self) -> NamespaceLabels | None:
         """Nothing: not every viewer may list namespaces."""
         return None
-
-    def supply(self, is_wanted: bool) -> Supply | None:
-        """Nothing, for the same reason."""
-        return None
-
-    def device_classes(self) -> Mapping[str, DeviceClass]:
-        """Nothing is known of them either."""
-        return {}
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,14 @@
 The gate may have come from the API server itself, or from the pod's author. A gated pod may be given further
 nodeSelector labels, so those of its GPU model are added before it is placed. A PriorityClass may not be added
 to any pod: that is told. So is it told where members of a gang went by all of it.
-
-And pods are let go that admission held for claims which turn out to be on no GPU: which DeviceClasses a claim
-names stands in claims and templates, which may come later than the pod, so admission gates every pod with
-claims. Where the policy names the classes that are GPUs, it is decided here.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
-from webhook.devices import extended
-from webhook.devices.supply import Supply
 from webhook.kube.objects import Pod
 from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
@@ -196,44 +190,3 @@ def resources_of(pod: Pod) -> Iterator[str]:
         for name, quantity in container.resources.requests.items():
             if whole_number(quantity) != 0:
                 yield name
-
-
-# --- gangs that admission held for claims on no GPU -----------------------------------------------------
-
-
-def let_go(gangs: Sequence[PodGang], view: View, policy: Policy | None) -> list[PodGang]:
-    """The gangs; those of which no pod asks for a GPU as gangs of CPU-only pods that wait for nobody.
-
-    A pod that asks for topogate by a wish, or by a gate of its manifest, stays what it is.
-    """
-    if policy is None or view.needs is None or policy.takes_every_class:
-        return list(gangs)
-    supply = view.needs.supply
-    return [_let_go(gang) if _is_free(gang, supply, policy) else gang for gang in gangs]
-
-
-def _is_free(gang: PodGang, supply: Supply, policy: Policy) -> bool:
-    try:
-        return _is_of_none(gang, supply, policy)
-    except Exception:  # what is wrong with one gang stops no other
-        logger.exception("let_go_failed gang=%s", gang.key)
-        return False
-
-
-def _let_go(gang: PodGang) -> PodGang:
-    return replace(gang, cpu_pods=frozenset(pod.metadata.uid for pod in gang.pods), alone=True)
-
-
-def _is_of_none(gang: PodGang, supply: Supply, policy: Policy) -> bool:
-    return all(_is_of_other_classes(pod, supply, policy) for pod in (*gang.pods, *gang.later))
-
-
-def _is_of_other_classes(pod: Pod, supply: Supply, policy: Policy) -> bool:
-    if not pod.spec.resource_claims or any(extended.resources_of(pod.spec)):
-        return False
-    if not keys.WISH_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
-        return False
-    if any(policy.serves_gate(each.name) and each.name != policy.gate for each in pod.spec.scheduling_gates):
-        return False
-    names = supply.class_names(pod)
-    return names is not None and not any(map(policy.is_gpu_class, names))

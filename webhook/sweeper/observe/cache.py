@@ -9,17 +9,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.devices.supply import Supply
 from webhook.kube import objects, placements
 from webhook.kube.budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
-from webhook.kube.devices import DeviceClass
 from webhook.kube.informer import Informer, OnEvent
 from webhook.kube.placements import Placement
 from webhook.kube.write_through import WriteThroughInformer
@@ -28,8 +26,8 @@ from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.complaints import Complaints
-from webhook.sweeper.observe.devices import Devices
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.sweeper.observe.lazy_collections import LazyCollections, Readable
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.pods import Journal
@@ -77,7 +75,7 @@ class ClusterCache:
         self._journals: list[Journal] = []
         self._pod_observers: list[OnEvent[objects.Pod]] = []
         self._changes = Changes(gate_prefix)
-        self.devices = Devices(api, self.changed.set, self._changes.on_devices)
+        self.lazy = LazyCollections(api, self.served, self.changed.set, self._changes.on_freed)
 
     @property
     def usage_version(self) -> int:
@@ -101,7 +99,7 @@ class ClusterCache:
 
     def stop(self) -> None:
         """Ask all of it to end."""
-        others = self.volumes, self.devices, self.namespaces, self.complaints, self._budgets
+        others = self.volumes, self.lazy, self.namespaces, self.complaints, self._budgets
         for informer in (*self.informers, *others, *((self.failed,) if self._follows_failed else ())):
             informer.stop()
 
@@ -210,19 +208,16 @@ class ClusterCache:
             found.append(self._failed.popleft())
         return found
 
-    def supply(self, is_wanted: bool) -> Supply | None:
-        """What is known of devices; see Devices. is_wanted: whether a waiting pod has claims on some."""
-        if is_wanted:
-            return self.devices.supply()
-        self.devices.nobody_waits()
-        return None
+    def read_collections(self, collections: Sequence[Readable]) -> Mapping[Hashable, Mapping[str, Any]]:
+        """Those of these that are served and could be read, by "namespace/name"; see LazyCollections."""
+        return self.lazy.read(collections)
 
-    def device_classes(self) -> Mapping[str, DeviceClass]:
-        """DeviceClasses by name, none while they are not known; see Devices."""
-        return self.devices.classes()
+    def on_freed(self) -> None:
+        """Have gangs asked about again that found no place; see Changes."""
+        self._changes.on_freed()
 
     def served(self) -> Mapping[str, str]:
-        """The kinds of owners that the cluster serves, with their versions; see Owners.versions."""
+        """What the cluster serves of owners and optional APIs, with versions; see Owners.versions."""
         return self.owners.versions
 
     def written(self, placement: Placement) -> None:

@@ -83,8 +83,8 @@ class Changes:
     def _occupied(self, pod: objects.Pod | None) -> str | None:
         return occupied_node(pod, self._gate_prefix) if pod is not None else None
 
-    def on_devices(self) -> None:
-        """Take in that more may be free of devices that claims ask for, or that more is known of them."""
+    def on_freed(self) -> None:
+        """Take in that more may be free of what extensions add to nodes, or that more is known of it."""
         with self._lock:
             self.usage_version += 1
 

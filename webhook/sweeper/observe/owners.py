@@ -27,6 +27,12 @@ CHECK_SECONDS: Final = 180.0
 SOONER_SECONDS: Final = 10.0
 """How soon again when a gang appears whose kind of owner is not known to be served."""
 
+OPTIONAL: Final = {
+    ("resource.k8s.io", resource): ("v1",)
+    for resource in ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
+}
+"""Group and resource of optional APIs without owners that extensions read -> versions of them."""
+
 _PATIENCE: Final = 3
 """So often is asked again, before anybody may act, for what the API server could not give at the moment. A
 CustomResourceDefinition whose conversion webhook is gone is never readable ("storage is initializing")."""
@@ -94,7 +100,7 @@ class Owners:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Which kinds of owners are served, also those that cannot be read: "jobs.batch" -> "v1"."""
+        """Which kinds of owners, and optional APIs, are served, readable or not: "jobs.batch" -> "v1"."""
         return self._versions
 
     @property
@@ -239,14 +245,10 @@ class Owners:
             self._refused = refused
 
     def _served(self) -> dict[str, str]:
-        """Name of a workload -> the best version of it that is served and that we can read."""
+        """Name of a resource -> the best version of it that is served and that we can read."""
         wanted = {(each.group, each.resource): each.versions for each in WORKLOADS}
-        found = served(self._api, wanted)
-        return {
-            each.name: found[each.group, each.resource]
-            for each in WORKLOADS
-            if (each.group, each.resource) in found
-        }
+        found = served(self._api, {**wanted, **OPTIONAL})
+        return {f"{resource}.{group}": version for (group, resource), version in found.items()}
 
     def _watch(self, workload: Workload[Any], version: str) -> None:
         """Begin to watch. Raises ApiError if it cannot be read."""

@@ -1,16 +1,11 @@
 """From the live copies: the view of one moment, and the placement core's snapshot of it."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Protocol
 
-from webhook.devices.counted import gpu_classes
-from webhook.devices.extended import backing, resources_of
-from webhook.devices.needs import Needs, needs
-from webhook.devices.supply import Supply
 from webhook.identity_cache import IdentityCache, changed_keys
-from webhook.kube.devices import DeviceClass
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -23,20 +18,14 @@ from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
+from webhook.sweeper.observe.added_resources import most_amounts
 from webhook.sweeper.observe.membership import GangKey, key_of
-from webhook.sweeper.observe.node_levels import NodeLevels
-from webhook.sweeper.observe.node_usage import Claimed, Placed, PodsOnNodes, Usages, UsagesOnNodes, amended
+from webhook.sweeper.observe.node_usage import Placed, PodsOnNodes, Usages, UsagesOnNodes, amended
 from webhook.sweeper.observe.pins import is_gated, occupied_node
 from webhook.sweeper.observe.plans import Plans, Texts, is_newer
 from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
 from webhook.sweeper.observe.view import PROTECTED, START, Moment, View, count_usable, is_usable
 from webhook.sweeper.settings import Settings
-
-AMOUNTS: Final = 320_000
-"""Nodes times rules between pods that are held in memory, at about 80 bytes each."""
-
-FEWEST_RULES: Final = 16
-"""Rules between pods that are told apart however large the cluster is."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +57,6 @@ class Objects(Protocol):
     def namespace_labels(self) -> NamespaceLabels | None:
         """Labels by namespace, None if unknown."""
 
-    def supply(self, is_wanted: bool) -> Supply | None:
-        """Devices and claims on them, None if unknown. is_wanted: whether a waiting pod has any."""
-
-    def device_classes(self) -> Mapping[str, DeviceClass]:
-        """DeviceClasses by name, none while they are not known."""
-
 
 class Snapshotter:
     """Makes views and snapshots of a cache."""
@@ -92,8 +75,6 @@ class Snapshotter:
         self._pods = Pods(Sorter(self._waits, self._gang_of, PROTECTED | settings.ignored_namespaces))
         self._changes: dict[str, Pod | None] = {}
         self._plans = Plans()
-        self._levels = NodeLevels(settings.topology)
-        self._claimed = Claimed(settings.gpu_device_classes)
         self._domains = LabelDomains({})
         self._usable = IdentityCache[None, int]()
         self._left_out: dict[str, list[str]] = {}
@@ -108,8 +89,7 @@ class Snapshotter:
         prefix = self._settings.gate_prefix
         pods = self._current_pods()
         gated, others = list(pods.of[Sort.GATED].values()), list(pods.of[Sort.OTHER].values())
-        supply = self._supply(gated)
-        nodes = self._levels.of(self._objects.node_items(), supply)
+        nodes = self._objects.node_items()
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         self._plans.update(placements)
@@ -122,7 +102,7 @@ class Snapshotter:
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gang_of,
-            pods.sorter.protected, storage, self._namespaces, self._needs(gated, others, nodes, supply), pods,
+            pods.sorter.protected, storage, self._namespaces, pods=pods,
             domains_of=self._domains_of, usable_among=self._usable_among, written=written, now=now,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
@@ -141,7 +121,7 @@ class Snapshotter:
         for pod in view.gated:
             if pod.metadata.uid not in view.planned:
                 waiting.setdefault(view.gang_of(pod), []).append(pod)
-        most = max(FEWEST_RULES, AMOUNTS // max(1, len(view.nodes)))
+        most = most_amounts(len(view.nodes))
         by_name = {str(gang): pods for gang, pods in waiting.items()}
         return volume_counts(storage, view.nodes, by_name, list(view.placed_pods()), most, self._completed)
 
@@ -166,26 +146,6 @@ class Snapshotter:
             and not pod.metadata.deletion_timestamp
         )
 
-    def _supply(self, gated: list[Pod]) -> Supply | None:
-        """What is known of devices, None if no waiting pod and no level needs any, and none is a GPU."""
-        classes = self._objects.device_classes()
-        wanted = self._levels.are_wanted or bool(gpu_classes(classes, self._settings.gpu_device_classes))
-        if not wanted and any(pod.spec.resource_claims for pod in gated):
-            wanted = True
-        if not wanted and classes:
-            asked = {name for pod in gated for name in resources_of(pod.spec)}
-            wanted = not asked.isdisjoint(backing(classes.values()))
-        return self._objects.supply(wanted)
-
-    def _needs(
-        self, gated: list[Pod], others: list[Pod], nodes: Mapping[str, Node], supply: Supply | None
-    ) -> Needs | None:
-        """What claims on devices make of nodes and pods, None if no waiting pod has any."""
-        if supply is None:
-            return None
-        most = max(FEWEST_RULES, AMOUNTS // max(1, len(nodes)))
-        return needs(gated, others, nodes, supply, most, self._gang_of)
-
     def _conflicts_of(self, pods: Pods, node_count: int) -> Conflicts:
         """The same as before if those say all that is needed: so nothing has to be completed anew."""
         gated, others = pods.of[Sort.GATED].values(), pods.of[Sort.OTHER].values()
@@ -195,7 +155,7 @@ class Snapshotter:
             for pod in pods.of[Sort.REPELLING].values()
             if occupied_node(pod, prefix) is not None
         ]
-        most = max(FEWEST_RULES, AMOUNTS // max(1, node_count))
+        most = most_amounts(node_count)
         needed = conflicts.between(gated, on_nodes, most, self._terms_of, lambda: others, self._namespaces)
         self._terms.end_round()
         if not self._conflicts.serves(needed):
@@ -236,14 +196,10 @@ class Snapshotter:
         """A snapshot for which each node is looked at."""
         read = (self._node(node, view.conflicts) for node in view.nodes.values())
         nodes = [node for node in read if node is not None]
-        if view.needs is not None:
-            nodes = [view.needs.node(each) for each in nodes]
-            claimed = amended(on_nodes, usages, view.nodes, view.needs.concerns, _claims_of(view.needs))
-            usages = {**usages, **claimed}
-            nodes, counted = self._claimed.counted(view.needs.supply, view.nodes, nodes, on_nodes, usages)
-            usages = {**usages, **counted}
+        for each in view.added:
+            nodes, usages = each.completed(nodes, on_nodes, usages, view.nodes)
         if view.volumes is not None:
-            nodes = [view.volumes.node(each) for each in nodes]
+            nodes = [view.volumes.node(node) for node in nodes]
             with_some = amended(
                 on_nodes, usages, view.nodes, lambda pod: pod.spec.volumes, view.volumes.usage
             )
@@ -321,7 +277,7 @@ class Snapshotter:
 
 def _is_plain(view: View) -> bool:
     """Whether nodes and usages depend on nothing but themselves and rules between pods."""
-    return view.needs is None and view.volumes is None
+    return not view.added and view.volumes is None
 
 
 def _planned(written: Iterable[PlannedPod], nodes: Mapping[str, Node]) -> dict[str, PlannedPod]:
@@ -334,10 +290,6 @@ def _planned(written: Iterable[PlannedPod], nodes: Mapping[str, Node]) -> dict[s
         if before is None or is_newer(each.annotations, before.annotations):
             found[each.uid] = each
     return found
-
-
-def _claims_of(needs: Needs) -> Callable[[Pod, str, Usage], Usage]:
-    return lambda pod, _, usage: needs.usage(pod, usage)
 
 
 def _terms_of(pod: Pod, namespaces: NamespaceLabels | None) -> tuple[AntiAffinityTerm, ...]:

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from labeler.contract import keys
 from labeler.contract.offers import identifies_pods
-from webhook.devices.needs import Needs
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -22,6 +21,7 @@ from webhook.scheduling.nodes import is_leaving
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
+from webhook.sweeper.observe.added_resources import AddedResources
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
 from webhook.sweeper.observe.pins import occupied_node
 from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts
@@ -63,10 +63,11 @@ class View:
     written: all entries of plans for those, also of plans that do not hold. named: the pods that plans name,
     released or not. cards: by node, what plans say of the cards of pods that they send there. gate_prefix: of
     the gates that hold a pod for us. gang_of: the gang that a pod belongs to.
-    protected: namespaces whose pods stand in nobody's way to be preempted. storage: claims and volumes,
-    needs: claims on devices, None where they are not known or no waiting pod has any; volumes: how many of
-    them nodes take, likewise. namespaces: their labels, None where these are not known. pods: gated and
-    others, sorted, where somebody keeps them so. usable_among: on how many nodes a plan may be carried out.
+    protected: namespaces whose pods stand in nobody's way to be preempted. storage: claims and volumes, None
+    where they are not known or no waiting pod has any; volumes: how many of them nodes take, likewise.
+    added: resources that extensions add to nodes and pods. namespaces: their labels, None where these are
+    not known. pods: gated and others, sorted, where somebody keeps them so. usable_among: on how many nodes
+    a plan may be carried out.
     now: when it was. not_released: uids of gated pods that are not released in this pass, as an extension has
     yet to write what they need. objects: what extensions watch: by WatchedCollection or WatchedOwners, its
     objects by "namespace/name". What has not been read completely is not there.
@@ -85,7 +86,7 @@ class View:
     protected: Set[str] = PROTECTED
     storage: Storage | None = None
     namespaces: NamespaceLabels | None = None
-    needs: Needs | None = None
+    added: tuple[AddedResources, ...] = ()
     pods: Pods | None = None
     volumes: VolumeCounts | None = None
     domains_of: Callable[[Mapping[str, Node]], LabelDomains] = LabelDomains
@@ -272,8 +273,8 @@ class View:
             asked = volumes.pod_class(pod, asked)
         if near is not None:
             asked = near.pod_class(pod, asked)
-        if self.needs is not None:
-            asked = self.needs.pod_class(pod, asked)
+        for each in self.added:
+            asked = each.pod_class(pod, asked)
         return self.conflicts.pod_class(pod, asked)
 
 

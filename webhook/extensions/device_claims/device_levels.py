@@ -14,7 +14,7 @@ from webhook.placement.topology import Topology
 logger = logging.getLogger(__name__)
 
 
-class NodeLevels:
+class DeviceLevels:
     """Completes nodes; one of which nothing has changed stays the very same value."""
 
     def __init__(self, topology: Topology) -> None:

@@ -1,0 +1,107 @@
+"""API objects that nobody asks for cost nothing; what is asked for is read, and tells when it changes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from webhook.kube.client import Api
+from webhook.kube.objects import Namespace
+from webhook.sweeper.extension import WatchedCollection
+from webhook.sweeper.observe.lazy_collections import LazyCollections
+
+
+def collection(name: str, frees: Callable[[Any, Any], bool] | None = None) -> WatchedCollection[Namespace]:
+    return WatchedCollection(f"/api/v1/{name}", name, Namespace, is_lazy=True, frees=frees)
+
+
+SPACES = collection("namespaces")
+MAPS = collection("configmaps")
+UNSERVED = WatchedCollection(
+    "/apis/example.com/v1/things", "Thing", Namespace, is_optional=True, is_lazy=True
+)
+
+
+@dataclass
+class Reading:
+    """Collections with what they have told."""
+
+    api: Api
+    changes: list[str] = field(default_factory=list)
+    freed: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lazy = LazyCollections(
+            self.api, dict, lambda: self.changes.append("changed"), lambda: self.freed.append("freed")
+        )
+
+
+@pytest.fixture
+def reading(cluster: Cluster) -> Iterator[Reading]:
+    made = Reading(cluster.api())
+    yield made
+    made.lazy.stop()
+
+
+def named(cluster: Cluster, namespace: str, name: str) -> None:
+    body = {"metadata": {"name": name}}
+    cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/configmaps", body=body)
+
+
+def test_what_is_asked_for_is_read_at_once(cluster: Cluster, reading: Reading, namespace: str) -> None:
+    assert namespace in reading.lazy.read((SPACES,))[SPACES]
+
+
+def test_an_answer_is_the_very_same_while_nothing_changes(reading: Reading) -> None:
+    first = reading.lazy.read((SPACES,))[SPACES]
+    assert reading.lazy.read((SPACES,))[SPACES] is first
+
+
+def test_what_is_not_served_is_not_asked_for_and_is_not_there(reading: Reading) -> None:
+    found = reading.lazy.read((SPACES, UNSERVED))
+    assert set(found) == {SPACES}
+    assert set(reading.lazy._copies) == {SPACES}
+
+
+def test_what_may_not_be_read_is_not_there(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.sweeper.observe.lazy_collections.FIRST_SECONDS", 0.0)
+    assert reading.lazy.read((collection("nothings"),)) == {}
+
+
+def test_a_change_of_what_the_last_pass_has_read_is_told(
+    cluster: Cluster, reading: Reading, namespace: str
+) -> None:
+    reading.lazy.read((MAPS,))
+    reading.lazy.begin()
+    reading.changes.clear()
+    named(cluster, namespace, "one")
+    cluster.wait_for("the change to be told", lambda: bool(reading.changes), 30)
+    assert not reading.freed, "it frees nothing"
+
+
+def test_a_change_of_what_nobody_reads_any_more_is_taken_in_and_not_told(
+    cluster: Cluster, reading: Reading, namespace: str
+) -> None:
+    reading.lazy.read((MAPS,))
+    reading.lazy.begin()
+    reading.lazy.begin()
+    reading.changes.clear()
+    named(cluster, namespace, "one")
+    copy = reading.lazy._copies[MAPS]
+    cluster.wait_for("the copy to have it", lambda: f"{namespace}/one" in copy.items(), 30)
+    assert not reading.changes
+
+
+def test_a_change_that_may_free_something_is_told_as_that(
+    cluster: Cluster, reading: Reading, namespace: str
+) -> None:
+    freeing = collection("configmaps", lambda before, after: after is None)
+    reading.lazy.read((freeing,))
+    named(cluster, namespace, "one")
+    copy = reading.lazy._copies[freeing]
+    cluster.wait_for("the copy to have it", lambda: f"{namespace}/one" in copy.items(), 30)
+    assert not reading.freed
+    cluster.api().request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/one")
+    cluster.wait_for("that to be told", lambda: bool(reading.freed), 30)
