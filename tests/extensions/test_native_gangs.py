@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from labeler.contract.event_reasons import EventReason
 from tests.support import work_of
 from tests.sweeper.cluster import Nodes, gpu_pod
 from webhook.extensions.native_gangs.adopt import complete_gangs
+from webhook.extensions.native_gangs.composites import COMPOSITES
 from webhook.extensions.native_gangs.labels import excluded_by_label
 from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
 from webhook.extensions.native_gangs.own_pod_groups import GROUPS
@@ -19,8 +20,10 @@ from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import ExcludeInput, GangsInput, PassEnd
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
+from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
+from webhook.workloads.composite_groups import CompositeGroup, roots_of
 from webhook.workloads.native_gangs import NativePodGroup
 
 BLOCK, RACK, HOST = keys.TOPOLOGY_FAMILIES[0]
@@ -46,19 +49,31 @@ def pods(count: int, name: str = "g", job: str = "", node: str = "", **annotatio
     return found
 
 
+def composite(minimum: int | None = None, key: str = "", parent: str = "") -> CompositeGroup:
+    constraints = {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
+    above = {"parentCompositePodGroupName": parent} if parent else {}
+    policy = {"basic": {}} if minimum is None else {"gang": {"minGroupCount": minimum}}
+    body = {"metadata": {"name": "c"}, "spec": {"schedulingPolicy": policy, **constraints, **above}}
+    return msgspec.convert(body, CompositeGroup)
+
+
 def gangs_of(
     groups: dict[str, NativePodGroup] | None,
     *members: Pod,
     size: int | None = None,
     minimum: int | None = None,
+    composites: dict[str, CompositeGroup] | None = None,
 ) -> list[PodGang]:
-    """The gangs of a cluster of two blocks, each of the racks r0 and r1, with these PodGroups."""
+    """The gangs of a cluster of two blocks, each of the racks r0 and r1, with these groups."""
     cluster = Nodes(4, *members)
     for number in range(4):
         cluster.label(f"n{number}", {BLOCK: f"b{number // 2}", RACK: f"r{number % 2}", HOST: f"h{number}"})
+    there = {f"in/{name}": each for name, each in (groups or {}).items()}
+    above = {f"in/{name}": each for name, each in (composites or {}).items()}
+    cluster.roots = roots_of(there, above)
     view = Snapshotter(cluster, Settings()).view()
     if groups is not None:
-        view = replace(view, objects={GROUPS: {f"in/{name}": each for name, each in groups.items()}})
+        view = replace(view, objects={GROUPS: there} | ({} if composites is None else {COMPOSITES: above}))
     found = gather(view.gated, view.mates, lambda _: OwnerFacts(size, minimum=minimum), view.gang_of)
     return list(complete_gangs(GangsInput(found, view, Settings())))
 
@@ -185,6 +200,97 @@ def test_a_group_whose_pods_each_name_a_gang_of_their_own_delays_nobody() -> Non
         return work_of(lambda: gangs_of({"g": group(2)}, *members))
 
     assert work(800) < 8 * work(200), "by the square it would be sixteen times"
+
+
+WHOLE: Final = {"parentCompositePodGroupName": "whole"}
+
+
+def test_the_pod_groups_of_a_tree_are_one_gang_in_one_domain_of_its_key() -> None:
+    groups = {"g": group(2, **WHOLE), "h": group(2, parentCompositePodGroupName="part")}
+    tree = {"whole": composite(2, BLOCK), "part": composite(1, parent="whole")}
+    (gang,) = gangs_of(groups, *pods(2, "g"), *pods(2, "h"), composites=tree)
+    assert (gang.key.kind, gang.key.name, len(gang.pods)) == ("CompositePodGroup", "whole", 4)
+    assert (gang.fault, gang.required_level, gang.minimum) == ("", "block", None)
+
+
+def test_the_gang_that_a_controller_has_marked_keeps_to_the_domain_of_its_composite_group() -> None:
+    groups = {"g": group(2, **WHOLE), "h": group(2, RACK)}
+    members = [*pods(2, "g", **{keys.GANG_ANNOTATION: "a"}), *pods(2, "h", **{keys.GANG_ANNOTATION: "a"})]
+    (gang,) = gangs_of(groups, *members, composites={"whole": composite(1, BLOCK)})
+    assert (gang.key.kind, gang.fault) == ("Gang", "")
+    assert sorted(str(part.required_level) for part in gang.parts) == ["block", "subblock"]
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        ({}, "its CompositePodGroup whole is not there"),
+        ({"whole": composite(1, parent="above")}, "its CompositePodGroup above is not there"),
+        (
+            {"whole": composite(1, parent="whole")},
+            "its CompositePodGroup whole is not there, or",
+        ),
+        (
+            {"whole": composite(3)},
+            "2 groups of CompositePodGroup whole have all pods, and",
+        ),
+        ({"whole": composite(1), "other": composite(2, parent="whole")}, ""),
+        ({"whole": composite(2)}, ""),
+    ],
+    ids=["none", "none-above", "cycle", "few-groups", "enough", "all"],
+)
+def test_a_tree_that_kube_scheduler_does_not_bind_takes_no_place(
+    tree: dict[str, CompositeGroup], expected: str
+) -> None:
+    groups = {"g": group(2, **WHOLE), "h": group(1, **WHOLE), "later": group(2, **WHOLE)}
+    found = gangs_of(groups, *pods(2, "g"), *pods(1, "h"), composites=tree)
+    assert all(gang.fault.startswith(expected) and bool(gang.fault) == bool(expected) for gang in found)
+
+
+def test_where_composite_groups_cannot_be_read_a_pod_group_is_a_gang_of_its_own() -> None:
+    found = gangs_of({"g": group(2, **WHOLE), "h": group(2, **WHOLE)}, *pods(2, "g"), *pods(2, "h"))
+    assert [(gang.key.kind, gang.fault) for gang in found] == [("PodGroup", ""), ("PodGroup", "")]
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "expected"),
+    [(BLOCK, RACK, "one block, and PodGroup g within it one subblock"), (RACK, BLOCK, "")],
+)
+def test_a_finer_level_within_that_of_a_composite_group_is_told(
+    above: str, below: str, expected: str
+) -> None:
+    (gang,) = gangs_of({"g": group(2, below, **WHOLE)}, *pods(2), composites={"whole": composite(1, above)})
+    assert expected in gang.fault
+    assert bool(gang.fault) == bool(expected)
+    assert expected or gang.required_level == "subblock"
+
+
+def test_values_that_repeat_under_several_parents_are_told_of_a_composite_group_too() -> None:
+    (gang,) = gangs_of({"g": group(2, **WHOLE)}, *pods(2), composites={"whole": composite(1, RACK)})
+    assert f"{RACK}=r0 is the label of several domains, under 2 parents" in gang.problems[0]
+
+
+def test_gangs_below_one_composite_group_are_told_of_each_other() -> None:
+    groups = {"g": group(2, **WHOLE), "h": group(2, **WHOLE)}
+    members = [*pods(2, "g", job="mine"), *pods(2, "h", job="theirs")]
+    mine, _ = gangs_of(groups, *members, composites={"whole": composite(2)})
+    assert mine.fault == ""
+    assert mine.problems[0].startswith("CompositePodGroup whole has pods of Job/theirs too")
+
+
+def test_pods_change_their_gang_with_the_tree_of_their_pod_group() -> None:
+    cluster = Nodes(2, *pods(2, "g", node="n0"), *pods(1, "h", node="n1"))
+    snapshotter = Snapshotter(cluster, Settings(), journal := Journal())
+    journal.begin({pod.metadata.uid: pod for pod in cluster.pods})
+    for roots, expected in (
+        ({}, ["g", "h"]),
+        ({"in/g": "whole", "in/h": "whole"}, ["whole"]),
+        ({}, ["g", "h"]),
+    ):
+        cluster.roots = roots
+        mates = snapshotter.view().index.mates
+        assert sorted(key.name for key in mates) == expected
+        assert sum(map(len, mates.values())) == 3
 
 
 def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | None = None) -> PassEnd:

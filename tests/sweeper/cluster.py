@@ -25,6 +25,7 @@ from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
+from webhook.workloads.composite_groups import NO_ROOTS, Roots
 
 GPU = "nvidia.com/gpu"
 
@@ -54,6 +55,7 @@ class Nodes:
         self.failed: list[Pod] = []
         self.placements: dict[str, Placement] = {}
         self.labels: Mapping[str, Mapping[str, str]] | None = None
+        self.roots: Roots = NO_ROOTS
         status = {"allocatable": {GPU: str(gpus), "pods": "110"}}
         self.nodes = {
             f"n{number}": msgspec.convert(
@@ -86,6 +88,9 @@ class Nodes:
 
     def storage(self, is_wanted: bool) -> None:
         return None
+
+    def pod_group_roots(self) -> Roots:
+        return self.roots
 
     @property
     def owners(self) -> "NoOwners":

@@ -14,8 +14,8 @@ RIGHTS = {
     "topogate-sweeper": ROOT / "manifests/base/sweeper.yaml",
     "topogate-ui": ROOT / "manifests/components/ui/ui.yaml",
 }
-MADE_BY_USERS = {"PodGroup", "TrainingJob"}
-"""Whose pods simulate reads otherwise: of a pod group from the manifest, of Kubeflow's jobs by one reader."""
+MADE_BY_USERS = {"PodGroup", "CompositePodGroup", "TrainingJob"}
+"""Whose pods simulate reads otherwise: of pod groups from the manifest, of Kubeflow's jobs by one reader."""
 
 
 def verbs_on(path: Path, role: str, group: str, resource: str) -> set[str]:

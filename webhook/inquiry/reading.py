@@ -23,6 +23,8 @@ from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED
 from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owners import Owners
+from webhook.workloads.composite_groups import COMPOSITE_GROUPS, Roots, roots_of
+from webhook.workloads.native_gangs import POD_GROUPS
 
 PAGE_SIZE: Final = 500
 OWNERS_SECONDS: Final = 10.0
@@ -101,6 +103,10 @@ class ClusterReading:
         """Those that are served, and that may be read, each by "namespace/name"."""
         found = {each: self.read_objects(each) for each in collections}
         return {each: objects for each, objects in found.items() if objects is not None}
+
+    def pod_group_roots(self) -> Roots:
+        """By PodGroup the root of its tree, as far as both kinds are served and read."""
+        return roots_of(self.owners(POD_GROUPS) or {}, self.owners(COMPOSITE_GROUPS) or {})
 
     def owners(self, name: str) -> Mapping[str, Any] | None:
         """Owners of a kind ("jobs.batch") by "namespace/name"; None where they are not served or read."""

@@ -28,6 +28,7 @@ from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
 from webhook.ui.redact import EVERYTHING, Rights
 from webhook.workloads import marks
+from webhook.workloads.composite_groups import NO_ROOTS, Roots
 
 LARGEST_TEXT = 256 * 1024
 """The longest manifest that is read, in bytes."""
@@ -95,6 +96,10 @@ class _With:
     def namespace_labels(self) -> NamespaceLabels | None:
         """Nothing: not every viewer may list namespaces."""
         return None
+
+    def pod_group_roots(self) -> Roots:
+        """None: no PodGroup of such pods is there."""
+        return NO_ROOTS
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from webhook.workloads import builtin as builtin
+from webhook.workloads import composite_groups as composite_groups
 from webhook.workloads import native_gangs as native_gangs
 from webhook.workloads import sets as sets
 from webhook.workloads import training as training
@@ -164,6 +165,15 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         native_gangs.NativePodGroup,
         native_gangs.native_group_size,
         minimum=native_gangs.native_group_size,
+        id_prefix=f"{native_gangs.GROUP}/",
+    ),
+    Workload(
+        "CompositePodGroup",
+        native_gangs.GROUP,
+        composite_groups.VERSIONS,
+        "compositepodgroups",
+        composite_groups.CompositeGroup,
+        _unsaid,
         id_prefix=f"{native_gangs.GROUP}/",
     ),
     _training("PyTorchJob"),

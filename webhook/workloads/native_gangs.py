@@ -42,10 +42,11 @@ class SchedulingConstraints(Struct, frozen=True):
 
 
 class NativeGroupSpec(Struct, frozen=True):
-    """How a PodGroup's pods are bound."""
+    """How a PodGroup's pods are bound, and the CompositePodGroup that it is of (from 1.37 on)."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     scheduling_constraints: SchedulingConstraints | None = None
+    parent_composite_pod_group_name: str | None = None
 
 
 class NativePodGroup(Owner, frozen=True):
@@ -62,8 +63,17 @@ class NativePodGroup(Owner, frozen=True):
     @property
     def topology_keys(self) -> tuple[str, ...]:
         """The node labels of each of which all pods are to be on nodes with one value."""
-        constraints = self.spec.scheduling_constraints
-        return tuple(each.key for each in constraints.topology if each.key) if constraints else ()
+        return topology_keys(self.spec.scheduling_constraints)
+
+    @property
+    def parent(self) -> str:
+        """The CompositePodGroup that it is of, "" if it is of none."""
+        return self.spec.parent_composite_pod_group_name or ""
+
+
+def topology_keys(constraints: SchedulingConstraints | None) -> tuple[str, ...]:
+    """The labels that constraints name."""
+    return tuple(each.key for each in constraints.topology if each.key) if constraints else ()
 
 
 def native_group_size(owner: NativePodGroup) -> int | None:

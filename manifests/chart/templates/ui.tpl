@@ -119,6 +119,14 @@ rules:
       - list
       - watch
   - apiGroups:
+      - scheduling.k8s.io
+    resources:
+      - compositepodgroups
+    verbs:
+      - get
+      - list
+      - watch
+  - apiGroups:
       - kubeflow.org
     resources:
       - pytorchjobs

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final
 
+from webhook.extensions.native_gangs.composites import Trees
 from webhook.extensions.native_gangs.levels import label_problem, leveled
-from webhook.extensions.native_gangs.own_pod_groups import GROUPS, foreign_groups
+from webhook.extensions.native_gangs.own_pod_groups import foreign_groups
 from webhook.kube.objects import Pod
 from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
@@ -29,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
     """The gangs; those whose pods are of PodGroups as these want them."""
-    found = GROUPS.of(given.view)
-    if found is None or not given.view.index.of[Sort.OF_A_POD_GROUP]:
+    trees = Trees.of(given.view)
+    if trees is None or not given.view.index.of[Sort.OF_A_POD_GROUP]:
         return given.gangs
-    groups = _PodGroups(given.view, found)
+    groups = _PodGroups(given.view, trees)
     problem_of = cache(lambda key: label_problem(key, given.view, given.settings.topology))
     return [_guarded(gang, groups, given, problem_of) for gang in given.gangs]
 
@@ -57,18 +58,33 @@ class _Members:
 
 @dataclass(frozen=True)
 class _PodGroups:
-    """The PodGroups by "namespace/name", and of which gangs their pods are."""
+    """The PodGroups, and of which gangs their pods are."""
 
     view: View
-    by_name: Mapping[str, NativePodGroup]
+    trees: Trees
 
     def of(
         self, namespace: str, names: Iterable[str]
     ) -> tuple[Mapping[str, NativePodGroup], Mapping[str, _Members]]:
         """By name those of these groups that are there, and the pods of each."""
         where = {name: f"{namespace}/{name}" for name in names}
-        there = {name: self.by_name[key] for name, key in where.items() if key in self.by_name}
+        by_name = self.trees.groups
+        there = {name: by_name[key] for name, key in where.items() if key in by_name}
         return there, {name: self.members.get(key, _Members()) for name, key in where.items()}
+
+    def count_in(self, namespace: str) -> Callable[[str], int]:
+        """How many pods of a PodGroup of a namespace are to stay."""
+        return lambda name: self.members.get(f"{namespace}/{name}", _Members()).count
+
+    def of_trees(self, namespace: str, names: Iterable[str]) -> Mapping[str, _Members]:
+        """The pods of the whole trees of these groups, by the CompositePodGroup at the top."""
+        found = {}
+        for root in sorted({self.trees.root(namespace, name) for name in names} - {""}):
+            below = self.trees.pod_groups_below(namespace, root)
+            each = [self.members.get(f"{namespace}/{name}", _Members()) for name in below]
+            gangs = tuple(sorted({gang for those in each for gang in those.gangs}))
+            found[root] = _Members(sum(those.count for those in each), gangs)
+        return found
 
     @cached_property
     def members(self) -> Mapping[str, _Members]:
@@ -102,13 +118,16 @@ def _adopted(
     problem_of: Callable[[str], str],
 ) -> PodGang:
     """One gang, as the PodGroups of its gated pods, which have these names, want it."""
-    there, members = groups.of(gang.key.namespace, names)
-    fault = gang.fault or _missing([name for name in names if name not in there])
-    if fault := fault or _lacking(there, members):
+    namespace, trees = gang.key.namespace, groups.trees
+    there, members = groups.of(namespace, names)
+    fault = gang.fault or _missing([name for name in names if name not in there]) or _lacking(there, members)
+    if fault := fault or trees.fault(namespace, names, groups.count_in(namespace)):
         return replace(gang, fault=fault)
-    gang, problems = leveled(gang, there, given.settings.topology)
-    keys = sorted({key for group in there.values() for key in group.topology_keys})
-    problems = [*problems, *filter(None, map(problem_of, keys)), *_shared(gang, members)]
+    constraints = {name: trees.constraints(namespace, name) for name in names}
+    gang, problems = leveled(gang, constraints, given.settings.topology)
+    keys = sorted({each.key for those in constraints.values() for each in those})
+    problems = [*problems, *filter(None, map(problem_of, keys)), *_shared(gang, members, "PodGroup")]
+    problems += _shared(gang, groups.of_trees(namespace, names), "CompositePodGroup")
     minimum, problem = _minimum(gang, there, members)
     return replace(gang, minimum=minimum, problems=(*gang.problems, *few_problems([*problems, *problem])))
 
@@ -155,7 +174,7 @@ def _minimum(
     if len(groups) > 1:
         return None, _no_minimum(gang)
     (least,) = (group.min_count for group in groups.values())
-    if least is None or (gang.minimum is None and any(_shared(gang, members))):
+    if least is None or (gang.minimum is None and any(_shared(gang, members, "PodGroup"))):
         return gang.minimum, ()  # of pods of several gangs nobody says which are enough
     count = gang.size if gang.size is not None else len(gang.pods)
     enough = min(max(gang.minimum or 0, least), count)
@@ -167,12 +186,12 @@ def _no_minimum(gang: PodGang) -> Iterable[str]:
         yield f"its minimum of {gang.minimum} pods does not count, as its pods are of several PodGroups"
 
 
-def _shared(gang: PodGang, members: Mapping[str, _Members]) -> Iterable[str]:
+def _shared(gang: PodGang, members: Mapping[str, _Members], kind: str) -> Iterable[str]:
     """Of groups that have pods of other gangs too: kube-scheduler binds these together, if at all."""
     for name, those in members.items():
         if others := those.besides(gang.key):
             yield (
-                f"PodGroup {printable(name)} has pods of {others} too: each gang is placed by itself, "
+                f"{kind} {printable(name)} has pods of {others} too: each gang is placed by itself, "
                 "but kube-scheduler binds them together; give all of them one topogate.io/gang"
             )
 

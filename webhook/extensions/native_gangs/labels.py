@@ -4,40 +4,38 @@ A level may have another label on some nodes, as where nodes of two providers ar
 takes a domain of either for one of the level; kube-scheduler binds a group on nodes with its own key alone.
 """
 
-from collections.abc import Mapping
 from functools import cache
 
-from webhook.extensions.native_gangs.own_pod_groups import GROUPS
+from webhook.extensions.native_gangs.composites import Trees
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, Exclusion, Exclusions
 from webhook.sweeper.extension import ExcludeInput
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
-from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.pod_group_names import native_group_of
 
 
 def excluded_by_label(given: ExcludeInput) -> ExcludedNodes:
-    """For each gang the nodes that lack a label of its PodGroups.
+    """For each gang the nodes that lack a label of its PodGroups, or of the CompositePodGroups above.
 
     Of a gang of several PodGroups that holds for all pods, also those of a group without a key.
     """
-    view, groups = given.view, GROUPS.of(given.view)
-    if not groups or not view.index.of[Sort.OF_A_POD_GROUP]:
+    view, trees = given.view, Trees.of(given.view)
+    if trees is None or not trees.groups or not view.index.of[Sort.OF_A_POD_GROUP]:
         return NOTHING_EXCLUDED
     without = cache(lambda key: _without(key, view))
     found = {}
     for gang in given.gangs:
-        named = {f"{gang.key.namespace}/{native_group_of(pod)}" for pod in gang.gated}
-        exclusions = [without(key) for key in _keys(named, groups)]
+        named = {native_group_of(pod) for pod in gang.gated}
+        exclusions = [without(key) for key in _keys(gang.key.namespace, named, trees)]
         if any(exclusions):
             found[gang.key] = exclusions[0] if len(exclusions) == 1 else _joined(exclusions)
     return ExcludedNodes(for_gangs=found) if found else NOTHING_EXCLUDED
 
 
-def _keys(named: set[str], groups: Mapping[str, NativePodGroup]) -> list[str]:
-    there = (groups[name] for name in named if name in groups)
-    return sorted({key for group in there for key in group.topology_keys})
+def _keys(namespace: str, named: set[str], trees: Trees) -> list[str]:
+    there = (name for name in named if f"{namespace}/{name}" in trees.groups)
+    return sorted({each.key for name in there for each in trees.constraints(namespace, name)})
 
 
 def _without(key: str, view: View) -> Exclusions:

@@ -1,16 +1,16 @@
-"""A PodGroup's topology key as a level that its pods require, unless they require a finer one. Pure."""
+"""The topology keys of groups as levels that their pods require, unless they require finer ones. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from labeler.contract.keys import HOSTNAME_LABEL
+from webhook.extensions.native_gangs.composites import GroupConstraint
 from webhook.placement import PlacementError, Topology
 from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.text import printable
-from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.pod_group_names import native_group_of
 
 MOST_PARTS: Final = 128
@@ -18,15 +18,16 @@ MOST_PARTS: Final = 128
 
 
 def leveled(
-    gang: PodGang, groups: Mapping[str, NativePodGroup], topology: Topology
+    gang: PodGang, constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
 ) -> tuple[PodGang, list[str]]:
     """The gang with each group within one domain of its key, and what people are told of that.
 
-    groups: of its gated pods, by name. A key that is no level makes a fault of the gang: kube-scheduler would
-    not take a plan that crosses domains which topogate does not know.
+    constraints: from the top down, by the names of the PodGroups of its gated pods. A key that is no level
+    makes a fault of the gang: kube-scheduler would not take a plan that crosses domains which topogate does
+    not know.
     """
     try:
-        levels = _levels(groups, topology)
+        levels = _levels(constraints, topology)
     except PlacementError as error:
         return replace(gang, fault=str(error)), []
     if not levels:
@@ -47,16 +48,29 @@ def leveled(
     return replace(parted, fault=_why_not(parted)), problems
 
 
-def _levels(groups: Mapping[str, NativePodGroup], topology: Topology) -> Mapping[str, int]:
-    """The level of each group that has a topology key. Raises PlacementError for a key that is none."""
-    found: dict[str, int] = {}
-    for name, group in groups.items():
-        for key in group.topology_keys:
-            try:
-                found[name] = max(found.get(name, 0), _level(key, topology))
-            except PlacementError as error:
-                raise PlacementError(_no_level(name, key, error)) from None
+def _levels(
+    constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
+) -> Mapping[str, tuple[str, int]]:
+    """By PodGroup with a key, the group whose pods share a domain, and the level of that.
+
+    Raises PlacementError for a key that is no level, and for a finer level within that of a larger group.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for name, those in constraints.items():
+        for each in those:
+            group, level = found.setdefault(name, (each.group, 0))
+            own = _level_of(each, topology)
+            if own > level and group != each.group:
+                raise PlacementError(_nested(group, level, each.group, own, topology))
+            found[name] = (group, max(level, own))
     return found
+
+
+def _level_of(constraint: GroupConstraint, topology: Topology) -> int:
+    try:
+        return _level(constraint.key, topology)
+    except PlacementError as error:
+        raise PlacementError(_no_level(constraint, error)) from None
 
 
 def _level(key: str, topology: Topology) -> int:
@@ -83,14 +97,16 @@ def _why_not(gang: PodGang) -> str:
 
 
 def _split(
-    part: GangPart, group_of: Mapping[str, str], levels: Mapping[str, int]
+    part: GangPart, group_of: Mapping[str, str], levels: Mapping[str, tuple[str, int]]
 ) -> list[tuple[frozenset[str], int | None]]:
-    """The pods of each group that has a level, with that, and all others together."""
+    """The pods that share a domain of each group, with its level, and all others together."""
     uids: dict[str, set[str]] = {}
+    level_of: dict[str, int | None] = {}
     for uid in part.uids:
-        name = group_of.get(uid, "")
-        uids.setdefault(name if name in levels else "", set()).add(uid)
-    return [(frozenset(those), levels.get(name)) for name, those in sorted(uids.items())]
+        group, level = levels.get(group_of.get(uid, ""), ("", None))
+        uids.setdefault(group, set()).add(uid)
+        level_of[group] = level
+    return [(frozenset(those), level_of[group]) for group, those in sorted(uids.items())]
 
 
 def _finer(own: str | None, level: int | None, topology: Topology, problems: list[str]) -> str | None:
@@ -113,10 +129,19 @@ def _finer(own: str | None, level: int | None, topology: Topology, problems: lis
     return name
 
 
-def _no_level(group: str, key: str, error: PlacementError) -> str:
+def _no_level(constraint: GroupConstraint, error: PlacementError) -> str:
     return (
-        f"PodGroup {printable(group)} requires one domain of the label {printable(key)}, which is no level "
+        f"{constraint.group} requires one domain of the label {printable(constraint.key)}, which is no level "
         f"of the topology ({error}); name it in the setting levels, or leave its pods to kube-scheduler with "
+        'topogate.io/inject: "false"'
+    )
+
+
+def _nested(group: str, level: int, within: str, finer: int, topology: Topology) -> str:
+    names = (*topology.level_names, "node")
+    return (
+        f"{group} requires one {names[level]}, and {within} within it one {names[finer]}: topogate does not "
+        "place groups so; take one of the two topology keys away, or leave the pods to kube-scheduler with "
         'topogate.io/inject: "false"'
     )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.extensions.native_gangs.adopt import complete_gangs
+from webhook.extensions.native_gangs.composites import COMPOSITES
 from webhook.extensions.native_gangs.labels import excluded_by_label
 from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
 from webhook.extensions.native_gangs.own_pod_groups import (
@@ -52,7 +53,7 @@ NATIVE_GANGS: Final = Extension(
     "native_gangs",
     memory=NativeMemory(),
     collections=COLLECTIONS,
-    owners=(GROUPS,),
+    owners=(GROUPS, COMPOSITES),
     gauges=(LEFT,),
     hold_releases=hold_releases,
     complete_gangs=complete_gangs,

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from labeler.contract import keys
+from webhook.identity_cache import IdentityCache
 from webhook.kube import objects, placements
 from webhook.kube.budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.client import Api
@@ -32,6 +33,8 @@ from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.volumes import Volumes
+from webhook.workloads.composite_groups import COMPOSITE_GROUPS, NO_ROOTS, Roots, roots_of
+from webhook.workloads.native_gangs import POD_GROUPS
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
@@ -76,6 +79,7 @@ class ClusterCache:
         self._pod_observers: list[OnEvent[objects.Pod]] = []
         self._changes = Changes(gate_prefix)
         self.lazy = LazyCollections(api, self.served, self.changed.set, self._changes.on_freed)
+        self._roots = IdentityCache[None, Roots]()
 
     @property
     def usage_version(self) -> int:
@@ -215,6 +219,13 @@ class ClusterCache:
     def on_freed(self) -> None:
         """Have gangs asked about again that found no place; see Changes."""
         self._changes.on_freed()
+
+    def pod_group_roots(self) -> Roots:
+        """By PodGroup the root of its tree, none where no CompositePodGroups are served."""
+        groups, composites = self.owners.all_of(POD_GROUPS), self.owners.all_of(COMPOSITE_GROUPS)
+        if not groups or not composites:
+            return NO_ROOTS
+        return self._roots.get(None, roots_of, groups, composites)
 
     def served(self) -> Mapping[str, str]:
         """What the cluster serves of owners and optional APIs, with versions; see Owners.versions."""

@@ -21,6 +21,7 @@ from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.text import printable
 from webhook.workloads import marks, native_gangs
+from webhook.workloads.composite_groups import NO_ROOTS, Roots
 from webhook.workloads.owners import KNOWN_RULES, Makes, OwnerRules
 from webhook.workloads.pod_group_names import marked_gang, native_group_of
 from webhook.workloads.ranks import mark
@@ -101,8 +102,10 @@ def is_of_a_set(pod: Pod) -> bool:
     return bool(claims_of(pod)) or any(label in pod.metadata.labels for label in marks.EXCLUSIVE_LABELS)
 
 
-def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES) -> GangKey:
+def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES, roots: Roots = NO_ROOTS) -> GangKey:
     """The gang that a pod belongs to; a pod without any sign of one is a gang of its own.
+
+    roots: of PodGroups. All pods below a CompositePodGroup that nothing else marks are one gang.
 
     Labels of the operator's choice stand behind what a pod says itself and behind known owners: those
     say more than a release's name does. So does the PodGroup of a pod, whatever its owner is; but the gang
@@ -114,7 +117,7 @@ def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES) -> GangKey:
         return GangKey(metadata.namespace, "Gang", printable(own), own)
     owner = metadata.controller
     marked = None if rules.is_named_loose(owner) else _marked_gang(pod)
-    if grouped := marked or _native_gang(pod):
+    if grouped := marked or _native_gang(pod, roots):
         return grouped
     makes = rules.makes(owner) if owner is not None else Makes.UNKNOWN
     labelled = _labelled_gang(pod, rules) if makes is Makes.UNKNOWN else None
@@ -139,12 +142,14 @@ def _marked_gang(pod: Pod) -> GangKey | None:
     return GangKey(pod.metadata.namespace, found[0], printable(found[1]), found[2]) if found else None
 
 
-def _native_gang(pod: Pod) -> GangKey | None:
+def _native_gang(pod: Pod, roots: Roots) -> GangKey | None:
     """The gang of the PodGroup that somebody else has given to a pod, None if it has none."""
-    name = native_group_of(pod)
+    name, namespace = native_group_of(pod), pod.metadata.namespace
     if not name:
         return None
-    return GangKey(pod.metadata.namespace, "PodGroup", printable(name), f"{native_gangs.GROUP}/{name}")
+    root = roots.get(f"{namespace}/{name}")
+    kind, name = ("PodGroup", name) if root is None else ("CompositePodGroup", root)
+    return GangKey(namespace, kind, printable(name), f"{native_gangs.GROUP}/{name}")
 
 
 def unknown_owner(pod: Pod, gang: GangKey, rules: OwnerRules) -> str:
