@@ -38,7 +38,7 @@ class IdentityCache(Generic[K, V]):
         self._used[key] = value, made_of
         return value
 
-    def end_round(self, count: int = 0) -> None:
+    def end_pass(self, count: int = 0) -> None:
         """Forget what was not asked for since the last round.
 
         count: of the keys that there are, of which only some are asked for in a round; then they are

@@ -21,7 +21,7 @@ from labeler.allocator.resolve import KnowsPods, ListsPods
 from labeler.allocator.values import Listing, LocalCard, LocalPod, card_of
 from labeler.api import ApiClient, NodeApiError
 from labeler.contract import keys
-from labeler.contract.offers import CardOffer, encode_offers, encode_unplanned
+from labeler.contract.offers import CardOffer, encode_offers, encode_unmanaged
 
 log: Final = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _CARD: Final = re.compile(r"card([0-9]{1,9})")
 
 
 class CardReporter:
-    """Reports for one node; `turn` is to be called every second."""
+    """Reports for one node; `report` is to be called every second."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class CardReporter:
         self._try_at = float("-inf")
         self.changed()
 
-    def turn(self, cards: Collection[LocalCard], shares: int, *, serves: bool) -> None:
+    def report(self, cards: Collection[LocalCard], shares: int, *, serves: bool) -> None:
         """Report what has changed; shares: containers that may share a healthy card.
 
         serves: whether the kubelet asks this allocator for devices, and no other plugin.
@@ -110,9 +110,9 @@ class CardReporter:
 
     def _looked(self, cards: Collection[LocalCard]) -> dict[str, str]:
         """What kubelet and API server say now. Raises ListingError, NodeApiError."""
-        listed = unplanned(self._listing.now(), self._pods.now(), {card.resource for card in cards})
+        listed = unmanaged(self._listing.now(), self._pods.now(), {card.resource for card in cards})
         self._identifies = self._listing.lists_the_living_alone()
-        return {keys.UNPLANNED_CARDS_ANNOTATION: encode_unplanned(listed)}
+        return {keys.UNPLANNED_CARDS_ANNOTATION: encode_unmanaged(listed)}
 
     def _identification(self, *, serves: bool) -> dict[str, str]:
         return {keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED if serves and self._identifies else ""}
@@ -142,7 +142,7 @@ def offers(cards: Iterable[LocalCard], shares: int) -> dict[int, CardOffer]:
     return {card.number: CardOffer(card.resource, 0 if card.problem else shares) for card in cards}
 
 
-def unplanned(
+def unmanaged(
     listing: Listing, pods: Iterable[LocalPod], resources: Iterable[str]
 ) -> dict[str, tuple[int, ...]]:
     """The cards of the pods for which nobody chose any, by uid, in the order of their containers (pure)."""

@@ -42,7 +42,7 @@ class Ambiguous:
     unknown: tuple[PodName, ...] = ()
 
     @property
-    def is_unplanned(self) -> bool:
+    def is_unmanaged(self) -> bool:
         """Whether all of them are known and none was given cards: then any devices will do."""
         return not self.unknown and not any(is_planned(each.pod) for each in self.candidates)
 

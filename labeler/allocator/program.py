@@ -189,7 +189,7 @@ class Allocator:
                 observe_at = time.monotonic() + OBSERVE_SECONDS
             problems = list(filter(None, (each.problem for each in self._registrations)))
             if self._reporter is not None:
-                self._reporter.turn(self._inventory.cards(), self._options.shares, serves=not problems)
+                self._reporter.report(self._inventory.cards(), self._options.shares, serves=not problems)
             if all(thread.is_alive() for thread in threads):  # else the liveness probe fails
                 health.heartbeat("; ".join(filter(None, (problem, *problems))))
 

@@ -93,13 +93,13 @@ class Registration:
         """Look several times a second until told to stop."""
         while not stop.is_set():
             try:
-                self.turn(time.monotonic())
+                self.poll(time.monotonic())
             except Exception:  # whatever it was, the next turn must come
                 log.exception("%s: a turn failed", self._plugin.resource)
             stop.wait(LOOK_SECONDS)
         self.close()
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Do what is to be done now; now: seconds of a clock that only goes forward."""
         resource = self._plugin.resource
         metrics.REGISTERED.labels(resource).set(self._plugin.is_listened_to)

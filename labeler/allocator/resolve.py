@@ -233,7 +233,7 @@ class Resolver:
                 f"no pod of this node asks for {size} {resource} and lacks them; if the pod was just "
                 "deleted or has other devices of it already, nothing is lost"
             )
-        if not found.candidates or found.is_unplanned:
+        if not found.candidates or found.is_unmanaged:
             # Pods that the API server does not know are the kubelet's own (static), and have no plan.
             return _Found(DEFAULT, None, listing, pods)
         oldest = oldest_plan(found) if self._kubelet_is_old() else None

@@ -64,7 +64,7 @@ def identifies_pods(annotations: Mapping[str, str]) -> bool:
     return annotations.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED
 
 
-def encode_unplanned(cards_by_uid: Mapping[str, Sequence[int]]) -> str:
+def encode_unmanaged(cards_by_uid: Mapping[str, Sequence[int]]) -> str:
     """The cards of pods by uid, one for each device, in the order of their containers."""
     text = ""
     for uid, cards in sorted(cards_by_uid.items()):
@@ -74,7 +74,7 @@ def encode_unplanned(cards_by_uid: Mapping[str, Sequence[int]]) -> str:
     return text
 
 
-def decode_unplanned(annotations: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+def decode_unmanaged(annotations: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     """The same; {} where nobody tells. Raises ContractError."""
     text = annotations.get(keys.UNPLANNED_CARDS_ANNOTATION, "")
     found: dict[str, tuple[int, ...]] = {}

@@ -65,7 +65,7 @@ class Site:
                 return frozenset()
 
         self.registration = Registration(self.plugin, self.kubelet.plugins, Resources())  # type: ignore[arg-type]
-        self.registration.turn(0)
+        self.registration.poll(0)
         self.kubelet.wait_for_devices(1)
 
     def prefer(self, *available: str, size: int = 1) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from labeler.allocator.card_report import AGAIN_SECONDS, CardReporter, offers, unplanned
+from labeler.allocator.card_report import AGAIN_SECONDS, CardReporter, offers, unmanaged
 from labeler.allocator.devices import Inventory
 from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.plugin import CardsPlugin
@@ -80,7 +80,7 @@ class Room:
         """What is written at the next turn."""
         self.time += seconds
         before = len(self.written)
-        self.reporter.turn(cards, 10, serves=self.serves)
+        self.reporter.report(cards, 10, serves=self.serves)
         return self.written[before:]
 
 
@@ -179,10 +179,10 @@ def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(k
         deadline = time.monotonic() + 90
         while len(kubelet.lists) < lists and time.monotonic() < deadline:
             now[0] += 1
-            registration.turn(now[0])
+            registration.poll(now[0])
             time.sleep(0.02)
         kubelet.wait_for_devices(lists)
-        reporter.turn(CARDS, 10, serves=True)
+        reporter.report(CARDS, 10, serves=True)
         return noted[keys.IDENTIFIES_PODS_ANNOTATION]
 
     try:
@@ -246,7 +246,7 @@ def test_what_could_not_be_told_is_told_later(room: Room, fault: Exception) -> N
 def test_pods_with_a_plan_are_not_told_of() -> None:
     pods = [pod("a", plan="card0"), pod("b"), pod("separators", plan="|")]
     listing = {each.key: {"c": {I915: ("card1-0",)}} for each in pods}
-    assert unplanned(listing, pods, {I915}) == {"uid-b": (1,), "uid-separators": (1,)}
+    assert unmanaged(listing, pods, {I915}) == {"uid-b": (1,), "uid-separators": (1,)}
 
 
 def test_neither_are_those_that_are_over_unknown_or_have_other_devices() -> None:
@@ -257,20 +257,20 @@ def test_neither_are_those_that_are_over_unknown_or_have_other_devices() -> None
         ("ns", "nic"): {"c": {"example.com/nic": ("card7-0",)}},
         ("ns", "none"): {"c": {}},
     }
-    assert unplanned(listing, [over, pod("nic"), pod("none")], {I915}) == {}
+    assert unmanaged(listing, [over, pod("nic"), pod("none")], {I915}) == {}
 
 
 def test_cards_are_told_in_the_order_of_containers_then_sidecars() -> None:
     served = pod("a", "z", "a", sidecars=("s",))
     held = {"s": ("card0-1",), "a": ("card10-0", "card2-0"), "z": ("card1-0",)}
     listing = {served.key: {name: {I915: devices} for name, devices in held.items()}}
-    assert unplanned(listing, [served], {I915}) == {"uid-a": (1, 10, 2, 0)}
+    assert unmanaged(listing, [served], {I915}) == {"uid-a": (1, 10, 2, 0)}
 
 
 def test_devices_that_another_plugin_named_otherwise_are_left_out() -> None:
     served = pod("a")
     listing: Listing = {served.key: {"c": {I915: ("0000:3a:00.0-1", "card-0", "card1-0", "x")}}}
-    assert unplanned(listing, [served], {I915}) == {"uid-a": (1,)}
+    assert unmanaged(listing, [served], {I915}) == {"uid-a": (1,)}
 
 
 def test_each_card_is_offered_by_its_own_resource() -> None:

@@ -72,14 +72,14 @@ def test_two_pods_that_fit_are_ambiguous() -> None:
     found = ask(1, listing(one, two), one, two)
     assert isinstance(found, Ambiguous)
     assert {each.pod.name for each in found.candidates} == {"one", "two"}
-    assert not found.is_unplanned
+    assert not found.is_unmanaged
 
 
 def test_two_pods_that_fit_and_have_no_plan_may_have_any_devices() -> None:
     one, two = pod("one", container("c", 1)), pod("two", container("c", 1), cards="|")
     found = ask(1, listing(one, two), one, two)
     assert isinstance(found, Ambiguous)
-    assert found.is_unplanned
+    assert found.is_unmanaged
 
 
 def test_a_pod_that_has_ended_is_not_served() -> None:
@@ -97,7 +97,7 @@ def test_a_pod_that_the_api_server_has_forgotten_makes_it_ambiguous() -> None:
     found = ask(1, listing(gone, new), new)
     assert isinstance(found, Ambiguous)
     assert found.unknown == (("ns", "gone"),)
-    assert not found.is_unplanned
+    assert not found.is_unmanaged
 
 
 def test_a_forgotten_pod_that_has_its_devices_makes_nothing_ambiguous() -> None:

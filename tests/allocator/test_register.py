@@ -47,7 +47,7 @@ class Site:
 
     def turn(self, seconds: float = 0.5) -> None:
         self.now += seconds
-        self.registration.turn(self.now)
+        self.registration.poll(self.now)
 
     def turn_until_heard(self, kubelet: Kubelet, lists: int) -> None:
         deadline = time.monotonic() + 90

@@ -215,7 +215,7 @@ def test_it_tells_on_its_own_node_which_cards_it_hands_out_and_who_has_some_with
         def now(self) -> tuple[LocalPod, ...]:
             return (pod,)
 
-    CardReporter(Kubelet(), Server(), client, "gpu").turn([LocalCard(0, keys.I915, ())], 2, serves=True)
+    CardReporter(Kubelet(), Server(), client, "gpu").report([LocalCard(0, keys.I915, ())], 2, serves=True)
     told = cluster.api().json("GET", "/api/v1/nodes/gpu")["metadata"]["annotations"]
     assert told[keys.OFFERED_CARDS_ANNOTATION] == f"card0={keys.I915}:2"
     assert told[keys.UNPLANNED_CARDS_ANNOTATION] == "uid-p=card1"

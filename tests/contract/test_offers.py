@@ -10,9 +10,9 @@ from labeler.contract.offers import (
     MOST_CHARACTERS,
     CardOffer,
     decode_offers,
-    decode_unplanned,
+    decode_unmanaged,
     encode_offers,
-    encode_unplanned,
+    encode_unmanaged,
     identifies_pods,
 )
 
@@ -27,20 +27,20 @@ def test_the_cards_that_are_offered_read_back_as_they_were_written(offers: dict[
 
 @given(st.dictionaries(st.uuids().map(str), st.lists(CARDS, max_size=5).map(tuple), max_size=20))
 def test_the_cards_of_pods_read_back_in_their_order(held: dict[str, tuple[int, ...]]) -> None:
-    read = decode_unplanned({keys.UNPLANNED_CARDS_ANNOTATION: encode_unplanned(held)})
+    read = decode_unmanaged({keys.UNPLANNED_CARDS_ANNOTATION: encode_unmanaged(held)})
     assert read == {uid: cards for uid, cards in held.items() if cards}
 
 
 def test_no_more_is_written_than_the_sweeper_reads() -> None:
-    text = encode_unplanned({f"{number:036}": (1, 2, 3) for number in range(1000)})
+    text = encode_unmanaged({f"{number:036}": (1, 2, 3) for number in range(1000)})
     assert MOST_CHARACTERS - 100 < len(text) <= MOST_CHARACTERS
-    assert len(decode_unplanned({keys.UNPLANNED_CARDS_ANNOTATION: text})) > 200
+    assert len(decode_unmanaged({keys.UNPLANNED_CARDS_ANNOTATION: text})) > 200
 
 
 def test_no_allocator_is_something_else_than_one_without_cards() -> None:
     assert decode_offers({}) is None
     assert decode_offers({keys.OFFERED_CARDS_ANNOTATION: ""}) == {}
-    assert decode_unplanned({}) == {}
+    assert decode_unmanaged({}) == {}
 
 
 @pytest.mark.parametrize("text", ["", "false", "True", "1", " true", "yes"])
@@ -60,4 +60,4 @@ def test_an_offer_that_says_nothing_certain_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["u", "u=", "u=card", "u=card00", "u=card0+", "u=card0,,v=card1"])
 def test_cards_of_pods_that_say_nothing_certain_are_refused(text: str) -> None:
     with pytest.raises(ContractError, match=keys.UNPLANNED_CARDS_ANNOTATION):
-        decode_unplanned({keys.UNPLANNED_CARDS_ANNOTATION: text})
+        decode_unmanaged({keys.UNPLANNED_CARDS_ANNOTATION: text})

@@ -93,7 +93,7 @@ def allocating() -> Iterator[Site]:
         site = Site(kubelet, planned("card1", "card1:gt1"))
         site.register()
         site.allocate("card1-0")
-        site.registration.turn(1)
+        site.registration.poll(1)
         yield site
         site.registration.close()
         kubelet.stop()

@@ -297,7 +297,7 @@ def test_an_allocator_beside_another_plugin_is_told_of(calm: State, allocating: 
     second = Site(allocating.kubelet, planned("card1"))
     registration = Registration(second.plugin, allocating.kubelet.plugins, Rivalled())  # type: ignore[arg-type]
     for now in (0.0, COMPETITOR_SECONDS):
-        registration.turn(now)
+        registration.poll(now)
     assert_fires("TopogateAllocatorConflict", calm.but(ALLOCATOR, allocator_series()), tmp_path)
 
 

@@ -48,7 +48,7 @@ def test_an_order_is_found_where_there_is_one_and_each_pod_of_it_is_taken(first:
             assert sorted(order) == sorted(node_of)
             assert is_taken(rules, [(name, node_of[name]) for name in order]), seed
             found += 1
-        elif len(rules.kinds) == 1:
+        elif len(rules.classes) == 1:
             assert not any(is_taken(rules, list(each)) for each in itertools.permutations(places)), seed
             missed += 1
     assert found > 20

@@ -38,7 +38,7 @@ def passes(cache: GangCache, *asked: dict[str, Any]) -> list[PodGang]:
     found = []
     for each in asked:
         found.append(cache.gang_of(*given(each)))
-        cache.end_round()
+        cache.end_pass()
     return found
 
 
@@ -58,7 +58,7 @@ def test_what_is_wrong_with_one_gang_stops_no_other_and_it_waits(monkeypatch: py
     bad, good = GangKey("ns", "Job", "bad", "bad"), KEY
     first = {key: cache.gang_of(key, PODS, [], asking(key)) for key in (bad, good)}
     assert (first[bad].fault, first[good].fault) == (OWN_ERROR, "")
-    cache.end_round()
+    cache.end_pass()
     assert not cache.gang_of(bad, PODS, [], OWNER).fault, "it is asked about again"
     monkeypatch.setattr("webhook.sweeper.observe.gangs.gang_of", broken)
     assert cache.gang_of(GangKey("ns", "Job", "c", "c"), PODS, [], OWNER).fault == OWN_ERROR
@@ -118,6 +118,6 @@ def test_of_pods_without_devices_it_is_asked_each_time_whether_others_have_some(
 def test_a_gang_that_was_not_asked_for_in_a_round_is_forgotten() -> None:
     cache = GangCache()
     (first,) = passes(cache, {})
-    cache.end_round()
+    cache.end_pass()
     (later,) = passes(cache, {})
     assert later is not first

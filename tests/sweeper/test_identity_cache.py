@@ -52,9 +52,9 @@ def test_what_was_not_asked_for_in_a_round_is_forgotten() -> None:
     cache = IdentityCache[str, str]()
     cache.keep("asked", "a", A)
     cache.keep("not asked", "b", B)
-    cache.end_round()
+    cache.end_pass()
     assert cache.find("asked", A) == "a"
-    cache.end_round()
+    cache.end_pass()
     assert (cache.find("asked", A), cache.find("not asked", B)) == ("a", None)
 
 
@@ -62,10 +62,10 @@ def test_of_keys_that_are_there_those_not_asked_for_are_kept_until_most_that_is_
     cache = IdentityCache[int, int]()
     for key in range(5):
         cache.keep(key, key, A)
-        cache.end_round(count=2)
+        cache.end_pass(count=2)
     assert cache.find(1, A) == 1
     for _ in range(2):
-        cache.end_round(count=2)
+        cache.end_pass(count=2)
     assert (cache.find(0, A), cache.find(1, A)) == (None, 1)
 
 

@@ -21,7 +21,7 @@ from webhook.scheduling.unmodelled import broken_over
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Backoff
 from webhook.sweeper.decide.orders import ApiRefusal, Done
-from webhook.sweeper.decide.steps import may_go_unpinned
+from webhook.sweeper.decide.steps import may_run_unpinned
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import Moment, View
@@ -182,7 +182,7 @@ def test_no_pod_with_cards_goes_where_kube_scheduler_likes(amounts: dict[str, st
     container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
     placing = Placing(Nodes(1, decode(pod_json("p", containers=[container]))), Settings())
     (gang,) = placing.gangs()
-    assert may_go_unpinned(gang, gang.gated, placing.view()) is may
+    assert may_run_unpinned(gang, gang.gated, placing.view()) is may
 
 
 def test_no_pod_goes_anywhere_while_others_are_on_their_way() -> None:

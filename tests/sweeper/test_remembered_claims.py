@@ -231,7 +231,7 @@ def test_gangs_that_are_remembered_are_those_gathered_anew(seed: int) -> None:
                 now = said(story.dice)
                 says[key] = replace(says[key], hindered=now.hindered, devices=now.devices)
         made = gather(view.gated, view.mates, says.__getitem__, view.gang_of, cache.gang_of)
-        cache.end_round()
+        cache.end_pass()
         assert made == gather(view.gated, view.mates, says.__getitem__, view.gang_of)
 
 

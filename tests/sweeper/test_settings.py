@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.extensions.fair_order.scores import AHEAD
+from webhook.extensions.fair_order.scores import PROJECTED
 from webhook.extensions.node_health import gang_failures
 from webhook.kube.planned import PLAIN_PODS
 from webhook.placement import Mode, Options
@@ -68,7 +68,7 @@ def test_a_number_that_is_no_setting_is_as_the_docs_say() -> None:
     assert STAYS_SECONDS == 30, "what cannot be deleted keeps cards from nobody after half a minute"
     assert MOST_PODS == 5000, "larger gangs are planned by the pods that are there"
     assert RecordSpec("any").seconds == 60, "use is written once a minute"
-    assert AHEAD == 1 / 8, "what an account has counts for an eighth of the half-life"
+    assert PROJECTED == 1 / 8, "what an account has counts for an eighth of the half-life"
     assert gang_failures.MOST == 1000, "failures that are kept"
     assert PLAIN_PODS == 2000, "larger plans are packed"
 

@@ -65,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
         complain(f"topogate drain: {each} is there: pods created from now on are held again; delete it first")
     for name in drain.making_gated():
         complain(f"topogate drain: Job {name} has the gate in its template: its new pods will wait again")
-    return drain.go_through() if arguments.yes else drain.rehearse()
+    return drain.drain() if arguments.yes else drain.rehearse()
 
 
 class _Drain:
@@ -109,13 +109,13 @@ class _Drain:
         print_line(f"{counted(count, 'pod')} would be {self._word}. Nothing was done; add --yes to do it.")
         return 0
 
-    def go_through(self) -> int:
+    def drain(self) -> int:
         """Do it, round by round: controllers may make pods meanwhile."""
         done = 0
         for _ in range(_MOST_ROUNDS):
             waiting = list(self._gated())
             with ThreadPoolExecutor(_PARALLEL) as pool:
-                problems = list(pool.map(self._let_go, waiting))
+                problems = list(pool.map(self._drain, waiting))
             for pod, problem in zip(waiting, problems, strict=True):
                 if problem:
                     complain(f"topogate drain: {_name(pod)}: {problem}")
@@ -134,7 +134,7 @@ class _Drain:
         pods = read_all(self._api, f"/api/v1{self._of_namespace}/pods", Pod, **self._query)
         return (pod for pod in pods if is_gated(pod, self._prefix) and not pod.metadata.deletion_timestamp)
 
-    def _let_go(self, pod: Pod) -> str:
+    def _drain(self, pod: Pod) -> str:
         """Release or delete one pod; returns what kept us from it, "" if nothing did."""
         try:
             if self._releases:

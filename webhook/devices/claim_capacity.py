@@ -43,12 +43,12 @@ class ClaimCapacity:
         """A pass begins: each kind of claims has its whole share again."""
         self._spent.clear()
 
-    def divide(self, kinds: int) -> bool:
+    def divide(self, classes: int) -> bool:
         """Give each of so many kinds of claims the same share of a pass.
 
         Returns whether it is now so much larger that answers are forgotten which were cut short.
         """
-        self._share = max(1, self.most_steps // max(1, kinds))
+        self._share = max(1, self.most_steps // max(1, classes))
         again = [key for key, share in self._cut.items() if min(2 * share, self.most_steps) <= self._share]
         for key in again:
             del self._cut[key], self._known[key]

@@ -22,9 +22,9 @@ def displaced(choice: Choice, others: Sequence[Choice], reached: Reached) -> int
     if not any(device.is_divided for device in mine) and not any(device.is_divided for device in theirs):
         return 1
     least = _least_counters(theirs)
-    kinds = {(each.counters, each.amounts if each.is_shared else ()): each for each in mine}
+    distinct = {(each.counters, each.amounts if each.is_shared else ()): each for each in mine}
     most = 1
-    for device in kinds.values():
+    for device in distinct.values():
         counted = sum(ceil(amount / least[name]) for name, amount in device.counters if least.get(name))
         shared = _of_shares(device.amounts, choice, others) if device.is_shared else 0
         most = max(most, counted, shared)

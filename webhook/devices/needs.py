@@ -374,9 +374,9 @@ def needs(
     share = max(1, most // max(1, len(by_namespace)))
     # The first of each namespace, then the second of each: there may be no time to judge all selectors.
     ranked = {name: list(shapes) for name, shapes in by_namespace.items()}
-    turns = min(share, max(map(len, ranked.values()), default=0))  # a share may be of very many
+    rounds = min(share, max(map(len, ranked.values()), default=0))  # a share may be of very many
     taken = dict.fromkeys(
-        shapes[number] for number in range(turns) for shapes in ranked.values() if number < len(shapes)
+        shapes[number] for number in range(rounds) for shapes in ranked.values() if number < len(shapes)
     )
     for shape in taken:
         found.add(shape)

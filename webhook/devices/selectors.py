@@ -173,9 +173,9 @@ class _Program:
         if self._names is None:
             return device.identity
         attributes = tuple(_plain(device.attributes.get(name)) for name in self._names)
-        kinds = tuple(type(device.attributes.get(name)) for name in self._names)
+        types_of_values = tuple(type(device.attributes.get(name)) for name in self._names)
         capacity = tuple(device.capacity.get(name) for name in self._names)
-        return device.driver, device.problem, attributes, kinds, capacity
+        return device.driver, device.problem, attributes, types_of_values, capacity
 
     def evaluate(self, device: Described) -> bool | str:
         """Whether the expression is true of the device, or why that cannot be said."""

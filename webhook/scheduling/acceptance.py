@@ -35,7 +35,7 @@ class Acceptance:
     def __init__(self, there: Neighbourhood, members: Mapping[str, objects.Pod]) -> None:
         self.there = there
         self._domains = there.domains
-        self.kind_of, self._pods = _kinds(there, members)
+        self.kind_of, self._pods = _pod_classes(there, members)
         self._tallies: list[Tally] = []
         self._near: dict[object, Tally] = {}
         self._carried: dict[tuple[str, str], tuple[AntiAffinityTerm, set[int]]] = {}
@@ -43,15 +43,16 @@ class Acceptance:
             for each in there.rules_of(pod).apart:
                 self._carried.setdefault((each.key, each.pods.name), (each.pods, set()))[1].add(number)
         carrying = [
-            (key, term, self._tally(Tally(key, {}, frozenset(kinds))))
-            for (key, _), (term, kinds) in self._carried.items()
+            (key, term, self._tally(Tally(key, {}, frozenset(classes))))
+            for (key, _), (term, classes) in self._carried.items()
         ]
-        self.kinds = [self._kind(pod, carrying) for pod in self._pods]
+        self.classes = [self._kind(pod, carrying) for pod in self._pods]
         self._of_kind = [
-            [tally for tally in self._tallies if number in tally.kinds] for number in range(len(self.kinds))
+            [tally for tally in self._tallies if number in tally.classes]
+            for number in range(len(self.classes))
         ]
         self._keys = sorted(
-            {tally.key for tally in self._tallies} | {e.rule.key for k in self.kinds for e in k.spread}
+            {tally.key for tally in self._tallies} | {e.rule.key for k in self.classes for e in k.spread}
         )
         self.reset()
 
@@ -88,7 +89,7 @@ class Acceptance:
             return ordered, ""
         waiting: dict[object, deque[_EquivalentMembers]] = {}
         for group in groups_there:
-            if self._go(group, ordered):
+            if self._advance(group, ordered):
                 waiting.setdefault((group.kind, group.gate.refused), deque()).append(group)
         while waiting:
             before = len(ordered)
@@ -104,7 +105,7 @@ class Acceptance:
         """Who waits by kind and refusal after each queue has been tried once more, until it refuses again."""
         for queue, groups in list(waiting.items()):
             while groups:
-                is_left = self._go(groups[0], ordered)
+                is_left = self._advance(groups[0], ordered)
                 if is_left and (groups[0].kind, groups[0].gate.refused) == queue:
                     break
                 group = groups.popleft()
@@ -114,7 +115,7 @@ class Acceptance:
 
     def _inert(self, nodes: Sequence[tuple[str, str]]) -> frozenset[Tally]:
         """Of topology spread those counts that refuse nobody, in whichever order they go to these nodes."""
-        live = {tally for kind in self.kinds for tally in (*kind.near, *(each for each, _ in kind.apart))}
+        live = {tally for kind in self.classes for tally in (*kind.near, *(each for each, _ in kind.apart))}
         inert = set()
         on_node = Counter([node for _, node in nodes])
         for tally, bound in self._spread_bounds().items():
@@ -129,7 +130,7 @@ class Acceptance:
     def _spread_bounds(self) -> dict[Tally, int]:
         """Up to how many in a domain no rule of topology spread that counts so refuses anybody."""
         most: dict[Tally, int] = {}
-        for each in (each for kind in self.kinds for each in kind.spread):
+        for each in (each for kind in self.classes for each in kind.spread):
             skew, floor = each.rule.max_skew, each.tally.lowest if each.is_floored else 0
             for tally, bound in ((each.tally, skew + floor), (each.on_node, skew)):
                 if tally is not None:
@@ -170,10 +171,10 @@ class Acceptance:
 
     def _only_spread(self, inert: frozenset[Tally]) -> SpreadOfClass | None:
         """The topology spread that alone may refuse a member of the one kind, which it counts; else None."""
-        if len(self.kinds) != 1 or self.kinds[0].near or self.kinds[0].apart:
+        if len(self.classes) != 1 or self.classes[0].near or self.classes[0].apart:
             return None
         harmless = {None, *inert}
-        rules = [e for e in self.kinds[0].spread if not harmless.issuperset((e.tally, e.on_node))]
+        rules = [e for e in self.classes[0].spread if not harmless.issuperset((e.tally, e.on_node))]
         if len(rules) != 1 or rules[0].on_node not in harmless or not rules[0].counts_itself:
             return None
         return rules[0]
@@ -203,7 +204,7 @@ class Acceptance:
             group.members.append(name)
         return list(groups.values())
 
-    def _go(self, group: "_EquivalentMembers", ordered: list[str]) -> bool:
+    def _advance(self, group: "_EquivalentMembers", ordered: list[str]) -> bool:
         """As many of the group as may; whether any are left, and then the gate says why."""
         members, gone = group.members, group.gone
         while gone < len(members):
@@ -237,7 +238,7 @@ class Acceptance:
         return tuple([labels.get(key) if key else node for key in keys])
 
     def _gate(self, kind: int, node: str, inert: frozenset[Tally] = frozenset()) -> RuleGate:
-        return RuleGate(self.kinds[kind], kind, node, self._domains, inert)
+        return RuleGate(self.classes[kind], kind, node, self._domains, inert)
 
     def _counted(self, kind: int, node: str) -> list[tuple[Tally, str]]:
         """Where a member counts that is on a node."""
@@ -268,53 +269,53 @@ class Acceptance:
     def _near_tally(self, key: str, terms: tuple[AntiAffinityTerm, ...]) -> Tally:
         known = key, tuple(term.name for term in terms)
         if known not in self._near:
-            kinds = frozenset(
+            classes = frozenset(
                 number
                 for number, pod in enumerate(self._pods)
                 if all(term.repels(pod.metadata.namespace, pod.metadata.labels) for term in terms)
             )
-            self._near[known] = self._tally(Tally(key, self.there.counts.near(key, terms), kinds))
+            self._near[known] = self._tally(Tally(key, self.there.counts.near(key, terms), classes))
         return self._near[known]
 
     def _spreading(self, pod: objects.Pod, rules: PodRules, rule: SpreadRule) -> SpreadOfClass:
         nodes = self.there.eligible(pod, rules, rule)
         known = rule, id(nodes)
         if known not in self._near:
-            kinds = frozenset(
+            classes = frozenset(
                 number
                 for number, each in enumerate(self._pods)
                 if rule.counts(each.metadata.namespace, each.metadata.labels)
             )
             base = dict.fromkeys(self._domains.values(nodes, rule.key), 0)
             base |= self.there.counts.spread(rule, nodes)
-            self._near[known] = self._tally(Tally(rule.key, base, kinds, nodes))
+            self._near[known] = self._tally(Tally(rule.key, base, classes, nodes))
         tally = self._near[known]
         on_node = None
         if rule.min_domains > 1 and rule.honours_affinity:
             if (rule, "") not in self._near:
-                self._near[rule, ""] = self._tally(Tally("", self.there.counts.on_nodes(rule), tally.kinds))
+                self._near[rule, ""] = self._tally(Tally("", self.there.counts.on_nodes(rule), tally.classes))
             on_node = self._near[rule, ""]
         counts_itself = int(rule.counts(pod.metadata.namespace, pod.metadata.labels))
         return SpreadOfClass(rule, tally, counts_itself, len(tally.base), on_node)
 
 
-def _kinds(
+def _pod_classes(
     there: Neighbourhood, members: Mapping[str, objects.Pod]
 ) -> tuple[dict[str, int], list[objects.Pod]]:
     """The number of each member's kind, and one pod of each: they are alike to the rules of all members."""
     equivalents = {name: there.equivalents(pod) for name, pod in members.items()}
     distinct = {id(each): each for each in equivalents.values()}
     label_keys = sorted({key for each in distinct.values() for key in each.rules.label_keys})
-    kinds = _Kinds(label_keys)
+    classes = _PodClasses(label_keys)
     if all(each.label_keys.issuperset(label_keys) for each in distinct.values()):
-        known = {key: kinds.number_of(each.pod, each.rules) for key, each in distinct.items()}
-        return {name: known[id(each)] for name, each in equivalents.items()}, kinds.pods
-    numbers = {name: kinds.number_of(pod, equivalents[name].rules) for name, pod in members.items()}
-    return numbers, kinds.pods
+        known = {key: classes.number_of(each.pod, each.rules) for key, each in distinct.items()}
+        return {name: known[id(each)] for name, each in equivalents.items()}, classes.pods
+    numbers = {name: classes.number_of(pod, equivalents[name].rules) for name, pod in members.items()}
+    return numbers, classes.pods
 
 
 @dataclass(slots=True)
-class _Kinds:
+class _PodClasses:
     """The kinds of pods that were met. label_keys: by which they are told apart; pods: the first of each."""
 
     label_keys: Sequence[str]

@@ -40,7 +40,7 @@ class Carriers:
         self.index = Index(self.terms.values())
         self.late = []
 
-    def closed_to(self, namespace: str, labels: Mapping[str, str]) -> set[str]:
+    def excluded_for(self, namespace: str, labels: Mapping[str, str]) -> set[str]:
         """The values of domains that such a pod may not enter."""
         found = self.index.repelling(namespace, labels)
         found += [term for term in self.late if term.repels(namespace, labels)]

@@ -98,8 +98,8 @@ def _amounts(containers: Iterable[GpuRequest]) -> Iterator[Fault]:
         yield from _fractions(container)
         if container.count:
             asking.append(container)
-    kinds = {name for each in asking for name in each.plugins}
-    if len(kinds) > 1 and all(len(each.plugins) == 1 for each in asking):
+    plugins_used = {name for each in asking for name in each.plugins}
+    if len(plugins_used) > 1 and all(len(each.plugins) == 1 for each in asking):
         yield Fault(f"containers ask for {_BOTH}", refused=False)
     beside = [each for each in asking if each.kind is ContainerKind.CONTAINER]
     yield from _tiles(beside)

@@ -181,7 +181,9 @@ class Neighbourhood:
     def _excluded_nodes(self, equivalents: EquivalentPods) -> ExcludedNodes:
         """The nodes where no pod of its gang could help such a pod in, by the rule; found out once."""
         if equivalents.excluded_nodes is None:
-            found = {name: frozenset(nodes) for name, nodes in self._closed_to(equivalents).items() if nodes}
+            found = {
+                name: frozenset(nodes) for name, nodes in self._excluded_for(equivalents).items() if nodes
+            }
             equivalents.excluded_nodes = tuple(sorted(found.items()))
         return equivalents.excluded_nodes
 
@@ -200,12 +202,12 @@ class Neighbourhood:
             known = self._crowds[id(rules)] = spread, near
         return replace(preferences, spread=known[0], near=known[1])
 
-    def _closed_to(self, equivalents: EquivalentPods) -> dict[str, set[str]]:
+    def _excluded_for(self, equivalents: EquivalentPods) -> dict[str, set[str]]:
         """Nodes that such pods may not use whatever becomes of their gang, by the rule."""
         found: dict[str, set[str]] = {}
         pod, rules, domains = equivalents.pod, equivalents.rules, self.domains
         for key, carriers in self._carriers.items():
-            values = carriers.closed_to(pod.metadata.namespace, pod.metadata.labels)
+            values = carriers.excluded_for(pod.metadata.namespace, pod.metadata.labels)
             found.setdefault(f"pod anti-affinity over {key}", set()).update(domains.nodes_with(key, values))
         for near in rules.apart:
             values = set(self.counts.near(near.key, (near.pods,)))

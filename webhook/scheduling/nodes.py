@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from labeler.contract import keys
 from labeler.contract.errors import ContractError
 from labeler.contract.labels import XeLink, decode_cards, decode_numa_map, decode_pci_groups, decode_xe_links
-from labeler.contract.offers import CardOffer, decode_offers, decode_unplanned
+from labeler.contract.offers import CardOffer, decode_offers, decode_unmanaged
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects
 from webhook.placement.eligibility import Taint
@@ -125,7 +125,7 @@ def _capacity(
 
 
 def _unmanaged(notes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    found: Mapping[str, tuple[int, ...]] = _if_readable(decode_unplanned, notes, {})
+    found: Mapping[str, tuple[int, ...]] = _if_readable(decode_unmanaged, notes, {})
     return {uid: tuple(f"card{number}" for number in cards) for uid, cards in found.items()}
 
 
@@ -193,5 +193,5 @@ _OPTIONAL: Final[dict[Callable[[Labels], object], str]] = {
     decode_xe_links: "the links between its cards",
     decode_pci_groups: "the PCI groups of its cards",
     decode_offers: "what its allocator tells of its cards",
-    decode_unplanned: "what its allocator tells of its pods",
+    decode_unmanaged: "what its allocator tells of its pods",
 }

@@ -15,7 +15,7 @@ from webhook.scheduling.podrules import PodRules, SpreadRule
 
 @dataclass(eq=False, slots=True)
 class Tally:
-    """Pods in the domains of a label. kinds: of the gang, those that count; nodes: that count, None for all.
+    """Pods in the domains of a label. classes: of the gang, those that count; nodes: those, None for all.
 
     base: what runs; of topology spread all domains that count are in it. lowest: of the domain that holds
     the fewest.
@@ -23,7 +23,7 @@ class Tally:
 
     key: str
     base: Mapping[str, int]
-    kinds: frozenset[int]
+    classes: frozenset[int]
     nodes: frozenset[str] | None = None
     counts: dict[str, int] = field(default_factory=dict)
     lowest: int = 0
@@ -115,7 +115,7 @@ class RuleGate:
         self._wanted: list[tuple[Tally, str, RuleRefusal]] = []
         for tally, key in kind.apart:
             if (value := domains.value(node, key)) is not None:
-                counts = number in tally.kinds
+                counts = number in tally.classes
                 self._apart.append((tally, value, counts, RuleRefusal("pod anti-affinity", key, value)))
         for each in kind.spread:
             self._add_spread(each, node, domains, inert)

@@ -189,7 +189,7 @@ def add_model_labels(seen: Observation, now: Decided) -> Decided:
     if seen.policy is None:
         return now
     step = model_label_step(seen.gangs, seen.view, seen.policy)
-    return _with_orders(replace(now, without_model_labels=step.waiting), "steer", step.orders)
+    return _with_orders(replace(now, without_model_labels=step.waiting), "model_labels", step.orders)
 
 
 def place_gangs(seen: Observation, now: Decided) -> Decided:
@@ -263,7 +263,7 @@ STEPS: Final[Mapping[str, Step]] = {
     "finish": finish,
     "remember": remember,
     "preempt": preempt,
-    "steer": add_model_labels,
+    "model_labels": add_model_labels,
     "place": place_gangs,
     "broken": evict_what_is_left,
     "rollback": roll_back_partial_gangs,
@@ -279,7 +279,7 @@ APPLIED: Final = (
     "finish",
     "repair",
     "preempt",
-    "steer",
+    "model_labels",
     "place",
     "broken",
     "rollback",

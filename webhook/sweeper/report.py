@@ -78,7 +78,7 @@ class _Report:
     memory: ReportMemory
     writer: StatusWriter
     reservations: Mapping[str, Reservation]
-    turns: Mapping[str, str]
+    positions: Mapping[str, str]
     evicted: Set[PodId]
     unmanaged: Mapping[GangKey, int]
 
@@ -153,13 +153,13 @@ class Reporter:
         memory: ReportMemory,
         evicted: Set[PodId] = frozenset(),
         reservations: Mapping[str, Reservation] | None = None,
-        turns: Mapping[str, str] | None = None,
+        positions: Mapping[str, str] | None = None,
         waiters: Mapping[GangKey, tuple[Pod, str]] | None = None,
     ) -> tuple[bool, ReportMemory]:
         """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
 
         evicted: released pods that we have deleted, which therefore have not had their turn. reservations:
-        nodes that are held, by the Placements ("namespace/name") of those for whom; turns: likewise,
+        nodes that are held, by the Placements ("namespace/name") of those for whom; positions: likewise,
         sentences on whose turn it is. waiters: for which unconfirmed releases gangs wait, with a pod.
         Writes for as long as a pass may last; returns whether all was written. The next pass begins where
         this one stops.
@@ -171,7 +171,7 @@ class Reporter:
         self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
         unmanaged = self._bound_beside_plans(view, current)
         writer = StatusWriter(self._pass, memory.failed_writes)
-        now = _Report(view, memory, writer, reservations or {}, turns or {}, evicted, unmanaged)
+        now = _Report(view, memory, writer, reservations or {}, positions or {}, evicted, unmanaged)
         states: list[str] = []
         is_complete = True
         names = by_name.keys() | current.keys()
@@ -181,7 +181,7 @@ class Reporter:
             except Exception:  # one bad gang never stops the others
                 logger.exception("report_failed placement=%s", name)
                 is_complete = False
-        self._bound.end_round(len(current))
+        self._bound.end_pass(len(current))
         self._pass.metrics.count_gangs(states)
         self._pass.metrics.count_causes(causes_of(memory.reasons).values(), Cause)
         failed = {name: kind for name, kind in writer.failed.items() if name in names}
@@ -266,7 +266,7 @@ class Reporter:
             placements.WAITING,
             len(gang.pods),
             reason=now.memory.sentence(gang.key),
-            turn=now.turns.get(gang.key.placement_key, ""),
+            turn=now.positions.get(gang.key.placement_key, ""),
             **now.holding(gang.key.placement_key),
         )
         if placement is not None:

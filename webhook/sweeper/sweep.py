@@ -146,10 +146,10 @@ class Sweeper:
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gang_cache.asking(self._pass.cache.asker())
         gangs = gather(view.gated, view.mates, ask, view.gang_of, self._gang_cache.gang_of)
-        self._gang_cache.end_round()
+        self._gang_cache.end_pass()
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
-        with self._guarded("let_go"):
+        with self._guarded("complete"):
             gangs = self._hooks.complete(gangs, view)
         with self._guarded("order"):
             stages = self._memory.placing.ledger.by_gang(LATER_STAGE)

@@ -37,7 +37,7 @@ MOST_NODES: Final = 5_000
 MOST_DETAILS: Final = 64
 """Gangs in full that are kept, so that many who look at one cost as much as one."""
 
-TURN_SECONDS: Final = 10.0
+LOCK_SECONDS: Final = 10.0
 """How long a question to the core waits for the one before it."""
 
 
@@ -225,8 +225,8 @@ class Pages:
         cache = self._of.live.cache
         return KnownOwners(cache.size_of, cache.owners.all_of)
 
-    def _alone(self) -> "_Turn":
-        return _Turn(self._thinking)
+    def _alone(self) -> "_QuestionLock":
+        return _QuestionLock(self._thinking)
 
 
 class _Streams:
@@ -252,14 +252,14 @@ class _Streams:
             self._of += Counter()  # forgets those that have none
 
 
-class _Turn:
+class _QuestionLock:
     """One question to the core at a time; who waits for longer than a moment is sent away."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=TURN_SECONDS):
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
             raise UnavailableError("Others ask just now; try again in a moment.")
 
     def __exit__(self, *_: object) -> None:

@@ -29,7 +29,7 @@ class PodTemplate(Struct, frozen=True):
     spec: PodTemplateSpec = PodTemplateSpec()
 
 
-def spec_as_made(template: PodTemplate, like: PodTemplate, pod: Pod) -> PodSpec:
+def spec_as_made(template: PodTemplate, sample: PodTemplate, pod: Pod) -> PodSpec:
     """Of a pod of this template as it will stand in the API server; like, pod: another, and a pod of that.
 
     What is added by a pod's resources, model or RuntimeClass is added where these are the same. A pod without
@@ -38,25 +38,25 @@ def spec_as_made(template: PodTemplate, like: PodTemplate, pod: Pod) -> PodSpec:
     after its template, its successors of the same template get too.
     """
     spec = PodSpec(**{name: getattr(template.spec, name) for name in PodSpec.__struct_fields__})
-    same_runtime = template.spec.runtime_class_name == like.spec.runtime_class_name
+    same_runtime = template.spec.runtime_class_name == sample.spec.runtime_class_name
     spec = replace(
         spec,
         priority=pod.spec.priority,
-        node_selector={**_added_selector(template, like, pod), **spec.node_selector},
-        tolerations=[*spec.tolerations, *_added_tolerations(template, like, pod)],
+        node_selector={**_added_selector(template, sample, pod), **spec.node_selector},
+        tolerations=[*spec.tolerations, *_added_tolerations(template, sample, pod)],
         overhead=pod.spec.overhead if same_runtime else spec.overhead,
     )
-    if template.spec == like.spec:
+    if template.spec == sample.spec:
         made = pod.spec
         return replace(
             spec, containers=made.containers, init_containers=made.init_containers, resources=made.resources
         )
-    defaults = _defaults(like.spec, pod.spec)
+    defaults = _defaults(sample.spec, pod.spec)
     return replace(
         spec,
-        containers=_completed(spec.containers, defaults, like.spec.containers, pod.spec.containers),
+        containers=_completed(spec.containers, defaults, sample.spec.containers, pod.spec.containers),
         init_containers=_completed(
-            spec.init_containers, defaults, like.spec.init_containers, pod.spec.init_containers
+            spec.init_containers, defaults, sample.spec.init_containers, pod.spec.init_containers
         ),
     )
 
@@ -80,22 +80,22 @@ def is_extended(resource: str) -> bool:
 # --- where it may run -------------------------------------------------------------------------------
 
 
-def _added_selector(template: PodTemplate, like: PodTemplate, pod: Pod) -> dict[str, str]:
+def _added_selector(template: PodTemplate, sample: PodTemplate, pod: Pod) -> dict[str, str]:
     """That of the pod's model only for pods of the same; a pod that wants no model has none."""
-    asked, model = extended_resources(like.spec), _model(like)
+    asked, model = extended_resources(sample.spec), _model(sample)
     same = extended_resources(template.spec) == asked and _model(template) == model
     if not (same or (not asked and model is None)):
         return {}
-    if like.spec.runtime_class_name not in ("", template.spec.runtime_class_name):
+    if sample.spec.runtime_class_name not in ("", template.spec.runtime_class_name):
         return {}  # a RuntimeClass may name nodes
-    there = like.spec.node_selector
+    there = sample.spec.node_selector
     return {key: value for key, value in pod.spec.node_selector.items() if key not in there}
 
 
-def _added_tolerations(template: PodTemplate, like: PodTemplate, pod: Pod) -> Iterable[PodToleration]:
+def _added_tolerations(template: PodTemplate, sample: PodTemplate, pod: Pod) -> Iterable[PodToleration]:
     """Those of extended resources only as far as the template asks for them."""
-    added = [each for each in pod.spec.tolerations if each not in like.spec.tolerations]
-    own, asked = extended_resources(template.spec), extended_resources(like.spec)
+    added = [each for each in pod.spec.tolerations if each not in sample.spec.tolerations]
+    own, asked = extended_resources(template.spec), extended_resources(sample.spec)
     if own == asked:
         return added
     believed = not asked or any(each.key in asked for each in added)
@@ -118,9 +118,9 @@ class _Defaults:
     limits: Quantities = field(default_factory=dict)
 
 
-def _defaults(like: PodSpec, made: PodSpec) -> _Defaults:
+def _defaults(sample: PodSpec, made: PodSpec) -> _Defaults:
     found = _Defaults()
-    written = {each.name: each.resources for each in (*like.containers, *like.init_containers)}
+    written = {each.name: each.resources for each in (*sample.containers, *sample.init_containers)}
     for each in (*made.containers, *made.init_containers):
         own = written.get(each.name)
         if own is None:
@@ -134,11 +134,11 @@ def _defaults(like: PodSpec, made: PodSpec) -> _Defaults:
 def _completed(
     containers: Sequence[Container],
     defaults: _Defaults,
-    like: Sequence[Container],
+    sample: Sequence[Container],
     made: Sequence[Container],
 ) -> list[Container]:
     """Containers of a template with defaults, and those that were added to another pod."""
-    known = {each.name for each in (*containers, *like)}
+    known = {each.name for each in (*containers, *sample)}
     return [
         *(_with(each, defaults) for each in containers),
         *(each for each in made if each.name not in known),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.extensions.fair_order.book import Book
-from webhook.extensions.fair_order.scores import AHEAD, FREE_TRIES, Waiter, sorted_waiters
+from webhook.extensions.fair_order.scores import FREE_ATTEMPTS, PROJECTED, Waiter, sorted_waiters
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0
@@ -63,7 +63,7 @@ def test_a_gang_of_many_gpus_moves_its_account_s_turn_back_by_as_much() -> None:
 def test_what_an_account_has_now_counts_before_it_is_used() -> None:
     book = Book(rates={"a": {"m": 8}})
     known = book.scores({"c"}, FAIR)
-    assert known["a"].score == AHEAD * FAIR.half_life_seconds * 8
+    assert known["a"].score == PROJECTED * FAIR.half_life_seconds * 8
     assert [
         each.gang for each in sorted_waiters([waiter("a1"), waiter("c1", created=9)], known, FAIR, 0)[0]
     ] == [
@@ -85,7 +85,7 @@ def test_where_there_is_room_again_those_that_found_none_before_take_turns() -> 
 
 def test_hundreds_of_gangs_that_never_fit_do_not_keep_others_behind_them() -> None:
     flood = [waiter(f"a{number:03}", cost=512, no_room=True) for number in range(500)]
-    assert order(*flood, waiter("c1", created=9)).index("c1") == FREE_TRIES + 1
+    assert order(*flood, waiter("c1", created=9)).index("c1") == FREE_ATTEMPTS + 1
 
 
 def test_hundreds_of_gangs_without_gpus_do_not_keep_others_behind_them() -> None:

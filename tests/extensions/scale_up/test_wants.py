@@ -31,7 +31,7 @@ def test_pods_that_are_alike_are_one_kind_with_the_labels_that_they_share() -> N
     want = wanted(
         of_gang("a", labels={"app": "x", "index": "0"}), of_gang("b", labels={"app": "x", "index": "1"})
     )
-    (kind,) = want.kinds
+    (kind,) = want.classes
     assert (kind.count, kind.template["metadata"]["labels"]) == (2, {"app": "x"})
 
 
@@ -39,7 +39,7 @@ def test_unlike_pods_are_kinds_of_their_own() -> None:
     want = wanted(of_gang("a", 8), of_gang("b", 1), of_gang("c", 1))
     counts = {
         kind.template["spec"]["containers"][0]["resources"]["requests"][GPU]: kind.count
-        for kind in want.kinds
+        for kind in want.classes
     }
     assert counts == {"8": 1, "1": 2}
     assert want.pods == 3
@@ -63,7 +63,7 @@ def test_the_template_has_what_kube_scheduler_goes_by_and_no_gate() -> None:
             topologySpreadConstraints=[spread],
         )
     )
-    spec = want.kinds[0].template["spec"]
+    spec = want.classes[0].template["spec"]
     assert "schedulingGates" not in spec
     assert spec["nodeSelector"] == {"pool": "a"}
     assert (spec["priority"], spec["priorityClassName"]) == (7, "high")
@@ -78,7 +78,7 @@ def test_a_host_port_is_a_port_as_the_api_server_wants_it() -> None:
             containers=[{"name": "c", "ports": [{"hostPort": 80, "containerPort": 8080, "protocol": "TCP"}]}]
         )
     )
-    (port,) = wanted(pod).kinds[0].template["spec"]["containers"][0]["ports"]
+    (port,) = wanted(pod).classes[0].template["spec"]["containers"][0]["ports"]
     assert port == {"hostPort": 80, "containerPort": 80, "protocol": "TCP"}
 
 

@@ -72,7 +72,7 @@ class ClaimedGpus:
             lambda pod, name, use: _with_gpus(use, counts.of_pod(pod.metadata.uid, objects[name])),
         )
         made = [self._node(each, counts.of_node(objects[each.name])) for each in nodes]
-        self._nodes.end_round()
+        self._nodes.end_pass()
         return made, found
 
     def _node(self, node: NodeInfo, gpus: int) -> NodeInfo:

@@ -42,7 +42,7 @@ class DeviceLevels:
             completed[name] = self._completed.find(key, node) or self._completed.keep(
                 key, _with_labels(node, added), node
             )
-        self._completed.end_round()
+        self._completed.end_pass()
         for name, reason in reasons.items():
             if self._logged.get(name) != reason:
                 logger.warning("level_not_known node=%s reason=%r", name, reason)

@@ -30,7 +30,7 @@ def _is_free(gang: PodGang, supply: Supply, policy: Policy) -> bool:
     try:
         return all(_is_of_other_classes(pod, supply, policy) for pod in (*gang.pods, *gang.later))
     except Exception:  # what is wrong with one gang stops no other
-        logger.exception("let_go_failed gang=%s", gang.key)
+        logger.exception("release_without_placement_failed gang=%s", gang.key)
         return False
 
 

@@ -40,11 +40,11 @@ class GpuCounts:
         self._models = IdentityCache[str, str]()
         self._sizes = IdentityCache[str, int]()
 
-    def end_round(self) -> None:
+    def end_pass(self) -> None:
         """Forget what was not asked for since the last round."""
-        self._gpus.end_round()
-        self._models.end_round()
-        self._sizes.end_round()
+        self._gpus.end_pass()
+        self._models.end_pass()
+        self._sizes.end_pass()
 
     def gpus(self, pod: Pod) -> int:
         """A pod's GPUs. Of claims on devices, where those make a GPU pod, each counts as one."""

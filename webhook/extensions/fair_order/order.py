@@ -138,7 +138,7 @@ def _counted(
     rates = added({}, (each[:3] for each in in_use))
     rates = added(rates, counts.reserved(view, account, given.stages))
     free = counts.capacity(view) - sum(each.gpus for each in in_use)
-    counts.end_round()
+    counts.end_pass()
     pause = (given.cpu_seconds() - before) / SHARE
     return replace(
         memory,

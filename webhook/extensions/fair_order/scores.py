@@ -14,10 +14,10 @@ from typing import Final, Generic, TypeVar
 from webhook.extensions.fair_order.use import Rates, Use
 from webhook.policy.fair import FairOrder
 
-AHEAD: Final = 1 / 8
+PROJECTED: Final = 1 / 8
 """Of the half-life: for so long what an account has now is counted as used already."""
 
-FREE_TRIES: Final = 8
+FREE_ATTEMPTS: Final = 8
 """Gangs of an account that can find no room now, and of which none moves its turn back."""
 
 T = TypeVar("T")
@@ -55,13 +55,13 @@ def account_scores(
     use: Use, rates: Rates, accounts: Iterable[str], fair: FairOrder
 ) -> dict[str, AccountScore]:
     """Of these accounts, and of all that have used or have anything."""
-    ahead = AHEAD * fair.half_life_seconds
+    projected = PROJECTED * fair.half_life_seconds
     found: dict[str, AccountScore] = {}
     for account in {*use, *rates, *accounts}:
         used = sum(fair.cost(model) * amount for model, amount in use.get(account, {}).items())
         now = sum(fair.cost(model) * gpus for model, gpus in rates.get(account, {}).items())
         weight = fair.weight(account)
-        found[account] = AccountScore((used + ahead * now) / weight, used, weight)
+        found[account] = AccountScore((used + projected * now) / weight, used, weight)
     return found
 
 
@@ -113,24 +113,24 @@ def _by_accounts(
     queues: dict[str, list[Waiter[T]]] = {}
     for each in reversed(by_age):
         queues.setdefault(each.account, []).append(each)
-    ahead = AHEAD * fair.half_life_seconds
-    tries = dict.fromkeys(queues, FREE_TRIES)
+    projected = PROJECTED * fair.half_life_seconds
+    attempts = dict.fromkeys(queues, FREE_ATTEMPTS)
 
-    def turn(account: str, score: float) -> tuple[float, str, str, str]:
+    def position(account: str, score: float) -> tuple[float, str, str, str]:
         first = queues[account][-1]
         return score, first.created, first.name, account
 
-    heap = [turn(account, known[account].score) for account in queues]
+    heap = [position(account, known[account].score) for account in queues]
     heapify(heap)
     ordered: list[Waiter[T]] = []
     while heap:
         score, _, _, account = heappop(heap)
         each = queues[account].pop()
         ordered.append(each)
-        if each.found_no_place and each.gpus > free and tries[account]:
-            tries[account] -= 1  # that it is asked about again takes nothing from anybody
+        if each.found_no_place and each.gpus > free and attempts[account]:
+            attempts[account] -= 1  # that it is asked about again takes nothing from anybody
         else:
-            score += ahead * max(1.0, each.cost) / known[account].weight
+            score += projected * max(1.0, each.cost) / known[account].weight
         if queues[account]:
-            heappush(heap, turn(account, score))
+            heappush(heap, position(account, score))
     return ordered

@@ -27,8 +27,8 @@ def shares(known: Mapping[str, AccountScore], taking_part: Collection[str]) -> S
 
 def own_position(account: str, known: Mapping[str, AccountScore], of: Shares, others_first: bool) -> str:
     """For people of an account, without a word on who the others are."""
-    turn = "those of others, that have used less for their weight, come" if others_first else "it comes"
-    return f"fair order: {_of(account, known, of)}; {turn} first"
+    comes = "those of others, that have used less for their weight, come" if others_first else "it comes"
+    return f"fair order: {_of(account, known, of)}; {comes} first"
 
 
 def full_position(

@@ -111,7 +111,7 @@ class GroupNeed:
     has_begun: bool
     owner: Placement
     first: Pod
-    unplanned: int = 0
+    without_plan: int = 0
 
     @property
     def key(self) -> str:
@@ -235,11 +235,13 @@ def _need(
     begun = {pod.metadata.uid for pod in released} | _members(gangs, name, view)
     there = len(planned) + len(begun)
     own = [entries[pod.metadata.uid] for pod in planned]
-    gone, unplanned = _lost(owner, entries, view)
-    expected = there + gone + unplanned
+    gone, without_plan = _lost(owner, entries, view)
+    expected = there + gone + without_plan
     minimum = min(owner.spec.minimum, expected) if owner.spec.minimum else expected
     min_count = minimum if _is_bound_as_one(own, gangs, view) else 0
-    return GroupNeed(first.metadata.namespace, name, min_count, there, bool(begun), owner, first, unplanned)
+    return GroupNeed(
+        first.metadata.namespace, name, min_count, there, bool(begun), owner, first, without_plan
+    )
 
 
 def _lost(owner: Placement, entries: Mapping[str, PlannedPod], view: View) -> tuple[int, int]:
@@ -251,8 +253,8 @@ def _lost(owner: Placement, entries: Mapping[str, PlannedPod], view: View) -> tu
     if owner.is_complete or any(pod.spec.node_name for pod in there):
         return 0, 0
     gated = view.index.of[Sort.GATED]
-    unplanned = sum(pod.metadata.uid in gated and pod.metadata.uid not in entries for pod in there)
-    return len(owner.spec.pods) - len(there), unplanned
+    without_plan = sum(pod.metadata.uid in gated and pod.metadata.uid not in entries for pod in there)
+    return len(owner.spec.pods) - len(there), without_plan
 
 
 def _owner(gangs: Sequence[GangKey], pod: Pod, view: View) -> Placement | None:
@@ -329,7 +331,7 @@ def patient_needs(
             found.append(need)
             continue
         since[need.key] = memory.short_since.get(need.key, now)
-        if now - since[need.key] >= settings.patience_seconds and not need.unplanned:
+        if now - since[need.key] >= settings.patience_seconds and not need.without_plan:
             found.append(replace(need, min_count=need.there))
     return found, replace(memory, short_since=since)
 

@@ -21,7 +21,7 @@ from typing import Final
 from labeler.contract import keys
 from webhook.extensions.scale_up.progress import FINISHED, Progress, RequestProgress, progress_of
 from webhook.extensions.scale_up.provisioning import ProvisioningRequest
-from webhook.extensions.scale_up.wants import MOST_KINDS, Want
+from webhook.extensions.scale_up.wants import MOST_POD_CLASSES, Want
 from webhook.kube.times import since_1970
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.scaling import ScaleUp
@@ -106,20 +106,20 @@ def steps(
         decider.count(own, has_nodes=uid in placed and uid not in wanted)
         if uid not in wanted:
             decider.withdraw_unwanted(own, stays=uid in not_withdrawn)
-    for want in _in_turn(wants):
+    for want in _by_namespace(wants):
         decider.decide(want, by_owner.get(want.owner.metadata.uid, []))
     return decider.made.bounded()
 
 
-def _in_turn(wants: Iterable[Want]) -> list[Want]:
+def _by_namespace(wants: Iterable[Want]) -> list[Want]:
     """The first of each namespace, then the second of each, and so on."""
     number: Counter[str] = Counter()
-    turns: list[tuple[int, int, Want]] = []
+    ranked: list[tuple[int, int, Want]] = []
     for rank, want in enumerate(wants):
         namespace = want.gang.key.namespace
-        turns.append((number[namespace], rank, want))
+        ranked.append((number[namespace], rank, want))
         number[namespace] += 1
-    return [want for _, _, want in sorted(turns, key=lambda turn: turn[:2])]
+    return [want for _, _, want in sorted(ranked, key=lambda each: each[:2])]
 
 
 @dataclass
@@ -171,8 +171,8 @@ class _Decider:
         """Why a gang may not ask, "" if it may."""
         choices, namespace = self.choices, want.gang.key.namespace
         count, pods = self.requests[namespace], self.pods[namespace]
-        if len(want.kinds) > MOST_KINDS:
-            found = f"its pods are of {len(want.kinds)} kinds, and a request has {MOST_KINDS} at most"
+        if len(want.classes) > MOST_POD_CLASSES:
+            found = f"its pods are of {len(want.classes)} kinds, and a request has {MOST_POD_CLASSES} at most"
             return f"no nodes are asked for: {found}"
         if want.pods > choices.pods:
             found = f"it has {counted(want.pods, 'pod')}, and a namespace may ask for {choices.pods} in all"

@@ -66,8 +66,8 @@ def _creations(ask: NodeAsk, name: str, choices: ScaleUp, templates: Templates) 
     }
     reason = f"{want.gang.key} asks for nodes for {counted(want.pods, 'pod')}, attempt {ask.attempt}"
     group = f"{owner.namespace}/{name}"
-    sets = [(f"{name}-{number}", kind.count) for number, kind in enumerate(want.kinds)]
-    for (template, _), kind in zip(sets, want.kinds, strict=True):
+    sets = [(f"{name}-{number}", kind.count) for number, kind in enumerate(want.classes)]
+    for (template, _), kind in zip(sets, want.classes, strict=True):
         there = templates.get(f"{owner.namespace}/{template}")
         if there is None or not _is_ours(there.metadata, common["labels"]):
             body = {"metadata": {**common, "name": template}, "template": kind.template}

@@ -124,9 +124,9 @@ def after_no_fit(given: NoFitInput, memory: ScaleUpMemory) -> tuple[NoFitOrders,
     if templates is None or REQUESTS.of(view) is None:
         return _unread(view, memory, asking)
     requests, now = live_requests(view), view.now.at.timestamp()
-    sightings, on_their_way = sighted(memory.sightings, requests, now), placed(view.placements)
-    stay = still_wanted(given, asking.early) | on_their_way
-    decided = steps(asking.wanted, stay, requests, choices, now, since_by_uid(sightings), on_their_way)
+    sightings, unbound_gangs = sighted(memory.sightings, requests, now), placed(view.placements)
+    stay = still_wanted(given, asking.early) | unbound_gangs
+    decided = steps(asking.wanted, stay, requests, choices, now, since_by_uid(sightings), unbound_gangs)
     names = {ask.want.gang.key: request_name(ask, choices) for ask in decided.asks}
     news = _news(asking, decided, memory.progress)
     made = _made(given, memory.asked)

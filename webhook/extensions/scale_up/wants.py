@@ -19,7 +19,7 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.workloads.shape import asks_for_devices
 
-MOST_KINDS: Final = 32
+MOST_POD_CLASSES: Final = 32
 """Sets of pods that one request may have."""
 
 _NAME_LENGTH: Final = 50
@@ -53,13 +53,13 @@ class Want:
 
     gang: PodGang
     owner: Placement
-    kinds: tuple[PodKind, ...]
+    classes: tuple[PodKind, ...]
     shape: str
 
     @property
     def pods(self) -> int:
         """For how many pods."""
-        return sum(kind.count for kind in self.kinds)
+        return sum(kind.count for kind in self.classes)
 
     def name(self, attempt: int, salt: str) -> str:
         """The name of a request for it, of its own for each shape, attempt and salt."""
@@ -97,12 +97,12 @@ def want_of(gang: PodGang, pods: Sequence[Pod], owner: Placement) -> Want:
     by_spec: dict[bytes, list[Pod]] = {}
     for pod in pods:
         by_spec.setdefault(msgspec.json.encode(_spec(pod), order="sorted"), []).append(pod)
-    kinds = [
+    classes = [
         PodKind(len(same), {"metadata": {"labels": _common(same)}, "spec": msgspec.json.decode(text)})
         for text, same in sorted(by_spec.items())
     ]
-    text = msgspec.json.encode([(kind.count, kind.template) for kind in kinds], order="sorted")
-    return Want(gang, owner, tuple(kinds), hashlib.sha256(text).hexdigest()[:12])
+    text = msgspec.json.encode([(kind.count, kind.template) for kind in classes], order="sorted")
+    return Want(gang, owner, tuple(classes), hashlib.sha256(text).hexdigest()[:12])
 
 
 def _common(pods: Sequence[Pod]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Warn
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 
-_TRIES: Final = 3
+_ATTEMPTS: Final = 3
 """So often is a pod read again that somebody has written meanwhile."""
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deleted:
     path, uid = pod_path(pod), pod.metadata.uid
     version = "" if may_run else pod.metadata.resource_version
     contested: ApiError | None = None
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         guard = {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard}
         try:
@@ -122,7 +122,7 @@ class Evictor:
         if waits:
             return [Done(put_off=tuple(orders), again_seconds=waits)]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        orders, done = self._in_turn(orders, view), list[Done]()
+        orders, done = self._ordered(orders, view), list[Done]()
         for gang, together in groupby(orders, lambda order: view.gang_of(order.pod)):
             if self._pass.clock() >= deadline:
                 return self._cut(orders, done)
@@ -133,7 +133,7 @@ class Evictor:
                     return self._cut(orders, done)
         return done
 
-    def _in_turn(self, orders: Sequence[Eviction], view: View) -> list[Eviction]:
+    def _ordered(self, orders: Sequence[Eviction], view: View) -> list[Eviction]:
         """Gang by gang, those last of which pods have failed: else they might take all the time each time."""
         gangs = [list(own) for _, own in groupby(orders, lambda order: view.gang_of(order.pod))]
         gangs.sort(key=lambda own: max(self._retries.deferrals.position(_key(order)) for order in own))

@@ -153,22 +153,22 @@ class Releaser:
         self,
         pairs: Iterable[tuple[Pod, PlannedPod]],
         annotations: Mapping[str, Mapping[str, str]] | None = None,
-        turn: Callable[[str], float] = lambda _: 0.0,
+        position: Callable[[str], float] = lambda _: 0.0,
     ) -> list[Release]:
         """Release pods as planned; pods of one node in the order given, since their cards depend on it.
 
         So go those of a namespace that kube-scheduler takes in turn, by their rules on one another.
-        annotations: by uid, further ones of pods. turn: of a uid; nodes with less go first, as those that
+        annotations: by uid, further ones of pods. position: of a uid; nodes with less go first, as those that
         failed might else take all the time, each time.
         """
         also = annotations or {}
         by_node: dict[tuple[str, str], list[tuple[Pod, PlannedPod]]] = {}
         for pod, planned in pairs:
-            in_turn = needs_release_order(pod.spec)
-            line = (pod.metadata.namespace, "") if in_turn else ("", planned.node)
+            is_ordered = needs_release_order(pod.spec)
+            line = (pod.metadata.namespace, "") if is_ordered else ("", planned.node)
             by_node.setdefault(line, []).append((pod, planned))
         deadline = time.monotonic() + _TOGETHER_SECONDS
-        lines = sorted(by_node.values(), key=lambda own: min(turn(planned.uid) for _, planned in own))
+        lines = sorted(by_node.values(), key=lambda own: min(position(planned.uid) for _, planned in own))
         results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), lines)
         return [release for releases in results for release in releases]
 

@@ -44,7 +44,7 @@ def ask(
     answer: Assignment | NoFit = whole
     for outside in (_outside(whole, snapshot), frozenset[str]()):
         for order in (parts, parts[::-1]):
-            answer = _in_turn(asked, order, outside, snapshot, options, budget)
+            answer = _one_by_one(asked, order, outside, snapshot, options, budget)
             answer = _checked(answer, asked, snapshot)
             if not isinstance(answer, NoFit):
                 return answer
@@ -105,12 +105,12 @@ def _apart(
     for group, answer in zip(layout.groups, layout.answers, strict=True):
         snapshot = snapshot.assume(answer, group.gang)
     rest = [replace(part, excluded_nodes=part.excluded_nodes | closed) for part in rest]
-    near = _in_turn(
+    near = _one_by_one(
         asked, rest, _outside_of(layout.nodes, snapshot), snapshot, options, budget, layout.answers
     )
     if not isinstance(near, NoFit):
         return near
-    return _in_turn(asked, rest, frozenset(), snapshot, options, budget, layout.answers)
+    return _one_by_one(asked, rest, frozenset(), snapshot, options, budget, layout.answers)
 
 
 def _outside(whole: Assignment, snapshot: Snapshot) -> frozenset[str]:
@@ -129,7 +129,7 @@ def _outside_of(nodes: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
     return frozenset(name for name in snapshot.nodes if domain(name) not in used)
 
 
-def _in_turn(
+def _one_by_one(
     asked: GangQuestion,
     parts: list[Gang],
     outside: frozenset[str],

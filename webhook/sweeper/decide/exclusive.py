@@ -175,7 +175,7 @@ class _ExcludedPods:
         self._namespace = namespace
         self._gated = gated
         # They say the same of other Jobs, all but the leaders' terms; but their authors write what they like.
-        self._like = gated[:_ASKED]
+        self._sample = gated[:_ASKED]
         self._terms: dict[str, list[AntiAffinityTerm]] = {}
 
     def has(self, pod: Pod, claim: Claim) -> bool:
@@ -193,7 +193,7 @@ class _ExcludedPods:
         """Whether the affinity of a pod says so to kube-scheduler."""
         theirs = terms_of(pod, over)
         return any(
-            term.repels(self._namespace, mine.metadata.labels) for mine in self._like for term in theirs
+            term.repels(self._namespace, mine.metadata.labels) for mine in self._sample for term in theirs
         )
 
     def _terms_over(self, over: str) -> list[AntiAffinityTerm]:

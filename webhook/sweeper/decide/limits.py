@@ -229,9 +229,9 @@ class LimitSearch:
 
     def _found(self) -> list[Limit]:
         """The rules of pods that are alike, the coarsest first; none are told of unlike ones."""
-        if len(self.rules.kinds) != 1:
+        if len(self.rules.classes) != 1:
             return []
-        (kind,) = self.rules.kinds
+        (kind,) = self.rules.classes
         found = [
             Limit(
                 each.rule.key,
@@ -243,7 +243,7 @@ class LimitSearch:
             for each in kind.spread
             if each.counts_itself
         ]
-        apart: dict[str, Tally] = {tally.key: tally for tally, _ in kind.apart if tally.kinds}
+        apart: dict[str, Tally] = {tally.key: tally for tally, _ in kind.apart if tally.classes}
         for key, tally in apart.items():
             present = dict.fromkeys(self.domains.by_value(key), 0) | dict(tally.base)
             found.append(Limit(key, present, 1, apart=True, floor_is_zero=True))

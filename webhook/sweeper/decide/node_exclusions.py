@@ -134,12 +134,12 @@ class GangExclusions:
             return cls(hard | spares.names, steps_of(soft, reserved), exclusions, len(spares.names))
         return cls(hard, steps_of(soft, reserved, spares.names), exclusions)
 
-    def unused(self, nodes: Set[str], is_like_them: Callable[[str], bool]) -> dict[str, str]:
+    def unused(self, nodes: Set[str], is_comparable: Callable[[str], bool]) -> dict[str, str]:
         """Node -> why a plan for these nodes did without it; at most ten.
 
         is_like_them: whether a node could have been used in the place of these.
         """
-        names = [name for name in sorted(self.exclusions) if name not in nodes and is_like_them(name)]
+        names = [name for name in sorted(self.exclusions) if name not in nodes and is_comparable(name)]
         return {name: self.exclusions[name].sentence for name in names[:MOST_NAMED_IN_PLAN]}
 
     @property

@@ -222,11 +222,11 @@ def _in_time(
     # By age whoever's turn it is: that moves from pass to pass, and nobody must be passed over by that.
     rest = sorted(due[number:], key=lambda each: by_age(each.gang))
     first = next((i for i, each in enumerate(rest) if each.gang.key == next_), 0)
-    in_turn = [*rest[first:], *rest[:first]]
-    for position, attempt in enumerate(in_turn):
+    rotated = [*rest[first:], *rest[:first]]
+    for position, attempt in enumerate(rotated):
         if watch.seconds() - started >= seconds:
             found.next = attempt.gang.key
-            found.unasked.update(each.gang.key for each in in_turn[position:])
+            found.unasked.update(each.gang.key for each in rotated[position:])
             found.due_seconds = 0.0
             return
         yield attempt

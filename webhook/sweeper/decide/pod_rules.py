@@ -46,7 +46,7 @@ def ask_by_rules(
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Candidate:
     """A question. is_exact: whether it and the others together say just what the rules do.
 
     least: see least_domains.
@@ -70,55 +70,57 @@ class _RuleSearch:
         self.snapshot = snapshot
         self.options = options
         self.budget = budget
-        self.is_one_kind = len(rules.kinds) == 1
+        self.is_one_kind = len(rules.classes) == 1
         self.limits = LimitSearch(rules, snapshot, options, self.budget)
 
     def answer(self) -> Answer:
         if len(self.gang.members) == 1:
             return self._one()
-        ways = list(self._ways())
+        candidates = list(self._candidates())
         relaxed = None
-        if not self._is_hopeless() and not _are_split(ways):
+        if not self._is_hopeless() and not _are_split(candidates):
             relaxed = self._place(self.gang, self.snapshot)
             if isinstance(relaxed, NoFit):
                 return relaxed
             if found := in_order(relaxed, self.rules):
                 return found
-            ways = [way for way in ways if not self._is_plain(way)]
-        return self._best_of(ways) or self._one_by_one() or self._no_fit(relaxed)
+            candidates = [candidate for candidate in candidates if not self._is_plain(candidate)]
+        return self._best_of(candidates) or self._one_by_one() or self._no_fit(relaxed)
 
     def _no_fit(self, relaxed: Answer | None) -> NoFit:
         """Why it has no place. relaxed: the place without these rules, None where that was not asked."""
         answer = relaxed or self._place(self.gang, self.snapshot)
         return answer if isinstance(answer, NoFit) else broken(self.gang, self.rules, self.snapshot)
 
-    def _best_of(self, ways: Sequence[_Way]) -> Assignment | None:
+    def _best_of(self, candidates: Sequence[_Candidate]) -> Assignment | None:
         """The best answer that keeps the rules."""
         best: Assignment | None = None
         is_decided = True
-        for way in ways:
-            if best is not None and way.least > best.objective.domains:
+        for candidate in candidates:
+            if best is not None and candidate.least > best.objective.domains:
                 continue  # whatever is found there is no better
-            some, is_sure = self._within_limits(way.gang, way.snapshot)
+            some, is_sure = self._within_limits(candidate.gang, candidate.snapshot)
             is_decided = is_decided and is_sure
-            best = self._better(best, some, way)
+            best = self._better(best, some, candidate)
             if self.budget.exhausted:
-                is_decided = is_decided and way is ways[-1]
+                is_decided = is_decided and candidate is candidates[-1]
                 break
         if best is not None and not is_decided:
             return replace(best, proven=False)  # one of the others may hold something better
         return best
 
-    def _better(self, best: Assignment | None, some: Assignment | None, way: _Way) -> Assignment | None:
+    def _better(
+        self, best: Assignment | None, some: Assignment | None, candidate: _Candidate
+    ) -> Assignment | None:
         """The better one, of the best until now and what a way has found, if that keeps the rules."""
         found = None if some is None else in_order(some, self.rules)
         if found is None or (best is not None and found.objective >= best.objective):
             return best
-        return replace(found, proven=found.proven and way.is_exact)
+        return replace(found, proven=found.proven and candidate.is_exact)
 
-    def _is_plain(self, way: _Way) -> bool:
+    def _is_plain(self, candidate: _Candidate) -> bool:
         """Whether a way asks for no more than the gang itself does."""
-        return way.gang is self.gang and way.snapshot is self.snapshot and not self.limits.limits
+        return candidate.gang is self.gang and candidate.snapshot is self.snapshot and not self.limits.limits
 
     def _within_limits(self, gang: Gang, snapshot: Snapshot) -> tuple[Assignment | None, bool]:
         """A place within the limits, and whether that, or that there is none, is proven."""
@@ -194,49 +196,53 @@ class _RuleSearch:
 
     # --- together in one domain -------------------------------------------------------------------
 
-    def _ways(self) -> Iterator[_Way]:
+    def _candidates(self) -> Iterator[_Candidate]:
         """What to ask about where pods want to be together."""
         keys = self._keys_of_new_domains()
         if not keys:
-            yield _Way(self.gang, self.snapshot, is_exact=True)
+            yield _Candidate(self.gang, self.snapshot, is_exact=True)
             return
         key = max(keys, key=lambda each: len(self.domains.by_value(each)))  # the others lie around it
         level = self.limits.level(key)
         exact = self.is_one_kind and len(keys) == 1 and not self.limits.limits
         if level is not None and not self.limits.limits:
-            yield self._way_at_level(level, exact)
+            yield self._candidate_at_level(level, exact)
             return
         nodes = self.domains.by_value(key)
         some = sorted(nodes, key=lambda each: (-len(nodes[each]), each))[:MOST_DOMAINS]
         parts = parted(self.snapshot, self.domains, key, some)
-        found = [self._way(parts[value], exact and len(some) == len(nodes)) for value in some]
-        yield from sorted((way for way in found if way is not None), key=lambda way: way.least)
+        found = [self._candidate(parts[value], exact and len(some) == len(nodes)) for value in some]
+        yield from sorted(
+            (candidate for candidate in found if candidate is not None), key=lambda candidate: candidate.least
+        )
 
     def _keys_of_new_domains(self) -> set[str]:
         """The labels of which pods want to share a domain, where none is there that they want to be near."""
         return {
             tally.key
-            for kind in self.rules.kinds
+            for kind in self.rules.classes
             if not any(any(each.base.values()) for each in kind.near)
             for tally in kind.near
         }
 
-    def _way_at_level(self, level: str, is_exact: bool) -> _Way:
+    def _candidate_at_level(self, level: str, is_exact: bool) -> _Candidate:
         """All of the gang in one domain of a level; a finer one that it requires itself says more."""
         required, level_of = self.gang.required_level, self.snapshot.topology.level
         if required is not None and level_of(required) > level_of(level):
-            return _Way(self.gang, self.snapshot, is_exact=False)
-        return _Way(replace(self.gang, required_level=level), self.snapshot, is_exact)
+            return _Candidate(self.gang, self.snapshot, is_exact=False)
+        return _Candidate(replace(self.gang, required_level=level), self.snapshot, is_exact)
 
-    def _way(self, snapshot: Snapshot, is_exact: bool) -> _Way | None:
+    def _candidate(self, snapshot: Snapshot, is_exact: bool) -> _Candidate | None:
         """All of the gang in one domain; None if that has no room for it."""
         least = least_domains(self.gang, snapshot, self.options, self.budget)
-        return None if least is None else _Way(self.gang, snapshot, is_exact, least)
+        return None if least is None else _Candidate(self.gang, snapshot, is_exact, least)
 
 
-def _are_split(ways: Sequence[_Way]) -> bool:
+def _are_split(candidates: Sequence[_Candidate]) -> bool:
     """Whether no way leaves all of the gang in one domain of the coarsest level.
 
     Where such a domain holds all of it, so does mostly one of the label.
     """
-    return any(way.least for way in ways) and min(way.least for way in ways)[:1] > (1,)
+    return any(candidate.least for candidate in candidates) and min(
+        candidate.least for candidate in candidates
+    )[:1] > (1,)

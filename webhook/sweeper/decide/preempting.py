@@ -205,7 +205,7 @@ def _groups(
 def _running_victims(group: VictimGroup, nodes: Set[str], below: int, view: View) -> RunningVictims | None:
     """The victims of a group that are there still, None if those in the way are not of one gang."""
     listed = (view.by_uid.get(uid) for uid in group.pods)
-    there = [pod for pod in listed if pod is not None and _may_go(pod, below, view)]
+    there = [pod for pod in listed if pod is not None and _may_evict(pod, below, view)]
     gangs = {view.gang_of(pod) for pod in there if pod.spec.node_name in nodes}
     if len(gangs) != 1:
         return None
@@ -229,7 +229,7 @@ def _with_late(victims: RunningVictims, below: int, view: View, promised: Set[Ga
     return replace(victims, pods=(*victims.pods, *late), late=uids)
 
 
-def _may_go(pod: Pod, below: int, view: View) -> bool:
+def _may_evict(pod: Pod, below: int, view: View) -> bool:
     return bool(pod.spec.node_name) and view.is_ours(pod) and _is_lower(pod, below, view)
 
 

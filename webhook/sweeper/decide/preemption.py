@@ -160,24 +160,28 @@ def candidates(
     promised: groups that go for others.
     """
 
-    def may_go(pod: Pod) -> bool:
+    def may_evict(pod: Pod) -> bool:
         return (pod.spec.priority or 0) < below and pod.metadata.uid not in staying
 
-    def all_may_go(uids: Iterable[str]) -> bool:
-        return all(may_go(pod) for uid in uids if (pod := view.by_uid.get(uid)) is not None)
+    def all_may_be_evicted(uids: Iterable[str]) -> bool:
+        return all(may_evict(pod) for uid in uids if (pod := view.by_uid.get(uid)) is not None)
 
-    going = tuple(group for group in promised if all_may_go(group.pods))
-    leaving = {pod.metadata.uid for pod in view.leaving if may_go(pod)}.union(*(each.pods for each in going))
-    alone = (_unit(name_of(pod), [pod]) for pod in view.bound_foreign_pods if may_go(pod))
-    units = (*_gang_units(view, leaving, may_go, keeps), *alone)
+    going = tuple(group for group in promised if all_may_be_evicted(group.pods))
+    leaving = {pod.metadata.uid for pod in view.leaving if may_evict(pod)}.union(
+        *(each.pods for each in going)
+    )
+    alone = (_unit(name_of(pod), [pod]) for pod in view.bound_foreign_pods if may_evict(pod))
+    units = (*_gang_units(view, leaving, may_evict, keeps), *alone)
     return PossibleVictims(units, frozenset(leaving), going)
 
 
-def _gang_units(view: View, leaving: Set[str], may_go: Callable[[Pod], bool], keeps: Keeps) -> Iterator[Unit]:
+def _gang_units(
+    view: View, leaving: Set[str], may_evict: Callable[[Pod], bool], keeps: Keeps
+) -> Iterator[Unit]:
     """The gangs of which all pods may go. leaving: uids of pods that go in any case."""
     for key, pods_of_gang in view.bound_gangs.items():
         pods = [pod for pod in pods_of_gang if pod.metadata.uid not in leaving]
-        if pods and all(map(may_go, pods)) and not keeps(pods):
+        if pods and all(map(may_evict, pods)) and not keeps(pods):
             yield _unit(f"{key}/{key.id}", pods, spare(key, len(pods), view.placements))
 
 

@@ -71,9 +71,9 @@ def _without(gang: Gang, nodes: Set[str]) -> Gang:
 
 def _shape(gang: Gang) -> Hashable:
     ranks = tuple(member.rank for member in gang.members) if gang.slices else ()
-    kinds = frozenset(Counter(member.pod_class for member in gang.members).items())
+    classes = frozenset(Counter(member.pod_class for member in gang.members).items())
     topology = gang.required_level, gang.preferred_levels, gang.slices, gang.spread
-    return kinds, ranks, topology, gang.anchors, gang.excluded_nodes
+    return classes, ranks, topology, gang.anchors, gang.excluded_nodes
 
 
 def question(
@@ -244,7 +244,7 @@ def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Ass
 
 def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
     """What is told of a gang that has room, but none that was found to keep its rules."""
-    names = {reason for kind in rules.kinds for reason in kind.names}
+    names = {reason for kind in rules.classes for reason in kind.names}
     sentence = (
         f"Gang {gang.name} needs room for {counted(len(gang.members), 'pod')}: there is room, but no way was "
         f"found to keep their rules on other pods as well ({', '.join(sorted(names))})."

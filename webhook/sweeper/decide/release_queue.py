@@ -35,10 +35,10 @@ _ATTEMPTS: Final = 2
 """So often an unconfirmed release is tried though others wait: an API server that restarts answers soon."""
 _TIME: Final = re.compile(r"[1-9][0-9]{18}")
 """All that a leader writes as gas-ts."""
-_TURN: Final = re.compile(r"[0-9]{19}")
+_POSITION: Final = re.compile(r"[0-9]{19}")
 _LAST: Final = "~"
 """It comes after all digits."""
-_AHEAD_NS: Final = 24 * 3600 * 10**9
+_CLOCK_SKEW_NS: Final = 24 * 3600 * 10**9
 """A time further ahead than a clock may be wrong was not written by us."""
 
 
@@ -62,7 +62,7 @@ class Timestamps:
         unseen, self._unseen = self._unseen, ()
         for each in unseen:
             value = each.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-            if _TIME.fullmatch(value) and int(value) <= now_ns + _AHEAD_NS:
+            if _TIME.fullmatch(value) and int(value) <= now_ns + _CLOCK_SKEW_NS:
                 self.last = max(self.last, int(value))
         self.last = max(self.last + 1, now_ns)
         return self.last
@@ -175,9 +175,9 @@ def position_of(planned: PlannedPod) -> str:
     A plan may be anybody's, so what no leader writes comes last.
     """
     own = planned.annotations
-    turn, stamp = own.get(keys.TURN_ANNOTATION, ""), own.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-    if _TURN.fullmatch(turn):
-        return turn
+    position, stamp = own.get(keys.TURN_ANNOTATION, ""), own.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
+    if _POSITION.fullmatch(position):
+        return position
     return stamp if _TIME.fullmatch(stamp) else _LAST
 
 
@@ -231,7 +231,7 @@ class ReleaseQueue:
             waiting[planned.node].add(uid)
         stay = dict(queued)
         for uid, (_, planned) in queued.items():
-            if planned.node not in self._busy and self._may_go(planned, waiting[planned.node]):
+            if planned.node not in self._busy and self._may_release(planned, waiting[planned.node]):
                 self._busy.add(planned.node)
                 del stay[uid]
         for node, uids in waiting.items():
@@ -252,7 +252,7 @@ class ReleaseQueue:
         position, behind = position_of(planned), self._sent.behind.get(pod.metadata.namespace, "")
         return max(position, behind), self._sent.failures.get(planned.uid, 0), position
 
-    def _may_go(self, planned: PlannedPod, waiting: Set[str]) -> bool:
+    def _may_release(self, planned: PlannedPod, waiting: Set[str]) -> bool:
         """Whether nothing else may arrive on its node, and it is not put off."""
         sent = self._sent_to.get(planned.node, {})
         if sent.keys() - {planned.uid}:

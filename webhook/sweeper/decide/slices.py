@@ -29,7 +29,7 @@ def asked_for(asked: Gang, gang: PodGang) -> Gang:
     if not gang.slices or not asked.members:
         return asked
     slice_ = gang.slices[0]
-    counted = _counted_from(asked, _first_worker(gang) or _like_leaders(gang, slice_.size))
+    counted = _counted_from(asked, _first_worker(gang) or _equal_leaders(gang, slice_.size))
     loose = _without_placed_mates(counted, slice_.size)
     if _makes_whole_slices(loose, slice_.size, is_new=not asked.anchors):
         return replace(counted, slices=_dividing(counted, gang.slices))
@@ -91,14 +91,16 @@ def _first_worker(gang: PodGang) -> int:
 
     Only a leader that is there tells so: a lowest rank that is missing may be a worker that has finished.
     """
-    kinds = {pod.metadata.uid: convert.pod_class_of(pod).requests for pod in (*gang.workers, *gang.later)}
-    sizes = Counter(kinds.values())
-    workers = kinds[max(kinds, key=lambda uid: (sizes[kinds[uid]], gang.ranks.get(uid, 0)))]
-    lowest = min((rank for uid, rank in gang.ranks.items() if kinds[uid] == workers), default=0)
+    requests_of = {
+        pod.metadata.uid: convert.pod_class_of(pod).requests for pod in (*gang.workers, *gang.later)
+    }
+    sizes = Counter(requests_of.values())
+    workers = requests_of[max(requests_of, key=lambda uid: (sizes[requests_of[uid]], gang.ranks.get(uid, 0)))]
+    lowest = min((rank for uid, rank in gang.ranks.items() if requests_of[uid] == workers), default=0)
     return max((rank + 1 for rank in gang.ranks.values() if rank < lowest), default=0)
 
 
-def _like_leaders(gang: PodGang, size: int) -> int:
+def _equal_leaders(gang: PodGang, size: int) -> int:
     """1 where a leader that asks for what its workers ask is one more than their slices, else 0.
 
     A LeaderWorkerSet says that its first pod leads; a Job's first pod is a worker like the others.

@@ -240,7 +240,7 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlace
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
     """Whether there is room but for nodes that have refused it, which kube-scheduler may choose then."""
     gang, nodes = attempt.gang, attempt.nodes
-    if not nodes.refusing or attempt.cpu_pods or not may_go_unpinned(gang, attempt.workers, now.view):
+    if not nodes.refusing or attempt.cpu_pods or not may_run_unpinned(gang, attempt.workers, now.view):
         return attempt
     asked = now.question(gang, attempt.workers, nodes.hard_excluded)
     answer = _ask(attempt, asked, now)
@@ -324,7 +324,7 @@ def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt 
     return GangWaits(Cause.RESERVED, note, known, none_begins=_OTHERS_FIRST if has_waited else "")
 
 
-def may_go_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
+def may_run_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
     """Whether kube-scheduler may choose the nodes of the waiting pods without a promise being broken.
 
     That they all start, or lie as the gang requires, or have cards, we alone see to.

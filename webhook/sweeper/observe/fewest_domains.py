@@ -91,7 +91,7 @@ class FewestDomains:
             nodes = [state.node for state in block.states]
             known = self._cache.find((classes, key), *nodes)
             yield known or self._cache.keep((classes, key), _summed(block, classes, common, levels), *nodes)
-        self._cache.end_round(MOST_CACHED * len(snapshot.blocks))
+        self._cache.end_pass(MOST_CACHED * len(snapshot.blocks))
 
 
 def _fewest(sums: list[int], need: int) -> int:

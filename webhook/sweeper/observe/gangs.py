@@ -181,12 +181,12 @@ def _bounded(owners: dict[GangKey, OwnerFacts]) -> dict[GangKey, OwnerFacts]:
     """
     counts = {key: count for key, owner in owners.items() if (count := pod_count(owner.shape))}
     taken: dict[str, int] = {}
-    turns: list[tuple[int, GangKey]] = []
+    positions: list[tuple[int, GangKey]] = []
     for key in sorted(counts, key=lambda each: (counts[each], each)):
         taken[key.namespace] = taken.get(key.namespace, 0) + counts[key]
-        turns.append((taken[key.namespace], key))
+        positions.append((taken[key.namespace], key))
     left = _MOST_LATER
-    for _, key in sorted(turns):
+    for _, key in sorted(positions):
         if counts[key] > min(left, MOST_PODS):
             owners[key] = replace(owners[key], shape=(), is_cut=True)
         else:
@@ -309,9 +309,9 @@ class GangCache:
         gang = gang_of(key, gated, released, owner)
         return gang if _asks_again(gang) else self._gangs.keep(known_by, gang, *gated, None, *released)
 
-    def end_round(self) -> None:
+    def end_pass(self) -> None:
         """Forget what was not asked for since the last round."""
-        self._gangs.end_round()
+        self._gangs.end_pass()
         self._unread = set()
 
 

@@ -177,7 +177,7 @@ class Snapshotter:
         ]
         most = most_amounts(node_count)
         needed = conflicts.between(gated, on_nodes, most, self._terms_of, lambda: others, self._namespaces)
-        self._terms.end_round()
+        self._terms.end_pass()
         if not self._conflicts.serves(needed):
             self._conflicts = needed
         return self._conflicts
@@ -208,8 +208,8 @@ class Snapshotter:
         self._snapshot = self._renewed(view, usages) or self._made(view, on_nodes, usages)
         self._seen = _MadeOf(view.nodes, usages, self._capacity) if _is_plain(view) else None
         for of_nodes in (self._nodes, self._ruled_nodes):
-            of_nodes.end_round(len(view.nodes))
-        self._usages.end_round(len(view.gated) + len(view.others))
+            of_nodes.end_pass(len(view.nodes))
+        self._usages.end_pass(len(view.gated) + len(view.others))
         return self._snapshot
 
     def _made(self, view: View, on_nodes: PodsOnNodes, usages: Usages) -> Snapshot:

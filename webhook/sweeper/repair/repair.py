@@ -35,14 +35,14 @@ from webhook.sweeper.settings import Settings
 
 
 @dataclass(frozen=True)
-class Half:
+class PartialRelease:
     """unreleased: how much was not released when that last shrank, and since when it has not."""
 
     unreleased: int
     since: float
 
 
-PartlyReleased = Mapping[GangKey, Half]
+PartlyReleased = Mapping[GangKey, PartialRelease]
 """Since when each gang has been half released; losing it only delays."""
 
 
@@ -54,19 +54,19 @@ def partly_released(
     at_once: gangs that do not wait for theirs.
     """
     now = view.now.seconds
-    known: dict[GangKey, Half] = {}
+    known: dict[GangKey, PartialRelease] = {}
     found: list[tuple[PodGang, list[Pod]]] = []
     for gang in gangs:
         released = _released_part(gang, view)
         if not released:
             continue
-        half = partly.get(gang.key)
-        shrank = half is None or len(gang.gated) < half.unreleased
-        since = now if half is None or shrank else half.since
+        partial = partly.get(gang.key)
+        shrank = partial is None or len(gang.gated) < partial.unreleased
+        since = now if partial is None or shrank else partial.since
         if gang.key in at_once or now - since >= settings.rollback_seconds:
             since = now
             found.append((gang, released))
-        known[gang.key] = Half(len(gang.gated), since)
+        known[gang.key] = PartialRelease(len(gang.gated), since)
     return found, known
 
 
@@ -112,8 +112,8 @@ class RepairMemory:
     evicted: frozenset[PodId] = frozenset()
     ordered: Mapping[str, float] = field(default_factory=dict)
     answered: Mapping[str, float] = field(default_factory=dict)
-    going_back: Mapping[str, GangKey] = field(default_factory=dict)
-    half_gone: frozenset[GangKey] = frozenset()
+    rolling_back: Mapping[str, GangKey] = field(default_factory=dict)
+    partly_evicted: frozenset[GangKey] = frozenset()
 
     def of(self, gangs: Iterable[PodGang], now: float) -> "RepairMemory":
         """Only the controllers of these gangs are there still."""
@@ -126,19 +126,19 @@ class RepairMemory:
         What goes back as a whole and could not be deleted yet stays due: else half of it would go.
         """
         answered = {order.pod.metadata.uid: now for order in (*done.evicted, *done.denied)}
-        put_off = self._that_go_back(done.put_off)
-        gone = self._that_go_back((*done.evicted, *done.denied)) - put_off
+        put_off = self._rolled_back(done.put_off)
+        gone = self._rolled_back((*done.evicted, *done.denied)) - put_off
         return replace(
             self,
             evicted=self.evicted.union(identity(each.pod) for each in done.evicted),
             deletions=after_deletion(self.deletions, (each.pod for each in done.evicted), now),
             answered={**answered, **self.answered},
-            half_gone=(self.half_gone - gone) | put_off,
+            partly_evicted=(self.partly_evicted - gone) | put_off,
         )
 
-    def _that_go_back(self, orders: Iterable[Eviction]) -> set[GangKey]:
+    def _rolled_back(self, orders: Iterable[Eviction]) -> set[GangKey]:
         uids = [each.pod.metadata.uid for each in orders if each.cause == _BACK]
-        return {self.going_back[uid] for uid in uids if uid in self.going_back}
+        return {self.rolling_back[uid] for uid in uids if uid in self.rolling_back}
 
 
 @dataclass(frozen=True)
@@ -295,9 +295,9 @@ def roll_back(
     evictions: list[Eviction] = []
     warnings: list[Warn] = []
     # Asked also while the pods that went are not there again, say: the rest goes once there is room.
-    due, partly = partly_released(memory.partly, view, gangs, settings, memory.half_gone)
-    half_gone, started = memory.half_gone.intersection(partly), seconds()
-    going_back: dict[str, GangKey] = {}
+    due, partly = partly_released(memory.partly, view, gangs, settings, memory.partly_evicted)
+    partly_evicted, started = memory.partly_evicted.intersection(partly), seconds()
+    rolling_back: dict[str, GangKey] = {}
     for number, (gang, part) in enumerate(due):
         if number and seconds() - started >= settings.pass_seconds:
             partly = still_due(partly, (gang.key for gang, _ in due[number:]))
@@ -306,20 +306,24 @@ def roll_back(
         if not released:
             continue
         try:
-            orders, ledger = _go_back(gang, released, evictions, allowance, ledger, place_again)
+            orders, ledger = _roll_back(gang, released, evictions, allowance, ledger, place_again)
         except Exception:  # one bad gang never stops the others
             logger.exception("rollback_failed gang=%s", gang.key)
             orders = Orders()
         evictions += orders.evictions
         warnings += orders.warnings
         if orders.evictions:
-            half_gone |= {gang.key}  # until it is heard what became of it
-            going_back |= {order.pod.metadata.uid: gang.key for order in orders.evictions}
+            partly_evicted |= {gang.key}  # until it is heard what became of it
+            rolling_back |= {order.pod.metadata.uid: gang.key for order in orders.evictions}
     orders = Orders(evictions=tuple(evictions), warnings=tuple(warnings))
-    return orders, replace(memory, partly=partly, half_gone=half_gone, going_back=going_back), ledger
+    return (
+        orders,
+        replace(memory, partly=partly, partly_evicted=partly_evicted, rolling_back=rolling_back),
+        ledger,
+    )
 
 
-def _go_back(
+def _roll_back(
     gang: PodGang,
     released: list[Pod],
     ordered: Iterable[Eviction],
