@@ -216,6 +216,7 @@ OFF = """
 import sys
 from types import SimpleNamespace
 from webhook.extensions.known import SWITCHES
+from webhook.kube.objects import Metadata, Pod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.view import View
@@ -224,7 +225,8 @@ from webhook.sweeper.settings import Settings
 
 cache = SimpleNamespace(served=dict, owners=SimpleNamespace(all_of=lambda name: None))
 settings = Settings(bad_nodes=BadNodes(Avoid.OFF))
-ExtensionHooks(Pass(None, cache, settings, extensions=SWITCHES)).begin(View([], [], {}, {}), {})
+view = View([Pod(Metadata(name="train-0"))], [], {}, {})
+ExtensionHooks(Pass(None, cache, settings, extensions=SWITCHES)).begin(view, {})
 print(*(name for name in sys.modules if name.startswith("webhook.extensions.")))
 """
 

@@ -1,6 +1,6 @@
 """What hooks are given after gangs were asked about, and what becomes of what they order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -12,9 +12,12 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
+from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass, Silent
+from webhook.sweeper.decide.division import DivisionInput, Variant
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion
 from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
 from webhook.sweeper.decide.reservations import (
     Reservation,
     ReservationInput,
@@ -33,6 +36,8 @@ from webhook.sweeper.extension import (
     Ordered,
     OrderInput,
     PassEnd,
+    PlanCheck,
+    PlansInput,
     PodEvent,
     RecordSpec,
     Switch,
@@ -40,8 +45,8 @@ from webhook.sweeper.extension import (
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.metrics import CounterSpec
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.observe.gangs import GangKey
-from webhook.sweeper.observe.view import Moment
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.settings import Settings
 
 ASKED = CounterSpec("topogate_asked", "What was asked.", ("of",))
@@ -309,3 +314,84 @@ def test_events_on_nodes_are_as_a_hook_orders() -> None:
     scene.after_no_fit()
     scene.hooks.after_pass(scene.view, scene.memories)
     assert scene.said == [("n0", "NodeAvoided", True)]
+
+
+# --- plans, and pods that need an extension -----------------------------------------------------------
+
+
+def planned(view: View) -> View:
+    """The view with a plan for each gated pod."""
+    plans = (PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="n0") for pod in view.gated)
+    return view.with_plans({each.uid: each for each in plans})
+
+
+def named_a(pod: Pod) -> bool:
+    return pod.metadata.name == "a"
+
+
+def test_plans_that_do_not_hold_are_dropped_and_pods_that_lack_something_are_not_released() -> None:
+    def checks(given: PlansInput) -> PlanCheck:
+        uids = {pod.metadata.name: pod.metadata.uid for pod in given.view.gated}
+        return PlanCheck(
+            not_released={uids["b"]}, invalid={uids["a"]} if uids["a"] not in given.sent else set[str]()
+        )
+
+    scene = Scene(Extension("checks", check_plans=checks))
+    view, _ = scene.hooks.begin(planned(scene.view), {})
+    seen = scene.hooks.check_plans(view, SentReleases())
+    assert ({each.name for each in seen.planned.values()}, seen.not_released) == ({"b"}, {"uid-b"})
+    sent = SentReleases({"uid-a": SentRelease(view.planned["uid-a"], 0.0)})
+    assert len(scene.hooks.check_plans(view, sent).planned) == 2
+
+
+def fails(*_: Any) -> Any:
+    raise ZeroDivisionError
+
+
+DEFECTS = {
+    "it cannot be asked whether it is on": Switch(fails, lambda: Extension("broken"), named_a),
+    "it cannot be imported": Switch(lambda _: True, fails, named_a),
+    "plans cannot be checked": Switch(
+        lambda _: True,
+        lambda: Extension("broken", check_plans=fails, complete_gangs=lambda given: given.gangs),
+        named_a,
+    ),
+    "gangs cannot be completed": Switch(
+        lambda _: True, lambda: Extension("broken", complete_gangs=fails), named_a
+    ),
+}
+
+
+@pytest.mark.parametrize("switch", DEFECTS.values(), ids=DEFECTS.keys())
+def test_pods_that_need_an_extension_are_not_placed_while_it_has_a_defect(switch: Switch) -> None:
+    scene = Scene()
+    scene.hooks = ExtensionHooks(replace(scene.surroundings, extensions=(switch,)))
+    view, _ = scene.hooks.begin(planned(scene.view), {})
+    view = scene.hooks.check_plans(view, SentReleases())
+    gangs = scene.hooks.complete(scene.gangs, view)
+    assert {gang.key.name: gang.fault for gang in gangs} == {"a": OWN_ERROR, "b": ""}
+    if switch is not DEFECTS["gangs cannot be completed"]:
+        assert view.not_released == {"uid-a"}, "nor are those that were planned before"
+
+
+def test_pods_that_need_an_extension_are_placed_once_it_works_again() -> None:
+    works = [False]
+    switch = Switch(lambda _: works[0] or fails(), lambda: Extension("mended"), named_a)
+    scene = Scene()
+    scene.hooks = ExtensionHooks(replace(scene.surroundings, extensions=(switch,)))
+    for works[0] in (False, True):
+        view, _ = scene.hooks.begin(planned(scene.view), {})
+        view = scene.hooks.check_plans(view, SentReleases())
+        faults = {gang.fault for gang in scene.hooks.complete(scene.gangs, view)}
+        assert (faults, view.not_released) == (({""}, set()) if works[0] else ({"", OWN_ERROR}, {"uid-a"}))
+
+
+def test_the_first_extension_that_is_on_and_divides_gangs_does_so() -> None:
+    def divides(given: DivisionInput) -> Iterator[Variant]:
+        yield Variant(given.gang, frozenset({"n0"}), "a sentence")
+
+    scene = Scene(Extension("plain"), Extension("divides", divide_gang=divides))
+    given = DivisionInput(scene.gangs[0], scene.view, (), Settings().topology)
+    assert [each.note for each in scene.hooks.divide(given)] == [""], "it is not on yet"
+    scene.hooks.begin(scene.view, {})
+    assert [each.note for each in scene.hooks.divide(given)] == ["a sentence"]

@@ -14,6 +14,7 @@ from webhook.kube.placements import Placement
 from webhook.placement import Snapshot
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.division import DivideGang, undivided
 from webhook.sweeper.decide.drafts import timestamps_of
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import Orders
@@ -110,6 +111,7 @@ class Placing:
         self.backoff = Backoff()
         self.sources: Sequence[ReservationSource] = ()
         self.excluded: ExcludedNodes = NOTHING_EXCLUDED
+        self.divide: DivideGang = undivided
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
         self.heartbeat: Callable[[], None] = lambda: None
@@ -145,7 +147,7 @@ class Placing:
     def rules(self, view: View, gangs: Iterable[PodGang] = ()) -> PassRules:
         """What a pass on this view works with."""
         timestamps = timestamps_of(view, self.memory.stamp)
-        return PassRules(self.settings, self.exclude(gangs), timestamps, none_protected)
+        return PassRules(self.settings, self.exclude(gangs), timestamps, none_protected, self.divide)
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""

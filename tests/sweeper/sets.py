@@ -14,9 +14,15 @@ from labeler.contract import keys
 from tests.definitions import define as install_definition
 from tests.definitions import wait_served
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, template
-from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode
+from webhook.extensions.exclusive_topology.domain_owners import lost_domains
+from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang
 from webhook.kube.objects import Pod
+from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.release_queue import SentReleases
+from webhook.sweeper.decide.valid_plans import with_valid_plans, without_plans
+from webhook.sweeper.observe.view import View
 from webhook.workloads import marks
 
 
@@ -186,6 +192,18 @@ def follow(
 
 
 # --- pods without an API server -------------------------------------------------------------------
+
+
+def exclusive(placing: Placing) -> Placing:
+    """Passes of a sweeper in which exclusive topology is on."""
+    placing.divide = divide_gang
+    return placing
+
+
+def valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
+    """The view with the plans that hold in such a sweeper."""
+    view = with_valid_plans(view, backoff, sent)
+    return without_plans(view, lost_domains(view, sent), sent)
 
 
 def member(name: str, job: str, *, over: str = "rack", node: str = "", **annotations: str) -> Pod:

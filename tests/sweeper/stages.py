@@ -14,6 +14,7 @@ import msgspec
 from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.sets import exclusive
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide import plan
@@ -133,7 +134,7 @@ class Stages:
 
     def lead(self) -> None:
         """Another process leads: what the one before remembered is gone."""
-        self.placing = Placing(self.cluster, self.settings)
+        self.placing = exclusive(Placing(self.cluster, self.settings))
         self.placing.says = self._says
 
     def _says(self, key: GangKey) -> OwnerFacts:

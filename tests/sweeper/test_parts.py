@@ -10,6 +10,7 @@ from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.launchers import TOLERATION, node, placing
 from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.sets import exclusive
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Slice
 from webhook.sweeper.observe.gang_requests import GangPart
@@ -184,7 +185,7 @@ def test_parts_that_want_one_domain_together_have_their_own_levels_inside_it() -
     own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[0]}
     pods = [*part(0, 2, {**own, REQUIRED: "block"}), *part(0, 4, {**own, REQUIRED: "subblock"})[2:]]
     of_one = [with_labels(each, {marks.JOBS_OF_JOBSET: "1"}) for each in pods]
-    placed = found(grid([2, 1], [1, 1, 1, 1], [2, 2]), *of_one)
+    placed = places(exclusive(placing(grid([2, 1], [1, 1, 1, 1], [2, 2]), *of_one, says=OwnerFacts(4))).one())
     assert where(placed, 0, BLOCK) == {"b2"}
     assert placed["j0-2"][:SUBBLOCK] == placed["j0-3"][:SUBBLOCK]
 
@@ -193,7 +194,7 @@ def test_pods_of_one_domain_of_their_own_wish_the_same_where_there_are_several()
     own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[1], REQUIRED: "block"}
     pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:], *part(1, 1, own)]
     of_two = [with_labels(each, {marks.JOBS_OF_JOBSET: "2"}) for each in pods]
-    orders = placing(grid([9]), *of_two, says=OwnerFacts(3)).one()
+    orders = exclusive(placing(grid([9]), *of_two, says=OwnerFacts(3))).one()
     assert orders.outcomes[0].reason == "the pods of one domain of their own name unlike levels or slices"
 
 

@@ -45,6 +45,7 @@ class Story:
             metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 900}
         if dice.random() < 0.2:
             metadata["labels"] = dict.fromkeys(marks.EXCLUSIVE_LABELS, "j")
+            metadata["annotations"][marks.JOBSET_EXCLUSIVE] = dice.choice(("", "block"))
         if dice.random() < 0.3:
             kind = dice.choice(OWNERS)
             version = "batch/v1" if kind == "Job" else "apps/v1"

@@ -4,9 +4,14 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput
+from webhook.kube.objects import Pod
+from webhook.placement import Topology
+from webhook.sweeper.decide.division import DivisionInput, Variant, variants_of
+from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput, dividing
 from webhook.sweeper.node_rules import Avoid
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import claims_of
+from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import POD_GROUPS
@@ -63,13 +68,33 @@ def _node_health() -> Extension:
     return NODE_HEALTH
 
 
+def _has_exclusive_pods(given: SwitchInput) -> bool:
+    return given.view is not None and bool(given.view.index.of[Sort.EXCLUSIVE])
+
+
+def _exclusive_topology() -> Extension:
+    from webhook.extensions.exclusive_topology.exclusive_topology import EXCLUSIVE_TOPOLOGY
+
+    return EXCLUSIVE_TOPOLOGY
+
+
+def _is_exclusive(pod: Pod) -> bool:
+    return bool(claims_of(pod))
+
+
 SWITCHES: Final = (
     Switch(_has_fair_order, _fair_order),
     Switch(_serves_device_claims, _device_claims),
     Switch(_serves_pod_groups, _native_gangs),
     Switch(_has_node_health, _node_health),
     Switch(_wants_nodes, _scale_up),
+    Switch(_has_exclusive_pods, _exclusive_topology, needs=_is_exclusive),
 )
+
+
+def variants(gang: PodGang, view: View, topology: Topology) -> Iterator[Variant]:
+    """The ways to ask about a gang, for questions that a person asks. Raises PlacementError."""
+    return variants_of(DivisionInput(gang, view, (), topology), dividing(all_extensions()))
 
 
 def completed(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from labeler.contract import keys
-from webhook.extensions.known import all_extensions, completed
+from webhook.extensions.known import all_extensions, completed, variants
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
@@ -15,7 +15,6 @@ from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.asking import ask, place_again
-from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible, main_cause
 from webhook.sweeper.decide.question import question
 from webhook.sweeper.extension import ExplainInput
@@ -185,12 +184,15 @@ def _of_cpu_only_pod(gang: PodGang) -> str:
 
 @dataclass(frozen=True)
 class CurrentAnswer:
-    """What the core answers for a gang at this moment, or the problem why it cannot be asked."""
+    """What the core answers for a gang at this moment, or the problem why it cannot be asked.
+
+    parts: what a sentence calls those that have topology requests of their own.
+    """
 
     asked: Gang | None
     answer: Assignment | NoFit | None
     problem: str = ""
-    has_parts: bool = False
+    parts: tuple[str, ...] = ()
 
 
 def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> CurrentAnswer:
@@ -198,13 +200,15 @@ def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> 
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
         places = view.placed_on(gang.pods)
+        ways = list(variants(gang, view, snapshot.topology))
         found = [
             question(each.gang, waiting, places, each.closed, view.class_of, view.is_ours, view.near)
-            for each in asks(gang, view, (), snapshot.topology)
+            for each in ways
         ]
         answers = [(asked, ask(asked, snapshot, options)) for asked in found]
         asked, answer = next((each for each in answers if not isinstance(each[1], NoFit)), answers[0])
-        return CurrentAnswer(asked.gang, answer, has_parts=bool(asked.parts))
+        parts = tuple(part.name for part in ways[0].gang.parts) if asked.parts else ()
+        return CurrentAnswer(asked.gang, answer, parts=parts)
     except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
         return CurrentAnswer(None, None, str(error))
 
@@ -231,8 +235,8 @@ def _current_answer(
         return
     no_node = impossible(asked, snapshot, settings.counting)
     yield from _no_place(gang, asked, answer, no_node, snapshot, view)
-    if now.has_parts:
-        named_so = ", ".join(part.name for part in gang.parts)
+    if now.parts:
+        named_so = ", ".join(now.parts)
         yield f"Each of its parts is placed by its own topology request, or none of them: {named_so}."
         return
     if no_node:
@@ -316,7 +320,7 @@ def _misplaced(
     part = [pod for pod in gang.released if pod.metadata.uid in nodes]
     if not part:
         return
-    first = next(asks(gang, view, (), snapshot.topology))
+    first = next(variants(gang, view, snapshot.topology))
     elsewhere = place_again(first.gang, part, view, snapshot, first.closed, options)
     if elsewhere is None:
         return

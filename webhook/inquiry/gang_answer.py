@@ -3,20 +3,22 @@
 What others wait for or hold is not heeded: the answer is for this gang alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
 
+from webhook.extensions.known import variants
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, check
 from webhook.placement.model import Placed
 from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.completion import fewer, needed
 from webhook.sweeper.decide.cpu_pods import Beside, beside
-from webhook.sweeper.decide.exclusive import asks, closed_to_cpu_pods
+from webhook.sweeper.decide.division import Variant
 from webhook.sweeper.decide.impossible_requests import impossible
-from webhook.sweeper.decide.question import Ask, GangQuestion, question
+from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
@@ -88,7 +90,7 @@ def ask_gang(
     workers = [pod for pod in waiting if pod.metadata.uid not in gang.cpu_pods]
     places = view.placed_on(gang.pods)
 
-    def one(each: Ask, some: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
+    def one(each: Variant, some: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
         asked = question(each.gang, some, places, each.closed, view.class_of, view.is_ours, view.near)
         asked = replace(asked, gang=renamed(asked.gang), parts=tuple(map(renamed, asked.parts)))
         return asked, ask(asked, snapshot, options)
@@ -96,20 +98,30 @@ def ask_gang(
     def renamed(asked: Gang) -> Gang:
         return change(replace(asked, name=name or asked.name))
 
-    asked, found = _first(gang, view, snapshot, workers, one)
-    if isinstance(found, NoFit) and needed(gang, workers) < len(workers):
-        first = next(asks(gang, view, (), snapshot.topology))
+    ways = variants(gang, view, snapshot.topology)
+    first = next(ways)
+    asked, found = _first_answer(itertools.chain([first], ways), lambda each: one(each, workers))
+    if isinstance(found, NoFit) and needed(first.gang, workers) < len(workers):
         asked, found = fewer(first.gang, workers, lambda some: one(first, some))
     if isinstance(found, NoFit):
-        exclusive_note = next(asks(gang, view, (), snapshot.topology)).note
         no_node = impossible(asked.gang, snapshot, Settings().counting)
-        found = replace(found, sentence=joined(found.sentence, no_node, exclusive_note))
+        found = replace(found, sentence=joined(found.sentence, no_node, first.note))
         return GangAnswer(asked, found, Beside(), {})
     cpu_pods = [pod for pod in waiting if pod.metadata.uid in gang.cpu_pods]
     assumed = snapshot.assume(found, asked.gang)
-    near = _near(gang, cpu_pods, {**places, **found.nodes}, view, assumed, options) if cpu_pods else Beside()
+    on = {**places, **found.nodes}
+    near = _near(first.gang, cpu_pods, on, view, assumed, options) if cpu_pods else Beside()
     names = {pod.metadata.uid: pod.metadata.name for pod in (*gang.pods, *gang.later)}
     return GangAnswer(asked, found, near, names)
+
+
+def _first_answer(
+    ways: Iterator[Variant], ask_one: Callable[[Variant], tuple[GangQuestion, Assignment | NoFit]]
+) -> tuple[GangQuestion, Assignment | NoFit]:
+    """The answer for the first variant of a gang that fits, else for the first."""
+    of_first = ask_one(next(ways))
+    answers = itertools.chain([of_first], map(ask_one, ways))
+    return next((each for each in answers if not isinstance(each[1], NoFit)), of_first)
 
 
 def _near(
@@ -121,26 +133,8 @@ def _near(
     options: Options,
 ) -> Beside:
     """Where CPU-only pods go beside the others of their gang. places: of those, in the snapshot already."""
-    avoid = closed_to_cpu_pods(gang, places, view, ())
+    avoid = gang.division.excluded_beside(places)
     return beside(gang, cpu_pods, places, snapshot, avoid=avoid, options=options, class_of=view.class_of)
-
-
-def _first(
-    gang: PodGang,
-    view: View,
-    snapshot: Snapshot,
-    workers: Sequence[Pod],
-    one: Callable[[Ask, Sequence[Pod]], tuple[GangQuestion, Assignment | NoFit]],
-) -> tuple[GangQuestion, Assignment | NoFit]:
-    """The first question with an answer, else the first, see exclusive.asks."""
-    first: tuple[GangQuestion, Assignment | NoFit] | None = None
-    for each in asks(gang, view, (), snapshot.topology):
-        tried = one(each, workers)
-        if not isinstance(tried[1], NoFit):
-            return tried
-        first = first or tried
-    assert first is not None, "there is one question at least"
-    return first
 
 
 def with_levels(gang: PodGang, required: str | None, preferred: str | None = None) -> PodGang:

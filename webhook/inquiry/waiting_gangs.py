@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from labeler.contract import keys
+from webhook.extensions.known import variants
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
@@ -83,6 +84,7 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
 def _contradiction(gang: PodGang, view: View, snapshot: Snapshot) -> str:
     """What a gang whose pods are all there cannot mean: an unknown level, slices that do not divide."""
     try:
+        gang = next(variants(gang, view, snapshot.topology)).gang
         asked = question(
             gang, gang.gated, view.placed_on(gang.pods), class_of=view.class_of, is_ours=view.is_ours
         )

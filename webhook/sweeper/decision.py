@@ -18,6 +18,7 @@ from webhook.placement import Snapshot
 from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
+from webhook.sweeper.decide.division import DivideGang, undivided
 from webhook.sweeper.decide.drafts import stamped, timestamps_of
 from webhook.sweeper.decide.manifest_warnings import warn_of_manifests
 from webhook.sweeper.decide.model_labels import model_label_step
@@ -46,7 +47,7 @@ class Observation:
 
     snapshot: None if nobody waits. gangs: of which a pod waits, the most urgent first. usage_version: see
     Changes. policy: of admission, None if it is not known. ungated: by namespace, pods that came past it.
-    sources: of further reservations, as extensions make them.
+    sources: of further reservations, divide: the ways to ask about a gang, both as extensions have it.
     """
 
     view: View
@@ -60,6 +61,7 @@ class Observation:
     policy: Policy | None = None
     ungated: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
     sources: Sequence[ReservationSource] = ()
+    divide: DivideGang = undivided
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def decide(
     are_gangs_known: else only that is decided for which none need be known.
     """
     timestamps = timestamps_of(seen.view, memory.placing.stamp)
-    rules = PassRules(settings, seen.excluded, timestamps, none_protected)
+    rules = PassRules(settings, seen.excluded, timestamps, none_protected, seen.divide)
     now = Decided(memory, rules)
     for name, step in STEPS.items():
         if not are_gangs_known and name not in _OF_PODS:

@@ -9,7 +9,7 @@ The core imports no extension. `main` gives it Switches: each tells by the setti
 on, and imports it only then.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -20,6 +20,7 @@ from webhook.kube.decoding import T
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.sweeper.decide.division import DivideGang, undivided
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.reservations import Reservation, ReservationSource
@@ -249,6 +250,26 @@ def with_resources(view: View, added: ResourcesAdded) -> View:
 
 
 @dataclass(frozen=True)
+class PlansInput:
+    """The plans that hold as far as the sweeper knows. sent: uids of released pods that look gated yet."""
+
+    view: View
+    sent: Container[str]
+
+
+@dataclass(frozen=True)
+class PlanCheck:
+    """What is wrong with the plans of gated pods, by uid.
+
+    not_released: pods that are not released in this pass, as what they need is not written yet. invalid: pods
+    whose plan does not hold any more; they are placed again.
+    """
+
+    not_released: Set[str] = frozenset()
+    invalid: Set[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class GangsInput:
     """The gangs that wait, by what their pods and owners say. policy: admission's, None if not known."""
 
@@ -435,16 +456,16 @@ class Extension:
     """One optional feature.
 
     memory: the empty one, which the first hook is given. collections: API objects that it reads and writes.
-    owners: kinds of owners that it reads.
-    gauges, counters: that its hooks set and add to. source: reserves nodes for gangs, before any is placed,
-    without memory. Hooks, each None where the feature does not need it:
-    add_resources adds labels to nodes, and resources to nodes and pods;
-    hold_releases names gated pods that are not released before the feature has written what they need;
-    complete_gangs adds to gangs what the feature knows of them, both without memory; order_gangs puts the
-    gangs into the order in which they are placed; exclude_nodes says which nodes they do not use, and why;
-    after_no_fit does something for those that found no place, before they are told; after_pass takes in what
-    has become of the pass. hooks.py calls them. explain: further lines of `topogate explain`. doctor: a check
-    of `topogate doctor`.
+    owners: kinds of owners that it reads. gauges, counters: that its hooks set and add to. source: reserves
+    nodes for gangs, before any is placed, without memory.
+
+    Hooks, each None where the feature does not need it. Without memory: check_plans says which plans of gated
+    pods do not hold, and which are not carried out yet; complete_gangs adds to gangs what the feature knows
+    of them; divide_gang gives the ways to ask about a gang. With memory: add_resources adds labels to nodes,
+    and resources to nodes and pods, before all else; order_gangs puts the gangs into the order in which they
+    are placed; exclude_nodes says which nodes they do not use, and why; after_no_fit does something for those
+    that found no place, before they are told; after_pass takes in what has become of the pass. hooks.py calls
+    them. explain: further lines of `topogate explain`. doctor: a check of `topogate doctor`.
     """
 
     name: str
@@ -456,10 +477,11 @@ class Extension:
     counters: tuple[CounterSpec, ...] = ()
     source: ReservationSource | None = None
     add_resources: Callable[[ResourcesInput, Any], tuple[ResourcesAdded, Any]] | None = None
-    hold_releases: Callable[[View], Set[str]] | None = None
+    check_plans: Callable[[PlansInput], PlanCheck] | None = None
     complete_gangs: Callable[[GangsInput], Sequence[PodGang]] | None = None
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
     exclude_nodes: Callable[[ExcludeInput, Any], tuple[ExcludedNodes, Any]] | None = None
+    divide_gang: DivideGang | None = None
     after_no_fit: Callable[[NoFitInput, Any], tuple[NoFitOrders, Any]] | None = None
     after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None
     explain: Callable[[ExplainInput], Iterable[str]] | None = None
@@ -470,6 +492,11 @@ class Extension:
         """Also those of its record."""
         of_record = self.record.written if self.record is not None else None
         return self.gauges if of_record is None else (*self.gauges, of_record)
+
+
+def dividing(extensions: Iterable[Extension]) -> DivideGang:
+    """What divides gangs: the first of these extensions that can."""
+    return next((each.divide_gang for each in extensions if each.divide_gang is not None), undivided)
 
 
 @dataclass(frozen=True)
@@ -486,7 +513,12 @@ class SwitchInput:
 
 @dataclass(frozen=True)
 class Switch:
-    """An extension that may be on. is_on: asked in each pass. load: imports it."""
+    """An extension that may be on.
+
+    is_on: asked in each pass. load: imports it. needs: whether a pod is neither placed nor released while the
+    extension has a defect.
+    """
 
     is_on: Callable[[SwitchInput], bool]
     load: Callable[[], Extension]
+    needs: Callable[[Pod], bool] = lambda _: False

@@ -15,9 +15,12 @@ from typing import Any
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.division import DivideGang
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, merged
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
+from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.reservations import Reservation, ReservationInput, ReservationSource
+from webhook.sweeper.decide.valid_plans import without_plans
 from webhook.sweeper.extension import (
     EndOrders,
     ExcludeInput,
@@ -29,15 +32,17 @@ from webhook.sweeper.extension import (
     NoFitInput,
     OrderInput,
     PassEnd,
+    PlansInput,
     ResourcesInput,
     SwitchInput,
     WriteResult,
+    dividing,
     with_resources,
 )
 from webhook.sweeper.extension_objects import ExtensionObjects
 from webhook.sweeper.observe.added_resources import ClaimsWait
 from webhook.sweeper.observe.cache import MOST_FAILED
-from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.records import RecordStore
 from webhook.text import joined
@@ -91,6 +96,7 @@ class ExtensionHooks:
         self._pass = surroundings
         self._now = now
         self._running: dict[int, _Running] = {}
+        self._failed: set[int] = set()
         self._placed: list[NewPlan] = []
         self.sentences: Mapping[str, str] = {}
         self.excluded: ExcludedNodes = NOTHING_EXCLUDED
@@ -106,18 +112,16 @@ class ExtensionHooks:
     def begin(self, view: View, memories: Memories) -> tuple[View, Memories]:
         """Begin a pass: bring what runs up to date with settings and policy; who is switched off forgets.
 
-        The view is returned with what extensions watch, what they add to nodes and pods, and the pods that
-        they hold.
+        The view is returned with what extensions watch, and what they add to nodes and pods.
         """
         self.due_seconds = NO_HURRY
+        self._failed.clear()
         memories = self._switch(view, memories)
         objects = {}
         for running in self._running.values():
             objects.update(running.objects.current())
         view = replace(view, objects=objects) if objects else view
-        view, memories = self._add_resources(view, memories)
-        not_released = self._not_released(view)
-        return replace(view, not_released=not_released) if not_released else view, memories
+        return self._add_resources(view, memories)
 
     def _add_resources(self, view: View, memories: Memories) -> tuple[View, Memories]:
         """The view with the resources that extensions add; see ResourcesInput.
@@ -144,26 +148,55 @@ class ExtensionHooks:
                     self._pass.cache.on_freed()
         return view if adding and answered == len(adding) else with_claims_waiting(view), memories
 
-    def _not_released(self, view: View) -> frozenset[str]:
-        """The pods that are not to be released in this pass."""
-        found = frozenset[str]()
-        for running in self._running.values():
-            hook = running.extension.hold_releases
+    def check_plans(self, view: View, sent: SentReleases) -> View:
+        """The view with the plans that hold, and with the pods that are not released; see PlansInput."""
+        invalid, not_released = set[str](), set[str]()
+        for number, running in self._running.items():
+            hook = running.extension.check_plans
             if hook is not None:
-                with _guarded(running.extension.name):
-                    found |= hook(view)
-        return found
+                with self._noted(number, running.extension.name):
+                    found = hook(PlansInput(view, sent))
+                    invalid |= found.invalid
+                    not_released |= found.not_released
+        if self._failed:
+            not_released |= {pod.metadata.uid for pod in view.gated if self._waits_for_repair(pod)}
+        view = without_plans(view, invalid, sent)
+        return replace(view, not_released=not_released) if not_released else view
+
+    @contextmanager
+    def _noted(self, number: int, name: str) -> Iterator[None]:
+        """A hook after whose defect the pods that need its extension wait, see Switch.needs."""
+        is_whole = False
+        with _guarded(name):
+            yield
+            is_whole = True
+        if not is_whole:
+            self._failed.add(number)
+
+    def _waits_for_repair(self, pod: Pod) -> bool:
+        """Whether a pod needs an extension that has had a defect in this pass."""
+        return any(self._pass.extensions[number].needs(pod) for number in self._failed)
+
+    @property
+    def divide(self) -> DivideGang:
+        """The ways to ask about a gang."""
+        return dividing(each.extension for each in self._running.values())
 
     def complete(self, gangs: list[PodGang], view: View) -> list[PodGang]:
         """The gangs with what extensions know of them; see GangsInput."""
         completed: Sequence[PodGang] = gangs
-        for running in self._running.values():
+        for number, running in self._running.items():
             hook = running.extension.complete_gangs
             if hook is not None:
-                with _guarded(running.extension.name):
+                with self._noted(number, running.extension.name):
                     given = GangsInput(completed, view, self._pass.settings, self._pass.policy())
                     completed = hook(given)
-        return list(completed)
+        if not self._failed:
+            return list(completed)
+        return [
+            replace(gang, fault=OWN_ERROR) if any(map(self._waits_for_repair, gang.pods)) else gang
+            for gang in completed
+        ]
 
     def order(
         self,
@@ -297,7 +330,7 @@ class ExtensionHooks:
         served = self._pass.cache.served()
         given = SwitchInput(self._pass.settings, self._pass.policy(), served, view)
         for number, switch in enumerate(self._pass.extensions):
-            with _guarded(f"number {number}"):  # its name is known once it is imported
+            with self._noted(number, f"number {number}"):  # its name is known once it is imported
                 is_on = switch.is_on(given)
                 if is_on and number not in self._running:
                     self._begin(number, switch.load())

@@ -132,7 +132,7 @@ class Sweeper:
                 view, memories = self._hooks.begin(seen, self._memory.extensions)
                 self._memory = replace(self._memory, extensions=memories)
             memory = self._memory = self._memory.seen(view)
-            view = with_valid_plans(view, memory.backoff, memory.sent)
+            view = self._hooks.check_plans(with_valid_plans(view, memory.backoff, memory.sent), memory.sent)
         snapshot = None
         self._pass.heartbeat()
         with self._timed("snapshot"):
@@ -177,6 +177,7 @@ class Sweeper:
             self._pass.policy(),
             self._look_for_ungated(),
             self._hooks.sources,
+            self._hooks.divide,
         )
 
     def _look_for_ungated(self) -> Mapping[str, Sequence[Pod]]:

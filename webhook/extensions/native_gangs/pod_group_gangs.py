@@ -19,7 +19,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     patient_needs,
 )
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
-from webhook.sweeper.extension import EndOrders, ExcludeInput, Extension, PassEnd
+from webhook.sweeper.extension import EndOrders, ExcludeInput, Extension, PassEnd, PlanCheck, PlansInput
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeM
     return orders, NativeMemory(of_left, of_bind)
 
 
+def check_plans(given: PlansInput) -> PlanCheck:
+    """Hold the pods whose PodGroup is not there yet."""
+    return PlanCheck(not_released=hold_releases(given.view))
+
+
 def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[ExcludedNodes, NativeMemory]:
     """Keep the pods of PodGroups off nodes on which kube-scheduler would bind none of them."""
     return excluded_by_label(given), memory
@@ -55,7 +60,7 @@ NATIVE_GANGS: Final = Extension(
     collections=COLLECTIONS,
     owners=(GROUPS, COMPOSITES),
     gauges=(LEFT,),
-    hold_releases=hold_releases,
+    check_plans=check_plans,
     complete_gangs=complete_gangs,
     exclude_nodes=exclude_nodes,
     after_pass=after_pass,

@@ -2,7 +2,7 @@
 
 Parts are placed one after the other, the largest first or last, in the coarsest domains where all of the gang
 would lie best if it named no levels; if that fails, anywhere. So parts lie near to one another where they
-can. Those that want domains of their own come before the others, see exclusive_groups. It is never proven
+can. Those that claim domains come before the others, where the division of the gang says. It is never proven
 that there is no better plan, nor, where one part has no room beside others, none. A gang of which a part is
 released can be asked about as if that part were deleted and made again.
 """
@@ -14,7 +14,6 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
 from webhook.scheduling.neighbourhood import Neighbourhood
-from webhook.sweeper.decide.exclusive_groups import Group, lay
 from webhook.sweeper.decide.pod_rules import ask_by_rules
 from webhook.sweeper.decide.question import ClassOf, GangQuestion, broken, in_order, question, together
 from webhook.sweeper.observe.gangs import PodGang
@@ -94,23 +93,26 @@ def _checked(answer: Assignment | NoFit, asked: GangQuestion, snapshot: Snapshot
 def _apart(
     asked: GangQuestion, snapshot: Snapshot, options: Options, budget: Budget | None
 ) -> Assignment | NoFit:
-    """Those that want domains of their own first, then the rest, near to these where that is possible."""
+    """Those that claim domains first, then the rest, near to these where that is possible."""
     pairs = list(zip(asked.parts, asked.claims, strict=True))
-    groups = [Group(part, claim) for part, claim in pairs if claim is not None]
-    rest = [part for part, claim in pairs if claim is None]
-    layout = lay(groups, snapshot, options, budget or Budget(QUESTIONS * options.bound))
-    if isinstance(layout, NoFit) or not rest:
-        return layout if isinstance(layout, NoFit) else together(asked.gang, list(layout.answers), snapshot)
+    groups = [(part, claim) for part, claim in pairs if claim is not None]
+    budget_of_groups = budget or Budget(QUESTIONS * options.bound)
+    layout = asked.division.place_groups(groups, snapshot, options, budget_of_groups)
+    if isinstance(layout, NoFit):
+        return layout
+    answers = [answer for _, answer in layout.answers]
     closed = layout.closed_to_others
-    for group, answer in zip(layout.groups, layout.answers, strict=True):
-        snapshot = snapshot.assume(answer, group.gang)
-    rest = [replace(part, excluded_nodes=part.excluded_nodes | closed) for part in rest]
-    near = _one_by_one(
-        asked, rest, _outside_of(layout.nodes, snapshot), snapshot, options, budget, layout.answers
-    )
+    rest = [
+        replace(part, excluded_nodes=part.excluded_nodes | closed) for part, claim in pairs if claim is None
+    ]
+    if not rest:
+        return together(asked.gang, answers, snapshot)
+    for part, answer in layout.answers:
+        snapshot = snapshot.assume(answer, part)
+    near = _one_by_one(asked, rest, _outside_of(layout.nodes, snapshot), snapshot, options, budget, answers)
     if not isinstance(near, NoFit):
         return near
-    return _one_by_one(asked, rest, frozenset(), snapshot, options, budget, layout.answers)
+    return _one_by_one(asked, rest, frozenset(), snapshot, options, budget, answers)
 
 
 def _outside(whole: Assignment, snapshot: Snapshot) -> frozenset[str]:

@@ -18,10 +18,11 @@ from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import Claim, VolumeCounts
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.completion import Growth
+from webhook.sweeper.decide.division import DivideGang, Variant, undivided
 from webhook.sweeper.decide.node_exclusions import NOTHING, ExcludedNodes, GangExclusions
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt
-from webhook.sweeper.decide.question import Ask, GangQuestion, question
+from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, reserved_sentence
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -91,13 +92,14 @@ class PassRules:
     """What steps work with beside what is seen.
 
     excluded: nodes that gangs do not use. timestamps: for plans of this pass.
-    keeps: tells which gangs are rather not to go for others.
+    keeps: tells which gangs are rather not to go for others. divide: the ways to ask about a gang.
     """
 
     settings: Settings
     excluded: ExcludedNodes
     timestamps: Timestamps
     keeps: Keeps
+    divide: DivideGang = undivided
 
 
 def _no_heartbeat() -> None:
@@ -236,8 +238,8 @@ class AllowedNodes:
     """Which nodes a gang may use.
 
     reserved: what is reserved for others. exclusions: nodes that it does not use. refusing: those that
-    did not take a pod of it. closed: where an exclusive gang may not be, and always_closed: where it may not
-    be in any domain that it may choose; note: a sentence on these.
+    did not take a pod of it. closed: where its variant may not be, and always_closed: where none of its
+    variants may be; note: a sentence on these.
     """
 
     reserved: Reserved = field(default_factory=Reserved)
@@ -271,9 +273,9 @@ _NO_ANSWER: Final = NoFit("", 0, 0, 0, {})
 class Attempt:
     """A gang, and what is known of its way to a place.
 
-    waiting: its pods without a place. budget: what it may still ask of the placement core. domains: further
-    domains of an exclusive gang that may be asked about. failure: what is
-    to be remembered if it finds none. shape: on what the answer depends, see shape_of. asked, answer: the
+    waiting: its pods without a place. budget: what it may still ask of the placement core. variant: the first
+    of the gang; variants: further ones, which are asked about if that one fits nowhere. failure: what is to
+    be remembered if it finds none. shape: on what the answer depends, see shape_of. asked, answer: the
     last question. without_refusals: what would be answered if no node had refused it, None where that does
     not matter. ledger: with what is reserved for it now, None where nothing is.
     """
@@ -283,7 +285,8 @@ class Attempt:
     memory: GangMemory
     budget: Budget
     nodes: AllowedNodes = field(default_factory=AllowedNodes)
-    domains: Iterator[Ask] = field(default_factory=lambda: iter(()))
+    variant: Variant | None = None
+    variants: Iterator[Variant] = field(default_factory=lambda: iter(()))
     failure: Failure | None = None
     shape: Hashable = None
     asked: GangQuestion = _NOTHING_ASKED

@@ -13,7 +13,6 @@ from webhook.placement import Assignment
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.cpu_pods import Beside, beside
-from webhook.sweeper.decide.exclusive import closed_to_cpu_pods, domains_of
 from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.release_queue import Timestamps
@@ -83,7 +82,7 @@ def new_plan(
         spread=plan.spread(nodes, labels, now.settings.topology),
         later_pod_nodes=tuple(plan.nodes_for_later_pods(asked, answer, before)),
         beside=found,
-        domains=domains_of(gang, {**others, **({} if unpinned else answer.nodes)}, now.view),
+        domains=gang.division.domains({**others, **({} if unpinned else answer.nodes)}),
         placed=len({*others, *asked.pods}),
         victims=tuple(victims or ()),
         avoided=attempt.nodes.exclusions.unused(
@@ -109,6 +108,6 @@ def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now
         return Beside()
     reserved = now.ledger.reserved(gang, cpu_pods, view)
     avoid = now.given.backoff.nodes_of(gang.key, gang.maker) | reserved.nodes
-    avoid |= closed_to_cpu_pods(gang, others, view, now.plans)
+    avoid |= gang.division.excluded_beside(others)
     snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
     return beside(gang, cpu_pods, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)

@@ -31,8 +31,8 @@ from webhook.sweeper.decide.attempt import (
     Stopwatch,
 )
 from webhook.sweeper.decide.completion import grown
+from webhook.sweeper.decide.division import DivisionInput, variants_of
 from webhook.sweeper.decide.drafts import new_plan
-from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.later_stages import LATER_STAGES
 from webhook.sweeper.decide.node_exclusions import NO_SPARES
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
@@ -52,6 +52,7 @@ from webhook.sweeper.decide.steps import (
     commit,
     complete,
     cpu_pods_alone,
+    divide,
     explain,
     make_question,
     not_evicted,
@@ -80,6 +81,7 @@ CHECKS: Final[tuple[Step, ...]] = (
 
 STEPS: Final[tuple[Step, ...]] = (
     claims_are_free,
+    divide,
     cpu_pods_alone,
     # Which nodes may it use?
     allow_nodes,
@@ -301,7 +303,8 @@ def _again(
     gang: PodGang, part: Sequence[Pod], now: PassState, ledger: ReservationLedger
 ) -> Assignment | None:
     settings, view = now.settings, now.view
-    first = next(asks(gang, view, now.plans, settings.topology))
+    given = DivisionInput(gang, view, now.plans, settings.topology)
+    first = next(variants_of(given, now.rules.divide))
     # Where others hold nodes its new pods could not go, and would have ended for nothing.
     reserved = ledger.reserved(gang, (*gang.gated, *part), view)
     avoid = now.given.backoff.nodes_of(gang.key, gang.maker)

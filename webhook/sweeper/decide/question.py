@@ -12,22 +12,14 @@ from webhook.scheduling import convert
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.decide import slices
+from webhook.sweeper.observe.gang_division import UNDIVIDED, Division
 from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import Claim, exclusive_over
+from webhook.sweeper.observe.membership import Claim
 from webhook.text import counted
 from webhook.workloads.roles import role_of
 
 ClassOf = Callable[[Pod], PodClass]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One way to ask about a gang: the gang, nodes where it may not be, and a sentence on these."""
-
-    gang: PodGang
-    closed: frozenset[str] = frozenset()
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,6 +37,8 @@ class GangQuestion:
     claims: tuple[Claim | None, ...] = ()
     rules: Acceptance | None = None
     """The rules of its members on other pods, None if they have none."""
+    division: Division = UNDIVIDED
+    """Places the parts that claim domains."""
 
     def without(self, nodes: Set[str]) -> "GangQuestion":
         """The same question with these nodes out of the question as well."""
@@ -103,9 +97,8 @@ def question(
     by_name = {pod.metadata.uid: pod for pod in pods if pod.metadata.uid in own}
     members = members_of(gang, (*by_name.values(), *gang.later), class_of)
     if not gang.parts:
-        members, closed = _homogeneous_in_one_domain(
-            members, frozenset().union(*map(exclusive_over, gang.pods))
-        )
+        over = frozenset[str]().union(*map(gang.division.labels_of, gang.pods))
+        members, closed = _homogeneous_in_one_domain(members, over)
         avoid |= closed
     anchoring = gang.workers if alone else _anchoring(gang, members, is_ours)
     asked = Gang(
@@ -117,7 +110,7 @@ def question(
         excluded_nodes=avoid,
         spread=gang.spread,
     )
-    rules = _rules((*by_name.values(), *gang.later), near) if near is not None else None
+    rules = _rules(gang, (*by_name.values(), *gang.later), near) if near is not None else None
     if not gang.parts:
         return GangQuestion(slices.asked_for(asked, gang), by_name, rules=rules)
 
@@ -127,7 +120,7 @@ def question(
         return question(own, by_name.values(), placed_on, closed, class_of, is_ours, alone=alone).gang
 
     parts = [(ask(part), part.claim) for part in gang.parts]
-    return _in_parts(GangQuestion(asked, by_name, rules=rules), parts)
+    return _in_parts(GangQuestion(asked, by_name, rules=rules, division=gang.division), parts)
 
 
 def _anchors(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -> tuple[Anchor, ...]:
@@ -173,10 +166,10 @@ def _homogeneous_in_one_domain(
     return tuple(made) if names else members, frozenset(closed)
 
 
-def _rules(pods: Iterable[Pod], near: Neighbourhood) -> Acceptance | None:
-    """Their rules on other pods; None if all are about domains of their own, kept elsewhere."""
+def _rules(gang: PodGang, pods: Iterable[Pod], near: Neighbourhood) -> Acceptance | None:
+    """The rules of some of its pods on other pods; None if its division keeps all of these."""
     members = {pod.metadata.uid: pod for pod in pods}
-    if not any(near.rules_of(pod).over - exclusive_over(pod) for pod in members.values()):
+    if not any(near.rules_of(pod).over - gang.division.labels_of(pod) for pod in members.values()):
         return None
     return Acceptance(near, members) or None
 

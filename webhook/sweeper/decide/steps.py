@@ -22,8 +22,8 @@ from webhook.sweeper.decide.attempt import (
 )
 from webhook.sweeper.decide.completion import fewer, has_enough, needed, seconds_to_complete, so_far
 from webhook.sweeper.decide.cpu_pods import nobody, wait_for_nobody
+from webhook.sweeper.decide.division import DivisionInput, variants_of
 from webhook.sweeper.decide.drafts import new_plan
-from webhook.sweeper.decide.exclusive import asks
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.later_stages import later_sentence, why_not_reserved
 from webhook.sweeper.decide.node_exclusions import GangExclusions
@@ -32,7 +32,6 @@ from webhook.sweeper.decide.preemption import VictimSearch
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.starvation import fits_on_reserved, reserve_for_starving
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, joined
@@ -105,6 +104,14 @@ def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     return attempt if claim is None else GangWaits(Cause.NO_CAPACITY, used_by(claim, now.claims[claim]))
 
 
+def divide(attempt: Attempt, now: PassState) -> Attempt:
+    """The ways to ask about it, see division."""
+    given = DivisionInput(attempt.gang, now.view, now.plans, now.settings.topology)
+    variants = variants_of(given, now.rules.divide)
+    first = next(variants)
+    return replace(attempt, gang=first.gang, variant=first, variants=variants)
+
+
 def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
     """Where none but CPU-only pods wait, these go beside the others."""
     gang = attempt.gang
@@ -123,12 +130,12 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
     reserved = now.ledger.reserved(gang, waiting, now.view)
     exclusions = GangExclusions.of(rules.excluded.of(gang.key), reserved.spares, reserved.soft)
     refusing = now.given.backoff.nodes_of(gang.key, gang.maker)
-    domains = asks(gang, now.view, now.plans, now.settings.topology)
-    first = next(domains)
+    variant = attempt.variant
+    assert variant is not None, "the step before has divided the gang"
     nodes = AllowedNodes(
-        reserved, exclusions, refusing, first.closed, first.closed, first.note
+        reserved, exclusions, refusing, variant.closed, variant.closed, variant.note
     )  # fmt: skip
-    return replace(attempt, gang=first.gang, nodes=nodes, domains=domains)
+    return replace(attempt, nodes=nodes)
 
 
 def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | GangWaits:
@@ -169,10 +176,10 @@ def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
 
 
 def place_anywhere(attempt: Attempt, now: PassState) -> Attempt:
-    """The best place on allowed nodes; of an exclusive gang, domain by domain."""
+    """The best place on allowed nodes, variant by variant."""
     if isinstance(attempt.answer, NoFit):
         attempt = replace(attempt, answer=_ask(attempt, attempt.asked, now))
-    while isinstance(attempt.answer, NoFit) and (other := next(attempt.domains, None)):
+    while isinstance(attempt.answer, NoFit) and (other := next(attempt.variants, None)):
         nodes = attempt.nodes
         nodes = replace(nodes, always_closed=nodes.always_closed & other.closed)
         excluded = nodes.refusing | nodes.hard_excluded | other.closed
@@ -331,7 +338,7 @@ def may_run_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
     """
     if gang.required_level is not None or gang.slices or gang.parts or gang.later:
         return False
-    if any(map(exclusive_over, gang.pods)):
+    if any(map(gang.division.labels_of, gang.pods)):
         return False
     if any(view.class_of(pod).wants_cards for pod in waiting):
         return False

@@ -1,4 +1,4 @@
-"""Which plans still hold: those for nodes that are there and did not refuse, for what nobody else has by now.
+"""Which plans still hold: those for nodes that are there and did not refuse, with room for what they plan.
 
 A plan that does not hold is not rolled back; its pods that still wait are placed anew. Of a gang that is
 bound as one all are, as long as none is released: some alone would hold nodes while they wait for the others.
@@ -12,7 +12,6 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Snapshot
 from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.backoff import Backoff
-from webhook.sweeper.decide.exclusive import shared
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.membership import GangKey
@@ -23,8 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def with_valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
-    """The view with the plans that hold: without those for nodes that refused the gang, or for a domain that
-    another exclusive gang has by now.
+    """The view with the plans that hold: without those for nodes that refused the gang.
 
     A pod that we have released and that the watch still shows gated is where we sent it.
     """
@@ -37,8 +35,7 @@ def with_valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
     refused |= _bound_with(refused, view, sent)
     planned = {uid: each for uid, each in view.planned.items() if uid not in refused}
     planned.update((uid, each.planned) for uid, each in sent.done.items())
-    view = view.with_plans(planned)
-    return _dropped(view, shared(view, sent), sent)
+    return view.with_plans(planned)
 
 
 def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:
@@ -58,7 +55,7 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
         for uid, planned in view.planned.items()
         if uid not in preempting and uid not in sent and _is_overbooked(snapshot, planned, wanted[uid])
     }
-    return _dropped(view, dropped, sent)
+    return without_plans(view, dropped, sent)
 
 
 def _bound_with(uids: Set[str], view: View, sent: SentReleases) -> Set[str]:
@@ -79,7 +76,7 @@ def _has_begun(gang: GangKey, gated: Set[str], view: View, sent: SentReleases) -
     return any(uid in sent for uid in gated) or any(not pod.metadata.deletion_timestamp for pod in others)
 
 
-def _dropped(view: View, uids: Set[str], sent: SentReleases) -> View:
+def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
     """The view without the plans for these pods, the same if there are none."""
     uids = uids | _bound_with(uids, view, sent)
     for uid in uids:

@@ -7,7 +7,7 @@ together with those that ask the same.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, starmap
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice, Spread
-from webhook.sweeper.observe.membership import Claim, GangKey, claims_of
+from webhook.sweeper.observe.membership import Claim, GangKey
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT
 
@@ -161,7 +161,7 @@ _REQUESTS: Final = (
 
 @dataclass(frozen=True)
 class GangPart:
-    """Pods by uid, and what they ask for. claim: the domain that they alone want to have.
+    """Pods by uid, and what they ask for. claim: the domain that they alone want to have, of divided gangs.
 
     closed: nodes where they may not be, as others have domains of their own there.
     """
@@ -187,7 +187,7 @@ class GangPart:
 
 
 def parts_of(pods: Sequence[Pod]) -> tuple[GangPart, ...]:
-    """The parts of a gang, one where all pods ask for the same; what a part of all wants alone, all want.
+    """The parts of a gang, one where all pods ask for the same.
 
     Raises PlacementError for requests that cannot be read, and for too many.
     """
@@ -196,39 +196,22 @@ def parts_of(pods: Sequence[Pod]) -> tuple[GangPart, ...]:
         for key in _REQUESTS
     }
     common = {key: next(iter(values), None) for key, values in asked.items() if len(values) <= 1}
-    claims = _claims_of_groups(pods)
-    if len(common) == len(_REQUESTS) and not any(claims.values()):
-        return (_part(frozenset(claims), common),)
-    uids: dict[tuple[tuple[str | None, ...], Claim | None], set[str]] = {}
+    if len(common) == len(_REQUESTS):
+        return (_part(frozenset(pod.metadata.uid for pod in pods), common),)
+    uids: dict[tuple[str | None, ...], set[str]] = {}
     for pod in pods:
-        own = tuple(common[key] if key in common else pod.metadata.annotations.get(key) for key in _REQUESTS)
-        uids.setdefault((own, claims[pod.metadata.uid]), set()).add(pod.metadata.uid)
-    _check(uids)
-    found = (
-        _part(frozenset(of), dict(zip(_REQUESTS, own, strict=True)), claim)
-        for (own, claim), of in uids.items()
-    )
-    return tuple(sorted(found, key=lambda part: (-len(part.uids), part.name)))
+        own = {**dict.fromkeys(_REQUESTS), **pod.metadata.annotations, **common}
+        uids.setdefault(tuple(own[key] for key in _REQUESTS), set()).add(pod.metadata.uid)
+    if len(uids) > MOST_PARTS:
+        raise PlacementError(f"its pods name levels or slices in {len(uids)} ways; at most {MOST_PARTS}")
+    return in_order(_part(frozenset(of), dict(zip(_REQUESTS, own, strict=True))) for own, of in uids.items())
 
 
-def _claims_of_groups(pods: Sequence[Pod]) -> dict[str, Claim | None]:
-    """By uid, the domain that a pod wants with some of its gang; what all want together is the gang's."""
-    claims = {
-        pod.metadata.uid: next((claim for claim in claims_of(pod) if claim.group), None) for pod in pods
-    }
-    return dict.fromkeys(claims) if len(set(claims.values())) == 1 else claims
+def in_order(parts: Iterable[GangPart]) -> tuple[GangPart, ...]:
+    """The parts of a gang, the largest first."""
+    return tuple(sorted(parts, key=lambda part: (-len(part.uids), part.name)))
 
 
-def _check(parts: Collection[tuple[tuple[str | None, ...], Claim | None]]) -> None:
-    """Raises PlacementError where pods ask in too many ways, or those of one domain in several."""
-    ways = {own for own, _ in parts}
-    if len(ways) > MOST_PARTS:
-        raise PlacementError(f"its pods name levels or slices in {len(ways)} ways; at most {MOST_PARTS}")
-    claims = [claim for _, claim in parts if claim is not None]
-    if len(set(claims)) < len(claims):
-        raise PlacementError("the pods of one domain of their own name unlike levels or slices")
-
-
-def _part(uids: frozenset[str], requests: Mapping[str, str | None], claim: Claim | None = None) -> GangPart:
+def _part(uids: frozenset[str], requests: Mapping[str, str | None]) -> GangPart:
     required, preferred, level, size = (requests[key] for key in _REQUESTS)
-    return GangPart(uids, required, preferred_of(preferred), slices_of(level, size), claim)
+    return GangPart(uids, required, preferred_of(preferred), slices_of(level, size))

@@ -12,6 +12,7 @@ from webhook.kube.annotated import NEVER_SHORTENED, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice, Spread
+from webhook.sweeper.observe.gang_division import UNDIVIDED, Division
 from webhook.sweeper.observe.gang_requests import (
     GangPart,
     common_value,
@@ -27,9 +28,7 @@ from webhook.text import counted, printable
 from webhook.workloads.ranks import ranks_by_uid
 from webhook.workloads.shape import MOST_PODS, MissingPods, Shape, asks_for_devices, missing_pods, pod_count
 
-_SPREAD_PARTS: Final = (
-    f"{keys.SPREAD_TOPOLOGY_ANNOTATION} does not go together with unlike levels of its pods"
-)
+SPREAD_PARTS: Final = f"{keys.SPREAD_TOPOLOGY_ANNOTATION} does not go together with unlike levels of its pods"
 
 OWN_ERROR: Final = "an error of topogate's own; see the sweeper's log"
 
@@ -82,7 +81,7 @@ class PodGang:
     joining as room comes; None where all are needed. hindrance: why its controller cannot make those that are
     missing, "" where it does not say so. parts: those that wish unlike levels or slices, () where all wish
     the same: then the levels and slices are the gang's. cpu_pods: uids of those without GPUs that go beside
-    the others. alone: whether there are no others, nor will be.
+    the others. alone: whether there are no others, nor will be. division: how an extension has divided it.
     """
 
     key: GangKey
@@ -104,6 +103,7 @@ class PodGang:
     parts: tuple[GangPart, ...] = ()
     cpu_pods: frozenset[str] = frozenset()
     alone: bool = False
+    division: Division = UNDIVIDED
 
     @property
     def workers(self) -> tuple[Pod, ...]:
@@ -391,7 +391,7 @@ def _spread(pods: Sequence[Pod], has_parts: bool, problems: list[str]) -> tuple[
     """The request to be spread, and what is wrong with it."""
     try:
         spread = spread_of(common_value(pods, keys.SPREAD_TOPOLOGY_ANNOTATION, problems))
-        return spread, _SPREAD_PARTS if spread and has_parts else ""
+        return spread, SPREAD_PARTS if spread and has_parts else ""
     except PlacementError as error:
         return None, str(error)
 

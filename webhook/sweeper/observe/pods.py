@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.membership import GangKey, is_of_a_set, maker_of
+from webhook.sweeper.observe.membership import GangKey, claims_of, is_of_a_set, maker_of
 from webhook.sweeper.observe.pins import pinned_node
 from webhook.workloads.native_gangs import group_name
 
@@ -39,6 +39,8 @@ class Sort(Enum):
     """It wishes to be spread."""
     OF_A_SET = auto()
     """It is one of those among which some want domains of their own, see is_of_a_set."""
+    EXCLUSIVE = auto()
+    """It wants a domain of its own."""
     OF_A_POD_GROUP = auto()
     """kube-scheduler binds it with others, see native_gangs."""
     OTHER = auto()
@@ -73,20 +75,12 @@ class Sorter:
 
     def sorts(self, pod: Pod) -> list[Sort]:
         """All that a pod is."""
-        metadata, spec = pod.metadata, pod.spec
         is_gated = self.waits(pod)
         found = [Sort.GATED if is_gated else Sort.OTHER]
-        if not spec.node_name:
-            found.append(Sort.UNBOUND)
-        if keys.SPREAD_TOPOLOGY_ANNOTATION in metadata.annotations:
-            found.append(Sort.SPREAD)
-        if is_of_a_set(pod):
-            found.append(Sort.OF_A_SET)
-        if group_name(spec):
-            found.append(Sort.OF_A_POD_GROUP)
+        found += (sort for sort, is_one in _ALL.items() if is_one(pod))
         if not is_gated:
             found += (sort for sort, is_one in _OTHERS.items() if is_one(pod))
-            if metadata.namespace in self.protected or _belongs_to_its_node(pod):
+            if pod.metadata.namespace in self.protected or _belongs_to_its_node(pod):
                 found.append(Sort.LASTING)
         return found
 
@@ -258,6 +252,15 @@ def is_troubled(pod: Pod) -> bool:
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     return any(each.is_troubled for each in statuses)
 
+
+_ALL: Final[Mapping[Sort, Callable[[Pod], object]]] = {
+    Sort.UNBOUND: lambda pod: not pod.spec.node_name,
+    Sort.SPREAD: lambda pod: keys.SPREAD_TOPOLOGY_ANNOTATION in pod.metadata.annotations,
+    Sort.OF_A_SET: is_of_a_set,
+    Sort.EXCLUSIVE: claims_of,
+    Sort.OF_A_POD_GROUP: lambda pod: group_name(pod.spec),
+}
+"""What makes any pod one of a sort, by itself."""
 
 _OTHERS: Final[Mapping[Sort, Callable[[Pod], object]]] = {
     Sort.UNDER_WAY: _is_under_way,

@@ -67,9 +67,8 @@ class View:
     where they are not known or no waiting pod has any; volumes: how many of them nodes take, likewise.
     added: resources that extensions add to nodes and pods. namespaces: their labels, None where these are
     not known. pods: gated and others, sorted, where somebody keeps them so. usable_among: on how many nodes
-    a plan may be carried out.
-    now: when it was. not_released: uids of gated pods that are not released in this pass, as an extension has
-    yet to write what they need. objects: what extensions watch: by WatchedCollection or WatchedOwners, its
+    a plan may be carried out. now: when it was. not_released: uids of gated pods that are not released in
+    this pass, as extensions say. objects: what extensions watch: by WatchedCollection or WatchedOwners, its
     objects by "namespace/name". What has not been read completely is not there.
     """
 

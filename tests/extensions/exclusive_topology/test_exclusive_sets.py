@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.cluster import GPU, places
+from tests.sweeper.cluster import GPU, Placing, places
 from tests.sweeper.launchers import TOLERATION, node, placing
 from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.sets import exclusive
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -90,10 +91,14 @@ def jobset(*sizes: int, **more: Any) -> list[Pod]:
     ]
 
 
+def sets_on(nodes: list[Node], *pods: Pod, says: OwnerFacts | None = None) -> Placing:
+    return exclusive(placing(nodes, *pods, says=says))
+
+
 def found(nodes: list[Node], *pods: Pod, says: OwnerFacts | None = None) -> dict[str, str]:
     """Pod -> node."""
     gated = sum(not pod.spec.node_name for pod in pods)
-    return places(placing(nodes, *pods, says=says or OwnerFacts(gated)).one())
+    return places(sets_on(nodes, *pods, says=says or OwnerFacts(gated)).one())
 
 
 def domains(placed: dict[str, str], job: int, of: str = "train") -> set[str]:
@@ -102,7 +107,7 @@ def domains(placed: dict[str, str], job: int, of: str = "train") -> set[str]:
 
 
 def reason(nodes: list[Node], *pods: Pod) -> str:
-    orders = placing(nodes, *pods, says=OwnerFacts(sum(not pod.spec.node_name for pod in pods))).one()
+    orders = sets_on(nodes, *pods, says=OwnerFacts(sum(not pod.spec.node_name for pod in pods))).one()
     assert not orders.plans
     return orders.outcomes[0].reason
 
@@ -194,7 +199,7 @@ def test_a_job_made_anew_takes_a_domain_that_no_other_job_of_its_set_has() -> No
 def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone() -> None:
     """A plan says which domain each Job has: its kubelet may run the pod on."""
     there = [member(0, 0, on="gone"), member(1, 0, on="b0s1h0")]
-    cluster = placing(grid([2, 2, 2]), *there, member(0, 1), member(1, 1), says=OwnerFacts(4))
+    cluster = sets_on(grid([2, 2, 2]), *there, member(0, 1), member(1, 1), says=OwnerFacts(4))
     pods = [
         PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node=pod.spec.node_name) for pod in there
     ]
@@ -205,13 +210,13 @@ def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone() -> None:
 
 
 def test_a_plan_says_which_domain_each_job_has() -> None:
-    (plan,) = placing(grid([2, 2]), *jobset(2, 2), says=OwnerFacts(4)).one().plans
+    (plan,) = sets_on(grid([2, 2]), *jobset(2, 2), says=OwnerFacts(4)).one().plans
     assert plan.domains == {"Job 0": "b0s0", "Job 1": "b0s1"}
 
 
 def test_jobs_of_which_there_are_too_many_are_placed_each_by_itself() -> None:
     pods = [member(job, 0, jobs=129) for job in range(3)]
-    orders = placing(grid([1, 1]), *pods, says=OwnerFacts(1)).one()
+    orders = sets_on(grid([1, 1]), *pods, says=OwnerFacts(1)).one()
     assert len(orders.plans) == 2
 
 
@@ -241,7 +246,7 @@ def replicated(name: str, replicas: int, count: int) -> dict[str, Any]:
 
 def test_leaders_are_placed_where_their_followers_will_fit_too() -> None:
     says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
-    orders = placing(grid([1, 1], [3, 3]), member(0, 0), member(1, 0), says=says).one()
+    orders = sets_on(grid([1, 1], [3, 3]), member(0, 0), member(1, 0), says=says).one()
     assert places(orders) == {"train-0-0": "b1s0h0", "train-1-0": "b1s1h0"}
     assert orders.plans[0].later_pod_nodes == ("b1s0h1", "b1s0h2", "b1s1h1", "b1s1h2")
 
@@ -251,13 +256,13 @@ def test_a_leader_is_the_first_of_its_job_though_it_alone_is_kept_off_by_others(
     says = said_by({**jobs, "startupPolicy": {"startupPolicyOrder": "InOrder"}}, 5)
     first = member(0, 0, on="b0s0h0", jobs=3)
     leaders = [member(job, 0, jobs=3) for job in (1, 2)]
-    orders = placing(grid([1, 1], [3, 3], [3, 3]), first, *leaders, says=says).one()
+    orders = sets_on(grid([1, 1], [3, 3], [3, 3]), first, *leaders, says=says).one()
     assert places(orders) == {"train-1-0": "b1s0h0", "train-2-0": "b1s1h0"}
 
 
 def test_leaders_wait_until_all_jobs_have_theirs() -> None:
     says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
-    orders = placing(grid([3, 3]), member(0, 0), says=says).one()
+    orders = sets_on(grid([3, 3]), member(0, 0), says=says).one()
     assert (orders.plans, orders.outcomes[0].settles) == ((), True)
 
 
@@ -267,16 +272,16 @@ def test_leaders_wait_for_one_another_though_a_stage_before_them_runs() -> None:
     in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
     says = said_by({"replicatedJobs": [replicated("d", 1, 1), workers], **in_order}, 7, over="")
     driver = member(0, 0, over="", on="b1s0h0", jobs=3)
-    orders = placing(grid([3, 3], [1]), driver, member(1, 0, jobs=3), says=says).one()
+    orders = sets_on(grid([3, 3], [1]), driver, member(1, 0, jobs=3), says=says).one()
     assert (orders.plans, orders.outcomes[0].settles) == ((), True)
-    orders = placing(grid([3, 3], [1]), driver, *(member(job, 0, jobs=3) for job in (1, 2)), says=says).one()
+    orders = sets_on(grid([3, 3], [1]), driver, *(member(job, 0, jobs=3) for job in (1, 2)), says=says).one()
     assert places(orders) == {"train-1-0": "b0s0h0", "train-2-0": "b0s1h0"}
 
 
 def test_followers_of_one_job_do_not_wait_for_those_of_another() -> None:
     says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
     there = [member(0, 0, on="b0s0h0"), member(1, 0, on="b0s1h0")]
-    orders = placing(grid([3, 3]), *there, member(0, 1), member(0, 2), says=says).one()
+    orders = sets_on(grid([3, 3]), *there, member(0, 1), member(0, 2), says=says).one()
     assert places(orders) == {"train-0-1": "b0s0h1", "train-0-2": "b0s0h2"}
     assert orders.plans[0].later_pod_nodes == ("b0s1h1", "b0s1h2")
 
@@ -285,7 +290,7 @@ def test_a_leader_made_anew_does_not_wait_for_jobs_that_have_ended_nor_are_they_
     says = said_by({"replicatedJobs": [replicated("w", 3, 3)]}, 6)
     there = [member(1, index, on=f"b0s0h{index}", jobs=3) for index in range(3)]
     there += [member(2, index, on=f"b0s1h{index}", jobs=3) for index in (1, 2)]
-    orders = placing(grid([3, 3]), *there, member(2, 0, jobs=3), says=says).one()
+    orders = sets_on(grid([3, 3]), *there, member(2, 0, jobs=3), says=says).one()
     assert places(orders) == {"train-2-0": "b0s1h0"}
     assert orders.plans[0].later_pod_nodes == ()
 

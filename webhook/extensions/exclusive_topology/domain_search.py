@@ -23,6 +23,7 @@ from webhook.placement import (
     place,
 )
 from webhook.placement.names import natural
+from webhook.sweeper.observe.gang_division import DomainLayout
 from webhook.sweeper.observe.membership import Claim
 from webhook.text import counted
 from webhook.workloads import marks
@@ -117,20 +118,9 @@ MOST_QUESTIONS: Final = 1024
 Nodes = frozenset[str]
 
 
-@dataclass(frozen=True)
-class GroupLayout:
-    """Where groups with members go.
-
-    nodes: of all groups; closed_to_others: where the gang's other pods may not be.
-    """
-
-    groups: tuple[Group, ...]
-    answers: tuple[Assignment, ...]
-    nodes: Nodes
-    closed_to_others: Nodes
-
-
-def lay(groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget) -> GroupLayout | NoFit:
+def lay(
+    groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget
+) -> DomainLayout | NoFit:
     """A domain for each group, or why there is none. Raises PlacementError for what contradicts itself.
 
     A level that all groups require, and that is coarser than their domains, holds all of them together.
@@ -154,7 +144,7 @@ class _Laying:
         self._domains = {group.claim.over: self._by_value(group.claim.over) for group in groups}
         self._together = self._required_of_all()
 
-    def all(self) -> GroupLayout | NoFit:
+    def all(self) -> DomainLayout | NoFit:
         """The answer."""
         new = [group for group in self._groups if group.gang.members and not self._has_begun(group)]
         new.sort(key=lambda group: (-weight(group.gang), -len(group.gang.members)))
@@ -172,7 +162,7 @@ class _Laying:
             return self._no_fit(len(layout))
         return self._layout([*found, *in_order(layout, self._snapshot)], shut)
 
-    def _layout(self, found: Found, shut: Nodes) -> GroupLayout:
+    def _layout(self, found: Found, shut: Nodes) -> DomainLayout:
         """The answer where all groups have a place. shut: domains of groups that had begun."""
         place_of = {group.claim: number for number, group in enumerate(self._groups)}
         found.sort(key=lambda each: place_of[each[0].claim])
@@ -180,9 +170,7 @@ class _Laying:
         closed = frozenset[str]()
         if any(group.claim.rule == marks.JOBSET_EXCLUSIVE for group in self._groups):
             closed = shut.union(*(self._closed_by(answer) for _, answer in found))
-        return GroupLayout(
-            tuple(group for group, _ in found), tuple(answer for _, answer in found), used, closed
-        )
+        return DomainLayout(tuple((group.gang, answer) for group, answer in found), used, closed)
 
     def _own_domains(self, group: Group) -> Nodes:
         """The nodes of the domains in which a group has pods."""

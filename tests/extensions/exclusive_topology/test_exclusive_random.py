@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing
-from tests.sweeper.sets import member, racks, sent
+from tests.sweeper.sets import exclusive, member, racks, sent, valid_plans
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -16,7 +16,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.valid_plans import unfinished, with_valid_plans
+from webhook.sweeper.decide.valid_plans import unfinished
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.settings import Settings
 
@@ -41,12 +41,12 @@ class Life:
 
     def lead(self) -> None:
         """Another process leads."""
-        self.placing = Placing(self.cluster, SETTINGS)
+        self.placing = exclusive(Placing(self.cluster, SETTINGS))
 
     def sweep(self, writes: int) -> None:
         """One pass, which ends after so many writes."""
         placing, sent = self.placing, SentReleases()
-        view = with_valid_plans(placing.view(), placing.backoff, sent)
+        view = valid_plans(placing.view(), placing.backoff, sent)
         left = writes
         for pod, planned in unfinished(view, placing.backoff, sent):
             left -= 1

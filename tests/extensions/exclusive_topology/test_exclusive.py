@@ -15,6 +15,7 @@ from tests.sweeper.sets import (
     affinity,
     begin_lws,
     define,
+    exclusive,
     exclusive_member,
     follow,
     lws_pod,
@@ -24,13 +25,14 @@ from tests.sweeper.sets import (
     racks,
     replicated,
     sent,
+    valid_plans,
 )
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.plan import plan_spec
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
-from webhook.sweeper.decide.valid_plans import unfinished, with_valid_plans
+from webhook.sweeper.decide.valid_plans import unfinished
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.builtin import Job
@@ -38,6 +40,7 @@ from webhook.workloads.kinds import WORKLOADS
 
 RACK = keys.PRERELEASE_TOPOLOGY[1]
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
+AT_ONCE = Settings(settle_seconds=0, patience_seconds=0)
 
 
 def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_followers_are_made(
@@ -68,8 +71,7 @@ def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_fol
         reasons = [each.get("status", {}).get("reason", "") for each in api.json("GET", path)["items"]]
         return any("of its own, and others have s0, s1" in reason for reason in reasons)
 
-    brief = Settings(settle_seconds=0, patience_seconds=0)
-    sweep(two_subblocks, namespace, brief, waits, "another JobSet to wait, and to say why")
+    sweep(two_subblocks, namespace, AT_ONCE, waits, "another JobSet to wait, and to say why")
 
 
 def test_subgroups_of_a_group_get_a_domain_each(
@@ -105,7 +107,7 @@ def group_member(name: str, group: str, namespace: str = "ns", node: str = "") -
 
 def placed(cluster: Nodes) -> dict[str, str]:
     """Pod -> rack."""
-    found = places(Placing(cluster, Settings(settle_seconds=0, patience_seconds=0)).one())
+    found = places(exclusive(Placing(cluster, AT_ONCE)).one())
     return {pod: cluster.nodes[node].metadata.labels.get("rack", "") for pod, node in found.items()}
 
 
@@ -179,7 +181,7 @@ def test_what_takes_the_place_of_a_pod_goes_to_its_domain_while_that_one_ends() 
 
 def test_a_plan_says_which_domain_its_gang_has_for_itself() -> None:
     cluster = racks(3, pods=(member("a0", "a"), member("a1", "a"), gpu_pod("other")))
-    (of_job, of_other) = Placing(cluster, Settings(settle_seconds=0, patience_seconds=0)).one().plans
+    (of_job, of_other) = exclusive(Placing(cluster, AT_ONCE)).one().plans
     assert (of_job.domains, of_other.domains) == ({"": "r0"}, {})
     spec = plan_spec(of_job.gang, None, list(of_job.entries), domains=of_job.domains)
     assert spec.domains == {"": "r0"}
@@ -208,7 +210,7 @@ def test_a_plan_does_not_hold_again_once_another_job_has_its_domain(
     cluster = racks(3, 3, pods=(member("a0", "a"), *others))
     cluster.placements = plan_of("a", "r0", a0="n0")
     placing = Placing(cluster, Settings())
-    view = with_valid_plans(placing.view(), placing.backoff, SentReleases())
+    view = valid_plans(placing.view(), placing.backoff, SentReleases())
     assert ("uid-a0" in view.planned) is holds
     assert [entry.node for _, entry in unfinished(view, placing.backoff, SentReleases())] == ["n0"] * holds
 
@@ -220,7 +222,7 @@ def test_a_pod_that_has_been_let_go_is_where_it_was_sent_whoever_has_that_domain
     (planned,) = cluster.placements["ns/a"].spec.pods
     sent = SentReleases({planned.uid: SentRelease(planned, placing.clock())})
     del cluster.nodes["n0"]
-    assert "uid-a0" in with_valid_plans(placing.view(), placing.backoff, sent).planned
+    assert "uid-a0" in valid_plans(placing.view(), placing.backoff, sent).planned
 
 
 @pytest.mark.parametrize(("namespace", "expected"), [("ns", {}), ("elsewhere", {"mine": "r0"})])
