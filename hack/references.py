@@ -143,8 +143,8 @@ def _key_row(use: KeyUse) -> tuple[str, ...]:
 
 
 TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
-    ("docs/operators/settings.md", "sweeper settings"): sweeper_settings,
-    ("docs/operators/settings.md", "labeler keys"): labeler_keys,
+    ("docs/operators/all-settings.md", "sweeper settings"): sweeper_settings,
+    ("docs/operators/all-settings.md", "labeler keys"): labeler_keys,
     ("docs/operators/policy.md", "policy fields"): policy_fields,
     ("docs/design/wire-contract.md", "keys"): wire_keys,
     ("docs/operators/events.md", "event reasons"): event_reasons,

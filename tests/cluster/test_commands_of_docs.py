@@ -21,8 +21,9 @@ from tests.repository.pages import PAPERS
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 
 SHAPE: Final = nodes.Shape(nodes=12, blocks=2, subblocks=2, gpus=8, intel=2)
-FENCE: Final = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMAND: Final = re.compile(r"(?:\$ )?((?:sudo )?(?:kubectl|topogate|helm|hack/[a-z-]+|sed)\b.*)")
+FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+SHELL: Final = ("", "sh", "bash", "console")
+COMMAND: Final = re.compile(r"(?:\$ )?((?:sudo )?(?:kubectl|topogate|helm|hack/[a-z-]+|sed|pipx|skopeo)\b.*)")
 EXAMPLE: Final = "manifests/examples/01-indexed-job.yaml"
 
 ELSEWHERE: Final = {
@@ -33,6 +34,8 @@ ELSEWHERE: Final = {
     "hack/image": "tests/images",
     "hack/cluster": "tests/cluster/test_hack_cluster.py",
     "helm": "tests/releases/test_chart.py",
+    "skopeo": "tests/images: it needs a registry",
+    "pipx": "tests/releases/test_release.py: it fetches from a package registry",
     "sed -i": "tests/manifests/test_manifests.py",
     "kubectl apply --server-side -k": "tests/cluster/test_from_kubectl_to_placed.py",
     "kubectl exec -n topogate-labeler": "tests/labeler: the simulated nodes run no containers",
@@ -50,10 +53,14 @@ TORN_DOWN: Final = "docs/operators/uninstall.md"
 
 def commands(page: Path) -> list[str]:
     """The commands of a page that are run here, each as one line."""
-    text = "\n".join(FENCE.findall(page.read_text()))
+    found = FENCE.findall(page.read_text())
+    blocks = [
+        re.sub(f"^{indent}", "", body, flags=re.M) for indent, language, body in found if language in SHELL
+    ]
+    text = "\n".join(blocks)
     lines = re.sub(r"(\\|\|)\n\s*", lambda found: "| " if found[1] == "|" else "", text).splitlines()
-    found = [match[1] for line in lines if (match := COMMAND.fullmatch(line))]
-    return [each for each in found if not each.startswith(tuple(ELSEWHERE))]
+    written = [match[1] for line in lines if (match := COMMAND.fullmatch(line))]
+    return [each for each in written if not each.startswith(tuple(ELSEWHERE))]
 
 
 PAGES: Final = [path for path in PAPERS if path.relative_to(ROOT) != Path(TORN_DOWN) and commands(path)]
