@@ -13,6 +13,7 @@ ROOMS = ("webhook", "labeler", "hack")
 
 
 def test_no_two_classes_have_one_name() -> None:
+    """Failed? Give the newer class the name of what it alone is; also private classes count."""
     places = defaultdict(list)
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
@@ -81,6 +82,7 @@ def _words(name: str) -> set[str]:
 
 @pytest.mark.parametrize("package", PLAIN)
 def test_no_name_is_a_word_that_has_a_term_of_the_field(package: str) -> None:
+    """Failed? Take the word on the right in the table of docs/contributing/style.md."""
     modules = sorted((ROOT / package).rglob("*.py"))
     assert modules
     found = {

@@ -71,7 +71,7 @@ def test_every_relative_link_leads_somewhere(paper: Path) -> None:
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_and_file_that_is_named_exists(paper: Path) -> None:
-    placeholders = {"labeler/sources/NAME.py"}
+    placeholders = {"labeler/sources/NAME.py", "labeler/allocator/vendors/NAME.py"}
     missing = [name for name in named(paper) - placeholders if not (ROOT / name).exists()]
     assert missing == []
 
