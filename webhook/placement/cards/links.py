@@ -168,14 +168,21 @@ def most_pairs(pair_counts: Sequence[int], partners: Sequence[int], demands: int
 
     pair_counts: how many pairs each card can be in. By Tutte and Berge (Schrijver, Combinatorial
     Optimization, theorem 31.1) any set of cards U bounds the number: a pair touches U, or lies in a part of
-    what is left. U comes from a smallest cover of the links with halves, and is then changed card by card
-    while that helps.
+    what is left. U begins with no cards, and with those that can be in fewer pairs than their partners, and
+    is changed card by card while that helps.
     """
     pair_counts = [min(free_slots, demands) for free_slots in pair_counts]
     everything = sum(1 << n for n, free_slots in enumerate(pair_counts) if free_slots)
     partners = [mask & everything if pair_counts[n] else 0 for n, mask in enumerate(partners)]
     bound = partial(_pairs_beside, pair_counts, partners, demands, everything)
-    cut = _Flow(pair_counts, partners).covering()
+    crowded = sum(
+        1 << n for n in bits(everything) if pair_counts[n] < sum(pair_counts[m] for m in bits(partners[n]))
+    )
+    return min(_least_nearby(bound, everything, cut) for cut in (0, crowded))
+
+
+def _least_nearby(bound: Callable[[int], int], everything: int, cut: int) -> int:
+    """The least bound that is found from a set of cards on, one card after the other."""
     best = bound(cut)
     while True:
         nearby = min(((bound(cut ^ 1 << n), n) for n in bits(everything)), default=(best, 0))
@@ -208,56 +215,6 @@ def _parts(left: int, partners: Sequence[int]) -> Iterator[int]:
             part |= new
         left &= ~part
         yield part
-
-
-class _Flow:
-    """A largest flow from each card to its partners. A card sends and takes no more than its room."""
-
-    def __init__(self, pair_counts: Sequence[int], partners: Sequence[int]) -> None:
-        self._partners, self._count = partners, len(pair_counts)
-        self._out, self._into = list(pair_counts), list(pair_counts)
-        self._flow = [[0] * len(pair_counts) for _ in pair_counts]
-        for n in range(self._count):
-            while self._out[n] and (pushed := self._push(n, self._out[n], set())):
-                self._out[n] -= pushed
-
-    def _push(self, n: int, most: int, seen: set[int]) -> int:
-        """More of the flow out of a card, along one way."""
-        for m in bits(self._partners[n]):
-            if m in seen:
-                continue
-            seen.add(m)
-            if self._into[m]:
-                pushed = min(most, self._into[m])
-                self._into[m] -= pushed
-                self._flow[n][m] += pushed
-                return pushed
-            for other in self._senders(m):
-                pushed = self._push(other, min(most, self._flow[other][m]), seen)
-                if pushed:
-                    self._flow[other][m] -= pushed
-                    self._flow[n][m] += pushed
-                    return pushed
-        return 0
-
-    def _senders(self, m: int) -> Iterator[int]:
-        """The cards that send to a card."""
-        return (n for n in range(self._count) if self._flow[n][m])
-
-    def covering(self) -> int:
-        """The cards that a smallest cover of all links with halves takes whole (König).
-
-        They are those that the search cannot reach on the one side and reaches on the other.
-        """
-        near, far = {n for n in range(self._count) if self._out[n]}, set[int]()
-        waiting = list(near)
-        while waiting:
-            for m in bits(self._partners[waiting.pop()]):
-                far.add(m)
-                new = set(self._senders(m)) - near
-                near |= new
-                waiting += new
-        return sum(1 << n for n in far - near)
 
 
 def bits(mask: int) -> Iterator[int]:
