@@ -10,16 +10,16 @@ from tests.sweeper import mortal
 from tests.sweeper.at_work import create_job, template
 from tests.sweeper.mortal import MortalApi, living
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import Extension, NoFitInput, NoFitOrders, Switch
+from webhook.sweeper.extension import EndOrders, Extension, PassEnd, Switch
 from webhook.sweeper.settings import Settings
 
 
-def explains(given: NoFitInput, memory: Any) -> tuple[NoFitOrders, Any]:
+def explains(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
     waiting = [gang.key for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_CAPACITY]
-    return NoFitOrders(notes=dict.fromkeys(waiting, "more nodes come at noon")), memory
+    return EndOrders(notes=dict.fromkeys(waiting, "more nodes come at noon")), memory
 
 
-def is_broken(given: NoFitInput, memory: Any) -> tuple[NoFitOrders, Any]:
+def is_broken(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
     raise ZeroDivisionError
 
 
@@ -27,7 +27,7 @@ def on(*extensions: Extension) -> Sequence[Switch]:
     return [Switch(lambda *_: True, lambda found=each: found) for each in extensions]  # type: ignore[misc]
 
 
-NOON, BROKEN = Extension("noon", after_no_fit=explains), Extension("broken", after_no_fit=is_broken)
+NOON, BROKEN = Extension("noon", after_pass=explains), Extension("broken", after_pass=is_broken)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ from webhook.sweeper.extension import (
     ExcludeInput,
     Extension,
     NodeEvent,
-    NoFitInput,
-    NoFitOrders,
     Ordered,
     OrderInput,
     PassEnd,
@@ -80,17 +78,17 @@ class Scene(Silent):
         self.memories = self.hooks.exclude(self.gangs, view, self.memories)
         return self.hooks.excluded
 
-    def after_no_fit(self) -> dict[GangKey, str]:
+    def after_pass(self) -> dict[GangKey, str]:
         view, self.memories = self.hooks.begin(self.view, self.memories)
         causes = {self.gangs[0].key: Cause.NO_CAPACITY}
-        notes, self.memories = self.hooks.after_no_fit(self.gangs, view, causes, self.memories)
-        return dict(notes)
+        self.memories = self.hooks.after_pass(view, self.memories, self.gangs, causes)
+        return dict(self.hooks.notes)
 
 
-def counting(given: NoFitInput, memory: int) -> tuple[NoFitOrders, int]:
+def counting(given: PassEnd, memory: int) -> tuple[EndOrders, int]:
     """Notes which call it is, of each gang that found no room."""
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_CAPACITY]
-    orders = NoFitOrders(
+    orders = EndOrders(
         notes={gang.key: f"call {memory}" for gang in waiting},
         events=[PodEvent(gang.gated[0], EventReason.GANG_WAITS, "a sentence") for gang in waiting],
         counts={ASKED.name: {("nodes",): len(waiting)}},
@@ -99,24 +97,24 @@ def counting(given: NoFitInput, memory: int) -> tuple[NoFitOrders, int]:
     return orders, memory + 1
 
 
-COUNTING = Extension("counting", 1, counters=(ASKED,), after_no_fit=counting)
+COUNTING = Extension("counting", 1, counters=(ASKED,), after_pass=counting)
 
 
-def test_after_no_fit_is_given_who_waits_and_why_and_adds_a_note_to_the_reason() -> None:
+def test_after_pass_is_given_who_waits_and_why_and_adds_a_note_to_the_reason() -> None:
     scene = Scene(COUNTING)
     first = scene.gangs[0].key
-    assert [scene.after_no_fit(), scene.after_no_fit()] == [{first: "call 1"}, {first: "call 2"}]
+    assert [scene.after_pass(), scene.after_pass()] == [{first: "call 1"}, {first: "call 2"}]
 
 
 def test_notes_of_several_extensions_are_one_sentence() -> None:
     scene = Scene(COUNTING, replace(COUNTING, name="other", memory=5))
-    assert list(scene.after_no_fit().values()) == ["call 1; call 5"]
+    assert list(scene.after_pass().values()) == ["call 1; call 5"]
 
 
 def test_events_counts_and_the_next_pass_are_as_a_hook_orders() -> None:
     scene = Scene(COUNTING)
-    scene.after_no_fit()
-    scene.after_no_fit()
+    scene.after_pass()
+    scene.after_pass()
     assert scene.said == [("a", "GangWaits", True)] * 2
     registry = scene.surroundings.metrics.registry
     assert registry.get_sample_value("topogate_asked_total", {"of": "nodes"}) == 2
@@ -128,21 +126,21 @@ def test_a_pass_is_due_when_the_first_hook_says() -> None:
         return EndOrders(due_seconds=3.0), memory
 
     scene = Scene(COUNTING, Extension("ends", after_pass=ends))
-    scene.after_no_fit()
+    scene.after_pass()
     scene.memories = scene.hooks.after_pass(scene.view, scene.memories)
     assert scene.hooks.due_seconds == 3.0
     scene.hooks.begin(scene.view, scene.memories)
     assert scene.hooks.due_seconds == float("inf"), "it holds for one pass"
 
 
-def test_a_defect_after_no_fit_stops_neither_the_pass_nor_the_others(
+def test_a_defect_after_a_pass_stops_neither_the_pass_nor_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def broken(given: NoFitInput, memory: Any) -> tuple[NoFitOrders, Any]:
+    def broken(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
         raise ZeroDivisionError
 
-    scene = Scene(Extension("broken", after_no_fit=broken), COUNTING)
-    assert list(scene.after_no_fit().values()) == ["call 1"]
+    scene = Scene(Extension("broken", after_pass=broken), COUNTING)
+    assert list(scene.after_pass().values()) == ["call 1"]
     assert "extension_failed name=broken" in caplog.text
 
 
@@ -311,8 +309,7 @@ def test_events_on_nodes_are_as_a_hook_orders() -> None:
         ), memory
 
     scene = Scene(Extension("ends", after_pass=ends))
-    scene.after_no_fit()
-    scene.hooks.after_pass(scene.view, scene.memories)
+    scene.after_pass()
     assert scene.said == [("n0", "NodeAvoided", True)]
 
 

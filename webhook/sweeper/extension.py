@@ -203,13 +203,6 @@ class NodeEvent:
 # --- hooks --------------------------------------------------------------------------------------------
 
 
-class Hook(StrEnum):
-    """The hooks that order writes of API objects, by the names of the fields of Extension."""
-
-    AFTER_NO_FIT = "after_no_fit"
-    AFTER_PASS = "after_pass"
-
-
 ReadCollections = Callable[[Sequence[WatchedCollection[Any]]], Mapping[Hashable, Mapping[str, Any]]]
 """Returns those of lazy collections that could be read, each by "namespace/name"."""
 
@@ -335,28 +328,13 @@ class ExcludeInput:
 
 
 @dataclass(frozen=True)
-class NoFitInput:
-    """Who waits once all gangs have been asked about.
-
-    gangs: all of which a pod waits, in the order in which they were asked about. causes: why those wait that
-    found no place. written: what has become of the writes that this hook ordered in the pass before.
-    """
-
-    gangs: Sequence[PodGang]
-    view: View
-    settings: Settings
-    policy: Policy | None
-    causes: Mapping[GangKey, Cause]
-    written: Sequence[WriteResult] = ()
-
-
-@dataclass(frozen=True)
 class PassEnd:
     """What has become of a pass.
 
     placed: the plans that were written. may_write: whether the record may be written now. written: what has
-    become of the writes that this hook ordered in the pass before. namespaces: their labels, None while they
-    are not known.
+    become of the writes that were ordered in the pass before. namespaces: their labels, None while they are
+    not known. gangs: all of which a pod waits, in the order in which they were asked about. causes: why those
+    wait that found no place.
     """
 
     view: View
@@ -366,15 +344,17 @@ class PassEnd:
     written: Sequence[WriteResult] = ()
     namespaces: NamespaceLabels | None = None
     settings: Settings = field(default_factory=Settings)
+    gangs: Sequence[PodGang] = ()
+    causes: Mapping[GangKey, Cause] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class EndOrders:
-    """What is to be done after a hook.
+    """What is to be done at the end of a pass.
 
     record: keys to write into the extension's record, None for none. writes: of API objects. events: on
     pods and nodes. counts: what is added to the extension's counters. due_seconds: after which another pass
-    is due.
+    is due. notes: what gangs that wait are told beside the reason, in a sentence.
     """
 
     record: Mapping[str, str] | None = None
@@ -383,12 +363,6 @@ class EndOrders:
     events: Sequence[PodEvent | NodeEvent] = ()
     counts: Gauges = field(default_factory=dict)
     due_seconds: float = NO_HURRY
-
-
-@dataclass(frozen=True)
-class NoFitOrders(EndOrders):
-    """What is to be done for gangs that wait. notes: what these are told beside the reason, in a sentence."""
-
     notes: Mapping[GangKey, str] = field(default_factory=dict)
 
 
@@ -463,9 +437,9 @@ class Extension:
     pods do not hold, and which are not carried out yet; complete_gangs adds to gangs what the feature knows
     of them; divide_gang gives the ways to ask about a gang. With memory: add_resources adds labels to nodes,
     and resources to nodes and pods, before all else; order_gangs puts the gangs into the order in which they
-    are placed; exclude_nodes says which nodes they do not use, and why; after_no_fit does something for those
-    that found no place, before they are told; after_pass takes in what has become of the pass. hooks.py calls
-    them. explain: further lines of `topogate explain`. doctor: a check of `topogate doctor`.
+    are placed; exclude_nodes says which nodes they do not use, and why; after_pass takes in what has become
+    of the pass, and does something for gangs that found no place, before they are told. hooks.py calls them.
+    explain: further lines of `topogate explain`. doctor: a check of `topogate doctor`.
     """
 
     name: str
@@ -482,7 +456,6 @@ class Extension:
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
     exclude_nodes: Callable[[ExcludeInput, Any], tuple[ExcludedNodes, Any]] | None = None
     divide_gang: DivideGang | None = None
-    after_no_fit: Callable[[NoFitInput, Any], tuple[NoFitOrders, Any]] | None = None
     after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None
     explain: Callable[[ExplainInput], Iterable[str]] | None = None
     doctor: DoctorCheck | None = None

@@ -19,7 +19,7 @@ from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.extension import Extension, ObjectWrite, Served, Verb, WatchedCollection, WriteResult
 
 MOST_WRITES: Final = 200
-"""Of one hook in one pass: releases must not wait for long."""
+"""Of one extension in one pass: releases must not wait for long."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """At most, until a write that the API server has refused is tried again. See also deferrals.FIRST_SECONDS."""
 

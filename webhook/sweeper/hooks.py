@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from webhook.kube.objects import Pod
@@ -27,9 +28,7 @@ from webhook.sweeper.extension import (
     Extension,
     GangsInput,
     Gauges,
-    Hook,
     NodeEvent,
-    NoFitInput,
     OrderInput,
     PassEnd,
     PlansInput,
@@ -56,15 +55,15 @@ logger = logging.getLogger(__name__)
 class _Running:
     """An extension that is on.
 
-    unheeded: its record as it was read, until a hook has taken that in. written: by hook, what has become of
-    the writes that it ordered in the pass before. excluded: by its hook exclude_nodes, as it answered last.
+    unheeded: its record as it was read, until a hook has taken that in. written: what has become of the
+    writes that it ordered in the pass before. excluded: by its hook exclude_nodes, as it answered last.
     failed: pods that this hook is yet to take in.
     """
 
     def __init__(self, extension: Extension, surroundings: Pass) -> None:
         self.extension = extension
         self.objects = ExtensionObjects(surroundings, extension)
-        self.written: dict[Hook, Sequence[WriteResult]] = {}
+        self.written: Sequence[WriteResult] = ()
         spec = extension.record
         self.record = RecordStore(surroundings, spec) if spec is not None else None
         self.unheeded: Mapping[str, str] | None = None
@@ -87,8 +86,8 @@ class ExtensionHooks:
     """The extensions of one leader.
 
     sentences: of the last pass, by Placement, on the order of gangs. annotations: likewise, for pods that are
-    released. excluded: nodes that gangs do not use. due_seconds: after which another pass is due, by what
-    hooks have said in this one.
+    released. notes: likewise, what gangs that wait are told beside the reason. excluded: nodes that gangs do
+    not use. due_seconds: after which another pass is due, by what hooks have said in this one.
     """
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
@@ -99,6 +98,7 @@ class ExtensionHooks:
         self._failed: set[int] = set()
         self._placed: list[NewPlan] = []
         self.sentences: Mapping[str, str] = {}
+        self.notes: Mapping[GangKey, str] = {}
         self.excluded: ExcludedNodes = NOTHING_EXCLUDED
         self.annotations: Mapping[str, Mapping[str, str]] = {}
         self.due_seconds = NO_HURRY
@@ -273,41 +273,31 @@ class ExtensionHooks:
         if self._running:
             self._placed += done.placed
 
-    def after_no_fit(
-        self, gangs: Sequence[PodGang], view: View, causes: Mapping[GangKey, Cause], memories: Memories
-    ) -> tuple[Mapping[GangKey, str], Memories]:
-        """What gangs that found no place are told beside the reason; see NoFitInput."""
-        notes: dict[GangKey, str] = {}
-        for running in self._running.values():
-            hook, name = running.extension.after_no_fit, running.extension.name
-            if hook is None:
-                continue
-            with _guarded(name):
-                settings, policy = self._pass.settings, self._pass.policy()
-                written = running.written.pop(Hook.AFTER_NO_FIT, ())
-                given = NoFitInput(gangs, view, settings, policy, causes, written)
-                orders, memory = hook(given, memories.get(name, running.extension.memory))
-                memories = {**memories, name: memory}
-                running.written[Hook.AFTER_NO_FIT] = self._carry_out(orders, running)
-                notes |= {key: joined(notes.get(key, ""), each) for key, each in orders.notes.items()}
-        return notes, memories
-
-    def after_pass(self, view: View, memories: Memories) -> Memories:
-        """Have each extension take in what became of the pass, and do what it orders."""
-        placed, self._placed = tuple(self._placed), []
+    def after_pass(
+        self,
+        view: View,
+        memories: Memories,
+        gangs: Sequence[PodGang] = (),
+        causes: Mapping[GangKey, Cause] = MappingProxyType({}),
+    ) -> Memories:
+        """Have each extension take in what became of the pass, and do what it orders; see PassEnd."""
+        placed, self._placed, self.notes = tuple(self._placed), [], {}
+        settings, policy = self._pass.settings, self._pass.policy()
+        labels = self._pass.cache.namespace_labels()
         for running in self._running.values():
             hook, name = running.extension.after_pass, running.extension.name
             if hook is None:
                 continue
             with _guarded(name):
-                written = running.written.pop(Hook.AFTER_PASS, ())
-                labels = self._pass.cache.namespace_labels()
+                written, running.written = running.written, ()
                 given = PassEnd(
-                    view, self._pass.policy(), placed, running.may_write, written, labels, self._pass.settings
+                    view, policy, placed, running.may_write, written, labels, settings, gangs, causes
                 )
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}
-                running.written[Hook.AFTER_PASS] = self._carry_out(orders, running)
+                running.written = self._carry_out(orders, running)
+                notes = {key: joined(self.notes.get(key, ""), each) for key, each in orders.notes.items()}
+                self.notes = {**self.notes, **notes}
         return memories
 
     def _carry_out(self, orders: EndOrders, running: _Running) -> Sequence[WriteResult]:

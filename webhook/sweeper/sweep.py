@@ -115,7 +115,7 @@ class Sweeper:
         due = min(decided.due_seconds, self._apply(decided, cluster.view))
         if gangs is None:
             return SOON_SECONDS  # nobody knows who waits, so nobody is told or forgotten
-        self._after_no_fit(cluster.view, gangs)
+        self._after_pass(cluster.view, gangs)
         is_reported = self._report(decided, cluster, gangs)
         is_whole = is_reported and not decided.failed
         due = min(due, self._hooks.due_seconds)
@@ -229,12 +229,13 @@ class Sweeper:
         """Have people told of it."""
         self._memory = replace(self._memory, report=self._reporter.on_result(news, self._memory.report))
 
-    def _after_no_fit(self, view: View, gangs: Sequence[PodGang]) -> None:
-        """Have extensions act for gangs that found no place."""
+    def _after_pass(self, view: View, gangs: Sequence[PodGang]) -> None:
+        """Have extensions take in what has become of the pass, and act for gangs that found no place."""
         notes: Mapping[GangKey, str] = {}
         with self._guarded("extensions"):
             causes, memories = causes_of(self._memory.report.reasons), self._memory.extensions
-            notes, memories = self._hooks.after_no_fit(gangs, view, causes, memories)
+            memories = self._hooks.after_pass(view, memories, gangs, causes)
+            notes = self._hooks.notes
             self._memory = replace(self._memory, extensions=memories)
         self._memory = replace(self._memory, report=replace(self._memory.report, notes=notes))
 
@@ -255,9 +256,6 @@ class Sweeper:
             kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
             by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}
             self._measurements.note(view, cluster.snapshot, by_kind)
-        with self._guarded("extensions"):
-            memories = self._hooks.after_pass(view, self._memory.extensions)
-            self._memory = replace(self._memory, extensions=memories)
         return is_reported
 
     # --- what all need --------------------------------------------------------------------------

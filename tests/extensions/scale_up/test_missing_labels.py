@@ -10,11 +10,11 @@ from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.scale_up.missing_labels import missing_labels
-from webhook.extensions.scale_up.scale_up import ScaleUpMemory, after_no_fit, exclude_nodes
+from webhook.extensions.scale_up.scale_up import ScaleUpMemory, after_pass, exclude_nodes
 from webhook.kube.objects import Node
 from webhook.placement import Topology
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.extension import ExcludeInput, NoFitInput, SwitchInput
+from webhook.sweeper.extension import ExcludeInput, PassEnd, SwitchInput
 from webhook.sweeper.scaling import ScaleUp
 from webhook.sweeper.settings import Settings
 
@@ -89,7 +89,8 @@ def test_a_pass_is_due_once_the_next_node_is_old_enough() -> None:
     cluster.nodes["n0"] = node({}, f"{created:%Y-%m-%dT%H:%M:%SZ}")
     given = excluding(placing)
     _, memory = exclude_nodes(given, ScaleUpMemory())
-    orders, _ = after_no_fit(NoFitInput(given.gangs, given.view, given.settings, None, {}), memory)
+    end = PassEnd(given.view, None, (), False, gangs=given.gangs, settings=given.settings)
+    orders, _ = after_pass(end, memory)
     assert 200 < orders.due_seconds <= 240
     _, memory = exclude_nodes(replace(given, gangs=()), memory)
     assert memory.labels_due_seconds == float("inf"), "nobody waits for it"

@@ -30,14 +30,14 @@ from webhook.extensions.scale_up.scale_up import (
     UNREAD,
     UNREAD_SECONDS,
     ScaleUpMemory,
-    after_no_fit,
+    after_pass,
     annotations,
 )
 from webhook.extensions.scale_up.wants import want_of
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import NoFitInput, NoFitOrders, ObjectWrite, PodEvent, SwitchInput, WriteResult
+from webhook.sweeper.extension import EndOrders, ObjectWrite, PassEnd, PodEvent, SwitchInput, WriteResult
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -55,7 +55,7 @@ class Scene:
         self.requests: dict[str, ProvisioningRequest] = {}
         self.templates: dict[str, RequestTemplate] = {}
         self.are_read = True
-        self.memory, self.orders = ScaleUpMemory(), NoFitOrders()
+        self.memory, self.orders = ScaleUpMemory(), EndOrders()
         self.written: Sequence[WriteResult] = ()
         self.said: list[tuple[str, bool]] = []
         self.counts: dict[str, float] = {}
@@ -75,8 +75,11 @@ class Scene:
     def step(self, cause: Cause = Cause.NO_CAPACITY) -> list[str]:
         """What one step writes; it is there in the next one."""
         causes = {gang.key: cause for gang in self.gangs}
-        given = NoFitInput(self.gangs, self.view(), self.settings, None, causes, self.written)
-        self.orders, self.memory = after_no_fit(given, self.memory)
+        given = PassEnd(
+            self.view(), None, (), False, self.written,
+            gangs=self.gangs, causes=causes, settings=self.settings,
+        )  # fmt: skip
+        self.orders, self.memory = after_pass(given, self.memory)
         self.written = [WriteResult(each, True) for each in self.orders.writes]
         self.said += [
             (f"{each.pod.metadata.name} {each.reason}", each.reason.is_warning)

@@ -12,7 +12,7 @@ from webhook.kube import placements
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import NO_HURRY, Cause
-from webhook.sweeper.extension import NoFitInput
+from webhook.sweeper.extension import PassEnd
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 _ASKING: Final = frozenset({Cause.NO_CAPACITY, Cause.UNDECIDED})
@@ -45,7 +45,7 @@ class Asking:
         return [want for _, want in self.wants.values()]
 
 
-def who_asks(given: NoFitInput, since: Mapping[GangKey, float], known: Mapping[GangKey, KnownWant]) -> Asking:
+def who_asks(given: PassEnd, since: Mapping[GangKey, float], known: Mapping[GangKey, KnownWant]) -> Asking:
     """The gangs that ask. since, known: of the pass before, see Asking."""
     view, choices = given.view, given.settings.scale_up
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) in _ASKING]
@@ -58,7 +58,7 @@ def who_asks(given: NoFitInput, since: Mapping[GangKey, float], known: Mapping[G
 
 
 def _bounded(
-    gangs: Sequence[PodGang], given: NoFitInput, known: Mapping[GangKey, KnownWant]
+    gangs: Sequence[PodGang], given: PassEnd, known: Mapping[GangKey, KnownWant]
 ) -> tuple[dict[GangKey, KnownWant], frozenset[GangKey]]:
     """What these want, and those that wait for others of their namespace.
 
@@ -90,7 +90,7 @@ def _want(gang: PodGang, pods: Sequence[Pod], owner: Placement, known: KnownWant
     return of, want_of(gang, pods, owner)
 
 
-def still_wanted(given: NoFitInput, early: frozenset[GangKey]) -> set[str]:
+def still_wanted(given: PassEnd, early: frozenset[GangKey]) -> set[str]:
     """uids of Placements whose requests stay although their gangs ask for none: these wait for a moment."""
     passing = {
         gang.key.placement_key

@@ -19,12 +19,12 @@ from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNod
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.extension import (
+    EndOrders,
     ExcludeInput,
     Extension,
-    NoFitInput,
-    NoFitOrders,
     Ordered,
     OrderInput,
+    PassEnd,
     PodEvent,
     Verb,
     WriteResult,
@@ -116,7 +116,7 @@ def exclude_nodes(given: ExcludeInput, memory: ScaleUpMemory) -> tuple[ExcludedN
     return excluded(seconds), replace(memory, labels_due_seconds=due)
 
 
-def after_no_fit(given: NoFitInput, memory: ScaleUpMemory) -> tuple[NoFitOrders, ScaleUpMemory]:
+def after_pass(given: PassEnd, memory: ScaleUpMemory) -> tuple[EndOrders, ScaleUpMemory]:
     """Bring the requests to what the gangs want."""
     view, choices = given.view, given.settings.scale_up
     asking = who_asks(given, memory.since, memory.wants)
@@ -131,7 +131,7 @@ def after_no_fit(given: NoFitInput, memory: ScaleUpMemory) -> tuple[NoFitOrders,
     news = _news(asking, decided, memory.progress)
     made = _made(given, memory.asked)
     outcomes = Counter(outcome for outcome, _ in (*made, *news))
-    orders = NoFitOrders(
+    orders = EndOrders(
         gauges={STATES.name: _states(requests)},
         writes=writes(decided, choices, requests, templates),
         events=[event for _, event in (*made, *news) if event is not None],
@@ -144,13 +144,13 @@ def after_no_fit(given: NoFitInput, memory: ScaleUpMemory) -> tuple[NoFitOrders,
     return orders, ScaleUpMemory(asking.since, asking.wants, None, sightings, progress, asked)
 
 
-def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[NoFitOrders, ScaleUpMemory]:
+def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[EndOrders, ScaleUpMemory]:
     """Nobody knows what has been asked for: nothing is, and that is told after a while."""
     now = view.now.seconds
     since = now if memory.unread_since is None else memory.unread_since
     notes = dict.fromkeys(asking.wants, UNREAD) if now - since >= UNREAD_SECONDS else {}
     due = min(asking.due_seconds, memory.labels_due_seconds, 1.0 if asking.wants else NO_HURRY)
-    orders = NoFitOrders(notes=notes, due_seconds=due)
+    orders = EndOrders(notes=notes, due_seconds=due)
     return orders, replace(memory, since=asking.since, wants=asking.wants, unread_since=since)
 
 
@@ -158,7 +158,7 @@ _Outcome = tuple[str, PodEvent | None]
 """What is counted, and the Event for it."""
 
 
-def _made(given: NoFitInput, asked: Mapping[str, GangKey]) -> list[_Outcome]:
+def _made(given: PassEnd, asked: Mapping[str, GangKey]) -> list[_Outcome]:
     """The requests that the API server has taken since the pass before."""
     gangs = {gang.key: gang for gang in given.gangs}
     found: list[_Outcome] = []
@@ -216,6 +216,6 @@ SCALE_UP: Final = Extension(
     source=ReservationSource(NEW_NODES, reserve),
     order_gangs=order_gangs,
     exclude_nodes=exclude_nodes,
-    after_no_fit=after_no_fit,
+    after_pass=after_pass,
     doctor=CHECK,
 )
