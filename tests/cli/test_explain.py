@@ -20,6 +20,8 @@ from webhook.policy.fair import FairOrder
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
+from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
+from webhook.workloads.pod_group_names import bind_group_name
 
 
 def busy_pod(node: str, priority: int = 0) -> Pod:
@@ -310,3 +312,51 @@ def test_a_gang_that_waits_for_its_victims_is_told_who_goes_for_it() -> None:
     text = said(dataclasses.replace(of, placements=plans))
     assert f"It is planned on {node}, and waits until these have gone for it" in text
     assert f"ns/Pod/busy-{node} (1 pod)" in text
+
+
+@pytest.mark.parametrize(
+    ("minimum", "there", "says"),
+    [
+        (0, 3, "the sweeper has yet to create it"),
+        (2, 3, "the sweeper has yet to replace it"),
+        (3, 2, "1 planned pod is gone"),
+        (3, 3, ""),
+    ],
+)
+def test_a_planned_gang_is_told_why_it_is_held_for_its_pod_group(minimum: int, there: int, says: str) -> None:
+    """minimum: minCount of the PodGroup, 0 without one. there: how many of three pods are left."""
+    gang = {keys.GANG_ANNOTATION: "train"}
+    name = bind_group_name({}, gang, "", "")
+    pods = [
+        decode(
+            pod_json(
+                f"train-{number}",
+                metadata={"annotations": gang, "uid": f"u{number}", "namespace": "ns"},
+                containers=[{"name": "c", **GPU}],
+                schedulingGroup={"podGroupName": name},
+            )
+        )
+        for number in range(3)
+    ]
+    entries = [
+        {"name": pod.metadata.name, "uid": pod.metadata.uid, "node": GRID[number].name}
+        for number, pod in enumerate(pods)
+    ]
+    key = key_of(pods[0])
+    body = {
+        "metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"},
+        "spec": {"gang": "Gang/train", "size": 3, "pods": entries},
+    }
+    group = {
+        "metadata": {"name": name, "namespace": "ns", "labels": {keys.BIND_LABEL: keys.BIND_POD_GROUP}},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
+    }
+    groups = {f"ns/{name}": msgspec.convert(group, NativePodGroup)} if minimum else {}
+    made = dataclasses.replace(
+        cluster(pods[:there]),
+        placements={key.placement_key: msgspec.convert(body, Placement)},
+        read_owners=lambda kind: groups if kind == POD_GROUPS else {},
+    )
+    held = [line for line in explain(made, "ns", "train-0", Settings()) if "are held for PodGroup" in line]
+    assert len(held) == bool(says)
+    assert says in "".join(held)

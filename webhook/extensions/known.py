@@ -109,12 +109,20 @@ def completed(
     """
     for extension in all_extensions():
         if extension.complete_gangs is not None:
-            found = {each: owners_of(each.name) for each in extension.owners}
-            objects: dict[Hashable, Mapping[str, Any]] = {
-                each: owners for each, owners in found.items() if owners is not None
-            }
-            gangs = extension.complete_gangs(GangsInput(gangs, replace(view, objects=objects), settings))
+            seen = with_owners(extension, view, owners_of)
+            gangs = extension.complete_gangs(GangsInput(gangs, seen, settings))
     return gangs
+
+
+def with_owners(
+    extension: Extension, view: View, owners_of: Callable[[str], Mapping[str, Any] | None]
+) -> View:
+    """The view with the owners that an extension reads; see completed."""
+    found = {each: owners_of(each.name) for each in extension.owners}
+    objects: dict[Hashable, Mapping[str, Any]] = {
+        each: owners for each, owners in found.items() if owners is not None
+    }
+    return replace(view, objects={**view.objects, **objects})
 
 
 def all_extensions() -> Iterator[Extension]:

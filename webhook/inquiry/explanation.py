@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from labeler.contract import keys
-from webhook.extensions.known import all_extensions, completed, variants
+from webhook.extensions.known import all_extensions, completed, variants, with_owners
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
@@ -58,8 +58,9 @@ def _of_extensions(
     for extension in all_extensions():
         if extension.explain is not None:
             record = cluster.record(extension.record.name) if extension.record is not None else None
+            seen = with_owners(extension, view, cluster.owners)
             yield from extension.explain(
-                ExplainInput(gang, gangs, record, cluster.namespace_labels(), time.time(), view)
+                ExplainInput(gang, gangs, record, cluster.namespace_labels(), time.time(), seen)
             )
 
 

@@ -18,6 +18,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     patience_left,
     patient_needs,
 )
+from webhook.extensions.native_gangs.unmet_needs import explain
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.extension import EndOrders, ExcludeInput, Extension, PassEnd, PlanCheck, PlansInput
 
@@ -64,4 +65,5 @@ NATIVE_GANGS: Final = Extension(
     complete_gangs=complete_gangs,
     exclude_nodes=exclude_nodes,
     after_pass=after_pass,
+    explain=explain,
 )
