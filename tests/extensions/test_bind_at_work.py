@@ -47,10 +47,10 @@ class Scene:
     def group_path(self) -> str:
         return f"{native_gangs.path(self.api, self.namespace)}/{GROUP}"
 
-    def add_nodes(self, count: int = 3) -> None:
+    def add_nodes(self, count: int = 3, first: int = 0) -> None:
         new = [
             replace(SimulatedNode(f"{self.namespace}-{number}", ("b", "s", f"h{number}"), False, 2), gpus=8)
-            for number in range(count)
+            for number in range(first, first + count)
         ]
         register_nodes(self.cluster, new)
 
@@ -71,6 +71,11 @@ class Scene:
 
     def released(self) -> set[str]:
         return {pod["metadata"]["name"] for pod in self.pods() if not pod["spec"].get("schedulingGates")}
+
+    def is_tried(self, name: str) -> bool:
+        """Whether kube-scheduler has tried to bind a pod, in vain."""
+        pod = next(each for each in self.pods() if each["metadata"]["name"] == name)
+        return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
 
     def group(self) -> dict[str, Any]:
         return dict(self.api.json("GET", self.group_path))
@@ -162,6 +167,36 @@ def test_with_one_planned_node_taken_none_is_bound_and_all_are_once_it_is_free(s
     assert needing == [f"{scene.namespace}-1"], "the others have their nodes, and wait for the group alone"
     delete(scene.api, f"{scene.pods_path}/thief")
     scene.cluster.wait_for("all to be bound", lambda: scene.bound() == {"a", "b", "c"}, 60)
+
+
+def test_pods_that_terminate_do_not_count_towards_the_minimum_of_those_after_them(scene: Scene) -> None:
+    """As where a JobSet is restarted: its new pods are of the same PodGroup."""
+    kept = {"metadata": {"finalizers": ["example.com/kept"]}}
+    scene.add("a", "b", "c")
+    with scene.sweeping() as until:
+        until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
+        for name in ("a", "b", "c"):
+            path = f"{scene.pods_path}/{name}"
+            scene.api.request("PATCH", path, body=kept, content_type=MERGE_PATCH)
+            scene.api.request("DELETE", path)
+        scene.add_nodes(3, first=3)
+        scene.cluster.stop("kube-scheduler")
+        try:
+            scene.add("d", "e", "f")
+            until("all to be released", lambda: scene.released() >= {"d", "e", "f"})
+            (one,) = (pod for pod in scene.pods() if pod["metadata"]["name"] == "d")
+            thief = template(8, gated=False, nodeName=pinned_node(msgspec.convert(one, Pod)))
+            scene.api.request("POST", scene.pods_path, body={**thief, "metadata": {"name": "thief"}})
+        finally:
+            scene.cluster.start("kube-scheduler")
+        there = {"a", "b", "c", "thief"}
+        until("kube-scheduler to come to a decision", lambda: scene.is_tried("e") or scene.bound() > there)
+        assert scene.bound() == there
+        delete(scene.api, f"{scene.pods_path}/thief")
+        until("all to be bound", lambda: scene.bound() >= {"d", "e", "f"})
+    for name in ("a", "b", "c"):
+        body = {"metadata": {"finalizers": None}}
+        scene.api.request("PATCH", f"{scene.pods_path}/{name}", body=body, content_type=MERGE_PATCH)
 
 
 def test_a_replacement_joins_the_gang_by_itself(scene: Scene) -> None:
