@@ -26,6 +26,11 @@ _JOBS: Final = "WorkloadWithJob"
 _API_VERSIONS: Final[Mapping[int, tuple[str, ...]]] = {36: ("v1alpha2",), 37: ("v1alpha3", "v1beta1")}
 
 
+def can_be_on() -> bool:
+    """Whether the release of Kubernetes that is built has native gangs."""
+    return int(kubernetes_version().split(".")[1]) in _GATES
+
+
 def flags(program: str, mode: str) -> list[str]:
     """What one program is told beside its other flags.
 

@@ -25,25 +25,23 @@ import yaml
 from hack.local import nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster
-from hack.local.install import SYSTEM, Installation, system_node
+from hack.local.install import Installation, system_node
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.dying_sweeper import OF_POD_GROUPS, WRITES, DyingSweeper
 from hack.soaks.ending import unfinished
 from hack.soaks.partial_gangs import GANG, PartialGangs, annotations_of, loss_of
 from hack.soaks.passes import defects
-from hack.soaks.plan import SETTINGS
+from hack.soaks.plan import PINNED, POD_GROUP, SETTINGS
 from hack.soaks.reader import PLACEMENTS, PODS, CollectionReader
-from hack.soaks.sweepers import lines_of, make_namespace
+from hack.soaks.sweepers import lines_of, make_namespace, set_bind
 from hack.soaks.takes import GPUS
 from hack.soaks.tried import exercised
 from hack.soaks.trouble import Trouble
 from labeler.contract import keys
-from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
 
 SHAPE: Final = nodes.Shape(nodes=24, blocks=3, subblocks=2)
-PINNED: Final = "pinned"
-POD_GROUP: Final = "podgroup"
 BARE: Final = ("leaderworkerset", "pods")
 """Kinds whose pods nobody makes again."""
 KINDS: Final = ("job", "job", "elastic", "elastic", "jobset", "jobset", "leaderworkerset", "pods")
@@ -199,9 +197,7 @@ class BindingRun:
         api = self.api
         nodes.register(api, [system_node()], labelled=False)
         self.installation.apply()
-        path = f"/api/v1/namespaces/{SYSTEM}/configmaps/topogate-policy"
-        text = api.json("GET", path)["data"]["policy.yaml"] + f"\nbind: {self.mode}\n"
-        api.request("PATCH", path, body={"data": {"policy.yaml": text}}, content_type=MERGE_PATCH)
+        set_bind(api, self.mode)
         self.installation.start(("certs", "webhook"))
         nodes.register(api, self.grid.values())
         make_namespace(self.cluster, OURS, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})

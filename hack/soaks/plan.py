@@ -7,6 +7,10 @@ from typing import Any, Final
 from hack.local import nodes
 from hack.soaks.crowd import OURS
 
+PINNED: Final = "pinned"
+POD_GROUP: Final = "podgroup"
+"""bind of the policy."""
+
 HOSTILE: Final = "soak-hostile"
 SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
 SETTINGS: Final[dict[str, float]] = {
@@ -24,9 +28,10 @@ SETTINGS: Final[dict[str, float]] = {
 }
 """Short, so that everything that takes patience in life happens within minutes."""
 
-FEATURES: Final = ("broken-nodes", "preemption", "scale-up", "tasks", "volumes")
-"""What can be left out: nodes where all pods fail; gangs that fill the cluster and others that preempt them;
-an autoscaler (a stand-in) that makes and removes nodes; GPUTasks; claims on volumes."""
+FEATURES: Final = ("broken-nodes", "podgroup", "preemption", "scale-up", "tasks", "volumes")
+"""What can be left out: nodes where all pods fail; gangs that are bound as one, in half of the soaks; gangs
+that fill the cluster and others that preempt them; an autoscaler (a stand-in) that makes and removes nodes;
+GPUTasks; claims on volumes."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class Plan:
     def choices(self, whose: str) -> random.Random:
         """Choices of its own for each part, so that no part's timing changes what another does."""
         return random.Random(f"{whose} {self.seed}")
+
+    @property
+    def bind(self) -> str:
+        """Of the policy: in half of the soaks gangs are bound as one."""
+        return self.choices("bind").choice((PINNED, POD_GROUP)) if self.has("podgroup") else PINNED
 
     @property
     def fair_order(self) -> dict[str, Any] | None:

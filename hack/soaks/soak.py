@@ -6,10 +6,10 @@ cards and pods of others come and end; long gangs fill the cluster, and more imp
 autoscaler makes nodes for gangs that lack some, and removes them; people start, change and end GPUTasks,
 whose programs are killed; nodes are cordoned, fail, go and come back, and on some all pods fail; pods are
 deleted; the API server restarts; of two sweepers the leader is killed; a tenant with the rights of `edit`
-writes whatever may hurt; gangs of one priority come by their age, or in a fair order. Invariants are checked
-throughout (see ledger.py). In the end the disturbances stop, and then every gang must run to its end, beside
-what the hostile tenant has left, and each task be as its owner left it. The seed decides what is done, not
-the exact moment at which the cluster sees it.
+writes whatever may hurt; gangs of one priority come by their age, or in a fair order; they are bound as one,
+or pod by pod. Invariants are checked throughout (see ledger.py). In the end the disturbances stop, and then
+every gang must run to its end, beside what the hostile tenant has left, and each task be as its owner left
+it. The seed decides what is done, not the exact moment at which the cluster sees it.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from hack.local import autoscaler, nodes
+from hack.local import autoscaler, native_gangs, nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
@@ -39,12 +39,12 @@ from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
 from hack.soaks.passes import defects, long_steps
-from hack.soaks.plan import FEATURES, HOSTILE, SETTINGS, SHAPE, Plan
+from hack.soaks.plan import FEATURES, HOSTILE, PINNED, POD_GROUP, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
 from hack.soaks.scaling import CHOICES, NAMES, Scaling
 from hack.soaks.spreads import Spreads
-from hack.soaks.sweepers import lines_of, make_namespace, start_sweepers
+from hack.soaks.sweepers import lines_of, make_namespace, set_bind, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.tried import tried
 from hack.soaks.trouble import Trouble
@@ -111,6 +111,7 @@ class Soak:
         drawing = Drawing(choices, list(self.grid), [f"job-{number}" for number in range(50)])
         self.tenant = Tenant(self.api, HOSTILE, drawing, choices)
         self._leads, self._lead_seconds = plan.choices("leaders"), plan.lead_seconds
+        self.bind = plan.bind if cluster.native_gangs else PINNED
         self.faults = self._judges()
 
     def _judges(self) -> Faults:
@@ -164,6 +165,7 @@ class Soak:
                 self.scaling.standin.stop()
             if self.tasks is not None:
                 self.tasks.stop()
+            self.installation.stop()
             for reader in self.readers:
                 reader.stopping.set()
             for program in self.sweepers:
@@ -182,13 +184,18 @@ class Soak:
         if self.broken is not None:
             settings |= {"bad_nodes": RULES}
         self.installation.apply()
+        set_bind(self.api, self.bind)
         if self.scaling is not None:
             self.scaling.define()
             self.scaling.standin.start()
         self.sweepers += start_sweepers(self.installation, settings, 2, self.plan.fair_order)
         nodes.register(self.api, self.grid.values())
+        if self.tasks is None:
+            self.installation.start(("certs", "webhook"))
+        # Pods of the soak gate themselves. By admission they are of PodGroups as well.
+        admitted = (HOSTILE, OURS) if self.bind == POD_GROUP else (HOSTILE,)
         for name in (OURS, FOREIGN, HOSTILE):
-            labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name == HOSTILE else {}
+            labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name in admitted else {}
             make_namespace(self.cluster, name, labels)
         admit(self.api, HOSTILE)
         if self.halving is not None:
@@ -300,8 +307,9 @@ def main(argv: list[str] | None = None) -> int:
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     say(f"Seed {seed}, {options.minutes:g} minutes.")
     logging.getLogger("webhook.kube").setLevel(logging.ERROR)  # watches end with each API server
-    with Cluster.fresh() as cluster:
-        soak = Soak(cluster, Plan(options.minutes * 60, seed, without=frozenset(options.without)))
+    plan = Plan(options.minutes * 60, seed, without=frozenset(options.without))
+    with Cluster.fresh("pods" if plan.bind == POD_GROUP and native_gangs.can_be_on() else "") as cluster:
+        soak = Soak(cluster, plan)
         try:
             faults = soak.run()
         finally:

@@ -12,6 +12,7 @@ from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
 from hack.local.install import SYSTEM, Installation
 from hack.local.kubelet import Program
+from webhook.kube.client import MERGE_PATCH, Api
 
 
 def start_replicas(installation: Installation, component: str, count: int, *arguments: str) -> list[Program]:
@@ -33,6 +34,13 @@ def make_namespace(cluster: Cluster, name: str, labels: Mapping[str, str]) -> No
     api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels}})
     path = f"/api/v1/namespaces/{name}/serviceaccounts"
     cluster.wait_for("a ServiceAccount", lambda: bool(api.json("GET", path)["items"]))
+
+
+def set_bind(api: Api, bind: str) -> None:
+    """Have the policy bind gangs as one, or not, before its programs are started."""
+    path = f"/api/v1/namespaces/{SYSTEM}/configmaps/topogate-policy"
+    text = api.json("GET", path)["data"]["policy.yaml"] + f"\nbind: {bind}\n"
+    api.request("PATCH", path, body={"data": {"policy.yaml": text}}, content_type=MERGE_PATCH)
 
 
 def start_sweepers(

@@ -73,7 +73,7 @@ def tried(soak: "Soak") -> list[str]:
         soak.held.summary,
         *([soak.broken.summary] if soak.broken is not None else []),
         f"No gang was half dead for more than {ledger.halves.longest:.0f} s.",
-        f"Order: {soak.plan.fair_order or 'by age'}.",
+        f"Order: {soak.plan.fair_order or 'by age'}. Bind: {soak.bind}.",
         f"The order of {ledger.unjudged} cards was not judged, seen in a list after a restart.",
         f"The hostile tenant did {dict(sorted(soak.tenant.done.items()))}; "
         f"refused: {dict(soak.tenant.refused)}.",
