@@ -54,7 +54,7 @@ TAKEN: Final = 0.3
 """Of this share of plans a node is taken before their pods are bound."""
 DISTURB_EVERY: Final = 1.5
 PREEMPT_EVERY: Final = 7.0
-END_SECONDS: Final = 150.0
+END_SECONDS: Final = 120.0
 PATIENCE: Final = 45.0
 """Longer than the Job controller takes for a second pod that failed: before that a gang has all its pods."""
 
@@ -170,7 +170,7 @@ class BindingRun:
         self.installation = Installation(cluster)
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         self._choices: Callable[[str], random.Random] = lambda whose: random.Random(f"{whose} {seed}")
-        self.judge = PartialGangs(PATIENCE)
+        self.judge = PartialGangs(PATIENCE, mode == POD_GROUP)
         self.create = Gangs(self.api, self._choices("gangs"), self.done)
         self.thief = Thief(cluster.api(), self.create.crowd, self._choices("thief"), self.done)
         self.readers = [

@@ -2,7 +2,8 @@
 
 A gang is judged each time that pods of it are bound after none was. It is not judged if meanwhile one of its
 pods was deleted, failed or was preempted, or a node of a bound one was lost: these are counted by cause. So
-are gangs that had lacked pods for so long before that they were planned without these.
+are gangs that had lacked pods for so long before that they were planned without these. Where gangs are bound
+as one, those are not judged that have a pod without a PodGroup, as where admission did not answer in time.
 """
 
 import threading
@@ -44,12 +45,14 @@ class _Start:
 class PartialGangs:
     """Follows pods and nodes. Safe for use by several readers.
 
-    patience: seconds after which a gang that lacks pods is planned without them.
+    patience: seconds after which a gang that lacks pods is planned without them. as_one: whether each pod is
+    to have a PodGroup.
     faults: sentences. judged: gangs that had their minimum in time. excluded: starts by what was lost.
     slowest: the most seconds from the first bind to the minimum.
     """
 
     patience: float
+    as_one: bool = False
     clock: Callable[[], float] = time.monotonic
     faults: list[str] = field(default_factory=list)
     judged: Counter[Gang] = field(default_factory=Counter)
@@ -61,6 +64,7 @@ class PartialGangs:
     _ran: dict[Gang, set[str]] = field(default_factory=dict)
     _there: dict[Gang, set[str]] = field(default_factory=dict)
     """uids of its pods that have succeeded, or are to stay."""
+    _without_group: set[Gang] = field(default_factory=set)
     _lost_at: dict[Gang, float] = field(default_factory=dict)
     _starts: dict[Gang, _Start] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -89,6 +93,8 @@ class PartialGangs:
                 there.add(uid)
                 if node := spec.get("nodeName"):
                     bound[uid] = node
+            if self.as_one and "schedulingGroup" not in spec:
+                self._without_group.add(gang)
             self._count(gang, int(annotations[MINIMUM]))
 
     def node(self, kind: str, node: Json) -> None:
@@ -128,15 +134,18 @@ class PartialGangs:
                 self._judge(gang, start)
             return
         if gang not in self._starts:
-            lost = "planned without pods lost long before" if self._is_planned_without(gang, minimum) else ""
-            self._starts[gang] = _Start(self.clock(), minimum, lost=lost)
+            self._starts[gang] = _Start(self.clock(), minimum, lost=self._excuse(gang, minimum))
         start = self._starts[gang]
         if len(bound) >= start.minimum and start.enough_at is None:
             start.enough_at = self.clock()
 
-    def _is_planned_without(self, gang: Gang, minimum: int) -> bool:
+    def _excuse(self, gang: Gang, minimum: int) -> str:
+        """Why a gang that begins may run below its minimum, "" if it may not."""
+        if gang in self._without_group:
+            return "a pod without a PodGroup"
         lacks = len(self._there[gang]) < minimum
-        return lacks and self.clock() - self._lost_at.get(gang, self.clock()) >= self.patience
+        has_waited = self.clock() - self._lost_at.get(gang, self.clock()) >= self.patience
+        return "planned without pods lost long before" if lacks and has_waited else ""
 
     def _judge(self, gang: Gang, start: _Start) -> None:
         """Once for each start, which has no minimum any more then."""

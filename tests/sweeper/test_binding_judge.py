@@ -113,6 +113,14 @@ def test_a_pod_lost_before_excuses_a_gang_only_once_it_is_planned_without(
     assert bool(story.judge.faults) is not is_excluded
 
 
+def test_a_gang_with_a_pod_that_came_past_admission_is_not_judged_where_gangs_are_bound_as_one() -> None:
+    story = Story()
+    story.judge.as_one = True
+    story.pod("a", "n1")
+    story.wait(JUDGED_SECONDS)
+    assert dict(story.judge.excluded) == {"a pod without a PodGroup": 1}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "kind"),
     [
