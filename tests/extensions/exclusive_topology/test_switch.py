@@ -1,4 +1,4 @@
-"""When exclusive topology is on, and what becomes of gangs while it has a defect."""
+"""When exclusive topology is on, what it explains, and what becomes of gangs while it has a defect."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.sets import exclusive, member, racks
-from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang
+from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang, explain
 from webhook.extensions.known import SWITCHES
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.division import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import Switch, SwitchInput
+from webhook.sweeper.extension import ExplainInput, Switch, SwitchInput
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -55,3 +55,19 @@ def test_a_gang_that_cannot_be_divided_waits_and_keeps_no_other_from_its_place()
     orders = placing.one()
     assert places(orders).keys() == {"b0", "b1", "other"}
     assert [(each.gang.key.name, each.cause) for each in orders.outcomes] == [("a", Cause.DEFECT)]
+
+
+def explained(*pods: Pod) -> list[str]:
+    placing = Placing(racks(2, 2, pods=pods), AT_ONCE)
+    gangs = placing.gangs()
+    given = ExplainInput(gangs[0], gangs, None, None, 0.0, placing.view())
+    return list(explain(given))
+
+
+def test_explain_says_which_domains_a_gang_wants_and_who_has_them() -> None:
+    alone, other = member("a0", "a"), member("other", "other", node="n0")
+    line = "Exclusive topology: it wants 1 domain of rack to itself; "
+    assert explained(alone) == [f"{line}nobody has any yet."]
+    assert explained(alone, other) == [f"{line}others have r0."]
+    assert explained(alone, member("a1", "a", node="n2"), other) == [f"{line}it has r1 and others have r0."]
+    assert explained(gpu_pod("plain")) == []

@@ -4,7 +4,7 @@ All pods of a gang may want one domain together, or groups of them one each, or 
 domains, no pod of the gang may go, see domain_owners.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -14,11 +14,12 @@ from webhook.extensions.exclusive_topology.domain_search import Group, lay
 from webhook.kube.objects import Pod
 from webhook.placement import Budget, Gang, NoFit, Options, PlacementError, Snapshot, Topology
 from webhook.sweeper.decide.division import DivisionInput, Variant
+from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gang_division import Division, DomainLayout
 from webhook.sweeper.observe.gang_requests import GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
 from webhook.sweeper.observe.membership import Claim, claims_of, exclusive_over, is_of_a_set
-from webhook.text import joined
+from webhook.text import counted, joined, printable
 from webhook.workloads import marks
 
 _TRIED: Final = 64
@@ -94,6 +95,34 @@ def divide_gang(given: DivisionInput) -> Iterator[Variant]:
     else:
         is_excluded = any(map(is_of_a_set, gang.gated[:ASKED]))
         yield Variant(gang, division.others.shut() if is_excluded else frozenset())
+
+
+def explain(given: ExplainInput) -> Iterator[str]:
+    """A line for each label of which a gang wants domains: which it has, and which others have."""
+    gang = given.gang
+    try:
+        gang = gang if gang.fault else _in_parts(gang)
+    except PlacementError:
+        return  # which the answer says
+    others = Others(gang, given.view, ())
+    claims: dict[str, set[Claim]] = {}
+    for pod in (*gang.pods, *gang.later):
+        for claim in claims_of(pod):
+            claims.setdefault(claim.over, set()).add(claim)
+    for over, wanted in sorted(claims.items()):
+        own = set[str]().union(*map(others.here, wanted))
+        taken = set[str]().union(*map(others.taken_by, wanted)) - own
+        label = printable(over)
+        domains = counted(len(wanted), f"domain of {label}", f"domains of {label}")
+        there = " and ".join(filter(None, (_named("it has", own), _named("others have", taken))))
+        yield f"Exclusive topology: it wants {domains} to itself; {there or 'nobody has any yet'}."
+
+
+def _named(whose: str, domains: Set[str]) -> str:
+    """Who has which domains, the first of them by name; "" if there are none."""
+    names = sorted(domains)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{whose} {', '.join(names[:_NAMED])}{more}" if names else ""
 
 
 def _in_parts(gang: PodGang) -> PodGang:
@@ -209,8 +238,4 @@ def _level(gang: PodGang, key: str, topology: Topology) -> str | None:
 
 
 def _taken_note(key: str, taken: set[str]) -> str:
-    if not taken:
-        return ""
-    names = sorted(taken)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"it wants a domain of {key} of its own, and others have {', '.join(names[:_NAMED])}{more}"
+    return f"it wants a domain of {key} of its own, and {_named('others have', taken)}" if taken else ""

@@ -3,7 +3,7 @@
 from typing import Final
 
 from webhook.extensions.exclusive_topology.domain_owners import lost_domains
-from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang
+from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang, explain
 from webhook.sweeper.extension import Extension, PlanCheck, PlansInput
 
 
@@ -12,4 +12,6 @@ def check_plans(given: PlansInput) -> PlanCheck:
     return PlanCheck(invalid=lost_domains(given.view, given.sent))
 
 
-EXCLUSIVE_TOPOLOGY: Final = Extension("exclusive_topology", check_plans=check_plans, divide_gang=divide_gang)
+EXCLUSIVE_TOPOLOGY: Final = Extension(
+    "exclusive_topology", check_plans=check_plans, divide_gang=divide_gang, explain=explain
+)
