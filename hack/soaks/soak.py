@@ -266,8 +266,8 @@ class Soak:
             say(f"  FAULT: {fault}")
 
     def _make_room(self) -> None:
-        self.done["room made at the end"] += 1
-        self._try("make room", self.tenant.make_room)
+        self.done["capacity made at the end"] += 1
+        self._try("free capacity", self.tenant.make_room)
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
         """What the API server refuses is no fault of anybody's: pods go, nodes are not there."""

@@ -78,6 +78,6 @@ def tried(soak: "Soak") -> list[str]:
         f"The hostile tenant did {dict(sorted(soak.tenant.done.items()))}; "
         f"refused: {dict(soak.tenant.refused)}.",
         f"Refused by the API server beside that: {refused}; buried: {done['buried']}; "
-        f"the tenant's pods ended at the end: {'yes' if done['room made at the end'] else 'no'}.",
+        f"the tenant's pods ended at the end: {'yes' if done['capacity made at the end'] else 'no'}.",
         f"Not judged: {done['Jobs without pods']} Jobs whose controller had made no pods for failed ones.",
     ]

@@ -1,4 +1,4 @@
-"""Which connection makes room for another, where the webhook has as many as it takes."""
+"""Which connection frees capacity for another, where the webhook has as many as it takes."""
 
 import contextlib
 import socket

@@ -40,7 +40,7 @@ def test_the_first_screen_says_what_waits_why_and_where_there_is_room(browser: B
         page = sized(it, LAPTOP)
         first = page.locator("#waiting-list li").first
         expect(first).to_contain_text(LONGEST)
-        expect(first).to_contain_text("room for 6 of 40")
+        expect(first).to_contain_text("capacity for 6 of 40")
         rows = page.locator("#room-rows tr")
         expect(rows).to_contain_text(["48", "120 in b3"])
         for selector in ("#waiting", "#room", "#domains"):

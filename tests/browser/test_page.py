@@ -69,7 +69,7 @@ def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_
     command = [sys.executable, "-m", "webhook.cli.main", "explain", "pod/p0", "-n", namespace]
     command += ["--kubeconfig", str(eight_nodes.kubeconfig)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert any("room for 4 of 5" in line for line in told)
+    assert any("capacity for 4 of 5" in line for line in told)
     row = page.locator(f'tr[data-gang^="{namespace}/"]')
     expect(row).to_contain_text("at best 2 blocks, 3 subblocks")
     page.locator("#gang-rows a", has_text=f"{namespace}/Gang/wide").click()

@@ -17,7 +17,7 @@ from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.ui.detail import KnownOwners, detail
 from webhook.ui.redact import EVERYTHING
 
-WAITS = "Gang research/Job/train-405b needs room for 40 pods in one block."
+WAITS = "Gang research/Job/train-405b needs capacity for 40 pods in one block."
 
 
 class Events(NoEvents):
@@ -101,7 +101,7 @@ def test_the_reason_stands_out_also_where_it_is_that_of_the_last_try(browser: Br
     with served(browser, scene_of(cluster_of(pods, placement))) as it:
         choose(it.page, "ns/Job/train")
         expect(it.page.locator("#gang .sentence.now")).to_have_text(
-            re.compile("^Last try: .* has room for 8 of 9")
+            re.compile("^Last try: .* has capacity for 8 of 9")
         )
         expect(it.page.locator("#gang .sentence", has_text="Now: the same.")).to_have_class("sentence ")
 

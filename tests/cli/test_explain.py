@@ -49,7 +49,7 @@ def test_a_gang_that_lacks_pods_is_said_to_wait_for_them() -> None:
 
 def test_a_gang_that_does_not_fit_is_told_which_pods_stand_in_the_way() -> None:
     text = said(cluster([*job_pods(4), busy_pod("node-b0-s0-h00")], parallelism=4))
-    assert "room for 3 of 4" in text
+    assert "capacity for 3 of 4" in text
     assert "it fits when 1 other pod ends: ns/busy-node-b0-s0-h00" in text
     assert "not have a lower priority" in text
 
@@ -148,7 +148,7 @@ def test_whose_turn_it_is_is_told_to_who_may_read_what_all_have_used() -> None:
 
 def test_who_may_not_read_that_is_told_what_the_sweeper_says_of_the_own_account() -> None:
     turn = "fair order: ns has used 60% of the GPU time of late, and is due 50% (weight 3); it comes first"
-    status = {"state": "Waiting", "reason": "no room", "turn": turn}
+    status = {"state": "Waiting", "reason": "no capacity", "turn": turn}
     body = {"metadata": {"namespace": "ns", "name": "p"}, "spec": {"gang": "Job/train"}, "status": status}
     placement = msgspec.convert(body, Placement)
     there = cluster(job_pods(2))
@@ -175,7 +175,7 @@ def test_a_model_that_no_node_has_is_named_with_those_that_there_are() -> None:
     assert f"no node has GPU model RTX (there are: {product} on 4 nodes)" in text
     assert text.count("What would help") == 1
     assert "waiting does not help" in text
-    assert "Nearest miss" not in text, "nothing is near where no node has room"
+    assert "Nearest miss" not in text, "nothing is near where no node has capacity"
 
 
 def test_what_excludes_most_nodes_is_named_with_how_many_it_alone_excludes() -> None:
@@ -198,7 +198,7 @@ def test_a_reason_that_has_not_changed_is_told_once() -> None:
     there = msgspec.convert({**body, "spec": {"gang": "Job/train"}}, Placement)
     text = said(dataclasses.replace(cluster(pods, 4), placements={key: there}))
     assert "Now: the same." in text
-    assert text.count("room for 3 of 4") == 2, "in the last try, and in the nearest miss"
+    assert text.count("capacity for 3 of 4") == 2, "in the last try, and in the nearest miss"
 
 
 def test_a_leader_in_the_wrong_place_is_named_with_where_all_would_fit() -> None:
@@ -232,7 +232,7 @@ def test_a_wish_to_be_spread_is_told_and_named_where_it_alone_prevents_it() -> N
     assert (
         "Spread: at most 1 in each domain of level block, counting 0 pods that have a node already." in text
     )
-    assert "3 pods, at most 1 in a block: the cluster has room for 2 of 3" in text
+    assert "3 pods, at most 1 in a block: the cluster has capacity for 2 of 3" in text
     assert f"without {keys.SPREAD_TOPOLOGY_ANNOTATION}=block:1 it would fit now, on 2 blocks" in text
     wish = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}}
     assert "Spread: evenly over the domains of level block" in said(cluster(job_pods(2, **wish), 2))

@@ -81,7 +81,7 @@ def test_nodes_that_differ_in_names_alone_are_searched_once(searches: list[int])
     names = [f"n{number}" for number in range(20)]
     made, _ = waiting(spec, names, *(eight(name, model=name, uuid=f"u-{name}") for name in names))
     assert rooms(made) == dict.fromkeys(names, 4)
-    assert len(searches) == 5, "four pods of one node, and the one that finds no room"
+    assert len(searches) == 5, "four pods of one node, and the one that finds no capacity"
 
 
 def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_goes_on_in_the_next(

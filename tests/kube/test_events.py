@@ -89,13 +89,13 @@ def test_an_event_says_all_that_the_api_server_asks_of_one(cluster: Cluster, nam
     with recording(cluster.api()) as recorder:
         about = pod(cluster, namespace)
         job = Reference("batch/v1", "Job", namespace, "train", "uid-job")
-        recorder.event(about, "GangWaits", "Place", "no room", kind=WARNING, related=job)
+        recorder.event(about, "GangWaits", "Place", "no capacity", kind=WARNING, related=job)
         (event,) = events(cluster, namespace, 1)
     expected = {
         "type": "Warning",
         "reason": "GangWaits",
         "action": "Place",
-        "note": "no room",
+        "note": "no capacity",
         "reportingInstance": "sweeper-abc",
         "regarding": about.to_json(),
         "related": job.to_json(),
@@ -108,7 +108,7 @@ def test_the_same_is_written_once_and_counted_ten_minutes_later(cluster: Cluster
     with recording(cluster.api(), clock) as recorder:
         about = pod(cluster, namespace)
         for _ in range(5):
-            recorder.event(about, "GangWaits", "Place", "no room")
+            recorder.event(about, "GangWaits", "Place", "no capacity")
         (event,) = events(cluster, namespace, 1)
         assert "series" not in event
         wait_until_written(recorder)
@@ -121,7 +121,7 @@ def test_the_same_is_written_once_and_counted_ten_minutes_later(cluster: Cluster
 
 def _again(recorder: Recorder, about: Reference, cluster: Cluster, namespace: str) -> dict[str, Any]:
     """The Event there is after it was said once more."""
-    recorder.event(about, "GangWaits", "Place", "no room")
+    recorder.event(about, "GangWaits", "Place", "no capacity")
     return events(cluster, namespace, 1)[0]
 
 
@@ -137,7 +137,7 @@ def test_an_event_that_has_expired_meanwhile_is_written_anew(cluster: Cluster, n
     clock = Clock()
     with recording(cluster.api(), clock) as recorder:
         about = pod(cluster, namespace)
-        recorder.event(about, "GangWaits", "Place", "no room")
+        recorder.event(about, "GangWaits", "Place", "no capacity")
         (first,) = events(cluster, namespace, 1)
         name = first["metadata"]["name"]
         wait_until_written(recorder)
@@ -151,10 +151,10 @@ def test_an_event_that_has_expired_meanwhile_is_written_anew(cluster: Cluster, n
 def test_another_note_is_another_event(cluster: Cluster, namespace: str) -> None:
     with recording(cluster.api()) as recorder:
         about = pod(cluster, namespace)
-        for note in ("no room", "still no room"):
+        for note in ("no capacity", "still no capacity"):
             recorder.event(about, "GangWaits", "Place", note)
         notes = {event["note"] for event in events(cluster, namespace, 2)}
-    assert notes == {"no room", "still no room"}
+    assert notes == {"no capacity", "still no capacity"}
 
 
 def test_an_object_without_a_namespace_has_its_events_in_default(cluster: Cluster) -> None:
@@ -190,7 +190,7 @@ def test_the_caller_does_not_wait_for_an_api_server_that_does_not_answer(
             began = time.monotonic()
             for number in range(1000):
                 uid = Reference("v1", "Pod", namespace, f"pod-{number}", f"uid-{number}")
-                recorder.event(uid, "GangWaits", "Place", "no room")
+                recorder.event(uid, "GangWaits", "Place", "no capacity")
             assert time.monotonic() - began < 60, "1000 calls waited for requests that take 60 s each"
             assert recorder.dropped > 500
         cluster.wait_for("later events to be written", lambda: _is_said(recorder, about, cluster))
@@ -222,7 +222,7 @@ def test_a_refusal_is_counted_and_tried_again_only_where_that_can_help(status: i
     api = Refusing(status)
     with recording(api) as recorder:
         for _ in range(2):
-            recorder.event(POD, "GangWaits", "Place", "no room")
+            recorder.event(POD, "GangWaits", "Place", "no capacity")
             wait_until_written(recorder)
     assert len(api.bodies) == tries
     assert recorder.dropped == tries
@@ -258,12 +258,12 @@ def test_what_is_said_of_an_owner_that_pods_elsewhere_only_claim_takes_nothing_f
     api = Refusing(403)
     recorder = Recorder(api, "topogate.io/sweeper", "x", Clock())
     claimed = Reference.owner(OwnerReference("v1", owned.kind, owned.name, owned.uid), "elsewhere")
-    for note in ("no room", *map(str, range(OBJECT_NOTES))):
+    for note in ("no capacity", *map(str, range(OBJECT_NOTES))):
         recorder.event(claimed, "GangWaits", "Place", note)
-    recorder.event(owned, "GangWaits", "Place", "no room")
+    recorder.event(owned, "GangWaits", "Place", "no capacity")
     recorder.start()
     recorder.close(10)
-    assert [body["note"] for body in api.bodies if body["regarding"] == owned.to_json()] == ["no room"]
+    assert [body["note"] for body in api.bodies if body["regarding"] == owned.to_json()] == ["no capacity"]
 
 
 QUOTA = 'pods "{}" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8'
@@ -274,7 +274,7 @@ QUOTA = 'pods "{}" is forbidden: exceeded quota: gpus, requested: requests.nvidi
     [
         ([QUOTA.format(f"train-0-{end}") for end in ("x7k2p", "zzzzz", "24567")], 1),
         ([f"claim {begin}f0c2b9e-1234-4abc-9def-0123456789ab is gone" for begin in "01"], 1),
-        (["block b1 has room for 14 of 40", "block b1 has room for 16 of 40"], 2),
+        (["block b1 has capacity for 14 of 40", "block b1 has capacity for 16 of 40"], 2),
         ([QUOTA.format(f"train-{role}") for role in ("leader", "worker")], 2),
         (["node gpu-17 is full", "node gpu-18 is full"], 2),
     ],

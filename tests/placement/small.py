@@ -1,4 +1,4 @@
-"""Small clusters in one line: block{subblock{host: free slots}}, a slot being the room for one pod."""
+"""Small clusters in one line: block{subblock{host: free slots}}, a slot being the capacity for one pod."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What many nodes have room for is what each of them has, and little of it is kept."""
+"""What many nodes have capacity for is what each of them has, and little of it is kept."""
 
 import random
 

@@ -158,7 +158,7 @@ def test_a_known_case_has_its_known_result(
 
 
 REFUSED: list[tuple[str, Tree, int, dict[str, Any], str]] = [
-    ("a block too small", DEFAULT, 5, {"required_level": "block"}, "block b1 has room for 4 of 5"),
+    ("a block too small", DEFAULT, 5, {"required_level": "block"}, "block b1 has capacity for 4 of 5"),
     (
         "no rack holds a slice",
         {"b1": {"r1": {"x3": 2}, "r2": {"x5": 2}, "r3": {"x1": 2}}},
@@ -171,9 +171,9 @@ REFUSED: list[tuple[str, Tree, int, dict[str, Any], str]] = [
         {"b1": {"r1": {"x1": 3, "x2": 3, "x3": 0}}},
         6,
         {"slices": (Slice("subblock", 6), Slice("host", 2))},
-        "no node has room for any of them in slices of 6 per subblock, 2 per host",
+        "no node has capacity for any of them in slices of 6 per subblock, 2 per host",
     ),
-    ("a cluster too small", DEFAULT, 8, {}, "the cluster has room for 7 of 8"),
+    ("a cluster too small", DEFAULT, 8, {}, "the cluster has capacity for 7 of 8"),
 ]
 
 
@@ -207,7 +207,7 @@ def test_each_unusable_node_is_counted_once_under_its_worst_cause() -> None:
     assert isinstance(found, NoFit)
     assert found.causes == {"nodeSelector": 2, 'resource "cpu"': 1, 'taint "key=value:NoSchedule"': 1}
     assert found.sentence == (
-        "Gang g needs room for 1 pod: no node has room for any of them. Of 4 nodes, excluded: "
+        "Gang g needs capacity for 1 pod: no node has capacity for any of them. Of 4 nodes, excluded: "
         'nodeSelector: 2, resource "cpu": 1, taint "key=value:NoSchedule": 1.'
     )
 

@@ -48,7 +48,7 @@ def test_a_search_for_any_place_that_ends_proves_that_there_is_none() -> None:
     found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES))
     assert isinstance(found, NoFit)
     assert found.proven
-    assert "the cluster has room for 2 of 3 pods like p1 and 1 of 1 pod like p0" in found.sentence
+    assert "the cluster has capacity for 2 of 3 pods like p1 and 1 of 1 pod like p0" in found.sentence
 
 
 GIVEN_UP = {6, 12, 19}
@@ -97,10 +97,10 @@ def test_a_large_gang_of_identical_pods_hears_what_came_closest() -> None:
     assert isinstance(found, NoFit)
     assert found.proven
     assert (found.nearest, found.free_slots) == (Nearest("block", ("b0",), 8000), 8000)
-    assert "block b0 has room for 8000 of 9000" in found.sentence
+    assert "block b0 has capacity for 8000 of 9000" in found.sentence
 
 
-@pytest.mark.parametrize("cpu", [0, 4], ids=["no room at all", "room for some"])
+@pytest.mark.parametrize("cpu", [0, 4], ids=["no capacity at all", "capacity for some"])
 def test_hundreds_of_unlike_pods_that_do_not_fit_are_told_so(cpu: int) -> None:
     kinds = [pod_class(1, memory=rank + 1) for rank in range(310)]
     asked = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))

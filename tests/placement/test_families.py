@@ -142,7 +142,7 @@ def test_a_gang_without_room_is_told_so_in_the_words_of_the_nearest_family() -> 
     racks = [each for each in pools() if not each.name.startswith("plain")]
     none = place(gang_of(4, required_level="subblock"), Snapshot.build(racks, []))
     assert isinstance(none, NoFit)
-    assert "in one NVLink domain: NVLink domain z/clique-0 has room for 3 of 4" in none.sentence
+    assert "in one NVLink domain: NVLink domain z/clique-0 has capacity for 3 of 4" in none.sentence
     none = place(gang_of(8, spread=Spread("subblock", 3)), Snapshot.build(racks, []))
     assert isinstance(none, NoFit)
     assert "at most 3 in an NVLink domain" in none.sentence

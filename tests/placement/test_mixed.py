@@ -220,7 +220,7 @@ def test_a_gang_in_slices_is_told_in_which_layer_room_is_short() -> None:
     tree = {"b": {"r1": {"a": 4, "b": 1}, "r2": {"c": 2, "d": 1}}}
     found = place(gang_of(8, slices=(Slice("subblock", 4), Slice("host", 2))), snapshot_of(tree))
     assert isinstance(found, NoFit)
-    assert "in slices of 4 per subblock, 2 per host; room for 1 of 2 in a subblock; 3 of 4 in a host" in (
+    assert "in slices of 4 per subblock, 2 per host; capacity for 1 of 2 in a subblock; 3 of 4 in a host" in (
         found.sentence
     )
 
@@ -231,7 +231,7 @@ def test_of_unlike_pods_those_are_named_that_have_no_room_and_why() -> None:
     found = place(asked, snapshot_of({"b": {"r": {"a": 4, "c": 4}}}))
     assert isinstance(found, NoFit)
     assert found.proven
-    assert "for 1 pod like leader alone there is room for 0 (nodeSelector: 2)" in found.sentence
+    assert "for 1 pod like leader alone there is capacity for 0 (nodeSelector: 2)" in found.sentence
 
 
 def test_of_unlike_pods_that_each_have_room_alone_each_is_told_what_is_ruled_out_for_it() -> None:
@@ -242,8 +242,8 @@ def test_of_unlike_pods_that_each_have_room_alone_each_is_told_what_is_ruled_out
     nodes[0] = replace(nodes[0], labels={**nodes[0].labels, "kubernetes.io/os": "a"})
     found = place(Gang("g", (*gang_of(3).members, leader)), Snapshot.build(nodes, []))
     assert isinstance(found, NoFit)
-    assert "for 3 pods like p-0 alone there is room for 4 (no node is out)" in found.sentence
-    assert "for 1 pod like leader alone there is room for 1 (nodeSelector: 1)" in found.sentence
+    assert "for 3 pods like p-0 alone there is capacity for 4 (no node is out)" in found.sentence
+    assert "for 1 pod like leader alone there is capacity for 1 (nodeSelector: 1)" in found.sentence
 
 
 def test_of_unlike_pods_in_one_domain_each_is_told_what_the_roomiest_domain_has_for_it() -> None:
@@ -253,7 +253,7 @@ def test_of_unlike_pods_in_one_domain_each_is_told_what_the_roomiest_domain_has_
     tree = {"b": {"r1": {"a": 4, "b": 1}, "r2": {"c": 4, "d": 1}}}
     found = place(replace(asked, required_level="subblock"), snapshot_of(tree))
     assert isinstance(found, NoFit)
-    assert 'for 2 pods like p-0 alone there is room for 1 (resource "cpu": 2)' in found.sentence
+    assert 'for 2 pods like p-0 alone there is capacity for 1 (resource "cpu": 2)' in found.sentence
 
 
 def test_more_kinds_of_pods_than_can_be_looked_at_on_so_many_nodes_are_told_so() -> None:
@@ -264,6 +264,7 @@ def test_more_kinds_of_pods_than_can_be_looked_at_on_so_many_nodes_are_told_so()
     assert isinstance(found, NoFit)
     assert not found.proven
     assert found.sentence == (
-        "Gang g needs room for 40 pods: none was found within 250 search steps, which does not prove that "
+        "Gang g needs capacity for 40 pods: none was found within 250 search steps, which does not prove "
+        "that "
         "there is none; looking at 20 nodes for 40 kinds of pods takes more."
     )

@@ -267,7 +267,7 @@ def test_a_rack_whose_sum_suffices_but_whose_nodes_do_not_is_told_apart() -> Non
     nodes.append(gpu_node("c", ("b", "rack2", "c"), 8, 2))
     found = place(gang_of(2, gpu_pods(1, 2), required_level="subblock"), Snapshot.build(nodes, []))
     assert isinstance(found, NoFit)
-    assert "subblock b/rack2 has room for 1 of 2" in found.sentence
+    assert "subblock b/rack2 has capacity for 1 of 2" in found.sentence
     assert found.causes == {f'resource "{GPU}"': 2}
 
 

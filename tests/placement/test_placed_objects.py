@@ -300,7 +300,7 @@ def test_a_node_of_both_label_families_is_beside_those_of_the_first() -> None:
 def test_equal_values_in_different_label_families_are_different_places() -> None:
     second = node("second", (), labels=dict(zip(PRERELEASE, ("b", "s", "h"), strict=True)))
     found = where(gang(gpus(8), gpus(8), required_level="block"), node("first"), second)
-    assert "has room for 1 of 2" in found
+    assert "has capacity for 1 of 2" in found
 
 
 # --- the search -----------------------------------------------------------------------------------------

@@ -105,10 +105,10 @@ def called(asked: Gang, *roles: str) -> Gang:
 @pytest.mark.parametrize(
     ("roles", "room"),
     [
-        (("worker", "server"), "block b0 has room for 24 of 24 workers and 2 of 7 servers"),
-        (("rollouts", "servers"), "block b0 has room for 24 of 24 pods of rollouts and 2 of 7 servers"),
-        (("", ""), "block b0 has room for 24 of 24 pods like p0 and 2 of 7 pods like p24"),
-        (("worker", "worker"), "block b0 has room for 24 of 24 pods like p0 and 2 of 7 pods like p24"),
+        (("worker", "server"), "block b0 has capacity for 24 of 24 workers and 2 of 7 servers"),
+        (("rollouts", "servers"), "block b0 has capacity for 24 of 24 pods of rollouts and 2 of 7 servers"),
+        (("", ""), "block b0 has capacity for 24 of 24 pods like p0 and 2 of 7 pods like p24"),
+        (("worker", "worker"), "block b0 has capacity for 24 of 24 pods like p0 and 2 of 7 pods like p24"),
     ],
 )
 def test_the_nearest_domain_is_named_with_its_room_for_each_role(roles: tuple[str, str], room: str) -> None:
@@ -118,7 +118,7 @@ def test_the_nearest_domain_is_named_with_its_room_for_each_role(roles: tuple[st
     assert found.proven
     assert found.nearest == Nearest("block", ("b0",), 26)
     assert found.nearest.sentence == room
-    assert found.sentence.startswith(f"Gang g needs room for 31 pods in one block: {room}")
+    assert found.sentence.startswith(f"Gang g needs capacity for 31 pods in one block: {room}")
 
 
 def test_the_nearest_domain_of_workers_in_slices_holds_whole_slices_beside_the_others() -> None:
@@ -128,8 +128,8 @@ def test_the_nearest_domain_of_workers_in_slices_holds_whole_slices_beside_the_o
     found = place(asked, two_blocks_of_four())
     assert isinstance(found, NoFit)
     assert found.nearest is not None
-    assert found.nearest.sentence == "block b0 has room for 24 of 36 workers and 2 of 3 evaluators"
-    assert "; room for 4 of 6 in a subblock" in found.sentence
+    assert found.nearest.sentence == "block b0 has capacity for 24 of 36 workers and 2 of 3 evaluators"
+    assert "; capacity for 4 of 6 in a subblock" in found.sentence
 
 
 def test_roles_that_ask_for_the_same_are_named_together() -> None:

@@ -116,18 +116,19 @@ def test_what_is_there_counts_whether_of_the_gang_or_a_peer() -> None:
     [
         (
             spread_over("block", 1),
-            "Gang g needs room for 4 pods, at most 1 in a block: the cluster has room for 3 of 4. "
+            "Gang g needs capacity for 4 pods, at most 1 in a block: the cluster has capacity for 3 of 4. "
             "None of 5 nodes is excluded.",
         ),
         (
             gang_of(1, spread=Spread("block", 1, ("a1", "b1", "c1"))),
-            "Gang g needs room for 1 pod, at most 1 in a block beside the 3 that are placed: no block with "
-            "room may take one more. Of 5 nodes, excluded: its domain has as many of them as it may: 5.",
+            "Gang g needs capacity for 1 pod, at most 1 in a block beside the 3 that are placed: no block "
+            "with "
+            "capacity may take one more. Of 5 nodes, excluded: its domain has as many of them as it may: 5.",
         ),
         (
             spread_over("subblock", 2, required_level="block"),
-            "Gang g needs room for 4 pods in one block, at most 2 in a subblock: "
-            "block b0 has room for 2 of 4. None of 5 nodes is excluded.",
+            "Gang g needs capacity for 4 pods in one block, at most 2 in a subblock: "
+            "block b0 has capacity for 2 of 4. None of 5 nodes is excluded.",
         ),
     ],
     ids=["too few", "all full", "in one block"],

@@ -155,7 +155,7 @@ def resizing(kind: str, requests: str, actual: str, allocated: str = "", reason:
         pytest.param(("1", "90", "90"), 90_000, id="it shrinks and has not yet"),
         pytest.param(("1", "1", "90"), 90_000, id="more is set aside than it has"),
         pytest.param(("90", "1", "1"), 90_000, id="it grows and has not yet"),
-        pytest.param(("90", "1", "1", "Deferred"), 90_000, id="it grows once there is room"),
+        pytest.param(("90", "1", "1", "Deferred"), 90_000, id="it grows once there is capacity"),
         pytest.param(("90", "1", "2", "Infeasible"), 2_000, id="it never grows"),
         pytest.param(("1", "4", "", ""), 4_000, id="the kubelet does not say what is set aside"),
     ],

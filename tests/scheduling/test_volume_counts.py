@@ -1,4 +1,4 @@
-"""How many volumes nodes take: attach limits, free volumes, room of drivers, claims for one pod alone."""
+"""How many volumes nodes take: attach limits, free volumes, capacity of drivers, claims for one pod alone."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether all of a gang would fit once its released part is gone, whose pin and room then do not count."""
+"""Whether all of a gang would fit once its released part is gone: its pins and use then do not count."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from webhook.sweeper.settings import Settings
 @pytest.mark.parametrize(
     ("sizes", "spread"),
     [((1, 2), "1 block, 1 subblock, 2 hosts, 2 nodes"), ((1, 1), ""), ((1,), "")],
-    ids=["another subblock has room for both", "no subblock has", "there is no other node"],
+    ids=["another subblock has capacity for both", "no subblock has", "there is no other node"],
 )
 def test_a_gang_would_go_anew_where_all_of_it_fits(sizes: tuple[int, ...], spread: str) -> None:
     case = Placing(subblocks(*sizes), Settings(reserve_share=1.0, patience_seconds=0))

@@ -1,4 +1,4 @@
-"""Which events make a difference: room that comes or goes, but neither heartbeats nor our own releases."""
+"""Which events make a difference: capacity that comes or goes, not heartbeats, nor our own releases."""
 
 from typing import Any
 

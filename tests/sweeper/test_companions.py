@@ -122,7 +122,7 @@ def test_nobody_goes_where_the_workers_have_no_room() -> None:
     made = placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher())
     orders = made.one()
     assert not orders.plans
-    assert "room for 5" in orders.outcomes[0].reason
+    assert "capacity for 5" in orders.outcomes[0].reason
 
 
 def test_a_launcher_made_anew_goes_beside_the_workers_that_run() -> None:
@@ -177,7 +177,7 @@ def explained(made: Placing, name: str) -> list[str]:
 def test_explain_says_of_a_launcher_what_it_waits_for_and_of_its_gang_why_that_waits() -> None:
     lines = explained(placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher()), "launcher")
     assert any("goes beside the pods of its gang that do" in line for line in lines)
-    assert any("room for 5 of 6" in line for line in lines)
+    assert any("capacity for 5 of 6" in line for line in lines)
 
 
 def test_explain_says_of_a_gang_without_gpus_that_it_is_let_go() -> None:
@@ -259,9 +259,9 @@ def test_a_leader_on_cpus_that_its_workers_wait_for_goes_where_they_are_planned(
     made = placing([*GPUS, node("c0", "b0/s0/c"), node("c1", "b1/s1/c")], leader, says=says)
     (plan,) = made.one().plans
     assert places(made.one()) == {"train-0": "c1"}
-    assert plan.later_pod_nodes == ("g10", "g11", "g12"), "the only block with room for three"
+    assert plan.later_pod_nodes == ("g10", "g11", "g12"), "the only block with capacity for three"
     made.cluster.pods += [pod(f"other-{h}", {GPU: "8"}, on=f"g1{h}") for h in range(3)]
-    assert not made.one().plans, "without room for the workers the leader waits with them"
+    assert not made.one().plans, "without capacity for the workers the leader waits with them"
 
 
 def test_a_leader_without_a_rank_takes_none_from_its_workers() -> None:

@@ -49,7 +49,7 @@ class Room:
         self.asked += 1
         made = question(self.gang, pods, {})
         if len(pods) > self.pods:
-            return made, NoFit("no room", len(pods), self.pods, 0, {})
+            return made, NoFit("no capacity", len(pods), self.pods, 0, {})
         return made, Assignment((), Objective((), (), 0), True, "")
 
 
@@ -130,14 +130,14 @@ def test_a_gang_takes_the_room_there_is_and_says_how_it_stands() -> None:
     assert orders.plans == ()
     (verdict,) = orders.outcomes
     assert verdict.reason.startswith(
-        "4 of 6 pods have a place, 3 are enough, the others join as room comes; "
+        "4 of 6 pods have a place, 3 are enough, the others join as capacity comes; "
     )
 
 
 def test_a_gang_whose_minimum_does_not_fit_is_not_placed_in_part() -> None:
     orders = Placing(Nodes(4, *(member(number, 5) for number in range(6))), Settings()).one()
     assert orders.plans == ()
-    assert "room for 5 pods" in orders.outcomes[0].reason
+    assert "capacity for 5 pods" in orders.outcomes[0].reason
 
 
 def test_a_gang_grows_by_what_comes_free() -> None:

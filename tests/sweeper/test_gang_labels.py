@@ -1,4 +1,4 @@
-"""Gangs by labels of the operator's choice, and room that kube-scheduler's own groups take."""
+"""Gangs by labels of the operator's choice, and capacity that kube-scheduler's own groups take."""
 
 from typing import Any
 

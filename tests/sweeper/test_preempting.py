@@ -69,7 +69,7 @@ def test_a_pod_that_comes_in_the_pass_in_which_its_gang_goes_is_not_placed_besid
     assert going(found) == ["low-1", "low-0"]
     placing = Placing(scene.cluster, SETTINGS)
     placing.says = lambda key: OwnerFacts(size=3 if key.name == "low" else 1)
-    assert places(placing.one()) == {"low-2": "n2"}, "there is room for it"
+    assert places(placing.one()) == {"low-2": "n2"}, "there is capacity for it"
     orders = placing.one(going=found.going)
     assert places(orders) == {}
     assert orders.unasked == found.going

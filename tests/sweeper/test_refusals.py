@@ -243,4 +243,4 @@ def test_an_event_says_that_a_pod_goes_where_kube_scheduler_likes() -> None:
     reporter.on_result(Done(placed=placing.one().plans))
     ((reason, note),) = told
     assert reason == "GangPlaced"
-    assert "all those with room have refused it, so kube-scheduler chooses" in note
+    assert "all those with capacity have refused it, so kube-scheduler chooses" in note

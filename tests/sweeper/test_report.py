@@ -50,7 +50,7 @@ class Passes:
     def one(self, answer: Exception | None) -> None:
         self.api.answer = answer
         for gang in self._gangs:
-            self._reporter.on_result(waits(gang, "no room", Cause.NO_CAPACITY))
+            self._reporter.on_result(waits(gang, "no capacity", Cause.NO_CAPACITY))
         self._reporter.report(View([], [], {}, {}), self._gangs)
 
     def end(self) -> None:
@@ -129,8 +129,8 @@ def test_a_defect_in_announcing_keeps_nothing_from_being_taken_in(caplog: pytest
     cache: Any = Copy()
     reporter = Reports(Pass(Answers(), cache, Settings(), Metrics(), announcer))
     (gang,) = gangs_of("a")
-    reporter.on_result(waits(gang, "no room", Cause.NO_CAPACITY))
-    assert reporter.memory.reasons[gang.key].reason == "no room"
+    reporter.on_result(waits(gang, "no capacity", Cause.NO_CAPACITY))
+    assert reporter.memory.reasons[gang.key].reason == "no capacity"
     assert "announce_failed" in caplog.text
 
 
@@ -188,7 +188,7 @@ def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reports(Pass(api, cache, Settings()))
-    reporter.on_result(waits(gang, "no room for " + "№" * 100_000, Cause.NO_CAPACITY))
+    reporter.on_result(waits(gang, "no capacity for " + "№" * 100_000, Cause.NO_CAPACITY))
     reporter.report(View([], [], {}, {}), [gang])
     (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
     assert len(reason.encode()) <= 4096
@@ -215,7 +215,7 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
     for _ in range(3):
         for gang in gangs:
             # each time there is news of each
-            reporter.on_result(waits(gang, f"no room at {clock.now:.0f} s", Cause.NO_CAPACITY))
+            reporter.on_result(waits(gang, f"no capacity at {clock.now:.0f} s", Cause.NO_CAPACITY))
         api.bodies.clear()
         assert not reporter.report(View([], [], {}, {}), gangs), "there is more to write"
         written += [body["spec"]["gang"] for body in api.bodies if "spec" in body]
@@ -226,7 +226,7 @@ def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reports(Pass(api, cache, Settings()))
-    reporter.on_result(waits(gang, "no room", Cause.NO_CAPACITY))
+    reporter.on_result(waits(gang, "no capacity", Cause.NO_CAPACITY))
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     key = gang.key.placement_key
     held = {key: Reservation(STARVATION, key, frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
@@ -235,7 +235,7 @@ def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
     assert (status["held"], status["heldUntil"]) == (["n1", "n2"], "2026-01-01T00:30:00Z")
     api.bodies.clear()
     told = PlacementStatus(
-        "Waiting", 1, reason="no room", held=["n1", "n2"], held_until="2026-01-01T00:30:00Z"
+        "Waiting", 1, reason="no capacity", held=["n1", "n2"], held_until="2026-01-01T00:30:00Z"
     )
     copy.placements = {gang.key.placement_key: Placement(Metadata("p", "ns"), status=told)}
     reporter.report(View([], [], {}, {}), [gang])

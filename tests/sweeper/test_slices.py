@@ -180,7 +180,8 @@ def test_a_leader_stands_beside_slices_in_slices() -> None:
 def test_the_layer_in_which_slices_in_slices_are_short_is_named() -> None:
     sentence = placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), cluster(a1=3, a2=3, b1=3, b2=1))
     assert (
-        "in slices of 4 per subblock, 2 per host; room for 1 of 2 in a subblock; 3 of 4 in a host" in sentence
+        "in slices of 4 per subblock, 2 per host; capacity for 1 of 2 in a subblock; 3 of 4 in a host"
+        in sentence
     )
 
 
@@ -215,7 +216,7 @@ def test_a_replaced_pod_waits_when_the_domain_of_its_slice_is_full() -> None:
     gang = gang_of(*(worker(rank, PAIRS) for rank in range(4)))
     found = placed(gang, cluster(a1=1, b1=2, c1=9), {0: "a1", 2: "b1", 3: "b1"})
     assert isinstance(found, str)
-    assert "room for" in found
+    assert "capacity for" in found
 
 
 def test_a_slice_that_is_lost_whole_goes_anywhere_together() -> None:
@@ -233,7 +234,7 @@ def test_several_that_are_left_of_one_slice_still_share_a_domain() -> None:
     fours = {LEVEL: "subblock", SIZE: "4"}
     gang = gang_of(worker(4, fours), worker(6, fours), worker(0, fours), size=3)
     found = subblocks(placed(gang, cluster(a1=1, a2=1, b1=1, c1=1, c2=1), {0: "a1"}))
-    assert found == {"p4": "c", "p6": "c"}, "apart, they would have left more room whole"
+    assert found == {"p4": "c", "p6": "c"}, "apart, they would have left more capacity whole"
 
 
 def test_what_is_left_of_several_slices_is_placed_near_its_neighbours() -> None:

@@ -120,7 +120,9 @@ def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_goes_when_
     cluster = blocks(2, 2, pods=(*run, replica("new", "block:1")))
     placing = Placing(cluster, SETTINGS)
     (verdict,) = placing.one().outcomes
-    assert "at most 1 in a block beside the 2 that are placed: no block with room may take" in verdict.reason
+    assert (
+        "at most 1 in a block beside the 2 that are placed: no block with capacity may take" in verdict.reason
+    )
     cluster.pods.remove(run[0])
     assert placed(cluster, placing) == {"new": "b0"}
 

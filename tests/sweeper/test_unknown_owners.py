@@ -37,7 +37,7 @@ def reasons(count: int, *pods: Pod) -> dict[str, str]:
 
 def test_it_is_told_where_some_of_its_pods_could_run() -> None:
     told = reasons(2, *(step(number) for number in range(3)))["o"]
-    assert "room for 2 of 3" in told
+    assert "capacity for 2 of 3" in told
     assert TOLD in told
     assert "loose_owners: [Flow.example.com]" in told
     assert "gang_owners: [Flow.example.com]" in told
@@ -47,7 +47,7 @@ def test_it_is_told_where_some_of_its_pods_could_run() -> None:
 @pytest.mark.parametrize(
     ("count", "pods"),
     [
-        pytest.param(0, [step(0), step(1)], id="there is no room for any"),
+        pytest.param(0, [step(0), step(1)], id="there is no capacity for any"),
         pytest.param(0, [step(0)], id="it has one pod"),
         pytest.param(
             1,

@@ -162,7 +162,12 @@ def test_a_task_is_deleted_when_its_time_after_the_end_is_over() -> None:
             1, [pod(gated=True)], None, WAITING, "it waits for its gang to be placed", id="gated"
         ),
         pytest.param(
-            1, [pod(gated=True)], placement("Waiting", "Needs room."), WAITING, "Needs room.", id="no room"
+            1,
+            [pod(gated=True)],
+            placement("Waiting", "Needs capacity."),
+            WAITING,
+            "Needs capacity.",
+            id="it waits",
         ),
         pytest.param(
             1,

@@ -40,11 +40,12 @@ class _Job:
 
 
 NO_BLOCK = (
-    "Gang research/Job/train-405b needs room for 40 pods in one block: block b1 has room for 6 of 40. "
+    "Gang research/Job/train-405b needs capacity for 40 pods in one block: block b1 has capacity for 6 of "
+    "40. "
     'Of 64 nodes, excluded: nodeSelector nvidia.com/gpu.product: 32, resource "nvidia.com/gpu": 22.'
 )
 NO_SUBBLOCK = (
-    "Gang vision/Job/pretrain needs room for 12 pods in one subblock: subblock b3/s0 has room for 8."
+    "Gang vision/Job/pretrain needs capacity for 12 pods in one subblock: subblock b3/s0 has capacity for 8."
 )
 LONG_NAME = "notebook-gang-with-a-rather-long-name-of-its-own"
 JOBS = (
@@ -56,7 +57,7 @@ JOBS = (
     _Job("search", "rerank", 2, "Releasing", 1, 24, H100, priority=50),
     _Job("research", "train-405b", 40, "Waiting", 310, None, H100, NO_BLOCK, 100),
     _Job("vision", "pretrain", 12, "Waiting", 95, None, A100, NO_SUBBLOCK),
-    _Job("search", "index", 20, "Waiting", 48, None, A100, "Gang search/Job/index: room for 15 of 20."),
+    _Job("search", "index", 20, "Waiting", 48, None, A100, "Gang search/Job/index: capacity for 15 of 20."),
     _Job(
         "vision",
         "eval-night",
@@ -65,7 +66,7 @@ JOBS = (
         22,
         None,
         H100,
-        "Gang vision/Job/eval-night: room for 14 of 16.",
+        "Gang vision/Job/eval-night: capacity for 14 of 16.",
     ),
     _Job("guest", LONG_NAME, 30, "Waiting", 12, None, "", "Room for 29 of 30."),
     _Job("guest", "quick", 1, "Held", 0),

@@ -1,4 +1,4 @@
-"""Where there is room by model, and which nodes are out of use, as the page's first screen says it."""
+"""Where there is capacity by model, and which nodes are out of use, as the page's first screen says it."""
 
 from tests.ui.busy import A100, CORDONED, FAILING, H100, busy_scene
 from tests.ui.pictures import holding

@@ -135,7 +135,7 @@ def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:
     page = page_of(scene_of(cluster), size=9)
     body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
     assert body["sentences"] == list(explain(cluster, "ns", "train-0", Settings()))
-    assert any("room for 7 of 9" in line for line in body["sentences"])
+    assert any("capacity for 7 of 9" in line for line in body["sentences"])
 
 
 def test_a_gang_of_a_pod_group_is_explained_in_the_sentences_of_topogate_explain() -> None:
@@ -182,7 +182,7 @@ def test_what_if_places_a_manifest_and_writes_nothing(page: FlaskClient) -> None
 def test_what_if_can_change_the_size_of_a_waiting_gang(page: FlaskClient) -> None:
     body: Any = page.post("/api/what-if", json={"gang": only_gang(page), "size": 8}).json
     assert not body["fits"]
-    assert "room for 7 of 8" in body["sentence"]
+    assert "capacity for 7 of 8" in body["sentence"]
 
 
 def test_what_if_can_change_the_level_of_a_waiting_gang(page: FlaskClient) -> None:
@@ -246,7 +246,7 @@ def test_what_if_keeps_each_slice_of_a_manifest_together(page: FlaskClient) -> N
     ("groups", "fits", "said"),
     [
         (2, True, "It fits, 2 groups, each by itself: 3 pods on 1 block"),
-        (3, False, "1 of 3 groups have no place. Gang served-2 needs room for 3 pods"),
+        (3, False, "1 of 3 groups have no place. Gang served-2 needs capacity for 3 pods"),
     ],
 )
 def test_what_if_places_each_group_of_a_leader_worker_set_by_itself(

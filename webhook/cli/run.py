@@ -58,7 +58,7 @@ def add_parser(subparsers: Any) -> None:
     add(
         "--preferred",
         metavar="LEVEL",
-        help="all workers in one such domain if it has room; or block,subblock",
+        help="all workers in one such domain if it has capacity; or block,subblock",
     )
     add(
         "--retries",

@@ -78,7 +78,7 @@ def admission(api: Api, now: datetime) -> Iterator[Finding]:
             raise
         # Whoever may create pods was refused by admission: by a quota, or under the overlay strict.
         if "exceeded quota" in error.message:
-            yield found(State.UNKNOWN, f"the quota of {namespace} leaves no room to try: {error.message}")
+            yield found(State.UNKNOWN, f"the quota of {namespace} leaves no capacity to try: {error.message}")
         else:
             yield found(State.ILL, f"a GPU pod in {namespace} is refused: {error.message}", remedy)
         return

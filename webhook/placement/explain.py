@@ -32,7 +32,7 @@ def undecided(gang: Gang, snapshot: Snapshot, what: str) -> NoFit:
 def too_many_classes(gang: Gang, classes: int, snapshot: Snapshot, bound: int) -> NoFit:
     """A gang of so many kinds of pods that looking at each node for each of them takes too long."""
     sentence = (
-        f"Gang {gang.name} needs room for {_count(len(gang.members), 'pod')}: {_not_found(bound)}; "
+        f"Gang {gang.name} needs capacity for {_count(len(gang.members), 'pod')}: {_not_found(bound)}; "
         f"looking at {_count(len(snapshot.nodes), 'node')} for {classes} kinds of pods takes more."
     )
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
@@ -176,7 +176,7 @@ def _short_classes(
         causes = Counter(_class_causes(question, number, snapshot, slot_counts, budget))
         pods = names.pods(number, question.counts[number])
         why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
-        text += f"; for {pods} alone there is room for {sums[number]} ({why})"
+        text += f"; for {pods} alone there is capacity for {sums[number]} ({why})"
     return text
 
 
@@ -223,9 +223,9 @@ def _nearness(
     if not proven:
         return _not_decided(question, nearest)
     if has_none and root.free_slots and gang.spread is not None:
-        return f"no {level_word(gang.spread.level, snapshot)} with room may take one more"
+        return f"no {level_word(gang.spread.level, snapshot)} with capacity may take one more"
     if has_none or not root.children:
-        return "no node has room for any of them"
+        return "no node has capacity for any of them"
     return "there is no way to place them all" if nearest is None else nearest.sentence
 
 
@@ -246,7 +246,7 @@ def _sentence(
         where += f", at most {gang.spread.most} in {an(level_word(gang.spread.level, snapshot))}"
         if question.spread is not None and question.spread.there:
             where += f" beside the {sum(question.spread.there.values())} that are placed"
-    head = f"Gang {gang.name} needs room for {_count(wanted, 'pod')}{where}: "
+    head = f"Gang {gang.name} needs capacity for {_count(wanted, 'pod')}{where}: "
     alone = _alone(question)
     if alone and proven:
         body += f"; a node takes only one of them ({'; '.join(alone)})"

@@ -33,7 +33,7 @@ def layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
         f"{min(there, question.counts[0] // size)} of {question.counts[0] // size} in {an(names[level])}"
         for (level, size), there in zip(question.slices, counts, strict=False)
     ]
-    return f" in slices of {sizes}" + (f"; room for {'; '.join(parts)}" if any(counts) else "")
+    return f" in slices of {sizes}" + (f"; capacity for {'; '.join(parts)}" if any(counts) else "")
 
 
 def slots_in_slices(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> int:
@@ -87,7 +87,7 @@ def nearest_domain(
     if found is None:
         return None
     vertex, counts = found
-    fits = f"has room for {_pods_per_class(gang, question, counts)}"
+    fits = f"has capacity for {_pods_per_class(gang, question, counts)}"
     if question.required is None:
         return Nearest("", (), sum(counts), f"the cluster {fits}")
     level = snapshot.topology.names(vertex.key[:1])[question.required]

@@ -140,7 +140,9 @@ class Storage:
             yield (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
         terms = self.where_made(claim) if chosen else self._where_found(claim)
         if not terms and found.provisioner != NOTHING_MADE:
-            raise _UnusableError(f'no CSIStorageCapacity of StorageClass "{name}" has room for the {what}')
+            raise _UnusableError(
+                f'no CSIStorageCapacity of StorageClass "{name}" has capacity for the {what}'
+            )
         if not terms:
             raise _UnusableError(f'no PersistentVolume of StorageClass "{name}" is free for the {what}')
         yield terms

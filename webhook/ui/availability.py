@@ -1,4 +1,4 @@
-"""Where there is room, and which nodes are out of use: what the page's first screen says of nodes. Pure."""
+"""Where there is capacity, and which nodes are out of use: the page's first screen. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable

@@ -55,7 +55,7 @@ spec:
       name: v1
       schema:
         openAPIV3Schema:
-          description: One GPU job. Creating it starts the job as soon as there is room; deleting it, or suspend, stops it.
+          description: One GPU job. Creating it starts the job as soon as there is capacity; deleting it, or suspend, stops it.
           properties:
             spec:
               description: What the job needs and runs. Only suspend, priority, activeDeadlineSeconds and ttlSecondsAfterFinished may change at any time; all else together with a higher attempt.
@@ -173,7 +173,7 @@ spec:
                   description: Where the workers are placed to one another; levels are block, subblock, host or node.
                   properties:
                     preferred:
-                      description: In one domain of this level if there is room; several with commas between, coarsest first, as block,subblock.
+                      description: In one domain of this level if there is capacity; several with commas between, coarsest first, as block,subblock.
                       maxLength: 317
                       minLength: 1
                       type: string
@@ -285,7 +285,7 @@ spec:
                   format: int64
                   type: integer
                 phase:
-                  description: 'Pending: not accepted yet, or its pods are about to start. Waiting: for room, as reason tells.'
+                  description: 'Pending: not accepted yet, or its pods are about to start. Waiting: for capacity, as reason tells.'
                   enum:
                     - Pending
                     - Waiting

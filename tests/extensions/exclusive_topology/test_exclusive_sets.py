@@ -124,7 +124,7 @@ def test_all_jobs_are_placed_in_one_plan_each_in_a_domain_of_its_own(over: str) 
 @OVER
 def test_no_job_is_placed_where_not_all_have_a_domain(over: str) -> None:
     said = reason(grid([2, 4]), *jobset(2, 2, 2, over=over))
-    assert f"needs 3 domains of {over} to itself: there is room for 2" in said
+    assert f"needs 3 domains of {over} to itself: there is capacity for 2" in said
 
 
 @OVER

@@ -236,7 +236,7 @@ def test_a_gang_that_loses_all_its_pods_at_once_begins_like_a_new_one(left: int,
     assert set(places(made.one()).values()) == nodes
 
 
-@pytest.mark.parametrize(("nodes", "spread"), [(3, True), (2, False)], ids=["room beside it", "a spare"])
+@pytest.mark.parametrize(("nodes", "spread"), [(3, True), (2, False)], ids=["capacity beside it", "a spare"])
 def test_a_gang_does_not_go_anew_to_nodes_that_are_kept_free_for_replacements(
     nodes: int, spread: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""A gang without room gets nodes, and nothing of the asking is left: real API server, stand-in autoscaler."""
+"""A gang without capacity gets nodes, and nothing of the asking stays: real API server, played autoscaler."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -197,7 +197,7 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_t
     standin = StandIn(api, GRID)
     standin.say(request["metadata"], "Provisioned", "True", "on their way")
     until(empty, one_pass, "its word", lambda: "there are, or come" in reason_of(empty, namespace))
-    assert "needs room for 2 pods" in reason_of(empty, namespace), "there may be capacity, and no place"
+    assert "needs capacity for 2 pods" in reason_of(empty, namespace), "there may be capacity, and no place"
     create_job(api, namespace, "small", 1, template(8))
     api.request("POST", "/api/v1/nodes", body=GRID[0].manifest(GRID[0].topology_labels))
 

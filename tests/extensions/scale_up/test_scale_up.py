@@ -1,4 +1,4 @@
-"""Which gangs ask: those without room, bounded by namespace; in memory, without an API server."""
+"""Which gangs ask: those without capacity, bounded by namespace; in memory, without an API server."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace

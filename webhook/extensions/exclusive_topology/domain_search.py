@@ -323,13 +323,17 @@ class _Laying:
         sentence = f"Gang {self._groups[0].gang.name} needs "
         if new:
             domains = counted(new, "more domain" if begun else "domain")
-            sentence += f"{domains} of {over} to itself: there is room for {count}"
+            sentence += f"{domains} of {over} to itself: there is capacity for {count}"
         else:
-            sentence += f"room for {counted(wanted, 'pod')} beside the others in domains of {over} to itself"
+            sentence += (
+                f"capacity for {counted(wanted, 'pod')} beside the others in domains of {over} to itself"
+            )
         near = self._nearest.nearest if self._nearest is not None else None
         if self._nearest is not None and near is not None:
             where = f"{near.level} {'/'.join(near.domain)}"
-            sentence += f"; nearest is {where} with room for {near.free_slots} of {self._nearest.wanted} pods"
+            sentence += (
+                f"; nearest is {where} with capacity for {near.free_slots} of {self._nearest.wanted} pods"
+            )
         return NoFit(sentence, wanted, 0, len(self._snapshot.nodes), {}, near, proven=False)
 
     # --- labels -----------------------------------------------------------------------------------

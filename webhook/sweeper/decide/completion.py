@@ -110,4 +110,6 @@ def so_far(gang: PodGang, waiting: Sequence[Pod]) -> str:
     if gang.minimum is None:
         return ""
     placed, all_ = len(gang.pods) - len(waiting), len(gang.pods)
-    return f"{placed} of {all_} pods have a place, {gang.minimum} are enough, the others join as room comes"
+    return (
+        f"{placed} of {all_} pods have a place, {gang.minimum} are enough, the others join as capacity comes"
+    )

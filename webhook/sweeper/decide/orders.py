@@ -87,7 +87,7 @@ class NewPlan:
             return ""
         if self.is_unpinned:
             return (
-                "released without a node of our choice: all those with room have refused it, so "
+                "released without a node of our choice: all those with capacity have refused it, so "
                 "kube-scheduler chooses; see the Events of its earlier pods for what it said"
             )
         pods = "pod" if count == 1 else "pods"

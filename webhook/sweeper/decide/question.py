@@ -239,7 +239,7 @@ def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
     """What is told of a gang that has room, but none that was found to keep its rules."""
     names = {reason for kind in rules.classes for reason in kind.names}
     sentence = (
-        f"Gang {gang.name} needs room for {counted(len(gang.members), 'pod')}: there is room, but no way was "
-        f"found to keep their rules on other pods as well ({', '.join(sorted(names))})."
+        f"Gang {gang.name} needs capacity for {counted(len(gang.members), 'pod')}: there is capacity, but no "
+        f"way was found to keep their rules on other pods as well ({', '.join(sorted(names))})."
     )
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)

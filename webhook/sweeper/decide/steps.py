@@ -40,7 +40,7 @@ _SOON_SECONDS: Final = 1.0
 _COUNTED_AGAIN: Final = (
     "free volumes that several nodes can use have just gone to others, and are counted anew"
 )
-_CUT: Final = "what else could make room for it was not decided within the bound of steps"
+_CUT: Final = "what else could free capacity for it was not decided within the bound of steps"
 _OTHERS_FIRST: Final = "it begins once gangs that have waited longer have nodes kept for their later pods"
 
 # --- complete? ----------------------------------------------------------------------------------------

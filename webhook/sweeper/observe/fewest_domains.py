@@ -64,11 +64,10 @@ class FewestDomains:
         domains, names = self.of(pods, snapshot), snapshot.topology.level_names
         count = sum(pods.values())
         if not domains:
-            return (
-                f"the nodes that it may use have no room for {counted(count, 'pod')} even without any other"
-            )
+            asked = counted(count, "pod")
+            return f"the nodes that it may use have no capacity for {asked} even without any other"
         if level in names and domains[names.index(level)] > 1:
-            return f"no {level} has room for {counted(count, 'pod')} even without any other"
+            return f"no {level} has capacity for {counted(count, 'pod')} even without any other"
         return ""
 
     def _levels(

@@ -73,7 +73,7 @@ def evict_broken(
             name = f"{gang.key.kind}/{gang.key.name}"
             reason = (
                 f"evicted with what is left of its gang {name}, {counted(len(left), 'pod')}: others were "
-                "preempted, and there is no room for them beside these"
+                "preempted, and there is no capacity for them beside these"
             )
             evictions += [Eviction(pod, "broken", reason, may_run=True, for_others=True) for pod in left]
     return Orders(evictions=tuple(evictions), warnings=tuple(warnings), due_seconds=due), known

@@ -117,7 +117,7 @@ def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _
         return _Trouble(settings.bind_seconds, node, UNTRIED, reason)
     if pod.status.nominated_node_name and node in emptying:
         # Its victims take their grace period, which is not counted below, and may be without end.
-        reason = f"what is to make room for it on {node} has not ended in {ENDING_SECONDS:.0f} s"
+        reason = f"what is to free capacity for it on {node} has not ended in {ENDING_SECONDS:.0f} s"
         return _Trouble(ENDING_SECONDS, node, NOT_BOUND, reason, "emptying")
     waits_longer = pod.status.nominated_node_name or waits_for_group(pod)
     patience = settings.bind_seconds * (3 if waits_longer else 1)

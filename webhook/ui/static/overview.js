@@ -1,4 +1,4 @@
-// The first screen's answers: what waits and why, where there is room, which nodes are out of use.
+// The first screen's answers: what waits and why, where there is capacity, which nodes are out of use.
 import { age, byId, count, domainName, el, gangAddress, gangName, modelName, redraw, sum } from "./dom.js";
 
 const MOST_WAITING = 3;
