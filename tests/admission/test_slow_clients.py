@@ -165,11 +165,14 @@ def test_more_spare_connections_than_the_server_takes_do_not_cost_those_that_are
 def test_no_call_of_go_s_transport_fails_in_bursts_with_pauses(tmp_path: Path) -> None:
     pause = f"{max(FIRST_BYTE_SECONDS, REQUEST_SECONDS) + 1:g}s"
     options = ("-calls", "450", "-burst", "150", "-shortest", pause, "-longest", pause)
+    rounds = list[dict[str, Any]]()
     with serving(tmp_path) as webhook:
-        found = bursts.bursts(webhook, *options)
-    assert found["calls"] == 450
-    assert found["opened"] > 1
-    assert (found["failed"], found["closedByServer"]) == (0, 0), found
+        # A stall of the machine makes one handshake late, a server that closes what idles does so each time.
+        while len(rounds) < 3 and not (rounds and rounds[-1]["failed"] + rounds[-1]["closedByServer"] == 0):
+            rounds.append(bursts.bursts(webhook, *options))
+            assert rounds[-1]["calls"] == 450
+            assert rounds[-1]["opened"] > 1
+    assert (rounds[-1]["failed"], rounds[-1]["closedByServer"]) == (0, 0), rounds
 
 
 def test_clients_that_never_finish_a_request_do_not_delay_connections_that_are_kept(tmp_path: Path) -> None:
