@@ -12,6 +12,7 @@ from tests.devices.bodies import claim, claim_spec, collections, exactly, gpus, 
 from tests.sweeper.clock import Clock
 from webhook.extensions.device_claims import device_claims
 from webhook.extensions.device_claims.device_claims import COLLECTIONS, DEVICE_CLAIMS
+from webhook.extensions.known import all_extensions, resource_extensions
 from webhook.kube.client import Api
 from webhook.placement import PodClass
 from webhook.sweeper.context import Pass
@@ -127,7 +128,7 @@ def test_where_claims_are_off_pods_with_some_wait_and_no_others() -> None:
     case = Case(DEVICE_CLAIMS)
     case.is_on = False
     of_claims, of_plain = problems(case.view())
-    assert of_claims.startswith(WAITS)
+    assert of_claims.startswith("its claims on devices are not read: the cluster does not serve")
     assert of_plain == ""
 
 
@@ -166,6 +167,11 @@ def test_a_pass_in_which_nobody_has_claims_sees_the_very_same_view() -> None:
     case = Case(Extension("nothing", add_resources=add))
     plain = View([PLAIN], [], nodes("n"), {})
     assert case.hooks.begin(plain, {})[0] is plain
+
+
+def test_people_who_ask_are_given_what_every_extension_adds() -> None:
+    adding = [each.name for each in all_extensions() if each.add_resources is not None]
+    assert [each.name for each in resource_extensions()] == adding
 
 
 SERVED = """

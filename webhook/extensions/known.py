@@ -125,6 +125,11 @@ def with_owners(
     return replace(view, objects={**view.objects, **objects})
 
 
+def resource_extensions() -> Iterator[Extension]:
+    """Those of them that add resources to nodes and pods: no other is imported."""
+    yield _device_claims()
+
+
 def all_extensions() -> Iterator[Extension]:
     """Every extension, whether it is on or not: for questions that a person asks."""
     return (each.load() for each in SWITCHES)

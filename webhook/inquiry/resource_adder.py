@@ -4,7 +4,7 @@ import time
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from webhook.extensions.known import all_extensions
+from webhook.extensions.known import resource_extensions
 from webhook.inquiry.reading import ClusterReading
 from webhook.sweeper.extension import ReadCollections, ResourcesInput, WatchedCollection, with_resources
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -13,7 +13,7 @@ from webhook.sweeper.settings import Settings
 
 
 class ResourceAdder:
-    """Asks all extensions, whether they are on or not, and keeps what they remember.
+    """Asks the extensions that add some, whether they are on or not, and keeps what they remember.
 
     An extension adds nothing while a collection that it asks for cannot be read.
     """
@@ -25,14 +25,14 @@ class ResourceAdder:
 
     def completed(self, view: View) -> View:
         """The view with what extensions add."""
-        for extension in all_extensions():
-            if extension.add_resources is not None:
-                asked = _NotedReads(self._read)
-                memory = self._memories.get(extension.name, extension.memory)
-                given = ResourcesInput(view, self._settings, asked.read, time.monotonic)
-                added, self._memories[extension.name] = extension.add_resources(given, memory)
-                if not asked.missing:
-                    view = with_resources(view, added)
+        for extension in resource_extensions():
+            assert extension.add_resources is not None
+            asked = _NotedReads(self._read)
+            memory = self._memories.get(extension.name, extension.memory)
+            given = ResourcesInput(view, self._settings, asked.read, time.monotonic)
+            added, self._memories[extension.name] = extension.add_resources(given, memory)
+            if not asked.missing:
+                view = with_resources(view, added)
         return view
 
 

@@ -39,7 +39,7 @@ from webhook.sweeper.extension import (
     with_resources,
 )
 from webhook.sweeper.extension_objects import ExtensionObjects
-from webhook.sweeper.observe.added_resources import ClaimsWait
+from webhook.sweeper.observe.added_resources import CLAIMS_OFF, UNKNOWN_CLAIMS, ClaimsWait
 from webhook.sweeper.observe.cache import MOST_FAILED
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -146,7 +146,9 @@ class ExtensionHooks:
                 answered += 1
                 if added.is_freed:
                     self._pass.cache.on_freed()
-        return view if adding and answered == len(adding) else with_claims_waiting(view), memories
+        if answered < len(adding):
+            return with_claims_waiting(view, UNKNOWN_CLAIMS), memories
+        return view if adding else with_claims_waiting(view, CLAIMS_OFF), memories
 
     def check_plans(self, view: View, sent: SentReleases) -> View:
         """The view with the plans that hold, and with the pods that are not released; see PlansInput."""
@@ -357,11 +359,11 @@ class ExtensionHooks:
             self._pass.metrics.show(written.name, {(): self._now()})
 
 
-def with_claims_waiting(view: View) -> View:
-    """The view in which pods with claims on devices wait; the very same if none has any."""
+def with_claims_waiting(view: View, problem: str = UNKNOWN_CLAIMS) -> View:
+    """The view in which pods with claims on devices wait; the very same if none has any. problem: why."""
     if not any(pod.spec.resource_claims for pod in view.gated):
         return view
-    return replace(view, added=(*view.added, ClaimsWait()))
+    return replace(view, added=(*view.added, ClaimsWait(problem)))
 
 
 def _merged(

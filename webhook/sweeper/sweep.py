@@ -127,10 +127,12 @@ class Sweeper:
         usage_version = self._pass.cache.usage_version
         with self._timed("observe"):
             seen = self._snapshotter.view(self._now())
-            view = with_claims_waiting(seen)  # for where the extensions cannot be asked
+            view: View | None = None
             with self._guarded("extensions"):
                 view, memories = self._hooks.begin(seen, self._memory.extensions)
                 self._memory = replace(self._memory, extensions=memories)
+            if view is None:
+                view = with_claims_waiting(seen)
             memory = self._memory = self._memory.seen(view)
             view = self._hooks.check_plans(with_valid_plans(view, memory.backoff, memory.sent), memory.sent)
         snapshot = None

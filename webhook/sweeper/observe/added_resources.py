@@ -35,11 +35,20 @@ class AddedResources(Protocol):
         """
 
 
+UNKNOWN_CLAIMS: Final = (
+    "what its claims on devices ask for is not known in this pass: the sweeper's log says why"
+)
+CLAIMS_OFF: Final = (
+    "its claims on devices are not read: the cluster does not serve resource.k8s.io/v1, or the sweeper has "
+    "not found that out yet"
+)
+
+
 @dataclass(frozen=True)
 class ClaimsWait:
-    """Lets pods with claims on devices wait, where nothing else knows what these ask for."""
+    """Lets pods with claims on devices wait, where nothing else knows what these ask for. problem: why."""
 
-    problem: str = "what its claims on devices ask for is not known in this pass: the sweeper's log says why"
+    problem: str
 
     def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
         """The class, or the problem."""

@@ -31,7 +31,7 @@ class Readable(Hashable, Protocol):
 
 
 class LazyCollections:
-    """Live copies of what is asked for. Safe for use by many threads."""
+    """Live copies of what is asked for, by one thread."""
 
     def __init__(
         self,
