@@ -91,6 +91,10 @@ class KnapsackTerms:
     minority: Stepwise
     slices: Slices
     insides: dict[int, "DomainKnapsack"] = field(default_factory=dict)
+    equal_counts: dict[object, Array] = field(default_factory=dict)
+    """Least counts of nodes that differ in slots alone, by these: many domains have the same."""
+    offered: dict[object, Choices] = field(default_factory=dict)
+    """What domains with the same counts offer."""
 
     def first(self, level: int, cost: int) -> int:
         """Of a cost's values that field, the leftover of a level, which compares first below that level."""
@@ -288,7 +292,10 @@ class DomainKnapsack:
             assert vertex.leaves is not None
             slot_counts = vertex.leaves.every[0]
             each = terms.counts.pack(vertex.leaves.cost_without_penalty(0))
-            vertex.notes[key] = counts_of_equals(slot_counts, self.unit, each, self.wanted, terms.counts.fits)
+            same = tuple(slot_counts), self.unit, each, self.wanted
+            if same not in terms.equal_counts:
+                terms.equal_counts[same] = counts_of_equals(*same, terms.counts.fits)
+            vertex.notes[key] = terms.equal_counts[same]
         terms.budget.spend(2 * PART + self.wanted // 60)
         known: Array = vertex.notes[key]
         return known
@@ -355,10 +362,14 @@ class DomainItem:
         """See min_plus.Offer."""
         terms, inside = self.around.terms, self.inside
         terms.budget.spend(PART // 2 * len(self.around.minority.states))
-        narrow, rows = terms.counts.fits, inside.counts[:, :: self.ratio]
-        if self.is_uniform:
-            rows = shifted_back(inside.counts[0], self.around.minority.losses, self.ratio, narrow)
-        return Offer(offered(rows, self.least, terms.counts.pack(self.vertex.own), narrow), self)
+        narrow, own = terms.counts.fits, terms.counts.pack(self.vertex.own)
+        key = id(inside.counts), self.ratio, self.is_uniform, id(self.around.minority), self.least, own
+        if key not in terms.offered:
+            rows = inside.counts[:, :: self.ratio]
+            if self.is_uniform:
+                rows = shifted_back(inside.counts[0], self.around.minority.losses, self.ratio, narrow)
+            terms.offered[key] = offered(rows, self.least, own, narrow)
+        return Offer(terms.offered[key], self)
 
     def _row(self, inside: DomainKnapsack, minority: int) -> tuple[Array, int]:
         """The counts inside for a state outside, and what is lost of the rooms there."""
