@@ -16,7 +16,7 @@ from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.repair.broken import BrokenSince, WhyNot, evict_broken
-from webhook.sweeper.scaling import ScaleUp
+from webhook.sweeper.scale_up_settings import ScaleUp
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 

@@ -23,7 +23,7 @@ from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.extension import Switch
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.node_rules import BadNodes
+from webhook.sweeper.node_settings import BadNodes
 from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.records import MISSING_SECONDS
 from webhook.sweeper.settings import Settings

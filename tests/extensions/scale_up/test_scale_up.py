@@ -41,7 +41,7 @@ from webhook.sweeper.extension import EndOrders, ObjectWrite, PassEnd, PodEvent,
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.scaling import ScaleUp
+from webhook.sweeper.scale_up_settings import ScaleUp
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
