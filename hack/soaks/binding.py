@@ -212,12 +212,14 @@ class BindingRun:
         self.sweeper.start()
 
     def _disturb(self) -> None:
-        last = {"disturb": time.monotonic(), "preempt": time.monotonic(), "say": time.monotonic()}
         actions: dict[str, tuple[float, Callable[[], None]]] = {
             "disturb": (DISTURB_EVERY, self.trouble.something),
             "preempt": (PREEMPT_EVERY, self._preempt),
             "say": (20.0, self._say),
+            # Else they would be all that waits in the end.
+            "end": (5.0, self._end_bare_pods_that_lack_others),
         }
+        last = dict.fromkeys(actions, time.monotonic())
         while self.done["gangs"] < self.gangs:
             for name, (period, action) in actions.items():
                 if time.monotonic() - last[name] >= period:

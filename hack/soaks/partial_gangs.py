@@ -64,6 +64,8 @@ class PartialGangs:
     _ran: dict[Gang, set[str]] = field(default_factory=dict)
     _there: dict[Gang, set[str]] = field(default_factory=dict)
     """uids of its pods that have succeeded, or are to stay."""
+    _gone: set[str] = field(default_factory=set)
+    """uids of lost pods: one that terminates may succeed yet."""
     _without_group: set[Gang] = field(default_factory=set)
     _lost_at: dict[Gang, float] = field(default_factory=dict)
     _starts: dict[Gang, _Start] = field(default_factory=dict)
@@ -79,10 +81,11 @@ class PartialGangs:
         with self._lock:
             bound = self._bound.setdefault(gang, {})
             ran, there = self._ran.setdefault(gang, set()), self._there.setdefault(gang, set())
-            if pod.get("status", {}).get("phase") == "Succeeded":
+            if uid not in self._gone and pod.get("status", {}).get("phase") == "Succeeded":
                 ran.add(uid)
             loss = loss_of(kind, pod) if uid not in ran else ""
             if loss:
+                self._gone.add(uid)
                 if uid in there:
                     self._lose(gang, loss)
                 there.discard(uid)

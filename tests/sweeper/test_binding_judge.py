@@ -92,6 +92,16 @@ def test_what_it_has_lost_itself_is_excluded_and_counted(story: Story, loss: Any
     assert (story.judge.faults, dict(story.judge.excluded)) == ([], {cause: 1})
 
 
+def test_a_pod_that_succeeds_while_it_terminates_is_lost_all_the_same(story: Story) -> None:
+    story.pod("b", "n2")
+    story.wait(JUDGED_SECONDS)
+    for uid in "ab":
+        story.pod(uid, "n1", phase="Failed")
+        story.pod(uid, "n1", phase="Succeeded")
+        story.pod(uid, "n1", kind="DELETED", phase="Succeeded")
+    assert not story.judge.faults
+
+
 def test_a_node_of_others_excuses_nothing(story: Story) -> None:
     story.judge.node("DELETED", {"metadata": {"name": "n2"}})
     story.wait(JUDGED_SECONDS)
