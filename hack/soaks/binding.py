@@ -27,7 +27,7 @@ from hack.local.build import say
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
-from hack.soaks.dying_sweeper import OF_POD_GROUPS, WRITES, DyingSweeper
+from hack.soaks.dying_sweeper import BY_ITSELF, OF_POD_GROUPS, WRITES, DyingSweeper
 from hack.soaks.ending import unfinished
 from hack.soaks.partial_gangs import GANG, PartialGangs, annotations_of, loss_of
 from hack.soaks.passes import defects
@@ -260,6 +260,8 @@ class BindingRun:
             time.sleep(0.1)
         found = [fault for reader in self.readers for fault in reader.faults]
         found += [*left, *defects(lines_of([self.sweeper.program]))]
+        if ended := self.sweeper.done[BY_ITSELF]:
+            found.append(f"the sweeper ended by itself {ended} times, see its log")
         return found + (self.judge.faults if self.mode == POD_GROUP else [])
 
     def _end_bare_pods_that_lack_others(self) -> None:

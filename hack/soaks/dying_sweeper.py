@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
+from hack.local.controlplane import free_port
 from hack.local.install import SYSTEM, Installation
 from webhook.kube.client import Api
 from webhook.sweeper.main import main
@@ -34,6 +35,8 @@ OF_POD_GROUPS: Final = ("POST podgroups", "PATCH podgroups", "DELETE podgroups")
 
 LIFE_SECONDS: Final = 7.0
 """After so long it is killed at whatever moment, as its write has not come."""
+BY_ITSELF: Final = "by itself"
+"""What is counted where one has ended otherwise."""
 _MOST: Final = 2
 _KILLED: Final = "killed at its write"
 """What a log says last of a life that has ended as it was to."""
@@ -59,7 +62,8 @@ class DyingSweeper:
         log = installation.cluster.log("sweeper-1")
         command = [sys.executable, "-m", "hack.soaks.dying_sweeper", *first.command[1:]]
         self.program = replace(first, log=log, command=command)
-        self._arguments = ("--no-leader-election", *arguments)
+        metrics = ("--metrics-address", "127.0.0.1", "--metrics-port", str(free_port()))
+        self._arguments = ("--no-leader-election", *metrics, *arguments)
         self._random, self._writes = choices, sorted(writes)
         self._deck: list[str] = []
         self._death, self._since = "", 0.0
@@ -91,7 +95,7 @@ class DyingSweeper:
             process.send(signal.SIGKILL)
             self.done["at another moment"] += 1
         else:
-            self.done[self._death if self._was_killed() else "by itself"] += 1
+            self.done[self._death if self._was_killed() else BY_ITSELF] += 1
         self.start()
 
     def _was_killed(self) -> bool:
