@@ -1,7 +1,10 @@
 """Jobs of eight GPUs a pod on a control plane whose kube-scheduler knows gangs, and a node that is taken."""
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from hack.local import native_gangs
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import wait_for_pods
@@ -13,15 +16,76 @@ ANNOTATIONS: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogat
 POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 
 
-def job(cluster: Cluster, namespace: str, count: int) -> None:
-    """Create the Job "train", which requires a block."""
+def job(cluster: Cluster, namespace: str, count: int, **more: object) -> None:
+    """Create the Job "train", which requires a block. more: of its spec."""
     template = {
         "metadata": {"annotations": ANNOTATIONS},
         "spec": {"restartPolicy": "Never", "containers": [CONTAINER]},
     }
     spec = {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": template}
+    spec |= more
     body = {"metadata": {"name": "train"}, "spec": spec}
     cluster.api().request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=body)
+
+
+GANGS: Final[Mapping[str, Callable[[int], tuple[dict[str, str], str]]]] = {
+    "JobSet in one PodGroup": lambda number: (_of_jobset("workers"), "train"),
+    "JobSet with a PodGroup for each ReplicatedJob": lambda number: (
+        (_of_jobset("leader"), "train-leader") if number < 4 else (_of_jobset("workers"), "train-workers")
+    ),
+    "JobSet with a PodGroup for each Job": lambda number: (
+        _of_jobset("workers"),
+        f"train-workers-{number // 8}",
+    ),
+    "LeaderWorkerSet in one PodGroup": lambda number: (_of_leader_worker_set(number), "train-lws"),
+    "LeaderWorkerSet with a PodGroup for each replica": lambda number: (
+        _of_leader_worker_set(number),
+        f"train-{number // 8}-1",
+    ),
+    "LeaderWorkerSet with a PodGroup for each role": lambda number: (
+        _of_leader_worker_set(number),
+        f"train-{number // 8}-{'worker' if number % 8 else 'leader'}-1",
+    ),
+}
+"""The labels and the PodGroup of the pods 0 to 15 of gangs that other projects make.
+
+Their controllers are not here. As of August 2026 they make no PodGroups by themselves: users of JobSet 0.12
+make one for all of it (its page on workload-aware scheduling). The others are what is being built:
+keps/969-WAS-integration of JobSet, keps/666-gang-scheduling-in-lws of LeaderWorkerSet.
+"""
+
+
+def _of_jobset(replicated_job: str) -> dict[str, str]:
+    return {
+        "jobset.sigs.k8s.io/jobset-name": "train",
+        "jobset.sigs.k8s.io/jobset-uid": "u",
+        "jobset.sigs.k8s.io/replicatedjob-name": replicated_job,
+    }
+
+
+def _of_leader_worker_set(number: int) -> dict[str, str]:
+    """Two replicas of eight pods."""
+    return {
+        "leaderworkerset.sigs.k8s.io/name": "train",
+        "leaderworkerset.sigs.k8s.io/group-key": f"k{number // 8}",
+        "leaderworkerset.sigs.k8s.io/group-index": str(number // 8),
+        "leaderworkerset.sigs.k8s.io/worker-index": str(number % 8),
+    }
+
+
+def create_gang(cluster: Cluster, namespace: str, kind: str) -> None:
+    """Make the 16 pods of a kind of GANGS, or of a Job of which the Job controller makes the PodGroup."""
+    if kind == "Job":
+        job(cluster, namespace, 16, **native_gangs.gang_policy_of_job())
+        return
+    api, members = cluster.api(), [GANGS[kind](number) for number in range(16)]
+    for name, count in Counter(name for _, name in members).items():
+        api.request("POST", native_gangs.path(api, namespace), body=native_gangs.pod_group(api, name, count))
+    for number, (labels, name) in enumerate(members):
+        metadata = {"name": f"train-{number}", "labels": labels, "annotations": ANNOTATIONS}
+        spec = {"containers": [CONTAINER], "schedulingGroup": {"podGroupName": name}}
+        body = {"metadata": metadata, "spec": spec}
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
 
 
 def take_a_planned_node(cluster: Cluster, namespace: str, foreign: str) -> None:

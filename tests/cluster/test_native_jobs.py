@@ -17,12 +17,22 @@ from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
 from hack.local.install import Installation
 from labeler.contract import keys
-from tests.cluster.native_jobs import CONTAINER, OPTED_IN, POLICY, job, take_a_planned_node
+from tests.cluster.native_jobs import (
+    CONTAINER,
+    GANGS,
+    OPTED_IN,
+    POLICY,
+    create_gang,
+    job,
+    take_a_planned_node,
+)
 from tests.installation import installed_on
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.inquiry.findings import State
 from webhook.inquiry.left_gangs import examine
 from webhook.kube.client import MERGE_PATCH
+
+BLOCK: Final = keys.PRERELEASE_TOPOLOGY[0]
 
 
 @pytest.fixture(scope="module")
@@ -36,25 +46,57 @@ def nodes_of(pods: list[dict[str, Any]]) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]]
 
 
-def assert_planned(cluster: Cluster, namespace: str, gang: str, pods: list[dict[str, Any]]) -> None:
-    """There is one Placement, of this gang, and the pods are in one block."""
-    api = cluster.api()
-    placements = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
-    assert [each["spec"]["gang"] for each in placements] == [gang]
-    there = api.json("GET", "/api/v1/nodes")["items"]
-    labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in there}
-    assert len({labels[name]["topology.gke.io/cluster"] for name in nodes_of(pods)}) == 1
+def placements(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+    return list(cluster.api().json("GET", path)["items"])
 
 
-def test_a_job_of_which_the_controller_makes_a_pod_group_is_bound_in_its_block(
+def assert_bound_as_planned(cluster: Cluster, namespace: str, pods: list[dict[str, Any]]) -> None:
+    """Each pod is on the node of its gang's Placement, and each gang in one block."""
+    there = cluster.api().json("GET", "/api/v1/nodes")["items"]
+    blocks = {each["metadata"]["name"]: each["metadata"]["labels"].get(BLOCK) for each in there}
+    planned = [
+        {pod["uid"]: pod["node"] for pod in each["spec"]["pods"]} for each in placements(cluster, namespace)
+    ]
+    for plan in planned:
+        assert len({blocks[node] for node in plan.values()}) == 1
+    assert {uid: node for plan in planned for uid, node in plan.items()} == {
+        pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods
+    }
+
+
+PLANS: Final = {"Job": ["Job/train"]} | {
+    kind: ["JobSet/train"] if kind.startswith("JobSet") else ["LeaderWorkerSet/train"] * 2 for kind in GANGS
+}
+"""The gangs that have a Placement."""
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_the_pods_of_pod_groups_are_bound_where_their_gang_is_planned(
+    installed: Installation, kind: str
+) -> None:
+    cluster = installed.cluster
+    namespace = create_namespace(cluster, OPTED_IN)
+    create_gang(cluster, namespace, kind)
+    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
+    assert all("schedulingGroup" in pod["spec"] for pod in pods)
+    assert [each["spec"]["gang"] for each in placements(cluster, namespace)] == PLANS[kind]
+    assert_bound_as_planned(cluster, namespace, pods)
+    delete_namespace(cluster, namespace)
+
+
+@pytest.mark.kubernetes("1.37")
+def test_a_job_that_asks_for_no_gang_is_bound_pod_by_pod_where_it_is_planned(
     installed: Installation,
 ) -> None:
+    """The Job controller of 1.37 makes such a PodGroup as well, one without a minimum."""
     cluster = installed.cluster
     namespace = create_namespace(cluster, OPTED_IN)
     job(cluster, namespace, 16)
     pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
-    assert all("schedulingGroup" in pod["spec"] for pod in pods)
-    assert_planned(cluster, namespace, "Job/train", pods)
+    (group,) = cluster.api().json("GET", native_gangs.path(cluster.api(), namespace))["items"]
+    assert group["spec"]["schedulingPolicy"] == {"basic": {}}
+    assert_bound_as_planned(cluster, namespace, pods)
     delete_namespace(cluster, namespace)
 
 
@@ -62,13 +104,14 @@ def refused(pod: dict[str, Any]) -> bool:
     return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
 
 
+@pytest.mark.parametrize("kind", ["Job", "JobSet in one PodGroup", "LeaderWorkerSet in one PodGroup"])
 def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_bound(
-    installed: Installation,
+    installed: Installation, kind: str
 ) -> None:
     cluster = installed.cluster
     namespace, foreign = create_namespace(cluster, OPTED_IN), create_namespace(cluster)
     cluster.stop("kube-scheduler")
-    job(cluster, namespace, 16)
+    create_gang(cluster, namespace, kind)
     take_a_planned_node(cluster, namespace, foreign)
     cluster.start("kube-scheduler")
     pods = wait_for_pods(
@@ -80,36 +123,45 @@ def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_boun
     delete_namespace(cluster, namespace)
 
 
-LABELS: Final = {
-    "JobSet": {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/jobset-uid": "u"},
-    "LeaderWorkerSet": {
-        "leaderworkerset.sigs.k8s.io/name": "train",
-        "leaderworkerset.sigs.k8s.io/group-key": "k",
-    },
-}
+def create_tree(cluster: Cluster, namespace: str, *groups: str) -> None:
+    """Make PodGroups of eight pods below the CompositePodGroup "whole", of which two are bound as one."""
+    api = cluster.api()
+    for name in groups:
+        body = native_gangs.pod_group(api, name, 8)
+        workload = {"workloadName": "w", "templateName": name}
+        body["spec"] |= {"parentCompositePodGroupName": "whole", "workloadRef": workload}
+        api.request("POST", native_gangs.path(api, namespace), body=body)
+        for number in range(8):
+            spec = {"containers": [CONTAINER], "schedulingGroup": {"podGroupName": name}}
+            pod = {"metadata": {"name": f"{name}-{number}"}, "spec": spec}
+            api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
 
 
-@pytest.mark.parametrize("kind", LABELS)
-def test_pods_as_a_controller_makes_them_with_a_pod_group_are_bound_in_their_block(
-    installed: Installation, kind: str
+@pytest.mark.kubernetes("1.37")
+def test_the_pod_groups_of_a_composite_group_are_bound_as_one_gang_in_its_block(
+    installed: Installation,
 ) -> None:
-    """The controllers of JobSet and LeaderWorkerSet are not here: the test makes their pods and PodGroups."""
     cluster = installed.cluster
     api, namespace = cluster.api(), create_namespace(cluster, OPTED_IN)
-    for group in ("leader", "workers"):
-        api.request("POST", native_gangs.path(api, namespace), body=native_gangs.pod_group(api, group, 4))
-    for number in range(8):
-        group = "leader" if number < 4 else "workers"
-        metadata = {
-            "name": f"train-{number}",
-            "labels": LABELS[kind],
-            "annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"},
-        }
-        spec = {"containers": [CONTAINER], "schedulingGroup": {"podGroupName": group}}
-        body = {"metadata": metadata, "spec": spec}
-        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
-    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
-    assert_planned(cluster, namespace, f"{kind}/train", pods)
+    spec = {
+        "workloadRef": {"workloadName": "w", "templateName": "whole"},
+        "schedulingPolicy": {"gang": {"minGroupCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": BLOCK}]},
+    }
+    body = {"metadata": {"name": "whole"}, "spec": spec}
+    path = f"/apis/scheduling.k8s.io/v1alpha3/namespaces/{namespace}/compositepodgroups"
+    api.request("POST", path, body=body)
+    create_tree(cluster, namespace, "first")
+
+    def waits_for_the_second() -> bool:
+        reasons = [each.get("status", {}).get("reason", "") for each in placements(cluster, namespace)]
+        return any("before there are 2 (minGroupCount)" in reason for reason in reasons)
+
+    cluster.wait_for("the first group to wait for the second", waits_for_the_second, 60)
+    create_tree(cluster, namespace, "second")
+    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
+    assert [each["spec"]["gang"] for each in placements(cluster, namespace)] == ["CompositePodGroup/whole"]
+    assert_bound_as_planned(cluster, namespace, pods)
     delete_namespace(cluster, namespace)
 
 
@@ -127,13 +179,14 @@ def sweeping(cluster: Cluster, policy: Path) -> Iterator[int]:
             process.terminate()
 
 
-def test_where_the_policy_leaves_a_job_its_owner_an_administrator_and_a_metric_tell_of_it(
-    installed: Installation, tmp_path: Path
+@pytest.mark.parametrize("kind", PLANS)
+def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_tell_of_it(
+    installed: Installation, tmp_path: Path, kind: str
 ) -> None:
     cluster = installed.cluster
     api, namespace = cluster.api(), create_namespace(cluster)  # not held, as it has not opted in yet
-    job(cluster, namespace, 2)
-    wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 2, "both to be bound")
+    create_gang(cluster, namespace, kind)
+    wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
     body = {"metadata": {"labels": OPTED_IN}}
     api.request("PATCH", f"/api/v1/namespaces/{namespace}", body=body, content_type=MERGE_PATCH)
     before = api.json("GET", POLICY)["data"]["policy.yaml"]
@@ -142,17 +195,18 @@ def test_where_the_policy_leaves_a_job_its_owner_an_administrator_and_a_metric_t
     def told() -> bool:
         events = api.json("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
         about = [each["regarding"]["kind"] for each in events if each["reason"] == "LeftToKubeScheduler"]
-        return "Job" in about
+        return len(about) >= len(PLANS[kind]) and (kind != "Job" or "Job" in about)
 
     (tmp_path / "policy.yaml").write_text(leaving)
     with sweeping(cluster, tmp_path / "policy.yaml") as port:
-        cluster.wait_for("the Job's Event", told, 60)
+        cluster.wait_for("the Event", told, 60)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            assert "\ntopogate_native_gang_pods_left 2.0\n" in answer.read().decode()
+            assert "\ntopogate_native_gang_pods_left 16.0\n" in answer.read().decode()
     for text, state in ((leaving, State.ODD), (before, State.WELL)):
         data = {"data": {"policy.yaml": text}}
         api.request("PATCH", POLICY, body=data, content_type=MERGE_PATCH)
         (finding,) = examine(api, datetime.now(UTC))
         assert finding.state is state
-        assert (f"{namespace}/Job/train" in finding.sentence) is (state is State.ODD)
+        assert (f"{namespace}/{PLANS[kind][0]}" in finding.sentence) is (state is State.ODD)
+    assert placements(cluster, namespace) == []
     delete_namespace(cluster, namespace)
