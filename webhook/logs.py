@@ -1,5 +1,6 @@
 """How the programs log: one line a fact, a constant word first, then key=value; or the same as JSON."""
 
+import argparse
 import json
 import logging
 import sys
@@ -10,6 +11,7 @@ from typing import Final
 from webhook.text import printable
 from webhook.version import version
 
+LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -41,6 +43,12 @@ class _Json(_Text):
         if record.exc_info:
             entry["exception"] = logging.Formatter.formatException(self, record.exc_info)
         return json.dumps(entry)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags --log-level and --log-format, for begin."""
+    parser.add_argument("--log-level", default="info", choices=LEVELS)
+    parser.add_argument("--log-format", default="text", choices=FORMATS)
 
 
 def begin(program: str, level: str, form: str) -> None:

@@ -113,8 +113,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--policy", type=Path, default=Path("/etc/topogate/policy/policy.yaml"), metavar="FILE")
     made.add_argument("--kubeconfig", type=Path, default=None, help="default: the pod's own ServiceAccount")
-    made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    made.add_argument("--log-format", default="text", choices=logs.FORMATS)
+    logs.add_flags(made)
     return made
 
 

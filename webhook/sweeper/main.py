@@ -102,6 +102,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--interval", type=float, metavar="SECONDS", help="a pass at least this often (30)")
     add("--ignored-namespace", nargs="*", action="extend", default=[], metavar="NAME", help="left alone")
     add_mode(parser)
+    _add_scale_up(parser)
+    add("--leader-election", action=argparse.BooleanOptionalAction, default=True, help="one of several leads")
+    add("--namespace", default=NAMESPACE, help="where the Lease lives (%(default)s)")
+    add("--metrics-address", default="0.0.0.0", help="where /metrics, /healthz, /readyz listen")
+    add("--metrics-port", type=int, metavar="PORT", help="none without it")
+    logs.add_flags(parser)
+    return parser
+
+
+def _add_scale_up(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--scale-up",
         metavar="CLASS",
@@ -111,13 +122,6 @@ def _parser() -> argparse.ArgumentParser:
         "--scale-up-requests", type=int, metavar="N", help="requests that a namespace may have at a time (10)"
     )
     add("--scale-up-pods", type=int, metavar="N", help="pods in all requests of a namespace (1000)")
-    add("--leader-election", action=argparse.BooleanOptionalAction, default=True, help="one of several leads")
-    add("--namespace", default=NAMESPACE, help="where the Lease lives (%(default)s)")
-    add("--metrics-address", default="0.0.0.0", help="where /metrics, /healthz, /readyz listen")
-    add("--metrics-port", type=int, metavar="PORT", help="none without it")
-    add("--log-level", default="info", choices=["debug", "info", "warning", "error"])
-    add("--log-format", default="text", choices=logs.FORMATS)
-    return parser
 
 
 if __name__ == "__main__":

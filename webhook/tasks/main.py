@@ -222,8 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--namespace", default=NAMESPACE, help="where the Lease lives (%(default)s)")
     add("--metrics-address", default="0.0.0.0", help="where /metrics, /healthz, /readyz listen")
     add("--metrics-port", type=int, metavar="PORT", help="none without it")
-    add("--log-level", default="info", choices=["debug", "info", "warning", "error"])
-    add("--log-format", default="text", choices=logs.FORMATS)
+    logs.add_flags(parser)
     return parser
 
 

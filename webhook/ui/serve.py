@@ -133,8 +133,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--cluster-name", default="", metavar="NAME", help="what the page's header calls the cluster"
     )
-    made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    made.add_argument("--log-format", default="text", choices=logs.FORMATS)
+    logs.add_flags(made)
     made.add_argument("--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file")
     made.add_argument("--policy", type=Path, metavar="FILE", help="admission's policy: what counts as a GPU")
     return made

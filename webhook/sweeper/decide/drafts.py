@@ -1,7 +1,7 @@
 """Plans from answers of the placement core: CPU-only pods, what is kept, whose turn it is."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -69,8 +69,6 @@ def new_plan(
     nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
     labels = now.view.labels_of(nodes)
     before = now.view.placements.get(gang.key.placement_key)
-    model_of = now.settings.counting.model
-    models = {model_of(each) for each in labels.values()}
     return NewPlan(
         gang,
         asked,
@@ -85,9 +83,16 @@ def new_plan(
         domains=gang.division.domains({**others, **({} if unpinned else answer.nodes)}),
         placed=len({*others, *asked.pods}),
         victims=tuple(victims or ()),
-        avoided=attempt.nodes.exclusions.unused(
-            nodes, lambda name: any(model_of(each) in models for each in now.view.labels_of([name]).values())
-        ),
+        avoided=_avoided(attempt, nodes, now),
+    )
+
+
+def _avoided(attempt: Attempt, nodes: Set[str], now: PassState) -> dict[str, str]:
+    """Node -> why the plan for these nodes did without it, of those with GPUs of the same models."""
+    model_of, labels_of = now.settings.counting.model, now.view.labels_of
+    models = set(map(model_of, labels_of(nodes).values()))
+    return attempt.nodes.exclusions.unused(
+        nodes, lambda name: not models.isdisjoint(map(model_of, labels_of([name]).values()))
     )
 
 

@@ -78,8 +78,6 @@ def question(
     class_of: ClassOf = convert.pod_class_of,
     is_ours: Callable[[Pod], bool] = lambda _: False,
     near: Neighbourhood | None = None,
-    *,
-    alone: bool = False,
 ) -> GangQuestion:
     """Ask for places for `pods` and for those that are yet to be made; the gang's others anchor them.
 
@@ -88,14 +86,44 @@ def question(
     class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us. near: the pods
     that have a node, None where nobody has rules on other pods.
     placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
-    alone: whether all of the gang shares a domain with nobody else, so that every placed pod of it counts.
     Raises PlacementError for a gang that cannot be placed as it is written.
     """
     if gang.fault:
         raise PlacementError(gang.fault)
     own = {pod.metadata.uid for pod in gang.workers}
     by_name = {pod.metadata.uid: pod for pod in pods if pod.metadata.uid in own}
-    members = members_of(gang, (*by_name.values(), *gang.later), class_of)
+
+    def ask(some: PodGang, closed: frozenset[str], *, alone: bool) -> Gang:
+        return _asked(some, by_name, placed_on, avoid | closed, class_of, is_ours, alone=alone)
+
+    rules = _rules(gang, (*by_name.values(), *gang.later), near) if near is not None else None
+    whole = ask(gang, frozenset(), alone=False)
+    if not gang.parts:
+        return GangQuestion(whole, by_name, rules=rules)
+    asked = GangQuestion(whole, by_name, rules=rules, division=gang.division)
+    parts = (
+        (ask(_only(gang, part), part.closed, alone=part.claim is not None), part.claim) for part in gang.parts
+    )
+    return _in_parts(asked, parts)
+
+
+def _asked(
+    gang: PodGang,
+    pods: Mapping[str, Pod],
+    placed_on: Mapping[str, str],
+    avoid: frozenset[str],
+    class_of: ClassOf,
+    is_ours: Callable[[Pod], bool],
+    *,
+    alone: bool,
+) -> Gang:
+    """A gang, or a part of one, as the placement core sees it. pods: by uid, those that wait, of all parts.
+
+    alone: whether all of it shares a domain with nobody else, so that every placed pod of it counts.
+    """
+    own = {pod.metadata.uid for pod in gang.workers}
+    waiting = [pod for uid, pod in pods.items() if uid in own]
+    members = members_of(gang, (*waiting, *gang.later), class_of)
     if not gang.parts:
         over = frozenset[str]().union(*map(gang.division.labels_of, gang.pods))
         members, closed = _homogeneous_in_one_domain(members, over)
@@ -110,17 +138,7 @@ def question(
         excluded_nodes=avoid,
         spread=gang.spread,
     )
-    rules = _rules(gang, (*by_name.values(), *gang.later), near) if near is not None else None
-    if not gang.parts:
-        return GangQuestion(slices.asked_for(asked, gang), by_name, rules=rules)
-
-    def ask(part: GangPart) -> Gang:
-        alone, closed = part.claim is not None, avoid | part.closed
-        own = _only(gang, part)
-        return question(own, by_name.values(), placed_on, closed, class_of, is_ours, alone=alone).gang
-
-    parts = [(ask(part), part.claim) for part in gang.parts]
-    return _in_parts(GangQuestion(asked, by_name, rules=rules, division=gang.division), parts)
+    return asked if gang.parts else slices.asked_for(asked, gang)
 
 
 def _anchors(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -> tuple[Anchor, ...]:

@@ -200,12 +200,7 @@ def urgency(pods: Sequence[Pod]) -> int:
     return min((pod.spec.priority or 0 for pod in counting), default=0)
 
 
-def gang_of(
-    key: GangKey,
-    gated: Sequence[Pod],
-    released: Sequence[Pod],
-    owner: OwnerFacts,
-) -> PodGang:
+def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerFacts) -> PodGang:
     """The gang of these pods, whatever else they say of what they belong to."""
     problems = owner.problems
     pods = [*gated, *released]
@@ -216,9 +211,9 @@ def gang_of(
     requests = _topology_requests([*pods, *later], beside, ranks, problems)
     size = size_of(key, pods, owner.size, problems)
     minimum = minimum_of(pods, size, owner.minimum, problems)
-    blocked_reason = ""
-    if _lacks_pods(pods, size, minimum) and not missing.is_stage_complete:
-        blocked_reason = _blocked_reason(pods, owner)
+    lacks_pods = _lacks_pods(pods, size, minimum) and not missing.is_stage_complete
+    blocked_reason = _blocked_reason(pods, owner) if lacks_pods else ""
+    if lacks_pods:
         problems[:0] = _why_lacking(f"{len(pods)} of {size} pods are there", blocked_reason, owner.failed())
     return PodGang(
         key,

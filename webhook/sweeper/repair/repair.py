@@ -303,13 +303,7 @@ def roll_back(
             partly = still_due(partly, (gang.key for gang, _ in due[number:]))
             break
         released = [pod for pod in part if identity(pod) not in memory.evicted | going]
-        if not released:
-            continue
-        try:
-            orders, ledger = _roll_back(gang, released, evictions, allowance, ledger, place_again)
-        except Exception:  # one bad gang never stops the others
-            logger.exception("rollback_failed gang=%s", gang.key)
-            orders = Orders()
+        orders, ledger = _roll_back(gang, released, evictions, allowance, ledger, place_again)
         evictions += orders.evictions
         warnings += orders.warnings
         if orders.evictions:
@@ -331,10 +325,16 @@ def _roll_back(
     ledger: ReservationLedger,
     place_again: PlaceAgain,
 ) -> tuple[Orders, ReservationLedger]:
-    if why := allowance.why_not(released, (each.pod for each in ordered)):
-        warning = Warn(released[0], EventReason.NOT_ROLLED_BACK, f"half of the gang is released; {why}")
-        return Orders(warnings=(warning,)), ledger
-    place, ledger = place_again(gang, released, ledger)
+    if not released:
+        return Orders(), ledger
+    try:
+        if why := allowance.why_not(released, (each.pod for each in ordered)):
+            warning = Warn(released[0], EventReason.NOT_ROLLED_BACK, f"half of the gang is released; {why}")
+            return Orders(warnings=(warning,)), ledger
+        place, ledger = place_again(gang, released, ledger)
+    except Exception:  # one bad gang never stops the others
+        logger.exception("rollback_failed gang=%s", gang.key)
+        return Orders(), ledger
     if not place:
         return Orders(), ledger
     note = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
