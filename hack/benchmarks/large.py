@@ -29,9 +29,9 @@ from webhook.kube import placements
 from webhook.kube.placements import PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.garbage_collection import lasting, seldom_collected
 from webhook.sweeper.observe.cache import NODES, ClusterCache
 from webhook.sweeper.observe.membership import GangKey
+from webhook.sweeper.process import lasting, seldom_collected
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 

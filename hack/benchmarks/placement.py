@@ -18,7 +18,7 @@ import msgspec
 
 from hack.benchmarks.placing import alike, bound, mixed
 from hack.benchmarks.placing.row import HEADER, Row, timed
-from webhook.sweeper.garbage_collection import seldom_collected
+from webhook.sweeper.process import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "identical": alike.sizes,

@@ -15,10 +15,12 @@ from webhook.extensions.fair_order import counts, order
 from webhook.extensions.node_health import node_health
 from webhook.kube.objects import Pod
 from webhook.placement import Options
+from webhook.sweeper import pass_measurements
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe import stock
+from webhook.sweeper.observe.stock import Stock, take_stock
 from webhook.sweeper.pass_measurements import MOST_CLASSES, OTHER, PassMeasurements
 from webhook.sweeper.settings import Settings
 
@@ -80,6 +82,25 @@ def racked(cluster: Nodes, *places: tuple[str, str]) -> Nodes:
             old, metadata=msgspec.structs.replace(old.metadata, labels=labels)
         )
     return cluster
+
+
+@pytest.mark.parametrize(("took", "due_in"), [(0.0, 5.0), (0.2, 10.0)], ids=["at least", "by its share"])
+def test_sums_are_made_again_so_seldom_that_they_take_a_fiftieth_of_the_time(
+    took: float, due_in: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, made = Passes(Nodes(2)), list[Stock]()
+    snapshot = passes.placing.snapshotter.snapshot(passes.placing.view())
+
+    def slow(*given: Any) -> Stock:
+        passes.clock.now += took
+        made.append(take_stock(*given))
+        return made[-1]
+
+    monkeypatch.setattr(pass_measurements, "take_stock", slow)
+    for seconds in (0.0, due_in - 0.001, 0.002):
+        passes.clock.now += seconds
+        passes.measurements.note(passes.placing.view(), snapshot, {})
+        assert len(made) == (2 if seconds == 0.002 else 1)
 
 
 def test_a_plan_is_timed_by_its_oldest_pod_and_class() -> None:

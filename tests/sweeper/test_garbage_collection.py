@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from webhook.sweeper.garbage_collection import lasting, no_longer, seldom_collected
+from webhook.sweeper.process import lasting, no_longer, seldom_collected
 
 
 class Knot:

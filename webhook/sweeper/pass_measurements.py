@@ -21,7 +21,6 @@ from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.stock import NODE, Stock, take_stock
 from webhook.sweeper.observe.view import View, identity
-from webhook.sweeper.pace import Pace
 
 EVERY_SECONDS: Final = 5.0
 SHARE: Final = 0.02
@@ -56,8 +55,7 @@ class PassMeasurements:
         self._placed: list[NewPlan] = []
         self._stock: Stock | None = None
         self._fewest_domains = FewestDomains()
-        self._taken_at = 0.0
-        self._pace = Pace(SHARE, self._clock, least=EVERY_SECONDS)
+        self._taken_at = self._due_at = 0.0
 
     @property
     def is_stale(self) -> bool:
@@ -97,9 +95,8 @@ class PassMeasurements:
         if snapshot is None:
             self._placed.clear()
             return
-        if self._stock is None or self._pace.is_due:
-            with self._pace.work():
-                self._take_stock(snapshot)
+        if self._stock is None or self._clock() >= self._due_at:
+            self._take_stock(snapshot)
             self._note_reserved(snapshot, reserved)
         for plan in self._placed:
             self._note_spread(plan, snapshot)
@@ -125,12 +122,15 @@ class PassMeasurements:
         self._starting = still
 
     def _take_stock(self, snapshot: Snapshot) -> None:
+        """Add up; that is due again by what it takes, so that it takes a small share of the time."""
+        before = self._clock()
         stock = self._stock = take_stock(snapshot, self._counting)
         replace(self._metrics.gpus, stock.gpus)
         replace(self._metrics.largest, stock.largest)
         replace(self._metrics.domains, stock.domains)
         self._metrics.unplaced.value = stock.unplaced
         self._taken_at = self._clock()
+        self._due_at = self._taken_at + max(EVERY_SECONDS, (self._taken_at - before) / SHARE)
 
     def _note_reserved(self, snapshot: Snapshot, reserved: Mapping[str, Set[str]]) -> None:
         for purpose, names in reserved.items():

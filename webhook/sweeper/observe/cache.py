@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.identity_cache import IdentityCache
-from webhook.kube import objects, placements
+from webhook.kube import drivers, objects, placements, storage
 from webhook.kube.budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
@@ -32,7 +32,6 @@ from webhook.sweeper.observe.lazy_collections import LazyCollections, Readable
 from webhook.sweeper.observe.owners import Owners
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.pods import Journal
-from webhook.sweeper.observe.volumes import Volumes
 from webhook.workloads.composite_groups import COMPOSITE_GROUPS, NO_ROOTS, Roots, roots_of
 from webhook.workloads.native_gangs import POD_GROUPS
 
@@ -260,3 +259,60 @@ class ClusterCache:
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
         if self._changes.on_node(before, after):
             self.changed.set()
+
+
+class Volumes:
+    """Live copies of all that decides where volumes can be used. Safe for use by many threads.
+
+    Nobody waits for these: without the right to read them pods are placed as if their volumes were
+    everywhere, and the user is told so.
+    """
+
+    def __init__(self, api: Api, on_change: Callable[[], None]) -> None:
+        """Prepare. on_change is called, in some thread, when something has changed and was asked for."""
+        self._on_change = on_change
+        self._is_wanted = False
+        self._claims = Informer(api, storage.CLAIMS, storage.PersistentVolumeClaim, on_event=self._note)
+        self._volumes = Informer(api, storage.VOLUMES, storage.PersistentVolume, on_event=self._note)
+        self._classes = Informer(api, storage.CLASSES, storage.StorageClass, on_event=self._note)
+        self._nodes = Informer(api, drivers.NODES, drivers.CSINode, on_event=self._note)
+        self._drivers = Informer(api, drivers.DRIVERS, drivers.CSIDriver, on_event=self._note)
+        self._capacities = Informer(api, drivers.CAPACITIES, drivers.CSIStorageCapacity, on_event=self._note)
+        self._attachments = Informer(api, drivers.ATTACHMENTS, drivers.VolumeAttachment, on_event=self._note)
+        self._all = (
+            self._claims, self._volumes, self._classes,
+            self._nodes, self._drivers, self._capacities, self._attachments,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for each in self._all:
+            each.start()
+
+    def stop(self) -> None:
+        """End all watches."""
+        for each in self._all:
+            each.stop()
+
+    def storage(self) -> Storage | None:
+        """What is known now, None before all has been read. Only asked for when a waiting pod has volumes."""
+        self._is_wanted = True
+        if not all(each.synced for each in self._all):
+            return None
+        return Storage(
+            self._claims.items(),
+            self._volumes.items(),
+            self._classes.items(),
+            self._nodes.items(),
+            self._drivers.items(),
+            list(self._capacities.items().values()),
+            list(self._attachments.items().values()),
+        )
+
+    def nobody_waits(self) -> None:
+        """No waiting pod has volumes: changes need not be told until storage() is called again."""
+        self._is_wanted = False
+
+    def _note(self, before: object, after: object) -> None:
+        if self._is_wanted:
+            self._on_change()
