@@ -133,6 +133,7 @@ def test_with_the_sweepers_token_a_thief_makes_and_deletes_pod_groups_of_ours(
     path, thief = native_gangs.path(installed.api(), tenant), as_(installed, "sweeper")
     body = native_gangs.pod_group(installed.api(), "topogate-x", 1)
     body["metadata"]["labels"] = {keys.BIND_LABEL: keys.BIND_POD_GROUP}
+    body["spec"]["priorityClassName"] = "gpu-high-priority"
     thief.request("POST", path, body=body)
     change = {"metadata": {"labels": {"a": "b"}}}
     with pytest.raises(ApiError) as caught:
@@ -141,6 +142,7 @@ def test_with_the_sweepers_token_a_thief_makes_and_deletes_pod_groups_of_ours(
     thief.request("DELETE", f"{path}/topogate-x")
     row = next(line for line in (ROOT / "SECURITY.md").read_text().splitlines() if "system/sweeper`" in line)
     assert "makes and deletes PodGroups of topogate's own in any namespace" in row
+    assert "gives these any PriorityClass, by which kube-scheduler preempts others" in row
 
 
 def test_doctor_says_that_kube_scheduler_binds_gangs_as_one(installed: Cluster, tenant: str) -> None:

@@ -237,6 +237,25 @@ def opted_in_of(installed: Installation) -> str:
     return str(installed.api.json("GET", "/api/v1/namespaces", query=query)["items"][0]["metadata"]["name"])
 
 
+def test_a_namespace_that_is_going_away_is_not_the_one_that_is_tried(installed: Installation) -> None:
+    body = {
+        "metadata": {
+            "name": "a-first",
+            "labels": {keys.INJECTION_LABEL: keys.INJECTION_ENABLED},
+            "finalizers": ["topogate.io/test"],
+        }
+    }
+    path = "/api/v1/namespaces/a-first"
+    installed.api.request("POST", "/api/v1/namespaces", body=body)
+    try:
+        installed.api.request("DELETE", path)
+        (admission,) = [each for each in examine(installed.api) if each.check == "admission"]
+    finally:
+        patch = [{"op": "remove", "path": "/metadata/finalizers"}]
+        installed.api.request("PATCH", path, body=patch, content_type=JSON_PATCH)
+    assert admission.state is State.WELL, admission.sentence
+
+
 def test_a_webhook_that_does_not_answer_is_seen_by_a_pod_without_gate(installed: Installation) -> None:
     body = installed.api.json("GET", CONFIGURATION)
     url = body["webhooks"][0]["clientConfig"]["url"]

@@ -24,6 +24,7 @@ from webhook.sweeper.settings import Settings
 from webhook.workloads.pod_group_names import bind_group_name
 
 SETTINGS: Final = Settings(settle_seconds=0.5, patience_seconds=5, bind_seconds=600)
+PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 GANG: Final = {keys.GANG_ANNOTATION: "train"}
 GROUP: Final = bind_group_name({}, GANG, "", "default-scheduler")
 
@@ -264,6 +265,26 @@ def test_pods_that_turn_out_to_claim_no_gpu_are_released_to_be_bound_one_by_one(
         until("both to be released", lambda: scene.released() == {"a", "b"})
     group = scene.api.json("GET", f"{native_gangs.path(scene.api, scene.namespace)}/{name}")
     assert "gang" not in group["spec"]["schedulingPolicy"]
+
+
+def test_kube_scheduler_preempts_by_the_priority_class_of_the_pod_group_alone(scene: Scene) -> None:
+    """So whoever may make PodGroups may have it preempt: SECURITY says so of a stolen token."""
+    for name, value in (("low", 100), ("high", 10_000)):
+        body = {"metadata": {"name": f"{scene.namespace}-{name}"}, "value": value}
+        scene.api.request("POST", PRIORITY_CLASSES, body=body)
+    for number in range(3):
+        node, low = f"{scene.namespace}-{number}", f"{scene.namespace}-low"
+        busy = template(8, gated=False, nodeName=node, priorityClassName=low)
+        scene.api.request("POST", scene.pods_path, body={**busy, "metadata": {"name": f"busy-{number}"}})
+    group = native_gangs.pod_group(scene.api, GROUP, 2)
+    group["spec"]["priorityClassName"] = f"{scene.namespace}-high"
+    scene.api.request("POST", native_gangs.path(scene.api, scene.namespace), body=group)
+    for name in ("a", "b"):
+        pod = template(8, gated=False, schedulingGroup={"podGroupName": GROUP})
+        scene.api.request("POST", scene.pods_path, body={**pod, "metadata": {"name": name}})
+    scene.cluster.wait_for("pods of no priority to preempt", lambda: scene.bound() >= {"a", "b"}, 60)
+    for name in ("low", "high"):
+        delete(scene.api, f"{PRIORITY_CLASSES}/{scene.namespace}-{name}")
 
 
 def test_whichever_write_the_sweeper_dies_at_the_next_one_binds_the_gang(scene: Scene) -> None:

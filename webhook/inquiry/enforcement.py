@@ -61,7 +61,8 @@ def policy_of(api: Api) -> Policy:
 def admission(api: Api, now: datetime) -> Iterator[Finding]:
     """A dry run of a GPU pod in an opted-in namespace comes back gated: Service, TLS and policy at once."""
     label = f"{keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
-    namespaces = api.json("GET", "/api/v1/namespaces", query={"labelSelector": label, "limit": "1"})["items"]
+    query = {"labelSelector": label, "fieldSelector": "status.phase=Active", "limit": "1"}
+    namespaces = api.json("GET", "/api/v1/namespaces", query=query)["items"]
     if not namespaces:
         yield found(State.ODD, "no namespace is opted in", f"kubectl label namespace NAME {label}")
         return
