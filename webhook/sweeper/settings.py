@@ -294,7 +294,7 @@ _OPTIONS: Final = (
         "mode",
         _DEFAULTS.mode,
         one_of(Mode),
-        "How gangs are laid out; described above.",
+        "How gangs are laid out on their nodes.",
     ),
     Setting(
         "weights",
