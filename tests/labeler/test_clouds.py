@@ -13,7 +13,7 @@ from labeler.facts import Facts, SourceError
 from labeler.labels import Wanted
 from labeler.metadata import MetadataServer
 from labeler.publisher import LabelChange
-from labeler.sources import Context, OptionError, create_source
+from labeler.sources import Context, OptionError, create_source, known_sources
 from labeler.sources.gce import GceSource
 from tests.labeler.metadata_server import GOOGLE, MetadataService, Reply
 
@@ -638,7 +638,7 @@ def test_too_few_numbered_labels_are_a_failure_that_names_the_level() -> None:
         (
             "gcp",
             {},
-            "no source is called 'gcp'; there are aws, azure, file, gce, nebius, node-labels, oci, udev",
+            f"no source is called 'gcp'; there are {', '.join(known_sources())}",
         ),
         ("gce", {"urls": "x"}, "urls: unknown key; did you mean url?"),
         ("gce", {"from": "rack"}, "must be one of cluster, block"),

@@ -125,7 +125,8 @@ def test_every_overlay_and_component_is_told_of_to_the_operator() -> None:
         for path in (manifests / kind).iterdir()
     }
     rows = section("What is here", manifests / "README.md")
-    assert [folder for folder in sorted(folders) if f"| `{folder}` |" not in rows] == []
+    missing = [folder for folder in sorted(folders) if f"| `{folder}` |" not in rows]
+    assert not missing, f"add rows to the table of manifests/README.md: {', '.join(missing)}"
 
 
 def test_every_metric_that_the_operator_is_told_of_is_served() -> None:

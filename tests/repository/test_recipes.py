@@ -15,9 +15,10 @@ OPERATORS = ROOT / "docs/operators"
 @pytest.mark.parametrize("source", known_sources())
 @pytest.mark.parametrize("page", ["topology.md", "platforms.md"])
 def test_each_source_of_the_labeler_stands_on_the_pages_for_operators(source: str, page: str) -> None:
-    """Failed? Add the source to a table of that page: step 4 of "To add a label source"."""
+    """Failed? Add the source to a table of that page: step 5 of "To add a label source"."""
     rows = [line for line in (OPERATORS / page).read_text().splitlines() if line.startswith("|")]
-    assert any(re.search(rf"`{source}[`:]|labeler-{source}`", row) for row in rows)
+    is_there = any(re.search(rf"`{source}[`:]|labeler-{source}`", row) for row in rows)
+    assert is_there, f"add a row with `{source}` to a table of docs/operators/{page}"
 
 
 @pytest.mark.parametrize("vendor", VENDORS.values())
