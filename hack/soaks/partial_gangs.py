@@ -2,8 +2,9 @@
 
 A gang is judged each time that pods of it are bound after none was. It is not judged if meanwhile one of its
 pods was deleted, failed or was preempted, or a node of a bound one was lost: these are counted by cause. So
-are gangs that had lacked pods for so long before that they were planned without these. Where gangs are bound
-as one, those are not judged that have a pod without a PodGroup, as where admission did not answer in time.
+are gangs that had lacked pods for so long before that they were planned without these. Pods that have
+succeeded count for the minimum, also once they are gone with their Job. Where gangs are bound as one, those
+are not judged that have a pod without a PodGroup, as where admission did not answer in time.
 """
 
 import threading
@@ -62,12 +63,14 @@ class PartialGangs:
     _bound: dict[Gang, dict[str, str]] = field(default_factory=dict)
     """By uid the node of each pod that is bound, also of those that have succeeded."""
     _ran: dict[Gang, set[str]] = field(default_factory=dict)
+    """uids of its pods that have succeeded, also of those that are gone with their Job."""
     _there: dict[Gang, set[str]] = field(default_factory=dict)
     """uids of its pods that have succeeded, or are to stay."""
     _gone: set[str] = field(default_factory=set)
     """uids of lost pods: one that terminates may succeed yet."""
     _without_group: set[Gang] = field(default_factory=set)
-    _lost_at: dict[Gang, float] = field(default_factory=dict)
+    _lacks_since: dict[Gang, float] = field(default_factory=dict)
+    """Of gangs of which fewer pods than the minimum are there."""
     _starts: dict[Gang, _Start] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -126,29 +129,33 @@ class PartialGangs:
             return any(start.minimum for start in self._starts.values())
 
     def _lose(self, gang: Gang, what: str) -> None:
-        self._lost_at[gang] = self.clock()
         if (start := self._starts.get(gang)) is not None and not start.lost:
             start.lost = what
 
     def _count(self, gang: Gang, minimum: int) -> None:
         bound = self._bound[gang]
+        if len(self._there[gang]) < minimum:
+            self._lacks_since.setdefault(gang, self.clock())
+        else:
+            self._lacks_since.pop(gang, None)
         if not bound:
             if (start := self._starts.pop(gang, None)) is not None and start.minimum:
                 self._judge(gang, start)
             return
         if gang not in self._starts:
-            self._starts[gang] = _Start(self.clock(), minimum, lost=self._excuse(gang, minimum))
+            self._starts[gang] = _Start(self.clock(), minimum, lost=self._excuse(gang))
         start = self._starts[gang]
-        if len(bound) >= start.minimum and start.enough_at is None:
+        if len(bound.keys() | self._ran[gang]) >= start.minimum and start.enough_at is None:
             start.enough_at = self.clock()
 
-    def _excuse(self, gang: Gang, minimum: int) -> str:
+    def _excuse(self, gang: Gang) -> str:
         """Why a gang that begins may run below its minimum, "" if it may not."""
         if gang in self._without_group:
             return "a pod without a PodGroup"
-        lacks = len(self._there[gang]) < minimum
-        has_waited = self.clock() - self._lost_at.get(gang, self.clock()) >= self.patience
-        return "planned without pods lost long before" if lacks and has_waited else ""
+        # More losses do not begin the patience anew: it is counted from when the gang was last whole.
+        since = self._lacks_since.get(gang)
+        has_waited = since is not None and self.clock() - since >= self.patience
+        return "planned without pods lost long before" if has_waited else ""
 
     def _judge(self, gang: Gang, start: _Start) -> None:
         """Once for each start, which has no minimum any more then."""
@@ -163,7 +170,8 @@ class PartialGangs:
             self.below[gang] += 1
             self.faults.append(
                 f"{'/'.join(gang)} has {len(self._bound[gang])} pods on nodes {JUDGED_SECONDS:g} s after its "
-                f"first was bound, and needs {start.minimum}"
+                f"first was bound, and needs {start.minimum}; {len(self._there[gang])} are there or have "
+                f"succeeded, of which {len(self._ran[gang])} have succeeded"
             )
         start.minimum = 0
 

@@ -14,8 +14,9 @@ PATIENCE: Final = 60.0
 
 @dataclass
 class Story:
-    """A gang of two pods, told to a judge."""
+    """A gang, told to a judge."""
 
+    minimum: int = 2
     now: float = 0.0
     judge: PartialGangs = field(init=False)
 
@@ -23,7 +24,7 @@ class Story:
         self.judge = PartialGangs(PATIENCE, clock=lambda: self.now)
 
     def pod(self, uid: str, node: str = "", *, kind: str = "MODIFIED", phase: str = "Pending") -> None:
-        metadata = {"uid": uid, "namespace": OURS, "annotations": annotations_of("job-1", 2)}
+        metadata = {"uid": uid, "namespace": OURS, "annotations": annotations_of("job-1", self.minimum)}
         body: dict[str, Any] = {"metadata": metadata, "spec": {}, "status": {"phase": phase}}
         body["spec"] |= {"nodeName": node} if node else {}
         self.judge.pod(kind, body)
@@ -46,7 +47,10 @@ def story() -> Story:
 def test_a_gang_below_its_minimum_is_named_once(story: Story) -> None:
     story.wait(JUDGED_SECONDS)
     story.wait(JUDGED_SECONDS)
-    expected = f"{OURS}/job-1 has 1 pods on nodes 5 s after its first was bound, and needs 2"
+    expected = (
+        f"{OURS}/job-1 has 1 pods on nodes 5 s after its first was bound, and needs 2; "
+        "2 are there or have succeeded, of which 0 have succeeded"
+    )
     assert story.judge.faults == [expected]
 
 
@@ -102,6 +106,22 @@ def test_a_pod_that_succeeds_while_it_terminates_is_lost_all_the_same(story: Sto
     assert not story.judge.faults
 
 
+@pytest.mark.parametrize("begins_again", [True, False])
+def test_a_pod_that_succeeded_and_went_with_its_job_counts_for_the_minimum(
+    story: Story, begins_again: bool
+) -> None:
+    """Of a set of two Jobs one is over and removed; the other has lost its pod, and begins again."""
+    story.pod("b", "n2")
+    story.wait(JUDGED_SECONDS)
+    story.pod("a", "n1", phase="Succeeded")
+    story.pod("b", "n2", kind="DELETED")
+    story.pod("a", "n1", kind="DELETED", phase="Succeeded")
+    story.pod("c")
+    story.pod("c", "n1" if begins_again else "")
+    story.wait(JUDGED_SECONDS)
+    assert (story.judge.faults, story.judge.judged.total()) == ([], 1 + begins_again)
+
+
 def test_a_node_of_others_excuses_nothing(story: Story) -> None:
     story.judge.node("DELETED", {"metadata": {"name": "n2"}})
     story.wait(JUDGED_SECONDS)
@@ -121,6 +141,34 @@ def test_a_pod_lost_before_excuses_a_gang_only_once_it_is_planned_without(
     story.wait(JUDGED_SECONDS)
     assert bool(story.judge.excluded) is is_excluded
     assert bool(story.judge.faults) is not is_excluded
+
+
+@pytest.mark.parametrize("is_whole_between", [True, False])
+def test_a_second_loss_begins_the_patience_anew_only_if_the_gang_was_whole_between(
+    is_whole_between: bool,
+) -> None:
+    story = Story(minimum=3)
+    for uid in "abc":
+        story.pod(uid)
+    story.pod("b", kind="DELETED")
+    if is_whole_between:
+        story.pod("d")
+    story.wait(PATIENCE - 1)
+    story.pod("c", kind="DELETED")
+    story.wait(1.0)
+    story.pod("a", "n1")
+    story.wait(JUDGED_SECONDS)
+    assert bool(story.judge.faults) is is_whole_between
+    assert bool(story.judge.excluded) is not is_whole_between
+
+
+def test_pods_that_were_never_made_excuse_a_gang_as_lost_ones_do() -> None:
+    story = Story()
+    story.pod("a")
+    story.wait(PATIENCE)
+    story.pod("a", "n1")
+    story.wait(JUDGED_SECONDS)
+    assert story.judge.excluded.total() == 1
 
 
 def test_a_gang_with_a_pod_that_came_past_admission_is_not_judged_where_gangs_are_bound_as_one() -> None:
