@@ -159,3 +159,32 @@ def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
         for each in both:
             each.result()
     assert seen.jobs_made == dict.fromkeys(names, 2)
+
+
+def test_the_job_of_an_earlier_task_goes_even_where_the_garbage_collector_takes_both_for_one(
+    own_cluster: Cluster,
+) -> None:
+    """It does where its watch ended before the task was deleted and made anew: it finds the name, changed."""
+    install(own_cluster)
+    team = Team(own_cluster, create_namespace(own_cluster))
+    team.set_up()
+    lives = Lives(team, mortal(own_cluster))
+    try:
+        team.create("train", {})
+        lives.until("train runs", lambda: team.phase("train") == "Running")
+        first = team.jobs()["train"]["metadata"]["uid"]
+        team.create("other", {"suspend": True})
+        lives.until("other has its Job", lambda: "other" in team.jobs())
+        team.api.request("DELETE", objects.path(team.namespace, "other"))
+        lives.until("the garbage collector knows of GPUTasks", lambda: "other" not in team.jobs())
+        with own_cluster.paused("kube-controller-manager"):
+            # A change that is later than all that it has read of GPUTasks: it must list them anew.
+            team.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "later"}})
+            own_cluster.start("kube-apiserver")
+            team.api.request("DELETE", objects.path(team.namespace, "train"))
+            team.create("train", {"suspend": True})
+        lives.until("train is suspended", lambda: team.phase("train") == "Suspended" and not team.pods())
+        assert team.jobs()["train"]["metadata"]["uid"] != first
+    finally:
+        lives.close()
+        team.api.close()

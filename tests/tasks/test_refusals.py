@@ -13,7 +13,7 @@ from tests.tasks.builders import rules
 from webhook.kube.client import ApiError
 from webhook.tasks import controller as module
 from webhook.tasks.controller import Controller
-from webhook.tasks.objects import Task
+from webhook.tasks.objects import Task, TaskJob
 from webhook.tasks.observe import Queue
 from webhook.tasks.step import ObservedTask
 
@@ -134,3 +134,31 @@ def test_a_name_that_is_taken_is_tried_after_2_seconds_and_then_less_often_up_to
     worked_for(Timed(FOREIGN), monkeypatch, 250.0)
     pauses = [round(later - earlier) for earlier, later in pairwise(times)]
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_job_is_not_deleted_as_an_earlier_tasks_where_the_task_that_is_known_is_the_earlier_one() -> None:
+    """The copy of Jobs may be ahead of that of tasks. Its status says already what it is to say."""
+
+    class Outdated(Played):
+        refuses = False
+
+        def observed(self, task: Task) -> ObservedTask:
+            return ObservedTask(task, msgspec.convert(self.job, TaskJob))
+
+        def request(self, method: str, path: str, **options: Any) -> bytes:
+            if method == "PATCH" and self.refuses:
+                self.calls[method] += 1
+                raise ApiError(409, "Conflict", "the UID in the precondition does not match")
+            return super().request(method, path, **options) if method == "PATCH" else self._note(method)
+
+        def _note(self, method: str) -> bytes:
+            self.calls[method] += 1
+            return b"{}"
+
+    played = Outdated(EARLIER)
+    made = Controller(played, played, played.queue, rules, played)  # type: ignore[arg-type]
+    made.step("team/train")
+    assert played.calls == {"PATCH": 1, "DELETE": 1}
+    played.refuses = True
+    made.step("team/train")
+    assert played.calls == {"PATCH": 2, "DELETE": 1}

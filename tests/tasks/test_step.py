@@ -113,13 +113,22 @@ def test_a_policy_that_changes_ends_nothing_that_runs() -> None:
     assert "no GPU model" in step.status.reason
 
 
-@pytest.mark.parametrize("owner", ["", "another"])
-def test_a_job_of_somebody_else_is_never_touched(owner: str) -> None:
+@pytest.mark.parametrize(
+    "owners", [[], [{"kind": "CronJob", "name": "train", "uid": "x", "controller": True}]]
+)
+def test_a_job_of_somebody_else_is_never_touched(owners: list[dict[str, Any]]) -> None:
     made = task({"suspend": True, "attempt": 3, "priority": "high"})
-    foreign = job(owner=owner, status=COMPLETE)
+    foreign = job(status=COMPLETE, ownerReferences=owners)
     assert step_of(made, foreign).act == ""
-    if not owner:
-        assert "Job train is there already and not of this task" in step_of(made, foreign).status.reason
+    assert "Job train is there already and not of this task" in step_of(made, foreign).status.reason
+
+
+def test_the_job_of_an_earlier_task_of_its_name_is_deleted_first() -> None:
+    made = task({"suspend": True})
+    step = step_of(made, job(owner="uid-0"))
+    assert (step.act, step.status.phase) == (DELETE, PENDING)
+    assert "the Job of an earlier task of this name ends first" in step.status.reason
+    assert step_of(made, job(owner="uid-0", **DELETED)).act == ""
 
 
 # --- the end -----------------------------------------------------------------------------------------

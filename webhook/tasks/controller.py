@@ -126,9 +126,9 @@ class Controller:
         if not self._leads():
             return
         task = seen.task
-        # Before a Job is made the status is written even if it says the same: a task that has changed
-        # since, or ended, refuses that.
-        if step.status != task.status or step.act == CREATE:
+        # Before a Job is made or deleted the status is written even if it says the same: a task that has
+        # changed since, or ended, refuses that. So a Job of another task of this name is an earlier one's.
+        if step.status != task.status or step.act in (CREATE, DELETE):
             task = self._write_status(task, step.status)
         if step.due is not None:
             self._queue.add(task.key, max(0.1, (step.due - now).total_seconds()))

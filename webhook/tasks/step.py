@@ -2,7 +2,10 @@
 
 A task has at most one Job, of its own name: the API server itself refuses a second. So whoever acts on what
 is no longer so is refused, and it is safe to ask again after any crash. A Job that must be another one (a
-new attempt, another class while it waits) is deleted with its pods first, and made when they are gone.
+new attempt, another class while it waits) is deleted with its pods first, and made when they are gone. So is
+the Job of an earlier task of the same name: Kubernetes' garbage collector never does that where its watch was
+down from before that task's deletion until after this one's creation, as it takes both for one object that
+has changed.
 """
 
 from collections.abc import Sequence
@@ -131,7 +134,7 @@ def _beside_foreign_job(task: Task, job: TaskJob, now: StatusContext) -> TaskSte
     owner = job.metadata.controller
     if job.metadata.deletion_timestamp or (owner and owner.kind == KIND and owner.name == task.metadata.name):
         wanted_status = status.pending(task, "the Job of an earlier task of this name ends first", now)
-        return TaskStep("", "an earlier task's Job is there", wanted_status)
+        return _gone_first(job, "an earlier task's Job is there", wanted_status)
     fault, reason = fault_of_job_there(task, job)
     taken = StatusContext(now.time, now.fault or fault, now.fault_reason or reason)
     return TaskStep("", "its name is taken", status.pending(task, taken.fault, taken))
