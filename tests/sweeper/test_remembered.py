@@ -68,7 +68,7 @@ def test_what_a_pass_that_failed_has_heard_of_is_not_lost(monkeypatch: pytest.Mo
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as defect:
-        defect.setattr(pods, "is_of_a_set", fail)
+        defect.setitem(pods._ALL, pods.Sort.OF_A_SET, fail)
         with pytest.raises(RuntimeError):
             remembers.view()
     journal.note(None, decode(pod_json("b")))
