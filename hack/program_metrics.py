@@ -11,8 +11,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from labeler.allocator import metrics as allocator_metrics
 from labeler.contention import Contention
 from labeler.main import metrics_of
+from webhook.admission.admission_metrics import AdmissionMetrics
 from webhook.admission.app import export_state
-from webhook.admission.metrics import AdmissionMetrics
 from webhook.extensions.known import all_extensions
 from webhook.sweeper.metrics import Metrics
 from webhook.tasks.main import TaskMetrics

@@ -29,10 +29,10 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.ui.access import COOKIE, LaptopAccess
-from webhook.ui.app import create_app
 from webhook.ui.live import Artist, Live, Scene
+from webhook.ui.page_app import create_app
 from webhook.ui.pages import PageDependencies
+from webhook.ui.viewer_access import COOKIE, LaptopAccess
 
 BLOCK: Final = 500
 GANG: Final = 64

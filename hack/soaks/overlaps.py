@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from labeler.contract import keys
 from webhook.kube.client import Api
 from webhook.kube.informer import Informer
-from webhook.tasks import objects
-from webhook.tasks.objects import TaskJob, TaskPod
+from webhook.tasks import task_objects
+from webhook.tasks.task_objects import TaskJob, TaskPod
 
 
 @dataclass
@@ -64,7 +64,7 @@ def watched(api: Api, namespace: str, seconds: float) -> Iterator[Overlaps]:
         on_event=overlaps.see,
         label_selector=keys.TASK_UID_LABEL,
     )
-    jobs = Informer(api, objects.jobs_path(namespace), TaskJob, on_event=overlaps.see_job)
+    jobs = Informer(api, task_objects.jobs_path(namespace), TaskJob, on_event=overlaps.see_job)
     pods.start()
     jobs.start()
     try:

@@ -11,11 +11,11 @@ from typing import Any, Final
 from hack.soaks.takes import RUN_FOR
 from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 
 _CLASSES: Final = {"low": "gpu-low-priority", "medium": "gpu-medium-priority", "high": "gpu-high-priority"}
 _PATIENCE_SECONDS: Final = 60.0
-_ENDED: Final = (objects.SUCCEEDED, objects.FAILED)
+_ENDED: Final = (task_objects.SUCCEEDED, task_objects.FAILED)
 
 
 @dataclass
@@ -66,10 +66,10 @@ class Users:
                 wish.priority = self.choices.choice(sorted(_CLASSES))
                 self._change(name, priority=wish.priority)
             case "delete":
-                self._delete(objects.path(self.namespace, name))
+                self._delete(task_objects.path(self.namespace, name))
                 del self.wishes[name]
             case "delete job":
-                self._delete(objects.jobs_path(self.namespace, name))
+                self._delete(task_objects.jobs_path(self.namespace, name))
 
     def choice(self) -> str:
         """What is done next to a task. Deleted in the end are about as many as are made."""
@@ -100,14 +100,18 @@ class Users:
             "workers": wish.workers,
             "template": template,
         }
-        head = {"apiVersion": objects.GROUP_VERSION, "kind": objects.KIND, "metadata": {"name": name}}
+        head = {
+            "apiVersion": task_objects.GROUP_VERSION,
+            "kind": task_objects.KIND,
+            "metadata": {"name": name},
+        }
         body = {**head, "spec": spec}
-        self._write("POST", objects.path(self.namespace), body=body)
+        self._write("POST", task_objects.path(self.namespace), body=body)
         self.wishes[name] = wish
         self.done["create"] += 1
 
     def _change(self, name: str, **spec: Any) -> None:
-        path = objects.path(self.namespace, name)
+        path = task_objects.path(self.namespace, name)
         self._write("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
 
     def _delete(self, path: str) -> None:
@@ -136,8 +140,8 @@ class Users:
 
     def faults(self) -> list[str]:
         """What is not true (yet) of tasks and Jobs. Raises ApiError."""
-        tasks = self._items(objects.path(self.namespace))
-        jobs = self._items(objects.jobs_path(self.namespace))
+        tasks = self._items(task_objects.path(self.namespace))
+        jobs = self._items(task_objects.jobs_path(self.namespace))
         pods = self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
         ended = {name for name, task in tasks.items() if (task.get("status") or {}).get("phase") in _ENDED}
         found = _differences("tasks", tasks, self.wishes)
@@ -178,11 +182,11 @@ def _live_truth(wish: Wish, task: dict[str, Any], job: dict[str, Any], pods: lis
     running = [pod for pod in there if pod["status"].get("phase") == "Running"]
     waiting = [pod for pod in there if not pod["spec"].get("nodeName")]
     if wish.suspend:
-        expected = objects.SUSPENDED
+        expected = task_objects.SUSPENDED
     elif waiting:
-        expected = objects.RUNNING if running else objects.WAITING
+        expected = task_objects.RUNNING if running else task_objects.WAITING
     else:
-        expected = objects.RUNNING
+        expected = task_objects.RUNNING
     nodes = {pod["spec"]["nodeName"] for pod in there if pod["spec"].get("nodeName")}
     facts: Facts = {
         "owner": (job["metadata"]["ownerReferences"][0]["uid"], task["metadata"]["uid"]),

@@ -18,7 +18,7 @@ from hack.soaks.mounts import ATTACHED, DRIVER, FOR_ONE_POD, LOCAL, ON_NODE, SIN
 from hack.soaks.takes import GPUS
 from webhook.kube import drivers
 from webhook.kube.client import Api, ApiError
-from webhook.kube.storage import CLASSES, VOLUMES
+from webhook.kube.volume_objects import CLASSES, VOLUMES
 
 Json = dict[str, Any]
 

@@ -29,7 +29,7 @@ from webhook.cli.main import main
 from webhook.cli.policy import as_yaml, differences
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import PriorityClass
-from webhook.policy import patterns, rendering
+from webhook.policy import name_conditions, rendering
 from webhook.policy.file import parse_policy
 from webhook.policy.rendering import RenderError
 from webhook.policy.values import Policy
@@ -63,7 +63,7 @@ _characters = st.sampled_from("nvidia.com/gpu-mG19*?[]!")
     st.text(_characters, min_size=1, max_size=14), st.text(st.sampled_from("nvidacom./gpu-mG19"), max_size=14)
 )
 def test_a_shell_pattern_and_its_expression_match_the_same_names(pattern: str, name: str) -> None:
-    expression = patterns.expression_of(pattern)
+    expression = name_conditions.expression_of(pattern)
     assert bool(re.search(expression, name)) == fnmatch.fnmatchcase(name, pattern)
 
 

@@ -19,10 +19,10 @@ from tests.ui.scenes import (
     StillLive,
 )
 from webhook.kube.client import Api
-from webhook.ui.access import LaptopAccess
-from webhook.ui.app import create_app
 from webhook.ui.live import Live, Scene
+from webhook.ui.page_app import create_app
 from webhook.ui.pages import PageDependencies
+from webhook.ui.viewer_access import LaptopAccess
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

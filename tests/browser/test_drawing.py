@@ -22,9 +22,9 @@ from tests.ui.scenes import (
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.ui.access import CurrentViewer, LaptopAccess
 from webhook.ui.live import Artist, Scene
 from webhook.ui.redact import Rights
+from webhook.ui.viewer_access import CurrentViewer, LaptopAccess
 
 FIRST, SECOND, THIRD = "node-b0-s0-h00", "node-b0-s0-h01", "node-b0-s1-h00"
 CORDONED = {THIRD: {"spec": {"unschedulable": True}}}

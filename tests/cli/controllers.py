@@ -15,7 +15,7 @@ from webhook.inquiry.admitted import AdmissionRules, admit
 from webhook.inquiry.defaults import defaulted
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
-from webhook.tasks.objects import Task
+from webhook.tasks.task_objects import Task
 from webhook.tasks.wanted import TaskRules, job_wanted
 from webhook.workloads.kinds import WORKLOADS, Workload
 

@@ -164,7 +164,7 @@ def test_ctrl_c_is_status_130_without_a_cluster_too(
     def interrupted(_: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"webhook.cli.{command}.run", interrupted)
+    monkeypatch.setattr(f"{main.module_of(command)}.run", interrupted)
     assert main.main(words_of(command, "", tmp_path)) == main.INTERRUPTED
     assert capsys.readouterr().err == "topogate: interrupted\n"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from webhook.inquiry.findings import State
-from webhook.inquiry.kueue import examine
+from webhook.inquiry.kueue_topology import examine
 from webhook.kube.client import ApiError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -113,7 +113,7 @@ def test_gangs_are_those_of_one_namespace_unless_all_are_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("webhook.cli.session.connect", lambda options: None)
-    monkeypatch.setattr("webhook.cli.picture.scene", lambda *_: busy_scene())
+    monkeypatch.setattr("webhook.cli.scene.scene", lambda *_: busy_scene())
     assert main(["gangs", *words]) == 0
     shown = capsys.readouterr()
     assert {line.split()[0] for line in shown.out.splitlines()[1:]} == namespaces

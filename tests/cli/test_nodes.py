@@ -7,7 +7,7 @@ import pytest
 
 from tests.extensions.node_health.failing import proven
 from tests.sweeper.clock import Clock
-from webhook.cli import nodes, session
+from webhook.cli import node_list, session
 from webhook.extensions.node_health.saved_failures import NAME, encoded
 from webhook.inquiry import bad_nodes
 from webhook.kube.client import ApiError
@@ -84,8 +84,8 @@ def shown(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
     monkeypatch.setattr(session, "connect", lambda _: cluster)
-    monkeypatch.setattr("webhook.cli.nodes.time.time", lambda: NOW)
-    status = nodes.run(argparse.Namespace(command="nodes", output=None, watch=False, selector=None))
+    monkeypatch.setattr("webhook.cli.node_list.time.time", lambda: NOW)
+    status = node_list.run(argparse.Namespace(command="nodes", output=None, watch=False, selector=None))
     captured = capsys.readouterr()
     return status, captured.out + captured.err
 

@@ -117,7 +117,8 @@ KINDS: Final[dict[str, list[Object]]] = {
         *in_group(),
     ],
     "CompositePodGroup.scheduling.k8s.io": [
-        of("scheduling.k8s.io/v1alpha3", "CompositePodGroup", {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}),
+        of("scheduling.k8s.io/v1alpha3", "CompositePodGroup", {
+            "schedulingPolicy": {"gang": {"minGroupCount": 1}}}),
         of("scheduling.k8s.io/v1beta1", "PodGroup", {
             "parentCompositePodGroupName": "x", "schedulingPolicy": {"gang": {"minCount": 2}}}),
         *in_group(),

@@ -12,7 +12,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.kube.copies import kubeconfig
-from webhook.cli import enter, logs, main, ps, run, session, stopping, works
+from webhook.cli import enter, main, ps, run, session, stopping, task_logs, works
 from webhook.cli.main import COMMANDS
 from webhook.cli.works import JOB, TASK, Work
 from webhook.kube.client import ApiError
@@ -171,8 +171,8 @@ def test_a_jobs_gpus_are_counted_over_its_containers() -> None:
 
 
 def test_lines_of_several_workers_stand_behind_their_ranks() -> None:
-    assert logs._prefixed(3, "text", 12) == "[ 3] text"
-    assert logs._prefixed(0, "text", 1) == "text"
+    assert task_logs._prefixed(3, "text", 12) == "[ 3] text"
+    assert task_logs._prefixed(0, "text", 1) == "text"
 
 
 def test_exec_hands_on_what_chooses_the_cluster_and_the_command(tmp_path: Path) -> None:

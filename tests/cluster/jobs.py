@@ -3,8 +3,8 @@
 from typing import Any
 
 from webhook.kube.client import Api
-from webhook.tasks.objects import GROUP_VERSION, KIND
-from webhook.tasks.objects import path as tasks_path
+from webhook.tasks.task_objects import GROUP_VERSION, KIND
+from webhook.tasks.task_objects import path as tasks_path
 
 
 def create_job(api: Api, namespace: str, name: str, pods: int, limits: dict[str, Any], **spec: Any) -> None:

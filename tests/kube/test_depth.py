@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from webhook.kube.decoding import Reader
 from webhook.kube.depth import shallow
-from webhook.tasks.objects import Task
+from webhook.tasks.task_objects import Task
 
 DEEPEST: Final = 9_900
 """About what the API server takes."""

@@ -6,9 +6,15 @@ import pytest
 
 from hack.local.build import ROOT
 from labeler.contract.event_reasons import EventReason
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 
-PHASES = {objects.PENDING, objects.WAITING, objects.RUNNING, objects.SUSPENDED, *objects.FINAL}
+PHASES = {
+    task_objects.PENDING,
+    task_objects.WAITING,
+    task_objects.RUNNING,
+    task_objects.SUSPENDED,
+    *task_objects.FINAL,
+}
 """A GPUTask's Event has its phase as the reason."""
 
 

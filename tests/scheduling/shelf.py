@@ -7,7 +7,7 @@ import msgspec
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.drivers import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
 from webhook.kube.objects import Node, Pod
-from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from webhook.kube.volume_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.placement import Assignment, Gang, Member, NoFit, Snapshot, Usage, place
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of

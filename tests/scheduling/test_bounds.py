@@ -15,7 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.scheduling import antiaffinity, coarser, conflicts
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.conflicts import Conflicts
-from webhook.scheduling.shares import lumps
+from webhook.scheduling.rule_shares import lumps
 
 
 def without(key: str) -> Body:

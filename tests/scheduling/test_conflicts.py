@@ -16,7 +16,7 @@ from webhook.kube.affinity import LabelSelector, SelectorRequirement
 from webhook.placement import Gang, Member, NodeInfo, NoFit, Snapshot, place
 from webhook.scheduling import antiaffinity, conflicts, convert
 from webhook.scheduling.conflicts import Conflicts
-from webhook.scheduling.shares import lump_of
+from webhook.scheduling.rule_shares import lump_of
 
 ONE_EACH = settings(max_examples=400, deadline=None, derandomize=True)
 

@@ -20,7 +20,7 @@ from tests.scheduling.agreement import create, decoded, items, register, steady,
 from tests.scheduling.drawn_volumes import REGION, ZONE, ZONES, Body, Drawn, draw
 from webhook.kube import drivers, objects
 from webhook.kube.client import ApiError
-from webhook.kube.storage import (
+from webhook.kube.volume_objects import (
     CLAIMS,
     CLASSES,
     VOLUMES,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from webhook.kube.volume_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
 from webhook.scheduling import convert

@@ -8,7 +8,7 @@ import pytest
 
 from tests.scheduling.shelf import DRIVER, Shelf, node, pod
 from webhook.kube.drivers import CSIDriver, CSIStorageCapacity, VolumeAttachment
-from webhook.kube.storage import PersistentVolume
+from webhook.kube.volume_objects import PersistentVolume
 from webhook.placement import NoFit
 from webhook.scheduling import claim_kinds, convert, free_volumes
 from webhook.scheduling import storage as storage_module

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.preemptions import SETTINGS, Scene, member, plan
-from webhook.kube.budgets import PodDisruptionBudget
+from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.preempting import Preempting

@@ -11,7 +11,7 @@ from labeler.contract import keys
 from tests.support import register_nodes
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from webhook.kube.drivers import NODES
-from webhook.kube.storage import CLASSES, VOLUMES
+from webhook.kube.volume_objects import CLASSES, VOLUMES
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, reserve_seconds=0)

@@ -18,7 +18,7 @@ from tests.sweeper.mortal import Death, Killed, MortalApi
 from tests.tasks.builders import policy
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.policy.values import Policy
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 from webhook.tasks.controller import Controller
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.wanted import TaskRules
@@ -138,23 +138,23 @@ class Team:
             },
         }
         body = {
-            "apiVersion": objects.GROUP_VERSION,
-            "kind": objects.KIND,
+            "apiVersion": task_objects.GROUP_VERSION,
+            "kind": task_objects.KIND,
             "metadata": {"name": name},
             "spec": {"template": template, **spec},
         }
-        self.api.request("POST", objects.path(self.namespace), body=body)
+        self.api.request("POST", task_objects.path(self.namespace), body=body)
 
     def change(self, name: str, spec: dict[str, Any]) -> None:
-        path = objects.path(self.namespace, name)
+        path = task_objects.path(self.namespace, name)
         self.api.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
 
     def tasks(self) -> dict[str, dict[str, Any]]:
-        items = self.api.json("GET", objects.path(self.namespace))["items"]
+        items = self.api.json("GET", task_objects.path(self.namespace))["items"]
         return {each["metadata"]["name"]: each for each in items}
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        items = self.api.json("GET", objects.jobs_path(self.namespace))["items"]
+        items = self.api.json("GET", task_objects.jobs_path(self.namespace))["items"]
         return {each["metadata"]["name"]: each for each in items}
 
     def pods(self, task: str = "") -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from webhook.kube.objects import Metadata, PriorityClass
 from webhook.kube.placements import Placement
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
-from webhook.tasks.objects import Task, TaskJob, TaskPod
+from webhook.tasks.task_objects import Task, TaskJob, TaskPod
 from webhook.tasks.wanted import TaskRules
 
 NOW: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
 from tests.tasks.at_work import PATIENCE_SECONDS, RUN_FOR, Lives, Team, install, living, mortal
 from webhook.kube.client import MERGE_PATCH
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 
 
 @pytest.fixture
@@ -94,8 +94,12 @@ def test_a_task_without_a_template_gets_its_pod_in_a_restricted_namespace(team: 
     label = {"pod-security.kubernetes.io/enforce": "restricted"}
     path = f"/api/v1/namespaces/{team.namespace}"
     team.api.request("PATCH", path, body={"metadata": {"labels": label}}, content_type=MERGE_PATCH)
-    body = {"apiVersion": objects.GROUP_VERSION, "kind": objects.KIND, "metadata": {"name": "plain"}}
-    team.api.request("POST", objects.path(team.namespace), body={**body, "spec": {}})
+    body = {
+        "apiVersion": task_objects.GROUP_VERSION,
+        "kind": task_objects.KIND,
+        "metadata": {"name": "plain"},
+    }
+    team.api.request("POST", task_objects.path(team.namespace), body={**body, "spec": {}})
     lives.until("its pod is there", lambda: bool(team.pods("plain")))
 
 
@@ -104,7 +108,7 @@ def test_a_template_of_very_many_levels_is_told_and_stops_no_other_task(team: Te
     body = (
         b'{"apiVersion":"falldio.com/v1","kind":"GPUTask","metadata":{"name":"odd"},"spec":{"template":%s}}'
     )
-    team.api.request("POST", objects.path(team.namespace), body=body % deep)
+    team.api.request("POST", task_objects.path(team.namespace), body=body % deep)
     team.create("train", {})
     lives.until("train runs", lambda: team.phase("train") == "Running")
     lives.until("odd is told", lambda: team.phase("odd") == "Pending")
@@ -175,13 +179,13 @@ def test_the_job_of_an_earlier_task_goes_even_where_the_garbage_collector_takes_
         first = team.jobs()["train"]["metadata"]["uid"]
         team.create("other", {"suspend": True})
         lives.until("other has its Job", lambda: "other" in team.jobs())
-        team.api.request("DELETE", objects.path(team.namespace, "other"))
+        team.api.request("DELETE", task_objects.path(team.namespace, "other"))
         lives.until("the garbage collector knows of GPUTasks", lambda: "other" not in team.jobs())
         with own_cluster.paused("kube-controller-manager"):
             # A change that is later than all that it has read of GPUTasks: it must list them anew.
             team.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "later"}})
             own_cluster.start("kube-apiserver")
-            team.api.request("DELETE", objects.path(team.namespace, "train"))
+            team.api.request("DELETE", task_objects.path(team.namespace, "train"))
             team.create("train", {"suspend": True})
         lives.until("train is suspended", lambda: team.phase("train") == "Suspended" and not team.pods())
         assert team.jobs()["train"]["metadata"]["uid"] != first

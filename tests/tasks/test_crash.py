@@ -14,7 +14,7 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.mortal import AFTER, BEFORE, Death
 from tests.tasks.at_work import PATIENCE_SECONDS, RUN_FOR, Lives, Team, install, mortal
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 
 PARALLEL: Final = 6
 JOBS_MADE: Final = {"train": 3, "big": 2, "short": 1}
@@ -53,7 +53,7 @@ def play(team: Team, lives: Lives) -> None:
     team.change("train", {"attempt": 1})
     lives.until("train runs anew", lambda: phase("train") == "Running" and uid_of(team) not in ("", first))
     second = uid_of(team)
-    path = objects.jobs_path(team.namespace, "train")
+    path = task_objects.jobs_path(team.namespace, "train")
     team.api.request("DELETE", path, query={"propagationPolicy": "Background"})
     lives.until(
         "train is made again", lambda: phase("train") == "Running" and uid_of(team) not in ("", first, second)
@@ -64,7 +64,7 @@ def play(team: Team, lives: Lives) -> None:
     lives.until("big waits with its new class", lambda: phase("big") == "Waiting" and class_of(team) == 10)
     team.create("short", {"ttlSecondsAfterFinished": 0}, annotations={RUN_FOR: "0.1s"})
     lives.until("short is gone", lambda: phase("short") == "gone")
-    team.api.request("DELETE", objects.path(team.namespace, "big"))
+    team.api.request("DELETE", task_objects.path(team.namespace, "big"))
     lives.until(
         "the Jobs and pods of what is gone are gone",
         lambda: set(team.jobs()) == {"train"} and not team.pods("big") and not team.pods("short"),

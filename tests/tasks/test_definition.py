@@ -11,7 +11,7 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from tests.support import clean, create_namespace
 from webhook.kube.client import APPLY_PATCH, MERGE_PATCH, Api, ApiError
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 
 SEED: Final = {
     "memory": "16gi", "cpu": "8", "gpu": "rtx4090", "gpu-amount": "1", "priority": "gpu-low-priority",
@@ -29,16 +29,16 @@ class Tasks:
     def create(self, spec: dict[str, Any], name: str = "", **query: str) -> dict[str, Any]:
         name = name or f"t{next(_numbers)}"
         body = {
-            "apiVersion": objects.GROUP_VERSION,
-            "kind": objects.KIND,
+            "apiVersion": task_objects.GROUP_VERSION,
+            "kind": task_objects.KIND,
             "metadata": {"name": name},
             "spec": spec,
         }
-        return dict(self.api.json("POST", objects.path(self.namespace), body=body, query=query))
+        return dict(self.api.json("POST", task_objects.path(self.namespace), body=body, query=query))
 
     def change(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         body = {"spec": spec}
-        path = objects.path(self.namespace, name)
+        path = task_objects.path(self.namespace, name)
         return dict(self.api.json("PATCH", path, body=body, content_type=MERGE_PATCH))
 
 
@@ -198,12 +198,12 @@ def test_server_side_apply_merges_variables_by_name(tasks: Tasks) -> None:
 
     def apply(manager: str, variable: str) -> dict[str, Any]:
         body = {
-            "apiVersion": objects.GROUP_VERSION,
-            "kind": objects.KIND,
+            "apiVersion": task_objects.GROUP_VERSION,
+            "kind": task_objects.KIND,
             "metadata": {"name": name},
             "spec": {"attempt": len(variable), "env": [{"name": variable, "value": "1"}]},
         }
-        path = objects.path(tasks.namespace, name)
+        path = task_objects.path(tasks.namespace, name)
         query = {"fieldManager": manager, "force": "true"}
         return dict(tasks.api.json("PATCH", path, query=query, body=body, content_type=APPLY_PATCH))
 

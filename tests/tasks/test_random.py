@@ -13,7 +13,7 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete_namespace
 from tests.tasks.at_work import Lives, Team, install, mortal
 from webhook.kube.client import ApiError
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 
 TASKS: Final = 40
 ACTS: Final = 120
@@ -44,9 +44,9 @@ class Dice:
                 self._change(name, priority=self.dice.choice(["low", "medium", "high"]))
             case "delete":
                 del self.specs[name]
-                self.team.api.request("DELETE", objects.path(self.team.namespace, name))
+                self.team.api.request("DELETE", task_objects.path(self.team.namespace, name))
             case "delete job" if name in self.team.jobs():
-                path = objects.jobs_path(self.team.namespace, name)
+                path = task_objects.jobs_path(self.team.namespace, name)
                 try:
                     self.team.api.request("DELETE", path, query={"propagationPolicy": "Background"})
                 except ApiError as error:

@@ -13,9 +13,9 @@ from tests.tasks.builders import rules
 from webhook.kube.client import ApiError
 from webhook.tasks import controller as module
 from webhook.tasks.controller import Controller
-from webhook.tasks.objects import Task, TaskJob
 from webhook.tasks.observe import Queue
 from webhook.tasks.step import ObservedTask
+from webhook.tasks.task_objects import Task, TaskJob
 
 OURS: Final = [{"kind": "GPUTask", "name": "train", "uid": "uid-1", "controller": True}]
 FOREIGN: Final[dict[str, Any]] = {"metadata": {"name": "train", "namespace": "team", "uid": "other"}}

@@ -17,7 +17,7 @@ from labeler.contract import keys
 from tests.support import clean, create_namespace
 from tests.tasks.builders import CLASSES, policy, rules
 from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 from webhook.tasks.template import APPARMOR, CAPABILITIES
 from webhook.tasks.wanted import job_wanted
 
@@ -51,19 +51,21 @@ class Someone:
     def create(self, spec: dict[str, Any] | None = None) -> str:
         name = f"t{next(_numbers)}"
         body = {
-            "apiVersion": objects.GROUP_VERSION,
-            "kind": objects.KIND,
+            "apiVersion": task_objects.GROUP_VERSION,
+            "kind": task_objects.KIND,
             "metadata": {"name": name},
             "spec": spec or {},
         }
-        self.api.request("POST", objects.path(self.namespace), body=body)
+        self.api.request("POST", task_objects.path(self.namespace), body=body)
         return name
 
     def change(self, name: str, body: dict[str, Any]) -> None:
-        self.api.request("PATCH", objects.path(self.namespace, name), body=body, content_type=MERGE_PATCH)
+        self.api.request(
+            "PATCH", task_objects.path(self.namespace, name), body=body, content_type=MERGE_PATCH
+        )
 
     def delete(self, name: str) -> None:
-        self.api.request("DELETE", objects.path(self.namespace, name))
+        self.api.request("DELETE", task_objects.path(self.namespace, name))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,7 @@ def test_who_may_edit_a_namespace_may_write_tasks_there(
 
     def may_read() -> bool:
         try:
-            return "items" in someone.api.json("GET", objects.path(team))
+            return "items" in someone.api.json("GET", task_objects.path(team))
         except ApiError:
             return False
 
@@ -217,7 +219,7 @@ def test_garbage_collection_goes_on_with_the_owners_of_tasks(
     here = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]}
     someone = tenant(installed, tmp_path, team, JOBS)
     name = someone.create({"suspend": True})
-    path = objects.path(team, name)
+    path = task_objects.path(team, name)
     someone.change(name, {"metadata": {"ownerReferences": [here, GONE]}})
     installed.wait_for(
         "the owner that is gone to be dropped",
@@ -227,7 +229,9 @@ def test_garbage_collection_goes_on_with_the_owners_of_tasks(
     api.request("DELETE", f"{maps}/{owner['name']}")
 
     def is_gone() -> bool:
-        return name not in [each["metadata"]["name"] for each in api.json("GET", objects.path(team))["items"]]
+        return name not in [
+            each["metadata"]["name"] for each in api.json("GET", task_objects.path(team))["items"]
+        ]
 
     installed.wait_for("the task to be collected", is_gone)
 
@@ -292,7 +296,7 @@ def test_an_author_does_not_change_the_account_afterwards(
 def test_a_tenant_does_not_write_the_status(installed: Cluster, team: str, tmp_path: Path) -> None:
     someone = tenant(installed, tmp_path, team, JOBS)
     name = someone.create()
-    path = objects.path(team, name) + "/status"
+    path = task_objects.path(team, name) + "/status"
     with pytest.raises(ApiError) as refused:
         someone.api.request("PATCH", path, body={"status": {"phase": "Succeeded"}}, content_type=MERGE_PATCH)
     assert refused.value.status == 403
@@ -311,15 +315,15 @@ def job(installed: Cluster, team: str) -> dict[str, Any]:
     """The Job of a task that is there."""
     someone = Someone(installed.api(), team)
     name = someone.create()
-    task = msgspec.convert(installed.api().json("GET", objects.path(team, name)), objects.Task)
+    task = msgspec.convert(installed.api().json("GET", task_objects.path(team, name)), task_objects.Task)
     return job_wanted(task, rules(policy=policy(team), classes=CLASSES))
 
 
 def test_the_controller_makes_changes_and_deletes_the_job_of_a_task(
     controller: Api, team: str, job: dict[str, Any]
 ) -> None:
-    path = objects.jobs_path(team, job["metadata"]["name"])
-    controller.request("POST", objects.jobs_path(team), body=job)
+    path = task_objects.jobs_path(team, job["metadata"]["name"])
+    controller.request("POST", task_objects.jobs_path(team), body=job)
     for change in ({"suspend": True}, {"activeDeadlineSeconds": 60}, {"suspend": False}):
         controller.request("PATCH", path, body={"spec": change}, content_type=MERGE_PATCH)
     controller.request("DELETE", path)
@@ -336,7 +340,7 @@ def test_the_controller_makes_no_job_that_is_not_a_tasks(
     (there,) = job["metadata"]["ownerReferences"]
     job["metadata"]["ownerReferences"] = [{**there, **owner}] if owner else []
     with pytest.raises(ApiError, match="only touch Jobs that belong to a GPUTask of their name"):
-        controller.request("POST", objects.jobs_path(team), body=job)
+        controller.request("POST", task_objects.jobs_path(team), body=job)
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "topogate-system"])
@@ -345,7 +349,7 @@ def test_the_controller_makes_no_job_beside_the_clusters_own_identities(
 ) -> None:
     job["metadata"]["namespace"] = namespace
     with pytest.raises(ApiError, match="no Jobs in namespaces of the cluster or of topogate"):
-        controller.request("POST", objects.jobs_path(namespace), body=job)
+        controller.request("POST", task_objects.jobs_path(namespace), body=job)
 
 
 def having(**container: Any) -> dict[str, Any]:
@@ -400,7 +404,7 @@ def test_the_controller_makes_no_job_whose_pods_reach_out(
     job["spec"]["template"]["spec"] |= spec
     # An API server that allows no privileged containers at all says so before.
     with pytest.raises(ApiError, match=r"no Job whose pods reach out to their node|privileged: Forbidden"):
-        controller.request("POST", objects.jobs_path(team), body=job)
+        controller.request("POST", task_objects.jobs_path(team), body=job)
 
 
 def test_the_controller_unconfines_no_pod_by_an_annotation(
@@ -409,7 +413,7 @@ def test_the_controller_unconfines_no_pod_by_an_annotation(
     (container,) = job["spec"]["template"]["spec"]["containers"]
     job["spec"]["template"]["metadata"]["annotations"] = {f"{APPARMOR}{container['name']}": "unconfined"}
     with pytest.raises(ApiError, match=r"reach out to their node by such an? (annotation|security profile)"):
-        controller.request("POST", objects.jobs_path(team), body=job)
+        controller.request("POST", task_objects.jobs_path(team), body=job)
 
 
 def test_the_controller_makes_the_job_of_a_template_with_all_that_may_be(
@@ -438,9 +442,9 @@ def test_the_controller_makes_the_job_of_a_template_with_all_that_may_be(
     annotations = {f"{APPARMOR}c": "runtime/default"}
     template = {"metadata": {"annotations": annotations}, "spec": pod}
     name = Someone(installed.api(), team).create({"template": template})
-    task = msgspec.convert(installed.api().json("GET", objects.path(team, name)), objects.Task)
+    task = msgspec.convert(installed.api().json("GET", task_objects.path(team, name)), task_objects.Task)
     made = job_wanted(task, rules(policy=policy(team), classes=CLASSES))
-    controller.request("POST", objects.jobs_path(team), body=made)
+    controller.request("POST", task_objects.jobs_path(team), body=made)
 
 
 @pytest.mark.parametrize("act", ["PATCH", "DELETE"])
@@ -450,8 +454,8 @@ def test_the_controller_leaves_the_jobs_of_others_alone(
     name = f"own-{next(_numbers)}"
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
     body = {"metadata": {"name": name}, "spec": {"suspend": True, "template": {"spec": pod}}}
-    installed.api().request("POST", objects.jobs_path(team), body=body)
-    path = objects.jobs_path(team, name)
+    installed.api().request("POST", task_objects.jobs_path(team), body=body)
+    path = task_objects.jobs_path(team, name)
     change: dict[str, Any] = (
         {"body": {"spec": {"suspend": False}}, "content_type": MERGE_PATCH} if act == "PATCH" else {}
     )
@@ -474,8 +478,8 @@ def test_the_controller_leaves_the_jobs_of_others_alone(
 def test_the_controller_changes_nothing_else_of_a_job(
     installed: Cluster, controller: Api, team: str, job: dict[str, Any], change: dict[str, Any]
 ) -> None:
-    controller.request("POST", objects.jobs_path(team), body=job)
-    path = objects.jobs_path(team, job["metadata"]["name"])
+    controller.request("POST", task_objects.jobs_path(team), body=job)
+    path = task_objects.jobs_path(team, job["metadata"]["name"])
     with pytest.raises(ApiError, match="may change suspend and activeDeadlineSeconds, and nothing else"):
         controller.request("PATCH", path, body=change, content_type=MERGE_PATCH)
 
@@ -506,5 +510,5 @@ def test_the_controller_does_not_change_what_a_user_wrote(
     name = Someone(installed.api(), team).create()
     body = [{"op": "replace", "path": "/spec/attempt", "value": 9}]
     with pytest.raises(ApiError) as refused:
-        controller.request("PATCH", objects.path(team, name), body=body, content_type=JSON_PATCH)
+        controller.request("PATCH", task_objects.path(team, name), body=body, content_type=JSON_PATCH)
     assert refused.value.status == 403

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from labeler.contract import keys
 from tests.tasks.builders import NOW, job, later, placement, pod, rules, task
 from webhook.kube.complaints import Complaint
-from webhook.tasks.objects import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED, WAITING, Task, TaskPod
 from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, ObservedTask, TaskStep, next_step
+from webhook.tasks.task_objects import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED, WAITING, Task, TaskPod
 
 DELETED: dict[str, Any] = {"deletionTimestamp": "2026-11-21T11:00:00Z"}
 COMPLETE = {

@@ -12,7 +12,7 @@ from hack.local.install import Installation
 from hack.local.nodes import SimulatedNode
 from tests.installation import installed_for
 from tests.support import clean
-from webhook.tasks import objects
+from webhook.tasks import task_objects
 
 RESOURCE: Final = "falldio.com/gpu"
 CLASSES: Final = """
@@ -85,7 +85,7 @@ class Team:
         self.apply(text)
 
     def status(self, name: str) -> dict[str, Any]:
-        return dict(self.api.json("GET", objects.path(self.namespace, name)).get("status") or {})
+        return dict(self.api.json("GET", task_objects.path(self.namespace, name)).get("status") or {})
 
     def wait_for(self, name: str, phase: str) -> None:
         self.cluster.wait_for(f"{name} to be {phase}", lambda: self.status(name).get("phase") == phase)

@@ -9,7 +9,7 @@ from labeler.contract import keys
 from tests.tasks.builders import POLICY_TEXT, rules, task
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
-from webhook.tasks.objects import Task
+from webhook.tasks.task_objects import Task
 from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
 SEED = {"memory": "16gi", "cpu": "8", "gpu": "rtx4090", "gpu-amount": "1", "priority": "gpu-low-priority"}

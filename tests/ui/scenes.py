@@ -16,11 +16,11 @@ from webhook.kube.placements import Placement
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.settings import Settings
-from webhook.ui.access import Access, LaptopAccess
-from webhook.ui.app import create_app
 from webhook.ui.history import History, sample
 from webhook.ui.live import Artist, Live, Scene
+from webhook.ui.page_app import create_app
 from webhook.ui.pages import PageDependencies
+from webhook.ui.viewer_access import Access, LaptopAccess
 
 COUNTING = Counting(("nvidia.com/gpu", "gpu.intel.com/i915"), ("nvidia.com/gpu.product",))
 GRID = nodes.grid(nodes.Shape(nodes=8, blocks=2, subblocks=2))

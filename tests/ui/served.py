@@ -9,7 +9,7 @@ from tests.ui.scenes import cluster_of, page_of, scene_of
 from tests.ui.viewers import MINE, Granted
 from webhook.admission import worker
 from webhook.ui.rights import Viewer
-from webhook.ui.serve import PageServer, options
+from webhook.ui.serve_page import PageServer, options
 
 
 def tell(arbiter: Any) -> None:

@@ -4,7 +4,7 @@ from tests.ui.busy import A100, CORDONED, FAILING, H100, busy_scene
 from tests.ui.pictures import holding
 from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
 from tests.ui.viewers import Granted
-from webhook.ui.gangs import GangRow
+from webhook.ui.gang_rows import GangRow
 from webhook.ui.redact import Rights
 
 FIRST, SECOND = "node-b0-s0-h00", "node-b0-s0-h01"

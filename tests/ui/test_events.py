@@ -9,8 +9,8 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace
 from tests.ui.scenes import cluster_of, scene_of, waiting_job
 from webhook.kube.client import Api, ApiError
-from webhook.ui import events as events_room
-from webhook.ui.events import CACHE_SECONDS, PAGE, PAGES, GangEvents
+from webhook.ui import gang_events as events_room
+from webhook.ui.gang_events import CACHE_SECONDS, PAGE, PAGES, GangEvents
 
 ROW = scene_of(cluster_of(waiting_job(2))).gangs[0]
 

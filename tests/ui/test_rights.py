@@ -24,11 +24,11 @@ from tests.ui.viewers import MINE, Granted
 from webhook.admission import worker
 from webhook.kube.client import Api
 from webhook.kube.placements import Placement
-from webhook.ui import access as access_room
-from webhook.ui.access import SESSION_SECONDS, ClusterAccess, CurrentViewer, NoViewerError, Proxy
+from webhook.ui import viewer_access as access_room
 from webhook.ui.pages import MOST_STREAMS_A_VIEWER
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
 from webhook.ui.rights import BELIEVED_SECONDS, UNKNOWN_TOKENS_A_SECOND, Answers, Gatekeeper, Viewer
+from webhook.ui.viewer_access import SESSION_SECONDS, ClusterAccess, CurrentViewer, NoViewerError, Proxy
 from webhook.workloads import marks
 
 FIRST = "node-b0-s0-h00"

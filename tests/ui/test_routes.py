@@ -15,10 +15,10 @@ from webhook.inquiry.explanation import explain
 from webhook.kube.objects import Pod
 from webhook.sweeper.settings import Settings
 from webhook.ui import pages
-from webhook.ui.access import COOKIE, LaptopAccess
 from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import detail
-from webhook.ui.gangs import GangRow
+from webhook.ui.gang_rows import GangRow
+from webhook.ui.viewer_access import COOKIE, LaptopAccess
 from webhook.workloads.native_gangs import POD_GROUPS
 
 FIRST = "node-b0-s0-h00"

@@ -11,7 +11,7 @@ import pytest
 
 from hack.local.processes import open_tied
 from webhook.ui.pages import MOST_STREAMS
-from webhook.ui.serve import THREADS
+from webhook.ui.serve_page import THREADS
 
 HEADERS = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-A: "
 FORM = b"Content-Type: application/x-www-form-urlencoded"

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 
 from flask import Response
 
-from webhook.ui.access import CurrentViewer
 from webhook.ui.redact import Rights
 from webhook.ui.rights import Viewer
+from webhook.ui.viewer_access import CurrentViewer
 
 
 class Granted:

@@ -14,7 +14,7 @@ from tests.definitions import wait_gone, wait_served
 from tests.support import create_namespace, delete, delete_namespace
 from webhook.kube.client import Api, ApiError
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.owners import Owners
+from webhook.sweeper.observe.owner_sizes import Owners
 
 
 def define(cluster: Cluster, definitions: list[str], kind: str, group: str, *versions: str) -> str:
@@ -122,7 +122,7 @@ def test_a_kind_that_a_gang_asked_for_once_is_looked_for_soon_after(
     cluster: Cluster, definitions: list[str], changed: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it asked just after the last look: a gang that does not change does not ask again."""
-    monkeypatch.setattr("webhook.sweeper.observe.owners.SOONER_SECONDS", 3.0)
+    monkeypatch.setattr("webhook.sweeper.observe.owner_sizes.SOONER_SECONDS", 3.0)
     owners = Owners(cluster.api(), changed.set, check_seconds=3600)
     owners.start()
     try:

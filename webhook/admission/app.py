@@ -19,8 +19,8 @@ from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge, ServiceUnavailable
 
 from webhook.admission import patch
+from webhook.admission.admission_metrics import ERROR, AdmissionMetrics
 from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
-from webhook.admission.metrics import ERROR, AdmissionMetrics
 from webhook.admission.review import Request, ReviewError, decode_request, encode_response
 from webhook.admission.tls import ContextCache
 from webhook.kube.objects import PriorityClass

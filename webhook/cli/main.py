@@ -54,7 +54,20 @@ NEXT: Final[dict[str, str]] = {
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as a shell has for what SIGINT has ended."""
 _WITH_COMMAND: Final = ("run", "exec")
-_MODULES: Final = {"exec": "enter", "attach": "enter", "stop": "stopping", "restart": "stopping"}
+_MODULES: Final = {
+    "logs": "task_logs",
+    "exec": "enter",
+    "attach": "enter",
+    "stop": "stopping",
+    "restart": "stopping",
+    "gangs": "gang_list",
+    "nodes": "node_list",
+    "explain": "explain_gang",
+    "doctor": "doctor_report",
+    "lint": "lint_files",
+    "completion": "shell_completion",
+}
+"""Of commands whose module has another name: no two modules of webhook have the same."""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from webhook.cli import picture, session
+from webhook.cli import scene, session
 from webhook.cli.terminal import columns, fitted, is_coloured
 from webhook.text import counted, printable
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    settings, policy = picture.files(options)
+    settings, policy = scene.files(options)
     levels = list(settings.topology.level_names)
     if options.level and options.level not in levels:
         below = "; single nodes are on the page: topogate ui" if options.level == "node" else ""
@@ -50,8 +50,8 @@ def _run(options: argparse.Namespace) -> int:
     from webhook.inquiry.reading import ClusterReading
 
     def show() -> None:
-        cluster = picture.of_selected(ClusterReading.read(api), api, options)
-        drawn = picture.scene_of(cluster, settings, policy).picture
+        cluster = scene.of_selected(ClusterReading.read(api), api, options)
+        drawn = scene.scene_of(cluster, settings, policy).picture
         shown = [domain for domain in drawn.domains if domain.level <= lowest]
         if options.output in session.DOCUMENTS:
             session.show(msgspec.to_builtins(shown), options.output)

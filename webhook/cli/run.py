@@ -210,10 +210,10 @@ def _give_names(api: "Api", made: dict[str, Any]) -> None:
 
 
 def _follow(api: "Api", made: dict[str, Any]) -> int:
-    from webhook.cli import logs
+    from webhook.cli import task_logs
 
     complain("Its logs follow; Ctrl-C ends this, not the task.")
-    return logs.follow(api, Work(TASK, made), argparse.Namespace(rank=None, tail=None, container=None))
+    return task_logs.follow(api, Work(TASK, made), argparse.Namespace(rank=None, tail=None, container=None))
 
 
 def _rehearse(api: "Api", made: dict[str, Any]) -> int:
@@ -228,7 +228,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     from webhook.policy.document import PolicyError
     from webhook.policy.file import parse_policy
     from webhook.sweeper.settings import Settings
-    from webhook.tasks.objects import Task
+    from webhook.tasks.task_objects import Task
     from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
     task = msgspec.convert(made, Task)

@@ -8,7 +8,7 @@ import argparse
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.cli import picture, session
+from webhook.cli import scene, session
 from webhook.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
 
     return session.repeat(
         options,
-        lambda: _print(gather(picture.of_selected(ClusterReading.read_usage(api), api, options)), options),
+        lambda: _print(gather(scene.of_selected(ClusterReading.read_usage(api), api, options)), options),
     )
 
 

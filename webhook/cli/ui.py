@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from webhook.cli import picture, session
+from webhook.cli import scene, session
 
 
 def add_parser(subparsers: Any) -> None:
@@ -22,9 +22,9 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     # Flask and gunicorn are loaded for this command alone.
     from webhook.kube.kubeconfig import context_of, read
-    from webhook.ui.serve import serve_laptop
+    from webhook.ui.serve_page import serve_laptop
 
-    settings, policy = picture.files(options)
+    settings, policy = scene.files(options)
     api = session.connect(options)
     context = context_of(read(session.kubeconfigs_of(options)), options.context)
     user, cluster = str(context.get("user") or ""), str(context.get("cluster") or "")

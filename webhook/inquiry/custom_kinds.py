@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from webhook.inquiry import defaults, fields
-from webhook.inquiry.fields import Described
+from webhook.inquiry import defaults, members
+from webhook.inquiry.members import Described
 
 Spec = Mapping[str, Any]
 _POD_FIELDS: Final = (
@@ -16,53 +16,55 @@ _POD_FIELDS: Final = (
 
 def of_ray_cluster(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
     """The head, and of each group its replicas within its bounds, with all their hosts."""
-    head = fields.template(fields.part(spec, "headGroupSpec", where), where)
+    head = members.template(members.part(spec, "headGroupSpec", where), where)
     yield f"{name}-head", None, defaults.labelled(head, _ray_labels(name, "head", "headgroup"))
-    for group in fields.parts(spec, "workerGroupSpecs", where):
+    for group in members.parts(spec, "workerGroupSpecs", where):
         group_name = str(group.get("groupName") or "workers")
-        body = defaults.labelled(fields.template(group, where), _ray_labels(name, "worker", group_name))
+        body = defaults.labelled(members.template(group, where), _ray_labels(name, "worker", group_name))
         count = (
             0
             if group.get("suspend") is True
-            else _replicas(group) * fields.number(group.get("numOfHosts"), 1)
+            else _replicas(group) * members.number(group.get("numOfHosts"), 1)
         )
-        for pod, _, each in fields.copies(f"{name}-{group_name}", count, body):
+        for pod, _, each in members.copies(f"{name}-{group_name}", count, body):
             yield pod, None, each
 
 
 def of_ray_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
     """Its cluster; the pod that submits has no GPUs and is made once the cluster runs."""
-    yield from of_ray_cluster(fields.part(spec, "rayClusterSpec", where), document, name, where)
+    yield from of_ray_cluster(members.part(spec, "rayClusterSpec", where), document, name, where)
 
 
 def of_train_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
     """As many nodes as its trainer says, each with the resources that it names; else its runtime decides."""
-    trainer = fields.part(spec, "trainer", where)
+    trainer = members.part(spec, "trainer", where)
     if trainer.get("resourcesPerNode") is None:
-        raise fields.InputError(
+        raise members.InputError(
             f"{where}: its runtime says what pods ask for; give spec.trainer.resourcesPerNode, or the JobSet"
         )
     container = {
         "name": "node",
         "image": str(trainer.get("image") or "image-of-the-runtime"),
-        "resources": fields.part(trainer, "resourcesPerNode", where),
+        "resources": members.part(trainer, "resourcesPerNode", where),
     }
-    labels = {**fields.part(spec, "labels", where), "jobset.sigs.k8s.io/jobset-name": name}
+    labels = {**members.part(spec, "labels", where), "jobset.sigs.k8s.io/jobset-name": name}
     body = defaults.labelled(
-        {"metadata": {}, "spec": {"containers": [container]}}, labels, fields.part(spec, "annotations", where)
+        {"metadata": {}, "spec": {"containers": [container]}},
+        labels,
+        members.part(spec, "annotations", where),
     )
-    yield from fields.copies(f"{name}-node-0", fields.number(trainer.get("numNodes"), 1), body)
+    yield from members.copies(f"{name}-node-0", members.number(trainer.get("numNodes"), 1), body)
 
 
 def of_workflow(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
     """One pod of each template that makes some: how often and when, its steps decide."""
-    for each in fields.parts(spec, "templates", where):
+    for each in members.parts(spec, "templates", where):
         container = each.get("container") or each.get("script")
         if not isinstance(container, dict):
             continue
         own = {key: each[key] for key in _POD_FIELDS if key in each}
         body = {
-            "metadata": fields.part(each, "metadata", where),
+            "metadata": members.part(each, "metadata", where),
             "spec": {**own, "containers": [{"name": "main", **container}]},
         }
         yield f"{name}-{each.get('name', 'main')}", None, body
@@ -74,6 +76,8 @@ def _ray_labels(name: str, node_type: str, group: str) -> dict[str, str]:
 
 def _replicas(group: Spec) -> int:
     """A group's replicas within its bounds."""
-    least = fields.number(group.get("minReplicas"), 0)
-    wanted = max(fields.number(group.get("replicas"), 0), least)
-    return wanted if group.get("maxReplicas") is None else min(wanted, fields.number(group["maxReplicas"], 0))
+    least = members.number(group.get("minReplicas"), 0)
+    wanted = max(members.number(group.get("replicas"), 0), least)
+    return (
+        wanted if group.get("maxReplicas") is None else min(wanted, members.number(group["maxReplicas"], 0))
+    )

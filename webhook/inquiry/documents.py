@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from webhook.inquiry.fields import InputError, name_of
+from webhook.inquiry.members import InputError, name_of
 from webhook.kube.events import shortened
 
 MOST_VALUES: Final = 20_000_000

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from webhook.inquiry.admitted import AdmissionRules
 from webhook.inquiry.dry_run import DryRun
-from webhook.inquiry.fields import InputError
 from webhook.inquiry.lint import ManifestFault, of_nodes
 from webhook.inquiry.manifest import name_of
+from webhook.inquiry.members import InputError
 from webhook.inquiry.reading import read_all
 from webhook.inquiry.simulation import NotPlacedError, read_pods
 from webhook.kube.client import Api, ApiError

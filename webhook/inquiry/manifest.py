@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.inquiry import custom_kinds, defaults, fields
+from webhook.inquiry import custom_kinds, defaults, members
 from webhook.inquiry.admitted import AdmissionRules
-from webhook.inquiry.fields import Described, InputError, name_of
+from webhook.inquiry.members import Described, InputError, name_of
 from webhook.kube.objects import OwnerReference
-from webhook.tasks.objects import Task
+from webhook.tasks.task_objects import Task
 from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.owners import KNOWN_RULES, Makes
@@ -35,7 +35,7 @@ def pods_of(document: Spec, source: str, rules: AdmissionRules) -> Iterator[Desc
         document, kind = _job_of(document, where, rules), "Job"
     if kind not in _KINDS and not isinstance(document.get("spec"), dict):
         return
-    spec = fields.part(document, "spec", where)
+    spec = members.part(document, "spec", where)
     of_kind = _KINDS.get(kind)
     if of_kind is None and any(key.endswith("ReplicaSpecs") for key in spec):
         of_kind = _of_roles
@@ -108,64 +108,66 @@ def _job_of(document: Spec, where: str, rules: AdmissionRules) -> Mapping[str, A
 
 
 def _of_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    body = fields.template(spec, where)
-    yield from fields.copies(name, fields.job_size(spec), defaults.labelled(body, defaults.job_labels(name)))
+    body = members.template(spec, where)
+    yield from members.copies(
+        name, members.job_size(spec), defaults.labelled(body, defaults.job_labels(name))
+    )
 
 
 def _of_cron_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    job = fields.part(fields.part(spec, "jobTemplate", where), "spec", where)
+    job = members.part(members.part(spec, "jobTemplate", where), "spec", where)
     yield from _of_job(job, document, name, where)
 
 
 def _of_replicas(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    yield from fields.copies(name, fields.number(spec.get("replicas"), 1), fields.template(spec, where))
+    yield from members.copies(name, members.number(spec.get("replicas"), 1), members.template(spec, where))
 
 
 def _of_roles(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
     """The pods of a job of Kubeflow's training operator."""
     roles = next(key for key in spec if key.endswith("ReplicaSpecs"))
-    for role in fields.part(spec, roles, where):
-        of_role = fields.part(fields.part(spec, roles, where), role, where)
+    for role in members.part(spec, roles, where):
+        of_role = members.part(members.part(spec, roles, where), role, where)
         body = defaults.labelled(
-            fields.template(of_role, where), defaults.training_labels(name, role.lower())
+            members.template(of_role, where), defaults.training_labels(name, role.lower())
         )
-        for pod, _, each in fields.copies(
-            f"{name}-{role.lower()}", fields.number(of_role.get("replicas"), 1), body
+        for pod, _, each in members.copies(
+            f"{name}-{role.lower()}", members.number(of_role.get("replicas"), 1), body
         ):
             yield pod, None, each
 
 
 def _of_jobset(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    parts = fields.parts(spec, "replicatedJobs", where)
-    jobs = sum(fields.number(part.get("replicas"), 1) for part in parts)
+    parts = members.parts(spec, "replicatedJobs", where)
+    jobs = sum(members.number(part.get("replicas"), 1) for part in parts)
     rank = number = 0
     for part in parts:
-        job_template = fields.part(part, "template", where)
-        job = fields.part(job_template, "spec", where)
+        job_template = members.part(part, "template", where)
+        job = members.part(job_template, "spec", where)
         written = defaults.exclusive_annotations(document) | defaults.exclusive_annotations(job_template)
-        size = fields.job_size(job)
+        size = members.job_size(job)
         # Of a part without pods any number of replicas is none.
-        for replica in range(fields.number(part.get("replicas"), 1) if size else 0):
+        for replica in range(members.number(part.get("replicas"), 1) if size else 0):
             prefix = f"{name}-{part.get('name', '')}-{replica}"
             labels = defaults.jobset_labels(name, str(part.get("name", "")), number + replica, jobs)
             body = defaults.labelled(
-                fields.template(job, where), labels | defaults.job_labels(prefix), written
+                members.template(job, where), labels | defaults.job_labels(prefix), written
             )
-            for pod, _, each in fields.copies(prefix, size, body):
+            for pod, _, each in members.copies(prefix, size, body):
                 yield pod, rank, each
                 rank += 1
-        number += fields.number(part.get("replicas"), 1)
+        number += members.number(part.get("replicas"), 1)
 
 
 def _of_group(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    both = fields.part(spec, "leaderWorkerTemplate", where)
-    size = fields.number(both.get("size"), 1)
-    policy = fields.part(both, "subGroupPolicy", where)
+    both = members.part(spec, "leaderWorkerTemplate", where)
+    size = members.number(both.get("size"), 1)
+    policy = members.part(both, "subGroupPolicy", where)
     written = defaults.exclusive_annotations(document)
-    for group in range(fields.number(spec.get("replicas"), 1) if size else 0):
+    for group in range(members.number(spec.get("replicas"), 1) if size else 0):
         for index in range(size):
             leads = index == 0 and both.get("leaderTemplate") is not None
-            body = fields.part(both, "leaderTemplate" if leads else "workerTemplate", where)
+            body = members.part(both, "leaderTemplate" if leads else "workerTemplate", where)
             labels = defaults.group_labels(name, policy, size, index, group)
             suffix = f"-{index}" if index else ""
             yield f"{name}-{group}{suffix}", index, defaults.labelled(body, labels, written)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from webhook.kube import drivers, placements, storage
+from webhook.kube import drivers, placements, volume_objects
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.decoding import decoded, key_of
@@ -19,10 +19,10 @@ from webhook.kube.state_config_map import path_of
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.extension import WatchedCollection
+from webhook.sweeper.observe.blocked_reasons import Complaints
 from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED
-from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
-from webhook.sweeper.observe.owners import Owners
+from webhook.sweeper.observe.owner_sizes import Owners
 from webhook.workloads.composite_groups import COMPOSITE_GROUPS, Roots, roots_of
 from webhook.workloads.native_gangs import POD_GROUPS
 
@@ -134,9 +134,18 @@ def _namespaces(api: Api) -> NamespaceLabels | None:
 def _storage(api: Api) -> Storage | None:
     try:
         return Storage(
-            {_name(each): each for each in read_all(api, storage.CLAIMS, storage.PersistentVolumeClaim)},
-            {each.metadata.name: each for each in read_all(api, storage.VOLUMES, storage.PersistentVolume)},
-            {each.metadata.name: each for each in read_all(api, storage.CLASSES, storage.StorageClass)},
+            {
+                _name(each): each
+                for each in read_all(api, volume_objects.CLAIMS, volume_objects.PersistentVolumeClaim)
+            },
+            {
+                each.metadata.name: each
+                for each in read_all(api, volume_objects.VOLUMES, volume_objects.PersistentVolume)
+            },
+            {
+                each.metadata.name: each
+                for each in read_all(api, volume_objects.CLASSES, volume_objects.StorageClass)
+            },
             {each.metadata.name: each for each in read_all(api, drivers.NODES, drivers.CSINode)},
             {each.metadata.name: each for each in read_all(api, drivers.DRIVERS, drivers.CSIDriver)},
             list(read_all(api, drivers.CAPACITIES, drivers.CSIStorageCapacity)),

@@ -12,10 +12,10 @@ from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, Admitted, admit
-from webhook.inquiry.fields import in_namespace
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang
 from webhook.inquiry.lint import amount_faults, not_gated
 from webhook.inquiry.manifest import InputError, minimum_of, name_of, owner_of, pods_of
+from webhook.inquiry.members import in_namespace
 from webhook.kube import objects
 from webhook.kube.planned import PlannedPod
 from webhook.placement import NoFit, Options, PlacementError, Snapshot, Usage

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.policy.patterns import list_of, matches, text_of
+from webhook.policy.name_conditions import list_of, matches, text_of
 from webhook.policy.values import ANY_NAMESPACE, Policy
 from webhook.workloads import marks
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from webhook.kube.drivers import CSINode
 from webhook.kube.objects import Pod
-from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.kube.volume_objects import PersistentVolume, PersistentVolumeClaim
 from webhook.scheduling.storage import Storage, class_name
 
 DriverVolume = tuple[str, str]

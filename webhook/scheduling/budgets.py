@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Final
 
-from webhook.kube.budgets import PodDisruptionBudget
+from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.placement.eligibility import label_holds
 from webhook.scheduling.antiaffinity import requirements_of

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from labeler.contract.quantities import QuantityError, parse
-from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.kube.volume_objects import PersistentVolume, PersistentVolumeClaim
 from webhook.placement.eligibility import Requirement
 from webhook.scheduling.antiaffinity import requirements_of
 from webhook.scheduling.storage import class_name

@@ -19,7 +19,7 @@ from webhook.placement.eligibility import SYNTHETIC_CAPACITY
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, NamespaceLabels, terms_of
 from webhook.scheduling.coarser import stand_ins
-from webhook.scheduling.shares import lumps
+from webhook.scheduling.rule_shares import lumps
 
 ANY_ADDRESS: Final = "0.0.0.0"
 SPARE: Final = 16

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from webhook.kube.objects import Node, Pod
-from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.kube.volume_objects import PersistentVolume, PersistentVolumeClaim
 from webhook.placement.eligibility import Term, term_holds
 from webhook.scheduling.claim_kinds import ClaimKind, kind_of, leaves, size_of
 from webhook.scheduling.storage import Alternatives, Storage, reachable

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
-from webhook.kube import objects, storage
+from webhook.kube import objects, volume_objects
 from webhook.kube.affinity import LabelSelector, NodeSelector
 from webhook.kube.drivers import CSIDriver, CSINode, CSIStorageCapacity, VolumeAttachment
-from webhook.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from webhook.kube.volume_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.placement.eligibility import NAME_FIELD, Requirement, Term, label_holds
 from webhook.placement.model import PodClass
 from webhook.scheduling.antiaffinity import requirements_of
@@ -99,7 +99,7 @@ class Storage:
         if not name:
             yield from self._unbound(claim, what)
             return
-        if storage.BIND_COMPLETED not in claim.metadata.annotations:
+        if volume_objects.BIND_COMPLETED not in claim.metadata.annotations:
             raise _UnusableError(f"the {what} is not bound yet")
         bound = self.volumes.get(name)
         if bound is None:
@@ -135,7 +135,7 @@ class Storage:
             raise _UnusableError(f"the {what} is not bound: {why}")
         if found.volume_binding_mode != "WaitForFirstConsumer":
             raise _UnusableError(f'the {what} is not bound yet (StorageClass "{name}" binds at once)')
-        chosen = claim.metadata.annotations.get(storage.SELECTED_NODE)
+        chosen = claim.metadata.annotations.get(volume_objects.SELECTED_NODE)
         if chosen:  # one is being made there already
             yield (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
         terms = self.where_made(claim) if chosen else self._where_found(claim)
@@ -162,7 +162,7 @@ class Storage:
     def waits(self, claim: PersistentVolumeClaim) -> bool:
         """Whether one of the free volumes is to be found for a claim, and none is kept for it."""
         annotations = claim.metadata.annotations
-        if claim.spec.volume_name or annotations.get(storage.SELECTED_NODE):
+        if claim.spec.volume_name or annotations.get(volume_objects.SELECTED_NODE):
             return False
         name = class_name(claim)
         found = self.classes.get(name)
@@ -244,7 +244,7 @@ def claim_name(pod: objects.Pod, volume: objects.Volume) -> str:
 
 def class_name(claim: PersistentVolumeClaim) -> str:
     """The storage class that a claim names, "" for none. The old annotation wins, as in Kubernetes."""
-    old = claim.metadata.annotations.get(storage.CLASS_BEFORE_IT_WAS_A_FIELD)
+    old = claim.metadata.annotations.get(volume_objects.CLASS_BEFORE_IT_WAS_A_FIELD)
     return old if old is not None else claim.spec.storage_class_name or ""
 
 

@@ -22,7 +22,7 @@ from webhook.sweeper.extension import Switch
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.membership import key_of
-from webhook.sweeper.observe.owners import Owners
+from webhook.sweeper.observe.owner_sizes import Owners
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 

@@ -14,8 +14,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.decoding import decoded
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
-from webhook.tasks import objects, status
-from webhook.tasks.objects import GROUP_VERSION, KIND, Task, TaskCondition, TaskJob, TaskStatus
+from webhook.tasks import status, task_objects
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.status import ACCEPTED
 from webhook.tasks.step import (
@@ -28,6 +27,7 @@ from webhook.tasks.step import (
     fault_of_job_there,
     next_step,
 )
+from webhook.tasks.task_objects import GROUP_VERSION, KIND, Task, TaskCondition, TaskJob, TaskStatus
 from webhook.tasks.wanted import TaskRules
 
 ACTION: Final = "RunTask"
@@ -148,11 +148,11 @@ class Controller:
 
     def _act(self, task: Task, seen: ObservedTask, step: TaskStep) -> None:
         metadata, job = task.metadata, seen.job
-        path = objects.jobs_path(metadata.namespace, metadata.name)
+        path = task_objects.jobs_path(metadata.namespace, metadata.name)
         if step.act == CREATE:
             self._create(task, step)
         elif step.act == EXPIRE:
-            self._delete(objects.path(metadata.namespace, metadata.name), task, "Background")
+            self._delete(task_objects.path(metadata.namespace, metadata.name), task, "Background")
         elif step.act == DELETE and job is not None:
             self._delete(path, job, "Foreground")
         elif step.act == CHANGE and job is not None:
@@ -161,7 +161,7 @@ class Controller:
             self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
     def _create(self, task: Task, step: TaskStep) -> None:
-        path = objects.jobs_path(task.metadata.namespace)
+        path = task_objects.jobs_path(task.metadata.namespace)
         try:
             self._api.request("POST", path, body=step.body)
         except ApiError as error:
@@ -181,7 +181,7 @@ class Controller:
 
     def _look_at_the_job_there(self, task: Task) -> None:
         """A Job of that name is there which the copy does not show: too new, or one it will never show."""
-        body = self._api.request("GET", objects.jobs_path(task.metadata.namespace, task.metadata.name))
+        body = self._api.request("GET", task_objects.jobs_path(task.metadata.namespace, task.metadata.name))
         job = _job_decoder.decode(body)
         if keys.TASK_LABEL in job.metadata.labels:
             self._retry_times[task.key] = time.monotonic() + _HOLD_SECONDS
@@ -225,7 +225,7 @@ class Controller:
         metadata = task.metadata
         answer = self._api.request(
             "PATCH",
-            objects.path(metadata.namespace, metadata.name) + "/status",
+            task_objects.path(metadata.namespace, metadata.name) + "/status",
             body={
                 "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
                 "status": fields | gone,
@@ -243,8 +243,8 @@ class Controller:
         fault = _fault_of(new)
         if fault is not None and fault not in old.conditions:
             self._send_event(after, EventReason.named(fault.reason), fault.message)
-        elif new.phase != old.phase and (old.phase or new.phase != objects.PENDING):
-            where = f" on {new.node}" if new.node and new.phase == objects.RUNNING else ""
+        elif new.phase != old.phase and (old.phase or new.phase != task_objects.PENDING):
+            where = f" on {new.node}" if new.node and new.phase == task_objects.RUNNING else ""
             note = f"{new.phase}{where}" + (f": {new.reason}" if new.reason else "")
             self._send_event(after, EventReason.named(new.phase), note)
 

@@ -13,9 +13,9 @@ from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.informer import Informer
 from webhook.kube.objects import PriorityClass
 from webhook.kube.placements import Placement
-from webhook.tasks import objects
-from webhook.tasks.objects import Task, TaskJob, TaskNamespace, TaskPod
+from webhook.tasks import task_objects
 from webhook.tasks.step import ObservedTask
+from webhook.tasks.task_objects import Task, TaskJob, TaskNamespace, TaskPod
 
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _JOB_GANG: Final = "Job/"
@@ -65,15 +65,17 @@ class Cache:
         self._lock = threading.Lock()
         self._workers: dict[str, dict[str, TaskPod]] = {}
         self._placements: dict[str, dict[str, Placement]] = {}
-        self.tasks = Informer(api, objects.ALL, Task, on_event=self._task_event)
+        self.tasks = Informer(api, task_objects.ALL, Task, on_event=self._task_event)
         self.jobs = Informer(
-            api, objects.ALL_JOBS, TaskJob, on_event=self._job_event, label_selector=keys.TASK_LABEL
+            api, task_objects.ALL_JOBS, TaskJob, on_event=self._job_event, label_selector=keys.TASK_LABEL
         )
         self.pods = Informer(
-            api, objects.ALL_PODS, TaskPod, on_event=self._pod_event, label_selector=keys.TASK_UID_LABEL
+            api, task_objects.ALL_PODS, TaskPod, on_event=self._pod_event, label_selector=keys.TASK_UID_LABEL
         )
         self.placements = Informer(api, placements.ALL, Placement, on_event=self._placement_event)
-        self.restricted = Informer(api, objects.NAMESPACES, TaskNamespace, label_selector=objects.RESTRICTED)
+        self.restricted = Informer(
+            api, task_objects.NAMESPACES, TaskNamespace, label_selector=task_objects.RESTRICTED
+        )
         # Nobody waits for these: without them only a reason is missing.
         self._complaints = Informer(
             api,

@@ -12,7 +12,7 @@ from labeler.contract import keys
 from webhook.kube import placements
 from webhook.kube.complaints import Complaint
 from webhook.kube.placements import Placement
-from webhook.tasks.objects import (
+from webhook.tasks.task_objects import (
     FAILED,
     PENDING,
     RUNNING,

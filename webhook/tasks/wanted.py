@@ -16,8 +16,8 @@ from webhook.kube.objects import PriorityClass
 from webhook.policy import annotations
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.tasks import spellings
-from webhook.tasks.objects import GROUP_VERSION, KIND, NEVER, Task
 from webhook.tasks.spellings import SpellingError
+from webhook.tasks.task_objects import GROUP_VERSION, KIND, NEVER, Task
 from webhook.tasks.template import first_fault
 from webhook.tasks.workers import equip
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list

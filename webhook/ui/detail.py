@@ -15,8 +15,8 @@ from webhook.sweeper.decide.question import question
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.settings import Settings
 from webhook.text import counted
-from webhook.ui.events import EventLine
-from webhook.ui.gangs import GangRow
+from webhook.ui.gang_events import EventLine
+from webhook.ui.gang_rows import GangRow
 from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
 from webhook.ui.redact import HIDDEN, Rights

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from webhook.ui.gangs import GangRow
+from webhook.ui.gang_rows import GangRow
 from webhook.ui.picture import Picture, Shown
 
 EVERY_SECONDS: Final = 10.0

@@ -23,7 +23,7 @@ from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.ui.availability import ModelCapacity, Troubles, capacity_by_model, find_troubles
-from webhook.ui.gangs import GangRow, list_gangs, with_models, with_spread
+from webhook.ui.gang_rows import GangRow, list_gangs, with_models, with_spread
 from webhook.ui.history import History, sample
 from webhook.ui.picture import Picture, draw
 

@@ -14,14 +14,14 @@ from webhook.kube.client import Api
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
-from webhook.ui.access import Access, CurrentViewer
 from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import Detail, KnownOwners, detail, find
-from webhook.ui.events import GangEvents
-from webhook.ui.gangs import GangRow
+from webhook.ui.gang_events import GangEvents
+from webhook.ui.gang_rows import GangRow
 from webhook.ui.live import Live, Scene
 from webhook.ui.picture import NodeTile, count_by_top_domain
 from webhook.ui.redact import Rights, gangs_for, node_for, troubles_for
+from webhook.ui.viewer_access import Access, CurrentViewer
 
 MOST_STREAMS: Final = 64
 """Viewers that are told of changes at once; more are asked to come later."""

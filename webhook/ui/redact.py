@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from webhook.ui.availability import Troubles
-from webhook.ui.gangs import GangRow
+from webhook.ui.gang_rows import GangRow
 from webhook.ui.picture import NodeTile, PodTile
 
 HIDDEN = "(hidden)"

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from webhook.extensions.fair_order.explain import explain
+from webhook.extensions.fair_order.explain_order import explain
 from webhook.extensions.fair_order.order import DUE, USED, FairMemory, after_pass, order_gangs
 from webhook.extensions.fair_order.record import NAME
 from webhook.sweeper.extension import Extension, RecordSpec

@@ -15,21 +15,21 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.identity_cache import IdentityCache
-from webhook.kube import drivers, objects, placements, storage
-from webhook.kube.budgets import BUDGETS, PodDisruptionBudget
+from webhook.kube import drivers, objects, placements, volume_objects
 from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
+from webhook.kube.disruption_budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.informer import Informer, OnEvent
 from webhook.kube.placements import Placement
 from webhook.kube.write_through import WriteThroughInformer
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
+from webhook.sweeper.observe.blocked_reasons import Complaints
 from webhook.sweeper.observe.changes import Changes
-from webhook.sweeper.observe.complaints import Complaints
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.lazy_collections import LazyCollections, Readable
-from webhook.sweeper.observe.owners import Owners
+from webhook.sweeper.observe.owner_sizes import Owners
 from webhook.sweeper.observe.pins import is_gated
 from webhook.sweeper.observe.pods import Journal
 from webhook.workloads.composite_groups import COMPOSITE_GROUPS, NO_ROOTS, Roots, roots_of
@@ -272,9 +272,15 @@ class Volumes:
         """Prepare. on_change is called, in some thread, when something has changed and was asked for."""
         self._on_change = on_change
         self._is_wanted = False
-        self._claims = Informer(api, storage.CLAIMS, storage.PersistentVolumeClaim, on_event=self._note)
-        self._volumes = Informer(api, storage.VOLUMES, storage.PersistentVolume, on_event=self._note)
-        self._classes = Informer(api, storage.CLASSES, storage.StorageClass, on_event=self._note)
+        self._claims = Informer(
+            api, volume_objects.CLAIMS, volume_objects.PersistentVolumeClaim, on_event=self._note
+        )
+        self._volumes = Informer(
+            api, volume_objects.VOLUMES, volume_objects.PersistentVolume, on_event=self._note
+        )
+        self._classes = Informer(
+            api, volume_objects.CLASSES, volume_objects.StorageClass, on_event=self._note
+        )
         self._nodes = Informer(api, drivers.NODES, drivers.CSINode, on_event=self._note)
         self._drivers = Informer(api, drivers.DRIVERS, drivers.CSIDriver, on_event=self._note)
         self._capacities = Informer(api, drivers.CAPACITIES, drivers.CSIStorageCapacity, on_event=self._note)

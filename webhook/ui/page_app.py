@@ -14,9 +14,9 @@ from werkzeug.exceptions import HTTPException
 from webhook.inquiry.manifest import InputError
 from webhook.kube.client import ApiError
 from webhook.ui import whatif
-from webhook.ui.access import NoViewerError
 from webhook.ui.pages import PageDependencies, Pages, UnavailableError, as_json, as_text
 from webhook.ui.rights import TooManyError
+from webhook.ui.viewer_access import NoViewerError
 
 STATIC: Final = Path(__file__).with_name("static")
 LARGEST_BODY_BYTES: Final = 2 * whatif.LARGEST_TEXT

@@ -17,7 +17,7 @@ from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.jitter import jitter
 from webhook.kube.objects import OwnerReference
-from webhook.sweeper.observe.complaints import NOTHING, DatedMessage
+from webhook.sweeper.observe.blocked_reasons import NOTHING, DatedMessage
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.workloads.builtin import Job, Owner
 from webhook.workloads.kinds import WORKLOADS, Workload

@@ -21,14 +21,14 @@ from webhook.kube.client import Api, ConnectError
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings
-from webhook.ui.access import Access, ClusterAccess, LaptopAccess, Proxy
-from webhook.ui.app import create_app
 from webhook.ui.files import FilesError, counting, read_files
 from webhook.ui.history import History
 from webhook.ui.live import Live
+from webhook.ui.page_app import create_app
+from webhook.ui.page_worker import PageWorker
 from webhook.ui.pages import MOST_STREAMS, PageDependencies
 from webhook.ui.rights import Gatekeeper
-from webhook.ui.worker import PageWorker
+from webhook.ui.viewer_access import Access, ClusterAccess, LaptopAccess, Proxy
 
 USER_AGENT: Final = "topogate-ui"
 THREADS: Final = MOST_STREAMS + 16

@@ -44,9 +44,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from webhook.inquiry import documents
-    from webhook.inquiry.fields import InputError, in_namespace
     from webhook.inquiry.lint import lint
     from webhook.inquiry.lint_cluster import ClusterRules
+    from webhook.inquiry.members import InputError, in_namespace
     from webhook.policy.document import PolicyError
 
     try:

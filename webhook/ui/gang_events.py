@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from webhook.kube.client import Api, ApiError
-from webhook.ui.gangs import GangRow
+from webhook.ui.gang_rows import GangRow
 from webhook.ui.picture import Shown
 
 MOST_EVENTS: Final = 50

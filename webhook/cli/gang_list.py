@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from webhook.cli import picture, session
+from webhook.cli import scene, session
 from webhook.cli.terminal import complain, print_line, table
 from webhook.text import printable
 
 if TYPE_CHECKING:
-    from webhook.ui.gangs import GangRow
+    from webhook.ui.gang_rows import GangRow
 
 _HEAD: Final = ("NAMESPACE", "GANG", "STATE", "PODS", "GPUS", "SPREAD", "PRIORITY", "AGE", "REASON")
 
@@ -32,13 +32,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    settings, policy = picture.files(options)
+    settings, policy = scene.files(options)
     api = session.connect(options)
     namespace = None if options.all_namespaces else session.namespace_of(options)
 
     def show() -> None:
         pods = session.names_of(api, "/api/v1/pods", options)
-        rows = picture.scene(api, settings, policy).gangs
+        rows = scene.scene(api, settings, policy).gangs
         if pods is not None:
             rows = [row for row in rows if any((row.namespace, each.name) in pods for each in row.members)]
         chosen = [row for row in rows if namespace in (None, row.namespace)]
