@@ -100,8 +100,8 @@ class GroupNeed:
     first: one of the pods, which are all of one PriorityClass.
 
     Of a gang of which none is bound, min_count counts planned pods that are gone as well: replacements come,
-    as a rule, and the others are not to be bound without these. So it does unplanned pods, whose plan does
-    not hold any more. unplanned: how many these are.
+    as a rule, and the others are not to be bound without these. So it does pods whose plan does not hold any
+    more. without_plan: how many these are.
     """
 
     namespace: str
