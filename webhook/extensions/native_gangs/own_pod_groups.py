@@ -284,8 +284,8 @@ def _is_bound_as_one(planned: Sequence[PlannedPod], gangs: Sequence[GangKey], vi
     """Whether all these pods of plans wait for one another.
 
     Not pods that are gangs of their own by the settings; nor those for which no node is planned, as there may
-    be no room for all of them; nor where a node's reader guesses which pod gets which cards: such a node is
-    given one pod at a time, the next once that one is bound.
+    be no capacity for all of them; nor where a node's reader guesses which pod gets which cards: such a node
+    is given one pod at a time, the next once that one is bound.
     """
     if len(gangs) > 1 or gangs[0].kind == "Pod":
         return False
