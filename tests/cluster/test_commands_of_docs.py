@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -63,6 +64,23 @@ def commands(page: Path) -> list[str]:
     return [each for each in written if not each.startswith(tuple(ELSEWHERE))]
 
 
+def manifests(page: Path) -> dict[str, str]:
+    """The files that the commands of a page take: its blocks of YAML that begin with a file's name."""
+    blocks = [body for _, language, body in FENCE.findall(page.read_text()) if language == "yaml"]
+    return {match[1]: body for body in blocks if (match := re.match(r"# ([a-z-]+\.yaml)\n", body))}
+
+
+def shown_output(page: Path) -> list[tuple[str, str]]:
+    """Commands of a page that work on its own files, with the output that stands below them."""
+    blocks = [(language, body) for _, language, body in FENCE.findall(page.read_text())]
+    pairs = [
+        (above.strip().splitlines()[-1], below)
+        for (language, above), (other, below) in pairwise(blocks)
+        if language in SHELL and other in SHELL and not COMMAND.match(below)
+    ]
+    return [pair for pair in pairs if pair[0].split()[-1] in manifests(page)]
+
+
 PAGES: Final = [path for path in PAPERS if path.relative_to(ROOT) != Path(TORN_DOWN) and commands(path)]
 
 
@@ -93,6 +111,17 @@ def kubeconfig_of(cluster: Cluster, namespace: str, folder: Path) -> Path:
     return path
 
 
+def prepare(cluster: Cluster, namespace: str, folder: Path, page: Path) -> dict[str, str]:
+    """Write the page's own manifests into a folder. Returns the environment of commands that run there."""
+    for name, text in manifests(page).items():
+        (folder / name).write_text(text)
+    return {
+        "PATH": f"{cluster.write_tools()}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "KUBECONFIG": str(kubeconfig_of(cluster, namespace, folder)),
+    }
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_each_command_of_a_page_succeeds(
     installed: Installation, team: str, tmp_path: Path, page: Path
@@ -103,11 +132,7 @@ def test_each_command_of_a_page_succeeds(
     places |= {"NAME": name, "NODE": node}
     (tmp_path / "manifests").symlink_to(ROOT / "manifests")
     (tmp_path / "train.yaml").symlink_to(ROOT / EXAMPLE)
-    environment = {
-        "PATH": f"{installed.cluster.write_tools()}:{os.environ['PATH']}",
-        "HOME": str(tmp_path),
-        "KUBECONFIG": str(kubeconfig_of(installed.cluster, team, tmp_path)),
-    }
+    environment = prepare(installed.cluster, team, tmp_path, page)
     for command in commands(page):
         words = re.sub(rf"\b({'|'.join(places)})\b", lambda found: places[found[1]], command)
         done = subprocess.run(
@@ -115,6 +140,28 @@ def test_each_command_of_a_page_succeeds(
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "output"),
+    [
+        pytest.param(page, *pair, id=f"{page.relative_to(ROOT)} {pair[0]}")
+        for page in PAGES
+        for pair in shown_output(page)
+    ],
+)
+def test_a_command_prints_what_its_page_shows(
+    installed: Installation, tmp_path: Path, page: Path, command: str, output: str
+) -> None:
+    """Failed? Run the command on `hack/cluster up --topogate --nodes 12 --blocks 2 --intel 2`, and copy."""
+    name = create_namespace(installed.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    environment = prepare(installed.cluster, name, tmp_path, page)
+    done = subprocess.run(
+        command.replace("team-a", name).split(),
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    delete_namespace(installed.cluster, name)
+    assert done.stdout == output, done.stderr
 
 
 def test_what_a_page_names_is_run_here_or_by_a_test_that_exists() -> None:
