@@ -14,7 +14,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.division import DivisionInput, Variant
+from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases

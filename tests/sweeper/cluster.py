@@ -12,9 +12,9 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Snapshot
+from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
-from webhook.sweeper.decide.division import DivideGang, undivided
 from webhook.sweeper.decide.drafts import timestamps_of
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import Orders

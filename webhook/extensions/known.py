@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Topology
-from webhook.sweeper.decide.division import DivisionInput, Variant, variants_of
+from webhook.sweeper.decide.asking import DivisionInput, Variant, variants_of
 from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput, dividing
 from webhook.sweeper.node_settings import Avoid
 from webhook.sweeper.observe.gangs import PodGang

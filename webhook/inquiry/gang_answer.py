@@ -13,10 +13,9 @@ from webhook.extensions.known import variants
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, check
 from webhook.placement.model import Placed
-from webhook.sweeper.decide.asking import ask
+from webhook.sweeper.decide.asking import Variant, ask
 from webhook.sweeper.decide.completion import fewer, needed
 from webhook.sweeper.decide.cpu_pods import Beside, beside
-from webhook.sweeper.decide.division import Variant
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.observe.gang_requests import preferred_of

@@ -17,8 +17,8 @@ from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
-from webhook.sweeper.decide.division import DivideGang, undivided
 from webhook.sweeper.decide.drafts import stamped, timestamps_of
 from webhook.sweeper.decide.manifest_warnings import warn_of_manifests
 from webhook.sweeper.decide.model_labels import model_label_step

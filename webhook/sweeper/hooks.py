@@ -16,7 +16,7 @@ from typing import Any
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.division import DivideGang
+from webhook.sweeper.decide.asking import DivideGang
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, merged
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
 from webhook.sweeper.decide.release_queue import SentReleases

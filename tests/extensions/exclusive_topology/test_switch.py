@@ -9,7 +9,7 @@ from tests.sweeper.sets import exclusive, member, racks
 from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang, explain
 from webhook.extensions.known import SWITCHES
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.division import DivisionInput, Variant
+from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import ExplainInput, Switch, SwitchInput
 from webhook.sweeper.settings import Settings

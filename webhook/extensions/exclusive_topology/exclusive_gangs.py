@@ -13,7 +13,7 @@ from webhook.extensions.exclusive_topology.domain_owners import ASKED, Others, l
 from webhook.extensions.exclusive_topology.domain_search import Group, lay
 from webhook.kube.objects import Pod
 from webhook.placement import Budget, Gang, NoFit, Options, PlacementError, Snapshot, Topology
-from webhook.sweeper.decide.division import DivisionInput, Variant
+from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gang_division import Division, DomainLayout
 from webhook.sweeper.observe.gang_requests import GangPart, in_order

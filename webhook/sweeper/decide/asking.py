@@ -5,15 +5,20 @@ would lie best if it named no levels; if that fails, anywhere. So parts lie near
 can. Those that claim domains come before the others, where the division of the gang says. It is never proven
 that there is no better plan, nor, where one part has no room beside others, none. A gang of which a part is
 released can be asked about as if that part were deleted and made again.
+
+The variants of a gang are the ways to ask about it, of which the first with an answer counts. It has one, all
+of it as it is, unless an extension gives it others: with parts that have topology domains to themselves, and
+with nodes where the gang may not be.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, place
+from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, Topology, place
 from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.pod_rules import ask_by_rules
 from webhook.sweeper.decide.question import ClassOf, GangQuestion, broken, in_order, question, together
 from webhook.sweeper.observe.gangs import PodGang
@@ -189,3 +194,58 @@ def without_part(part: Collection[Pod], view: View, snapshot: Snapshot) -> Snaps
     names = {name_of(pod) for pod in part}
     nodes = {node for node in view.placed_on(part).values() if node in snapshot.nodes}
     return snapshot.without(nodes, lambda use: use.name in names)
+
+
+# --- the variants of a gang ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to ask about a gang: the gang, nodes where it may not be, and a sentence on these."""
+
+    gang: PodGang
+    closed: frozenset[str] = frozenset()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class DivisionInput:
+    """A gang that waits. plans: made in this pass."""
+
+    gang: PodGang
+    view: View
+    plans: Sequence[NewPlan]
+    topology: Topology
+
+
+DivideGang = Callable[[DivisionInput], Iterator[Variant]]
+"""Gives the variants of a gang, one at least. Raises PlacementError for what cannot be meant."""
+
+
+def undivided(given: DivisionInput) -> Iterator[Variant]:
+    """The gang as it is."""
+    yield Variant(given.gang)
+
+
+def variants_of(given: DivisionInput, divide: DivideGang) -> Iterator[Variant]:
+    """The variants of a gang, each of which knows where other replicas of its owner are, see Spread.peers."""
+    return divide(replace(given, gang=_beside_replicas(given)))
+
+
+def _beside_replicas(given: DivisionInput) -> PodGang:
+    """The gang with the nodes of the other pods of its owner.
+
+    The pods of a Deployment that are to be spread do not wait for one another, so each is placed alone,
+    beside those that have a node by then. Their owner is the ReplicaSet: in a rolling update the pods of each
+    revision are spread by themselves.
+    """
+    gang, maker = given.gang, given.gang.maker
+    if gang.spread is None or maker == gang.key:
+        return gang
+    own = {pod.metadata.uid for pod in gang.pods}
+    there = given.view.spread_replicas.get(maker, {})
+    nodes = [node for uid, node in there.items() if uid not in own]
+    for plan in given.plans:
+        if plan.gang.spread is not None and plan.gang.maker == maker:
+            nodes += [entry.node for entry in plan.entries if entry.node]
+    return replace(gang, spread=replace(gang.spread, peers=tuple(sorted(nodes))))

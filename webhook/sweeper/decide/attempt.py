@@ -16,9 +16,9 @@ from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import Claim, VolumeCounts
+from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.completion import Growth
-from webhook.sweeper.decide.division import DivideGang, Variant, undivided
 from webhook.sweeper.decide.node_exclusions import NOTHING, ExcludedNodes, GangExclusions
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt

@@ -16,7 +16,7 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, Snapshot
-from webhook.sweeper.decide.asking import QUESTIONS, place_again, without_part
+from webhook.sweeper.decide.asking import QUESTIONS, DivisionInput, place_again, variants_of, without_part
 from webhook.sweeper.decide.attempt import (
     Attempt,
     GangMemory,
@@ -31,7 +31,6 @@ from webhook.sweeper.decide.attempt import (
     Stopwatch,
 )
 from webhook.sweeper.decide.completion import grown
-from webhook.sweeper.decide.division import DivisionInput, variants_of
 from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.later_stages import LATER_STAGES
 from webhook.sweeper.decide.node_exclusions import NO_SPARES

@@ -8,7 +8,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
 from webhook.scheduling.volume_counts import used_by
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.asking import ask, ask_around
+from webhook.sweeper.decide.asking import DivisionInput, ask, ask_around, variants_of
 from webhook.sweeper.decide.attempt import (
     AllowedNodes,
     Attempt,
@@ -22,7 +22,6 @@ from webhook.sweeper.decide.attempt import (
 )
 from webhook.sweeper.decide.completion import fewer, has_enough, needed, seconds_to_complete, so_far
 from webhook.sweeper.decide.cpu_pods import nobody, wait_for_nobody
-from webhook.sweeper.decide.division import DivisionInput, variants_of
 from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.later_stages import later_sentence, why_not_reserved
@@ -105,7 +104,7 @@ def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 
 
 def divide(attempt: Attempt, now: PassState) -> Attempt:
-    """The ways to ask about it, see division."""
+    """The ways to ask about it, see variants_of."""
     given = DivisionInput(attempt.gang, now.view, now.plans, now.settings.topology)
     variants = variants_of(given, now.rules.divide)
     first = next(variants)

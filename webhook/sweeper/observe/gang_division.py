@@ -1,7 +1,7 @@
 """How a gang is divided into pods that have topology domains to themselves. Pure.
 
-The core knows undivided gangs alone: an extension divides them, see decide.division. What the core needs of a
-divided gang it asks the Division that the extension has given it.
+The core knows undivided gangs alone: an extension divides them, see variants_of in decide.asking. What the
+core needs of a divided gang it asks the Division that the extension has given it.
 """
 
 from collections.abc import Mapping, Sequence
