@@ -26,8 +26,8 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import SentReleases
-from webhook.sweeper.decide.valid_plans import with_valid_plans, without_overbooked
 from webhook.sweeper.extension import ObjectWrite, PodEvent, Verb, WriteResult
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter

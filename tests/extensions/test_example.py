@@ -220,7 +220,7 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.node_settings import Avoid, BadNodes
+from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.settings import Settings
 
 cache = SimpleNamespace(served=dict, owners=SimpleNamespace(all_of=lambda name: None))

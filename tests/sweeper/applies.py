@@ -6,7 +6,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.apply.retry import Retries
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.deferrals import ApplyMemory
+from webhook.sweeper.decide.backoff import ApplyMemory
 from webhook.sweeper.decide.orders import Done, Eviction, Orders
 from webhook.sweeper.observe.view import View
 

@@ -15,10 +15,10 @@ from webhook.placement import Snapshot
 from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
-from webhook.sweeper.decide.drafts import timestamps_of
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
+from webhook.sweeper.decide.plan import timestamps_of
 from webhook.sweeper.decide.preemption import none_protected
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, ReservationSource, share_of

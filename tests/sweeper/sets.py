@@ -20,8 +20,8 @@ from webhook.extensions.exclusive_topology.domain_owners import lost_domains
 from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.plan import with_valid_plans, without_plans
 from webhook.sweeper.decide.release_queue import SentReleases
-from webhook.sweeper.decide.valid_plans import with_valid_plans, without_plans
 from webhook.sweeper.observe.view import View
 from webhook.workloads import marks
 

@@ -13,10 +13,10 @@ from tests.sweeper.preemptions import member, plan
 from webhook.kube.objects import NodeSpec, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.extension_settings import ScaleUp
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.repair.broken import BrokenSince, WhyNot, evict_broken
-from webhook.sweeper.scale_up_settings import ScaleUp
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 

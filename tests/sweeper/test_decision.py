@@ -28,12 +28,11 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import placing
 from webhook.sweeper.decide.attempt import Attempt, PassState, Stopwatch
-from webhook.sweeper.decide.deferrals import ApplyMemory
-from webhook.sweeper.decide.orders import ApiRefusal, Cause, Done, Orders
+from webhook.sweeper.decide.backoff import ApiRefusal, ApplyMemory
+from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, opened
-from webhook.sweeper.decision import STEPS, Decided, Observation, decide
-from webhook.sweeper.memory import Memory
+from webhook.sweeper.decision import STEPS, Decided, Memory, Observation, decide
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View

@@ -11,7 +11,7 @@ from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import ApiError
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.deferrals import FIRST_SECONDS, Deferral, Deferrals, Write
+from webhook.sweeper.decide.backoff import FIRST_SECONDS, Deferral, Deferrals, Write
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Warn
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import View

@@ -8,7 +8,7 @@ import pytest
 from tests.sweeper.empty_api import Empty
 from webhook.sweeper import decision
 from webhook.sweeper.context import Pass
-from webhook.sweeper.node_settings import Avoid, BadNodes
+from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.repair.repair import RepairMemory
 from webhook.sweeper.report import Reporter

@@ -6,7 +6,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
-from webhook.sweeper.decide.manifest_warnings import MOST_WARNINGS, WarningsOf, warn_of_manifests
+from webhook.sweeper.decide.admission_followup import MOST_WARNINGS, WarningsOf, warn_of_manifests
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads import marks
 

@@ -18,7 +18,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.deferrals import FIRST_SECONDS
+from webhook.sweeper.decide.backoff import FIRST_SECONDS
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, ModelLabelOrder, Orders
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View

@@ -19,8 +19,8 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.unmodelled import broken_over
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Backoff
-from webhook.sweeper.decide.orders import ApiRefusal, Done
+from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, ApiRefusal, Backoff
+from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.decide.steps import may_run_unpinned
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import GangKey
@@ -115,7 +115,7 @@ def test_pods_that_fail_together_are_one_failure() -> None:
 def test_a_gang_is_left_alone_for_twice_as_long_each_time_however_many_of_its_pods_are_refused(
     pods: int,
 ) -> None:
-    refused = Done(refused=tuple(ApiRefusal(KEY, f"n{number}") for number in range(pods)))
+    refused = tuple(ApiRefusal(KEY, f"n{number}") for number in range(pods))
     backoff = Backoff().after(refused, 0.0)
     assert backoff.seconds_left(KEY, 0.0) == 2.0
     assert backoff.after(refused, 2.0).seconds_left(KEY, 2.0) == 4.0

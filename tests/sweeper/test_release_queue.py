@@ -12,8 +12,8 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.drafts import stamped, timestamps_of
 from webhook.sweeper.decide.orders import Pair
+from webhook.sweeper.decide.plan import stamped, timestamps_of
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.settings import Settings
 

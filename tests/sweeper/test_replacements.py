@@ -8,8 +8,8 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.sweeper.decide.node_exclusions import Replacements
 from webhook.sweeper.decide.placing import PlacingMemory
-from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.settings import Settings
 
 YOUNG = {

@@ -12,8 +12,8 @@ from tests.sweeper.pods import decode, job_pod, pod_json
 from tests.sweeper.readings import Cluster
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.reservation_kinds import reserve_for_starving
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger, opened
-from webhook.sweeper.decide.starvation import reserve_for_starving
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment

@@ -12,8 +12,8 @@ from webhook.kube.planned import PLAIN_PODS
 from webhook.placement import Mode, Options
 from webhook.sweeper.decide.backoff import AVOID_SECONDS
 from webhook.sweeper.extension import RecordSpec
+from webhook.sweeper.extension_settings import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.main import _parser, _settings
-from webhook.sweeper.node_settings import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.repair import STAYS_SECONDS
 from webhook.sweeper.settings import Settings, SettingsError, load

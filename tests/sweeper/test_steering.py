@@ -16,7 +16,7 @@ from tests.sweeper.pods import decode, gather_all, no_size, pod_json
 from webhook.kube.objects import Pod
 from webhook.policy.values import GpuModel, NamespaceRules, Policy, Tier
 from webhook.sweeper.apply.patches import model_labels_patch
-from webhook.sweeper.decide.model_labels import UnmetError, missing_labels, model_label_step
+from webhook.sweeper.decide.admission_followup import UnmetError, missing_labels, model_label_step
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -129,7 +129,7 @@ def test_a_defect_with_one_gang_keeps_no_other_from_its_labels_and_holds_it_itse
             raise RuntimeError("a defect")
         return missing_labels(pod, *given)
 
-    monkeypatch.setattr("webhook.sweeper.decide.model_labels.missing_labels", failing)
+    monkeypatch.setattr("webhook.sweeper.decide.admission_followup.missing_labels", failing)
     gangs = gather_all(pod("bad", wish("H100") | {keys.GANG_ANNOTATION: "b"}), pod("good", wish("H100")))
     step = model_label_step(gangs, view(), POLICY)
     assert [each.pod.metadata.name for each in step.orders.model_label_orders] == ["good"]

@@ -16,7 +16,7 @@ from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import CHECKS, STEPS, PlacingMemory
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.memory import Memory
+from webhook.sweeper.decision import Memory
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 

@@ -14,7 +14,7 @@ from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.policy.values import NamespaceRules, Policy
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.ungated import LASTS_SECONDS, UngatedPods, warn_of_ungated
+from webhook.sweeper.decide.admission_followup import LASTS_SECONDS, UngatedPods, warn_of_ungated
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.settings import Settings

@@ -17,7 +17,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY
-from webhook.sweeper.node_settings import Avoid, BadNodes
+from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.process import _Process

@@ -8,7 +8,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Topology
 from webhook.sweeper.decide.asking import DivisionInput, Variant, variants_of
 from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput, dividing
-from webhook.sweeper.node_settings import Avoid
+from webhook.sweeper.extension_settings import Avoid
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import claims_of
 from webhook.sweeper.observe.pods import Sort

@@ -6,9 +6,13 @@ APPLIED, so that what is promised comes before what is new. A defect in one step
 
 Two things are not values. How many gangs a pass asks about depends on how long that takes (Stopwatch); and
 Jobs are looked up in the live copy (JobOf), as there may be many, of which few matter.
+
+A pass is given the memory that the one before has left, and leaves another. With an empty one it decides the
+same a little later: what must not be lost is in the API server. docs/design/way-of-a-pass.md says of each
+field what is lost with it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -17,28 +21,74 @@ from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.admission_followup import (
+    WarningsOf,
+    model_label_step,
+    warn_of_manifests,
+    warn_of_ungated,
+)
 from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
-from webhook.sweeper.decide.drafts import stamped, timestamps_of
-from webhook.sweeper.decide.manifest_warnings import warn_of_manifests
-from webhook.sweeper.decide.model_labels import model_label_step
+from webhook.sweeper.decide.backoff import ApplyMemory, Backoff
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
-from webhook.sweeper.decide.orders import NO_HURRY, Eviction, Orders
-from webhook.sweeper.decide.placing import place, remembered, reserve_again
-from webhook.sweeper.decide.preempting import Preempting, look_for_victims, waiting_for
+from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders
+from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
+from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished
+from webhook.sweeper.decide.preempting import Preempting, VictimsSince, look_for_victims, waiting_for
 from webhook.sweeper.decide.preemption import Keeps, none_protected, preempting
-from webhook.sweeper.decide.release_queue import ReleaseQueue
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import ReservationLedger, ReservationSource
-from webhook.sweeper.decide.ungated import warn_of_ungated
-from webhook.sweeper.decide.valid_plans import unfinished
-from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.view import View, identity
+from webhook.sweeper.observe.view import Moment, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobOf, after_deletion
-from webhook.sweeper.repair.broken import evict_broken
-from webhook.sweeper.repair.repair import Repaired, repair_released, roll_back
-from webhook.sweeper.report_memory import causes_of, reasons_after
+from webhook.sweeper.repair.broken import BrokenSince, evict_broken
+from webhook.sweeper.repair.repair import Repaired, RepairMemory, repair_released, roll_back
+from webhook.sweeper.report_memory import ReportMemory, causes_of, reasons_after
 from webhook.sweeper.settings import Settings
+
+
+@dataclass(frozen=True)
+class Memory:
+    """All that holds longer than one pass, as one frozen value.
+
+    ungated: namespaces that were told of their ungated pods. extensions: by the name of an extension, its own
+    frozen memory.
+    """
+
+    backoff: Backoff = field(default_factory=Backoff)
+    sent: SentReleases = field(default_factory=SentReleases)
+    placing: PlacingMemory = field(default_factory=PlacingMemory)
+    repairs: RepairMemory = field(default_factory=RepairMemory)
+    victims: VictimsSince = field(default_factory=dict)
+    broken: BrokenSince = field(default_factory=dict)
+    ungated: frozenset[str] = frozenset()
+    manifests: WarningsOf = field(default_factory=dict)
+    apply: ApplyMemory = field(default_factory=ApplyMemory)
+    report: ReportMemory = field(default_factory=ReportMemory)
+    extensions: Mapping[str, object] = field(default_factory=dict)
+
+    def seen(self, view: View) -> "Memory":
+        """Without what is over by now, or shown by the view."""
+        now = view.now.seconds
+        return replace(self, backoff=self.backoff.at(now), sent=self.sent.seen(view, now))
+
+    def after(self, done: Done, view: View, now: Moment) -> "Memory":
+        """With what became of orders that were given on this view. now: when that was heard."""
+        return replace(
+            self,
+            backoff=self.backoff.after(done.refused, now.seconds),
+            sent=self.sent.after(done, view, now.seconds, now.ns),
+            repairs=self.repairs.after(done, now.seconds),
+        )
+
+    def unplaced(self, gangs: Set[GangKey]) -> "Memory":
+        """The plans of these gangs were not written: what was reserved for them still is."""
+        ledger = self.placing.ledger.unplaced(gangs)
+        return (
+            self
+            if ledger is self.placing.ledger
+            else replace(self, placing=replace(self.placing, ledger=ledger))
+        )
 
 
 @dataclass(frozen=True)

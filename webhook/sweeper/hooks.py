@@ -19,9 +19,9 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.asking import DivideGang
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, merged
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
+from webhook.sweeper.decide.plan import without_plans
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.reservations import Reservation, ReservationInput, ReservationSource
-from webhook.sweeper.decide.valid_plans import without_plans
 from webhook.sweeper.extension import (
     EndOrders,
     ExcludeInput,
@@ -38,12 +38,11 @@ from webhook.sweeper.extension import (
     dividing,
     with_resources,
 )
-from webhook.sweeper.extension_objects import ExtensionObjects
+from webhook.sweeper.extension_objects import ExtensionObjects, RecordStore
 from webhook.sweeper.observe.added_resources import CLAIMS_OFF, UNKNOWN_CLAIMS, ClaimsWait
 from webhook.sweeper.observe.cache import MOST_FAILED
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.records import RecordStore
 from webhook.text import joined
 
 Memories = Mapping[str, Any]

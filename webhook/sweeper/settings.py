@@ -36,8 +36,7 @@ from webhook.policy.fields import (
 )
 from webhook.policy.reference import DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
-from webhook.sweeper.node_settings import BadNodes, SpareNodes
-from webhook.sweeper.scale_up_settings import ScaleUp
+from webhook.sweeper.extension_settings import BadNodes, ScaleUp, SpareNodes
 from webhook.workloads import marks
 from webhook.workloads.owners import NAME as OWNER_NAME
 from webhook.workloads.owners import OwnerRules

@@ -40,15 +40,14 @@ from webhook.placement import Snapshot
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.admission_followup import UngatedPods
 from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
+from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
-from webhook.sweeper.decide.ungated import UngatedPods
-from webhook.sweeper.decide.valid_plans import with_valid_plans, without_overbooked
-from webhook.sweeper.decision import Decided, Observation, decide
+from webhook.sweeper.decision import Decided, Memory, Observation, decide
 from webhook.sweeper.hooks import ExtensionHooks, with_claims_waiting
-from webhook.sweeper.memory import Memory
 from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View

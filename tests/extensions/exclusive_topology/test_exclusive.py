@@ -30,9 +30,8 @@ from tests.sweeper.sets import (
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.plan import plan_spec
+from webhook.sweeper.decide.plan import plan_spec, unfinished
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
-from webhook.sweeper.decide.valid_plans import unfinished
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.builtin import Job

@@ -15,8 +15,8 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import NewPlan
+from webhook.sweeper.decide.plan import unfinished
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.valid_plans import unfinished
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.settings import Settings
 

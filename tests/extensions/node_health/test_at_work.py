@@ -16,7 +16,7 @@ from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
 from webhook.extensions.node_health import saved_failures
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.state_config_map import NAMESPACE, path_of
-from webhook.sweeper.node_settings import BadNodes, SpareNodes
+from webhook.sweeper.extension_settings import BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings
 
 PATH = path_of(saved_failures.NAME)

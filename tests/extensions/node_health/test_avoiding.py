@@ -19,7 +19,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.node_exclusions import Exclusion, GangExclusions, steps_of
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.node_settings import Avoid, BadNodes, SpareNodes
+from webhook.sweeper.extension_settings import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.extensions.node_health.failing import proven
 from webhook.extensions.node_health.failing_nodes import FailingNodes, NodeFacts, failing_nodes
 from webhook.extensions.node_health.gang_failures import FailureState, GangFailure
-from webhook.sweeper.node_settings import BadNodes
+from webhook.sweeper.extension_settings import BadNodes
 
 RULES = BadNodes(failures=3, avoid_seconds=1000, keep_seconds=5000, share=0.5)
 NODES = {f"n{number}": NodeFacts("H100" if number < 6 else "A100") for number in range(8)}

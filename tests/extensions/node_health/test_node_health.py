@@ -21,11 +21,11 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.state_config_map import path_of
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.extension import Switch
+from webhook.sweeper.extension_objects import MISSING_SECONDS
+from webhook.sweeper.extension_settings import BadNodes
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.node_settings import BadNodes
 from webhook.sweeper.observe.view import Moment
-from webhook.sweeper.records import MISSING_SECONDS
 from webhook.sweeper.settings import Settings
 
 NOW = float(seconds_of(clock_time(3000)) or 0)

@@ -12,7 +12,7 @@ from webhook.extensions.scale_up.provisioning import ProvisioningRequest
 from webhook.extensions.scale_up.wants import Want, want_of
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement
-from webhook.sweeper.scale_up_settings import ScaleUp
+from webhook.sweeper.extension_settings import ScaleUp
 
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 

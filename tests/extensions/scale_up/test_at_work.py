@@ -12,7 +12,7 @@ from labeler.contract import keys
 from tests.sweeper.at_work import create_job, is_gated, run_all, sweep, template
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, living, sweep_until
 from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES
-from webhook.sweeper.scale_up_settings import ScaleUp
+from webhook.sweeper.extension_settings import ScaleUp
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 

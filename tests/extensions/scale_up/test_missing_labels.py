@@ -15,7 +15,7 @@ from webhook.kube.objects import Node
 from webhook.placement import Topology
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.extension import ExcludeInput, PassEnd, SwitchInput
-from webhook.sweeper.scale_up_settings import ScaleUp
+from webhook.sweeper.extension_settings import ScaleUp
 from webhook.sweeper.settings import Settings
 
 BEGAN = 1_767_225_600.0  # 2026-01-01T00:00:00Z

@@ -38,10 +38,10 @@ from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import EndOrders, ObjectWrite, PassEnd, PodEvent, SwitchInput, WriteResult
+from webhook.sweeper.extension_settings import ScaleUp
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.scale_up_settings import ScaleUp
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 

@@ -12,8 +12,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
-from webhook.sweeper.decide.model_labels import is_opted_out
-from webhook.sweeper.decide.ungated import is_served
+from webhook.sweeper.decide.admission_followup import is_opted_out, is_served
 from webhook.sweeper.extension import EndOrders, Gauges, PassEnd, PodEvent
 from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.membership import GangKey

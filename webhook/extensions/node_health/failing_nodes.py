@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from webhook.extensions.node_health.gang_failures import FailureState, GangFailure
-from webhook.sweeper.node_settings import BadNodes
+from webhook.sweeper.extension_settings import BadNodes
 
 MOST_OF_A_GANG: Final = 2
 """A gang that has failed on more nodes fails by itself: it gains nothing by going elsewhere."""

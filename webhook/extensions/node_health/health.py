@@ -36,7 +36,7 @@ from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion, SpareRule
 from webhook.sweeper.extension import ExcludeInput
-from webhook.sweeper.node_settings import Avoid, BadNodes
+from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pods import Pods, Sort, is_troubled
 from webhook.sweeper.settings import Settings

@@ -2,7 +2,7 @@
 
 Of each GPU model, as many nodes of a block as the setting spare_nodes says, if so many are free: the last
 ones in the block's order, so that they stay the same from pass to pass. This module chooses them;
-decide.replacements says which pods are replacements, and decide.reservations keeps all others away.
+decide.node_exclusions says which pods are replacements, and decide.reservations keeps all others away.
 """
 
 from collections import Counter

@@ -23,8 +23,8 @@ from webhook.extensions.scale_up.progress import FINISHED, Progress, RequestProg
 from webhook.extensions.scale_up.provisioning import ProvisioningRequest
 from webhook.extensions.scale_up.wants import MOST_POD_CLASSES, Want
 from webhook.kube.times import since_1970
+from webhook.sweeper.extension_settings import ScaleUp
 from webhook.sweeper.observe.gangs import GangKey
-from webhook.sweeper.scale_up_settings import ScaleUp
 from webhook.text import counted
 
 LONGEST_PAUSE_SECONDS: Final = 3600.0

@@ -20,7 +20,7 @@ from webhook.extensions.scale_up.provisioning import (
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import owner_reference
 from webhook.sweeper.extension import ObjectWrite
-from webhook.sweeper.scale_up_settings import ScaleUp
+from webhook.sweeper.extension_settings import ScaleUp
 from webhook.text import counted
 
 _MOST_ORPHANS: Final = 4 * MOST_WRITES

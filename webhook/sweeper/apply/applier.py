@@ -22,9 +22,8 @@ from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.apply.retry import Retries
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.deferrals import FIRST_SECONDS, ApplyMemory, Deferrals, Write
+from webhook.sweeper.decide.backoff import FIRST_SECONDS, ApiRefusal, ApplyMemory, Deferrals, Write
 from webhook.sweeper.decide.orders import (
-    ApiRefusal,
     Cause,
     Delay,
     Done,

@@ -14,8 +14,8 @@ from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.retry import Retries, answered
-from webhook.sweeper.decide.deferrals import Key, Write
-from webhook.sweeper.decide.orders import ApiRefusal, Delay, Done, ModelLabelOrder
+from webhook.sweeper.decide.backoff import ApiRefusal, Key, Write
+from webhook.sweeper.decide.orders import Delay, Done, ModelLabelOrder
 from webhook.sweeper.observe.gangs import key_of
 
 MOST_LABELS: Final = 500

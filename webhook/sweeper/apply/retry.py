@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from webhook.kube.client import ApiError
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.deferrals import Deferral, Deferrals, Key
+from webhook.sweeper.decide.backoff import Deferral, Deferrals, Key
 
 
 def answered(error: ApiError) -> str:

@@ -10,8 +10,8 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
+from webhook.sweeper.decide.backoff import ApiRefusal, Deferral, Key
 from webhook.sweeper.decide.cpu_pods import Beside
-from webhook.sweeper.decide.deferrals import Deferral, Key
 from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -198,14 +198,6 @@ class Orders:
     outcomes: tuple[GangOutcome, ...] = ()
     due_seconds: float = NO_HURRY
     unasked: frozenset[GangKey] = frozenset()
-
-
-@dataclass(frozen=True)
-class ApiRefusal:
-    """The API server will not have a gang's plan or release. node: for whose sake that may be, or ""."""
-
-    gang: GangKey
-    node: str = ""
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ from webhook.sweeper.decide.attempt import (
     Stopwatch,
 )
 from webhook.sweeper.decide.completion import grown
-from webhook.sweeper.decide.drafts import new_plan
-from webhook.sweeper.decide.later_stages import LATER_STAGES
 from webhook.sweeper.decide.node_exclusions import NO_SPARES
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
+from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import preempting
+from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
     STARVATION,
     Excluded,

@@ -1,21 +1,37 @@
-"""From the placement core's answer to a gang's plan, the Placement. Pure."""
+"""Plans: made from the placement core's answers, written as Placements, and how long they hold. Pure.
 
-from collections.abc import Iterable, Mapping, Sequence
+A plan holds for nodes that are there and did not refuse, with room for what it plans. One that does not hold
+is not rolled back; its pods that still wait are placed anew. Of a gang that is bound as one all are, as long
+as none is released: some alone would hold nodes while they wait for the others.
+"""
+
+import itertools
+import logging
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from labeler.contract import annotations
+from labeler.contract import annotations, keys
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
-from webhook.placement import Assignment, Placed, Topology
-from webhook.sweeper.decide.cpu_pods import Beside
+from webhook.placement import Assignment, Placed, Snapshot, Topology
+from webhook.placement.cards.state import overbooked_cards
+from webhook.sweeper.decide.attempt import Attempt, PassState
+from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.cpu_pods import Beside, beside
+from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.release_queue import Timestamps
+from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import GangKey
+from webhook.sweeper.observe.view import View
+from webhook.workloads.pod_group_names import bind_group_of
 
 _NONE: Final[Mapping[str, str]] = {}
+
+logger = logging.getLogger(__name__)
 
 
 def planned_pods(
@@ -166,3 +182,208 @@ def _card_annotations(placed: Placed, timestamps: Timestamps, now_ns: int) -> di
         for slot in placed.cards
     ]
     return annotations.encode_allocation(slots, timestamps.next(now_ns))
+
+
+# --- new plans ----------------------------------------------------------------------------------------
+
+
+def timestamps_of(view: View, last: int) -> Timestamps:
+    """For plans and releases on this view: above all times that pods carry, or plans say they will.
+
+    last: the one that was given last.
+    """
+    ours = (pod.metadata.annotations for pod in view.stamped)
+    planned = (each.annotations for known in view.placements.values() for each in known.spec.pods)
+    timestamps = Timestamps(last)
+    timestamps.observe(itertools.chain(ours, planned))
+    return timestamps
+
+
+def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: int) -> tuple[Pair, ...]:
+    """Pods of earlier plans, with the times at which they are released now.
+
+    While a plan waited another may have been released to the node, and its time is newer than the plan's.
+    """
+
+    def of(planned: PlannedPod) -> PlannedPod:
+        if not planned.annotations:
+            return planned
+        stamp = annotations.encode_timestamp(timestamps.next(now_ns))
+        return replace(planned, annotations=planned.annotations | {keys.GAS_TIMESTAMP_ANNOTATION: stamp})
+
+    return tuple((pod, of(planned)) for pod, planned in pairs)
+
+
+def new_plan(
+    attempt: Attempt,
+    now: PassState,
+    *,
+    victims: Sequence[VictimGroup] | None = None,
+    unpinned: bool = False,
+) -> NewPlan:
+    """The plan of a gang whose waiting pods found the places of the answer.
+
+    victims: who is to go for it, None if nobody is in its way. unpinned: whether kube-scheduler chooses.
+    """
+    gang, asked, answer = attempt.gang, attempt.asked, attempt.answer
+    assert isinstance(answer, Assignment)
+    others = now.view.placed_on(gang.workers)
+    found = _beside(attempt, answer, {**others, **answer.nodes}, now)
+    entries = planned_pods(gang, asked, answer, now.rules.timestamps, now.view.now.ns, found)
+    if unpinned:
+        entries = [replace(entry, node="") for entry in entries]
+    # One with victims is released once these have gone, see preempting.
+    first = () if victims else _released_now(entries, {**asked.pods, **found.pods}, now)
+    nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
+    labels = now.view.labels_of(nodes)
+    before = now.view.placements.get(gang.key.placement_key)
+    return NewPlan(
+        gang,
+        asked,
+        answer,
+        tuple(entries),
+        first,
+        preempts=victims is not None,
+        usage_version=now.given.usage_version,
+        spread=spread(nodes, labels, now.settings.topology),
+        later_pod_nodes=tuple(nodes_for_later_pods(asked, answer, before)),
+        beside=found,
+        domains=gang.division.domains({**others, **({} if unpinned else answer.nodes)}),
+        placed=len({*others, *asked.pods}),
+        victims=tuple(victims or ()),
+        avoided=_avoided(attempt, nodes, now),
+    )
+
+
+def _avoided(attempt: Attempt, nodes: Set[str], now: PassState) -> dict[str, str]:
+    """Node -> why the plan for these nodes did without it, of those with GPUs of the same models."""
+    model_of, labels_of = now.settings.counting.model, now.view.labels_of
+    models = set(map(model_of, labels_of(nodes).values()))
+    return attempt.nodes.exclusions.unused(
+        nodes, lambda name: not models.isdisjoint(map(model_of, labels_of([name]).values()))
+    )
+
+
+def _nodes_of_workers(asked: GangQuestion, entries: Iterable[PlannedPod]) -> set[str]:
+    """Where planned pods go, but for CPU-only pods and those that kube-scheduler places."""
+    return {entry.node for entry in entries if entry.node and entry.uid in asked.pods}
+
+
+def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: PassState) -> tuple[Pair, ...]:
+    ready = (entry for entry in entries if entry.uid not in now.view.not_released)
+    return now.given.queue.take((pods[entry.uid], entry) for entry in ready)
+
+
+def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now: PassState) -> Beside:
+    """Where the CPU-only pods go. others: uid -> node of the gang's other pods."""
+    gang, cpu_pods, view = attempt.gang, attempt.cpu_pods, now.view
+    if not cpu_pods:
+        return Beside()
+    reserved = now.ledger.reserved(gang, cpu_pods, view)
+    avoid = now.given.backoff.nodes_of(gang.key, gang.maker) | reserved.nodes
+    avoid |= gang.division.excluded_beside(others)
+    snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
+    return beside(gang, cpu_pods, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)
+
+
+# --- which plans still hold ---------------------------------------------------------------------------
+
+
+def with_valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
+    """The view with the plans that hold: without those for nodes that refused the gang.
+
+    A pod that we have released and that the watch still shows gated is where we sent it.
+    """
+    refused = {
+        own.uid
+        for pod in view.gated
+        if (own := view.planned.get(pod.metadata.uid)) is not None
+        and own.node in backoff.nodes_of(view.gang_of(pod), view.maker_of(pod))
+    }
+    refused |= _bound_with(refused, view, sent)
+    planned = {uid: each for uid, each in view.planned.items() if uid not in refused}
+    planned.update((uid, each.planned) for uid, each in sent.done.items())
+    return view.with_plans(planned)
+
+
+def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:
+    """The view without unreleased parts of plans on nodes that others have filled meanwhile.
+
+    It is the same view if there are none. A plan that preempts is on full nodes by intent.
+    """
+    preempting = {
+        planned.uid
+        for placement in view.placements.values()
+        if placement.spec.preempts
+        for planned in placement.spec.pods
+    }
+    wanted = {pod.metadata.uid: _wanted(pod, view) for pod in view.gated if pod.metadata.uid in view.planned}
+    dropped = {
+        uid
+        for uid, planned in view.planned.items()
+        if uid not in preempting and uid not in sent and _is_overbooked(snapshot, planned, wanted[uid])
+    }
+    return without_plans(view, dropped, sent)
+
+
+def _bound_with(uids: Set[str], view: View, sent: SentReleases) -> Set[str]:
+    """The pods that are planned and bound together with these, of gangs of which none is released."""
+    if not uids:
+        return frozenset()
+    gangs: dict[GangKey, set[str]] = {}
+    for pod in view.gated:
+        if bind_group_of(pod):
+            gangs.setdefault(view.gang_of(pod), set()).add(pod.metadata.uid)
+    lost = (own for gang, own in gangs.items() if own & uids and not _has_begun(gang, own, view, sent))
+    return frozenset().union(*lost) & view.planned.keys()
+
+
+def _has_begun(gang: GangKey, gated: Set[str], view: View, sent: SentReleases) -> bool:
+    """Whether a pod of it is released, also one that the watch still shows gated."""
+    others = view.index.mates.get(gang, ())
+    return any(uid in sent for uid in gated) or any(not pod.metadata.deletion_timestamp for pod in others)
+
+
+def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
+    """The view without the plans for these pods, the same if there are none."""
+    uids = uids | _bound_with(uids, view, sent)
+    for uid in uids:
+        logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
+    if not uids:
+        return view
+    return view.with_plans({uid: each for uid, each in view.planned.items() if uid not in uids})
+
+
+def _wanted(pod: Pod, view: View) -> frozenset[str]:
+    try:
+        return frozenset(name for name, _ in view.class_of(pod).requests)
+    except ValueError:
+        return frozenset()
+
+
+def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[str]) -> bool:
+    """Whether a node has less than nothing left of what the pod planned for it wants, cards included."""
+    state = snapshot.nodes.get(planned.node)
+    if state is None:
+        return True
+    if any(amount < 0 for name, amount in state.free.items() if name in wanted):
+        return True
+    return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
+
+
+def unfinished(
+    view: View, backoff: Backoff, sent: SentReleases, waiting: Set[str] = frozenset()
+) -> list[Pair]:
+    """What an earlier pass, or leader, planned and did not come to release, in the order of the plans.
+
+    waiting: uids of pods that wait for victims, or for what an extension writes.
+    """
+    gated = {pod.metadata.uid: pod for pod in view.gated}
+    return [
+        (pod, planned)
+        for uid, planned in view.planned.items()
+        if (pod := gated.get(uid)) is not None
+        and uid not in sent
+        and uid not in waiting
+        and not backoff.seconds_left(view.gang_of(pod), view.now.seconds)
+    ]

@@ -4,8 +4,8 @@ A reserved node stands empty in the meantime, so what may be reserved is bounded
 together: in number, by a share of the usable nodes; in time, because a node whose reservation expired unused
 cannot be reserved again for as long as it was reserved. See docs/design/reservations.md.
 
-The two kinds below are made in `starvation`, for gang after gang that finds no place, and in `later_stages`.
-The latter is a ReservationSource. Extensions have their own; the ledger knows nothing else of their kinds.
+The two kinds below are made in `reservation_kinds`; extensions have their own, each by a ReservationSource.
+The ledger knows nothing else of their kinds.
 """
 
 import logging
@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 from webhook.kube.objects import Pod, PodSpec
 from webhook.placement import Snapshot
-from webhook.sweeper.decide.node_exclusions import NO_SPARES, Spares
-from webhook.sweeper.decide.replacements import Replacements
+from webhook.sweeper.decide.node_exclusions import NO_SPARES, Replacements, Spares
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import START, Moment, View
 from webhook.sweeper.settings import Settings

@@ -22,14 +22,18 @@ from webhook.sweeper.decide.attempt import (
 )
 from webhook.sweeper.decide.completion import fewer, has_enough, needed, seconds_to_complete, so_far
 from webhook.sweeper.decide.cpu_pods import nobody, wait_for_nobody
-from webhook.sweeper.decide.drafts import new_plan
 from webhook.sweeper.decide.impossible_requests import impossible
-from webhook.sweeper.decide.later_stages import later_sentence, why_not_reserved
 from webhook.sweeper.decide.node_exclusions import GangExclusions
 from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import VictimSearch
 from webhook.sweeper.decide.question import GangQuestion
-from webhook.sweeper.decide.starvation import fits_on_reserved, reserve_for_starving
+from webhook.sweeper.decide.reservation_kinds import (
+    fits_on_reserved,
+    later_sentence,
+    reserve_for_starving,
+    why_not_reserved,
+)
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import scheduler_of
 from webhook.sweeper.observe.view import View

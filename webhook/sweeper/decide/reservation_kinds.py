@@ -1,28 +1,37 @@
-"""Reservations for pods that are created only once the first pods of their gang run. Pure.
+"""Reservations for gangs that have waited long, and for pods that are created only later. Pure.
 
-A plan names nodes for them, and they are reserved from the plan, so that a later leader reserves them too.
-They are bounded with all other reservations: in number, but for nodes that were made for the gang; in time,
-for each stage anew, which has more pods than the one before, and begins once those ran; in all, by as much
-time for each node. A leader that never becomes ready keeps nodes empty for a while only, and its gang's later
-pods then look for others.
+A gang that has waited long and does not fit gets the nodes that become free for it most easily, gang after
+gang as each finds no place.
+
+Some pods are created only once the first pods of their gang run. A plan names nodes for them, and they are
+reserved from the plan, so that a later leader reserves them too. They are bounded with all other
+reservations: in number, but for nodes that were made for the gang; in time, for each stage anew, which has
+more pods than the one before, and begins once those ran; in all, by as much time for each node. A leader that
+never becomes ready keeps nodes empty for a while only, and its gang's later pods then look for others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
+from webhook.placement import Budget, Snapshot, victims
+from webhook.placement.capacity import count_slots_by_node
+from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.reservations import (
     LATER_STAGE,
+    STARVATION,
     Reservation,
     ReservationInput,
     ReservationLedger,
     ReservationSource,
+    nodes_of,
     share_of,
 )
 from webhook.sweeper.observe.gangs import PodGang, urgency
+from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
 
@@ -153,3 +162,59 @@ def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLe
         f"ones run, and others hold {len(others)} of the {ledger.most} that may be held at once "
         "(reserve_share)"
     )
+
+
+# --- for gangs that have waited long ------------------------------------------------------------------
+
+
+def reserve_for_starving(
+    ledger: ReservationLedger,
+    gang: PodGang,
+    asked: GangQuestion,
+    snapshot: Snapshot,
+    view: View,
+    budget: Budget | None = None,
+) -> ReservationLedger:
+    """The ledger with the nodes that become free for the gang most easily, if it is time to reserve some."""
+    if _has_reserved(ledger, gang, snapshot):
+        return ledger
+    ledger = ledger.give_up(gang.key)
+    if ledger.is_paused or ledger.left <= 0 or not ledger.has_waited_long(gang):
+        return ledger
+    stays = view.uids(Sort.LASTING, Sort.ENDLESS)
+    found = victims.find(
+        asked.without(ledger.taken | ledger.cooling()).gang,
+        snapshot,
+        ledger.settings.options,
+        lambda use: use.uid not in stays,
+        budget,
+    )
+    if found is None:
+        return ledger
+    pods = {name: len(snapshot.nodes[name].usages) for name in found.nodes}
+    return ledger.reserve(gang.key, sorted(pods, key=lambda name: (pods[name], name)))
+
+
+def _has_reserved(ledger: ReservationLedger, gang: PodGang, snapshot: Snapshot) -> bool:
+    """Whether new nodes are reserved for it, or nodes all of which are there still."""
+    own = [each for each in ledger.reservations if each.gang == gang.key.placement_key]
+    return any(each.kind.of_new_nodes and each.nodes for each in own) or any(
+        each.kind is STARVATION and each.nodes <= snapshot.nodes.keys() for each in own
+    )
+
+
+def fits_on_reserved(
+    others: Iterable[Reservation],
+    asked: GangQuestion,
+    snapshot: Snapshot,
+    budget: Budget | None,
+    excluded: frozenset[str] = frozenset(),
+) -> bool:
+    """Whether nodes that are reserved for others would take a pod of the gang, but for new ones.
+
+    excluded: nodes that it could not use anyway.
+    """
+    names = nodes_of(each for each in others if not each.kind.of_new_nodes) - excluded
+    some = [snapshot.nodes[name] for name in sorted(names & snapshot.nodes.keys())]
+    classes = dict.fromkeys(member.pod_class for member in asked.gang.members)
+    return bool(some) and any(any(count_slots_by_node(each, some, budget).counts) for each in classes)

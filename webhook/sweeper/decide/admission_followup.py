@@ -1,24 +1,38 @@
-"""What a gated pod still gets that admission did not give it, since nobody asked the webhook. Pure.
+"""What pods and people still get that admission did not give them. Pure, but for UngatedPods.
 
-The gate may have come from the API server itself, or from the pod's author. A gated pod may be given further
-nodeSelector labels, so those of its GPU model are added before it is placed. A PriorityClass may not be added
-to any pod: that is told. So is it told where members of a gang went by all of it.
+Nobody may have asked the webhook of a gated pod: the gate may have come from the API server itself, or from
+the pod's author. Such a pod may be given further nodeSelector labels, so those of its GPU model are added
+before it is placed. A PriorityClass may not be added to any pod: that is told. So is it told where members of
+a gang went by all of it.
+
+GPU pods of opted-in namespaces may have been created without a gate: the webhook fails open by default, so
+that its failure stops no pod. What came past it holds GPUs that no gang was given, and its owner hears of it.
+
+The owner of a gang hears what admission warns of: the author of a Job never sees its pods' warnings.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, NamedTuple
 
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
+from webhook.policy import annotations
 from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_requests import whole_number
 from webhook.sweeper.decide.orders import Cause, GangOutcome, ModelLabelOrder, Orders, Warn
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
-from webhook.sweeper.observe.view import View
-from webhook.text import quote, sentence_list
+from webhook.sweeper.observe.view import PROTECTED, View
+from webhook.text import joined, quote, sentence_list
+from webhook.workloads import marks
+from webhook.workloads.foreign_requests import foreign_requests
+from webhook.workloads.native_gangs import group_name
+from webhook.workloads.pod_group_names import bind_group_of
 
 logger = logging.getLogger(__name__)
 
@@ -190,3 +204,166 @@ def resources_of(pod: Pod) -> Iterator[str]:
         for name, quantity in container.resources.requests.items():
             if whole_number(quantity) != 0:
                 yield name
+
+
+# --- pods without a gate ------------------------------------------------------------------------------
+
+
+LASTS_SECONDS: Final = 3600.0
+"""For so long a pod counts, at most: what admission missed longer ago is over."""
+
+
+class UngatedPods:
+    """Those created in the last hour, since this process watches. on_pod runs in the thread of the watch."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: seconds from anywhere."""
+        self._clock = clock
+        self._created: dict[str, tuple[Pod, float]] = {}
+
+    def on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        """Note a pod at its first sight, when nobody can have taken its gate yet; forget one that is gone."""
+        if after is None:
+            if before is not None:
+                self._created.pop(before.metadata.uid, None)
+        elif before is None and not after.spec.scheduling_gates:
+            self._created[after.metadata.uid] = (after, self._clock())
+
+    def by_namespace(self, policy: Policy, labels: NamespaceLabels) -> Mapping[str, list[Pod]]:
+        """Those that admission would have gated. labels: of namespaces, by name."""
+        since = self._clock() - LASTS_SECONDS
+        found: dict[str, list[Pod]] = {}
+        for uid, (pod, created) in list(self._created.items()):
+            if created < since or not _is_for_us(pod, policy, labels):
+                self._created.pop(uid, None)
+            else:
+                found.setdefault(pod.metadata.namespace, []).append(pod)
+        return found
+
+
+def warn_of_ungated(
+    found: Mapping[str, Sequence[Pod]], warned: Set[str]
+) -> tuple[tuple[Warn, ...], frozenset[str]]:
+    """One warning for a namespace, until none of its pods counts any more; and whose have been told.
+
+    found: pods by namespace. warned: namespaces whose pods have been told of.
+    """
+    return tuple(_warning(name, pods) for name, pods in found.items() if name not in warned), frozenset(found)
+
+
+def _warning(namespace: str, pods: Sequence[Pod]) -> Warn:
+    return Warn(
+        pods[0],
+        EventReason.PODS_NOT_GATED,
+        f"GPU pods of namespace {namespace} are created without a gate, {pods[0].metadata.name} "
+        "among them: the API server got no answer from the admission webhook in time. They hold GPUs "
+        "beside all plans. Ask your administrator for more webhook replicas, or for the component "
+        "in-process-gate, which gates pods without the webhook",
+    )
+
+
+def is_served(namespace: str, policy: Policy, labels: NamespaceLabels) -> bool:
+    """Whether admission holds pods of a namespace. labels: of namespaces, by name."""
+    if namespace in PROTECTED or namespace in policy.excluded_namespaces:
+        return False
+    return labels.get(namespace, {}).get(keys.INJECTION_LABEL) == keys.INJECTION_ENABLED
+
+
+def _is_for_us(pod: Pod, policy: Policy, labels: NamespaceLabels) -> bool:
+    if not is_served(pod.metadata.namespace, policy, labels):
+        return False
+    if is_opted_out(pod) or _is_left_to_others(pod, policy):
+        return False
+    return any(map(policy.is_gpu_resource, resources_of(pod)))
+
+
+def _is_left_to_others(pod: Pod, policy: Policy) -> bool:
+    """Whether admission leaves it alone, whatever it asks for."""
+    owner = pod.metadata.controller
+    return (
+        keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations
+        or (owner is not None and owner.kind == "DaemonSet")
+        or (pod.spec.scheduling_group is not None and not _is_adopted(pod, policy))
+        or (bool(pod.spec.scheduler_name) and pod.spec.scheduler_name not in policy.scheduler_names)
+    )
+
+
+def _is_adopted(pod: Pod, policy: Policy) -> bool:
+    """Whether admission holds the pods of its PodGroup as it holds others."""
+    return bool(bind_group_of(pod)) or (policy.adopts_native_gangs and bool(group_name(pod.spec)))
+
+
+# --- what admission warns of --------------------------------------------------------------------------
+
+
+MOST_WARNINGS: Final = 32
+"""Sentences that one gang is told: its author chooses what they quote, and how fast pods come and go."""
+
+
+class GangWarnings(NamedTuple):
+    """What a gang has been told. read: how many gated pods it had then."""
+
+    read: int = 0
+    sentences: frozenset[str] = frozenset()
+
+
+WarningsOf = Mapping[GangKey, GangWarnings]
+"""By gang; losing it warns once more."""
+
+
+def warn_of_manifests(
+    gangs: Iterable[PodGang], policy: Policy | None, before: WarningsOf
+) -> tuple[tuple[Warn, ...], WarningsOf]:
+    """One Event a gang, and another one for what pods say that come later.
+
+    before: what gangs have been told; those whose pods are read already cost nothing.
+    """
+    if policy is None:
+        return (), before
+    found: list[Warn] = []
+    known: dict[GangKey, GangWarnings] = {}
+    for gang in gangs:
+        own = before.get(gang.key, GangWarnings())
+        if own.read != len(gang.gated):
+            new = list(_new_warnings(gang, policy, own.sentences))
+            found += (Warn(pod, EventReason.MANIFEST_WARNING, joined(*sentences)) for pod, sentences in new)
+            own = GangWarnings(len(gang.gated), own.sentences.union(*(sentences for _, sentences in new)))
+        known[gang.key] = own
+    return tuple(found), known
+
+
+def _new_warnings(
+    gang: PodGang, policy: Policy, before: frozenset[str]
+) -> Iterator[tuple[Pod, Sequence[str]]]:
+    """Pods of a gang, each with what has not been said before of it or of another."""
+    known = set(before)
+    for pod in _distinct(gang.gated):
+        found = (each for each in _sentences(pod, policy.topology_levels) if each not in known)
+        if new := list(islice(found, MOST_WARNINGS - len(known))):
+            known.update(new)
+            yield pod, new
+
+
+def _distinct(pods: Sequence[Pod]) -> Iterator[Pod]:
+    """Of the pods that a controller made, one for each set of requests."""
+    seen: set[frozenset[tuple[str, str]]] = set()
+    for pod in pods:
+        if pod.metadata.controller is None:
+            continue  # its author was warned as it was created
+        there = pod.metadata.annotations
+        requests = frozenset(
+            (key, there[key])
+            for key in there
+            if key.startswith(keys.TOPOGATE_PREFIX) or key in marks.TOPOLOGY_REQUESTS
+        )
+        if requests not in seen:
+            seen.add(requests)
+            yield pod
+
+
+def _sentences(pod: Pod, levels: Sequence[str]) -> Iterator[str]:
+    metadata = pod.metadata
+    yield from annotations.faults(metadata.annotations, levels)
+    yield from annotations.misplaced(metadata.labels)
+    if marks.KUEUE_LABELS.isdisjoint(metadata.labels):
+        yield from foreign_requests(metadata.annotations)
