@@ -28,7 +28,7 @@ _SECTIONS: Final = {
     "certs": "Issues the webhook's certificate, unless certManager is enabled.",
     "ui": "The page.",
     "labeler": "The labeler, one pod a node.",
-    "allocator": "The device plugin for Intel cards; see docs/operators/cards.md.",
+    "allocator": "The device plugin for Intel cards; see docs/operators/allocator.md.",
 }
 _SWITCHED: Final = {
     "certManager": "Leave the certificate to cert-manager, which must be installed.",

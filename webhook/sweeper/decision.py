@@ -8,7 +8,7 @@ Two things are not values. How many gangs a pass asks about depends on how long 
 Jobs are looked up in the live copy (JobOf), as there may be many, of which few matter.
 
 A pass is given the memory that the one before has left, and leaves another. With an empty one it decides the
-same a little later: what must not be lost is in the API server. docs/design/way-of-a-pass.md says of each
+same a little later: what must not be lost is in the API server. docs/design/memory.md says of each
 field what is lost with it.
 """
 
