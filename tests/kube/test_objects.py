@@ -16,7 +16,7 @@ from webhook.kube.objects import Node, NodeMetadata, Pod, PodStatus
 from webhook.placement import PlacementError
 from webhook.scheduling import convert
 from webhook.sweeper.apply import patches
-from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather, key_of
 from webhook.workloads import marks
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.placement.small import seeds
 from webhook.placement.budget import Budget
-from webhook.placement.spread.shares import ConvexParts, DomainPart, JoinedParts, joined
+from webhook.placement.spread.domain_shares import ConvexParts, DomainPart, JoinedParts, joined
 
 OWN = 1000
 

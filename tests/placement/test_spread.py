@@ -30,7 +30,7 @@ from webhook.placement.budget import OutOfSteps
 from webhook.placement.evaluate import Solution
 from webhook.placement.question import ask
 from webhook.placement.spread import solve as spread_solve
-from webhook.placement.spread.shares import NodesUpTo
+from webhook.placement.spread.domain_shares import NodesUpTo
 from webhook.placement.tree import build
 
 LEVELS = ("block", "subblock", "host", "node")

@@ -24,15 +24,11 @@ def test_no_two_classes_have_one_name() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-SHARED_NAMES = {"devices", "levels", "question", "shares"}
-"""Names of several modules of webhook yet; none may be added."""
-
-
 def test_no_two_modules_of_webhook_have_one_name() -> None:
     stems = Counter(path.stem for path in (ROOT / "webhook").rglob("*.py"))
     assert len(stems) > 300
     several = {stem for stem, count in stems.items() if count > 1} - {"__init__", "model", "main"}
-    assert several <= SHARED_NAMES
+    assert several == set()
 
 
 _WORDS = """

@@ -20,7 +20,7 @@ from webhook.placement import Assignment, NoFit
 from webhook.placement.model import Objective
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.completion import fewer, has_enough, needed
-from webhook.sweeper.decide.question import GangQuestion, question
+from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View

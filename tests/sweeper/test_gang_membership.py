@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
-from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather, key_of
 from webhook.workloads import marks
 

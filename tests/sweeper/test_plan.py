@@ -21,7 +21,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Topology, place
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.decide.release_queue import Timestamps
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter

@@ -11,7 +11,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
 from tests.sweeper.readings import Cluster
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.decide.reservation_kinds import reserve_for_starving
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger, opened
 from webhook.sweeper.observe.gangs import OwnerFacts, gather

@@ -14,7 +14,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check, place
 from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
-from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads import marks
 

@@ -11,7 +11,7 @@ from tests.sweeper.stages import OLD, Stages, groups_of, ordered_sets
 from webhook.placement import Assignment, NoFit
 from webhook.sweeper.decide import steps
 from webhook.sweeper.decide.asking import ask_around
-from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.settings import Settings
 
 IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}

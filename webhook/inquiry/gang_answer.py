@@ -16,8 +16,8 @@ from webhook.placement.model import Placed
 from webhook.sweeper.decide.asking import Variant, ask
 from webhook.sweeper.decide.completion import fewer, needed
 from webhook.sweeper.decide.cpu_pods import Beside, beside
+from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.impossible_requests import impossible
-from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View

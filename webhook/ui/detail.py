@@ -11,7 +11,7 @@ from webhook.extensions.node_health.avoided_nodes import avoided_line
 from webhook.inquiry.explanation import CurrentAnswer, explain_gated, try_now
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
-from webhook.sweeper.decide.question import question
+from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.settings import Settings
 from webhook.text import counted

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from webhook.devices.levels import attribute_keys
+from webhook.devices.attribute_levels import attribute_keys
 from webhook.devices.supply import Supply
 from webhook.identity_cache import IdentityCache
 from webhook.kube.objects import Node

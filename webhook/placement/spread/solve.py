@@ -21,7 +21,7 @@ from webhook.placement.evaluate import Cover, Solution
 from webhook.placement.model import Mode
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, Path, key_of
-from webhook.placement.spread.shares import (
+from webhook.placement.spread.domain_shares import (
     UNKNOWN,
     CheapestParts,
     CostPart,

@@ -18,9 +18,9 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, Topology, place
 from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.sweeper.decide.gang_question import ClassOf, GangQuestion, broken, in_order, question, together
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.pod_rules import ask_by_rules
-from webhook.sweeper.decide.question import ClassOf, GangQuestion, broken, in_order, question, together
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pins import unpinned
 from webhook.sweeper.observe.pods import name_of

@@ -19,10 +19,10 @@ from webhook.scheduling.volume_counts import Claim, VolumeCounts
 from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.completion import Growth
+from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.node_exclusions import NOTHING, ExcludedNodes, GangExclusions
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt
-from webhook.sweeper.decide.question import GangQuestion, question
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, reserved_sentence
 from webhook.sweeper.observe.gangs import GangKey, PodGang

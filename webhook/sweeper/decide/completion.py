@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
-from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.settings import Settings
 

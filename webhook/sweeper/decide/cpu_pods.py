@@ -24,7 +24,7 @@ from webhook.placement import (
 )
 from webhook.scheduling import convert
 from webhook.scheduling.podrules import rules_of
-from webhook.sweeper.decide.question import ClassOf, GangQuestion, members_of
+from webhook.sweeper.decide.gang_question import ClassOf, GangQuestion, members_of
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 

@@ -38,7 +38,7 @@ from webhook.placement.snapshot import Block, NodeState, Path, make_block
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.tallies import Tally
-from webhook.sweeper.decide.question import in_order, together
+from webhook.sweeper.decide.gang_question import in_order, together
 
 
 def shares(

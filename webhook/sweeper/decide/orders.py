@@ -12,8 +12,8 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment
 from webhook.sweeper.decide.backoff import ApiRefusal, Deferral, Key
 from webhook.sweeper.decide.cpu_pods import Beside
+from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.node_exclusions import avoided_sentence
-from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.text import counted
 

@@ -21,8 +21,8 @@ from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.cpu_pods import Beside, beside
+from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.orders import NewPlan, Pair
-from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey

@@ -26,8 +26,8 @@ from webhook.placement import (
 from webhook.placement.bounds import least_domains
 from webhook.placement.question import by_rank
 from webhook.scheduling.acceptance import Acceptance
+from webhook.sweeper.decide.gang_question import broken, in_order, together
 from webhook.sweeper.decide.limits import MOST_DOMAINS, LimitSearch, parted
-from webhook.sweeper.decide.question import broken, in_order, together
 
 ONE_BY_ONE: Final = 64
 """Pods of a gang up to which each is asked about alone where nothing else has helped."""

@@ -13,7 +13,7 @@ from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.victim_gangs import Unit, VictimGangs, choose
-from webhook.sweeper.decide.question import GangQuestion, in_order
+from webhook.sweeper.decide.gang_question import GangQuestion, in_order
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import Sort, name_of

@@ -19,7 +19,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Budget, Snapshot, victims
 from webhook.placement.capacity import count_slots_by_node
-from webhook.sweeper.decide.question import GangQuestion
+from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.reservations import (
     LATER_STAGE,
     STARVATION,

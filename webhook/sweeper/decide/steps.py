@@ -22,12 +22,12 @@ from webhook.sweeper.decide.attempt import (
 )
 from webhook.sweeper.decide.completion import fewer, has_enough, needed, seconds_to_complete, so_far
 from webhook.sweeper.decide.cpu_pods import nobody, wait_for_nobody
+from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.node_exclusions import GangExclusions
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import VictimSearch
-from webhook.sweeper.decide.question import GangQuestion
 from webhook.sweeper.decide.reservation_kinds import (
     fits_on_reserved,
     later_sentence,

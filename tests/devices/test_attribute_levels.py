@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.devices.bodies import DRIVER, gpu, slice_of, supply
-from webhook.devices.levels import attribute_keys
+from webhook.devices.attribute_levels import attribute_keys
 from webhook.kube.devices import ResourceSlice
 from webhook.placement.topology import Topology
 from webhook.sweeper.settings import SettingsError, load
