@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes
-from webhook.extensions.node_health.saved_failures import EVERYBODY, NAME, avoided
+from webhook.extensions.node_health.avoided_nodes import EVERYBODY, NAME, avoided
 from webhook.kube.client import Api, ApiError
 from webhook.kube.state_config_map import path_of
 from webhook.workloads import marks

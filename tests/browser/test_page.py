@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from webhook.extensions.node_health import saved_failures
+from webhook.extensions.node_health import avoided_nodes
 from webhook.extensions.node_health.failing_nodes import FailingNode, FailingNodes
 from webhook.kube.client import Api
 from webhook.kube.events import Recorder, Reference
@@ -113,14 +113,14 @@ def test_a_node_where_pods_fail_is_named_first_with_the_reason_and_marked_on_the
     """The record is the sweeper's own, in the object of the manifests."""
     api, node, now = eight_nodes.api(), "node-b1-s1-h00", int(time.time())
     failing = FailingNode(node, "h100", 3, "container exits with code 139", now, now + 600)
-    data = saved_failures.data_of((), FailingNodes(for_all={node: failing}))
+    data = avoided_nodes.data_of((), FailingNodes(for_all={node: failing}))
     api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": NAMESPACE}})
-    body = {"metadata": {"name": saved_failures.NAME}, "data": data}
+    body = {"metadata": {"name": avoided_nodes.NAME}, "data": data}
     api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body=body)
     expect(page.locator("#troubles-sum")).to_have_text("8 nodes, 1 avoided")
     expect(page.locator("#troubles-list li")).to_contain_text([f"{node}avoidedpods of 3 gangs failed there"])
     expect(tile(page, node).locator("path.avoided")).to_have_count(1)
-    api.request("DELETE", path_of(saved_failures.NAME))
+    api.request("DELETE", path_of(avoided_nodes.NAME))
 
 
 def test_what_if_places_a_manifest_where_topogate_simulate_does(

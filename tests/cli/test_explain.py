@@ -10,8 +10,8 @@ import pytest
 from labeler.contract import keys
 from tests.cli.explanations import GPU, GRID, cluster, job_pods, said
 from tests.sweeper.pods import decode, pod_json
-from webhook.extensions.fair_order.record import KEY, Record, encode
-from webhook.extensions.node_health.saved_failures import NAME, AvoidedNode
+from webhook.extensions.fair_order.account_use import KEY, Record, encode
+from webhook.extensions.node_health.avoided_nodes import NAME, AvoidedNode
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Pod

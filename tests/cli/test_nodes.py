@@ -8,7 +8,7 @@ import pytest
 from tests.extensions.node_health.failing import proven
 from tests.sweeper.clock import Clock
 from webhook.cli import node_list, session
-from webhook.extensions.node_health.saved_failures import NAME, encoded
+from webhook.extensions.node_health.avoided_nodes import NAME, encoded
 from webhook.inquiry import bad_nodes
 from webhook.kube.client import ApiError
 from webhook.kube.state_config_map import path_of

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.sweeper.pods import decode, pod_json
 from webhook.devices.supply import Supply
-from webhook.extensions.device_claims.device_claims import CLAIMS, CLASSES, SLICES, TEMPLATES
+from webhook.extensions.device_claims import CLAIMS, CLASSES, SLICES, TEMPLATES
 from webhook.kube.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from webhook.kube.objects import Node, Pod
 

@@ -227,7 +227,7 @@ def test_a_pod_whose_claims_cannot_be_answered_waits_and_says_why(
 @pytest.mark.parametrize(
     "broken",
     [
-        "webhook.extensions.device_claims.device_claims.needs",
+        "webhook.extensions.device_claims.needs",
         "webhook.sweeper.hooks.ExtensionHooks._add_resources",
     ],
     ids=["a defect of the extension", "a defect of its caller"],

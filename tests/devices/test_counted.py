@@ -21,7 +21,7 @@ from tests.devices.bodies import (
     slice_of,
 )
 from webhook.devices.counted import gpu_classes
-from webhook.extensions.device_claims.device_claims import CLASSES, COLLECTIONS
+from webhook.extensions.device_claims import CLASSES, COLLECTIONS
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.devices import ResourceClaim

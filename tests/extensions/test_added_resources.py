@@ -10,8 +10,8 @@ import pytest
 
 from tests.devices.bodies import claim, claim_spec, collections, exactly, gpus, nodes, pod
 from tests.sweeper.clock import Clock
-from webhook.extensions.device_claims import device_claims
-from webhook.extensions.device_claims.device_claims import COLLECTIONS, DEVICE_CLAIMS
+from webhook.extensions import device_claims
+from webhook.extensions.device_claims import COLLECTIONS, DEVICE_CLAIMS
 from webhook.extensions.known import all_extensions, resource_extensions
 from webhook.kube.client import Api
 from webhook.placement import PodClass

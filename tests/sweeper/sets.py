@@ -17,7 +17,7 @@ from tests.sweeper.at_work import Pods, create_pod, named, run_all, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode
 from webhook.extensions.exclusive_topology.domain_owners import lost_domains
-from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang
+from webhook.extensions.exclusive_topology.exclusive_topology import divide_gang
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.plan import with_valid_plans, without_plans

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from hack.soaks.broken import MANY, NOTICED_SECONDS, PROVING_SECONDS, BrokenGpus
-from webhook.extensions.node_health.saved_failures import NAME
+from webhook.extensions.node_health.avoided_nodes import NAME
 from webhook.kube.client import Api, ApiError
 from webhook.kube.state_config_map import path_of
 from webhook.workloads import marks

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod
-from webhook.extensions.fair_order import counts, order
+from webhook.extensions.fair_order import counts, fair_order
 from webhook.extensions.node_health import node_health
 from webhook.kube.objects import Pod
 from webhook.placement import Options
@@ -250,7 +250,7 @@ def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> No
         MOST_CLASSES,
         stock.MOST_MODELS,
         node_health.MOST_MODELS,
-        order.MOST_ACCOUNTS,
+        fair_order.MOST_ACCOUNTS,
         counts.MOST_MODELS,
     } == {32}
 

@@ -8,7 +8,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from webhook.extensions.node_health.health import candidates
+from webhook.extensions.node_health.node_health import candidates
 from webhook.extensions.node_health.pod_failures import gang_id
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import key_of, maker_of

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
-from webhook.extensions.device_claims.other_claims import release_without_placement
+from webhook.extensions.device_claims import release_without_placement
 from webhook.kube.objects import Pod
 from webhook.sweeper.settings import Settings
 

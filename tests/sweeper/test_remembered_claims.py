@@ -15,8 +15,8 @@ from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import HOSTNAME, Cluster
 from tests.sweeper.reports import Reports
 from tests.sweeper.stories import NODES, Story, seen
-from webhook.extensions.device_claims.device_claims import CLAIMS as OF_CLAIMS
-from webhook.extensions.device_claims.device_claims import CLASSES, SLICES, TEMPLATES
+from webhook.extensions.device_claims import CLAIMS as OF_CLAIMS
+from webhook.extensions.device_claims import CLASSES, SLICES, TEMPLATES
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.client import Api
 from webhook.kube.devices import DeviceClass, ResourceClaim, ResourceSlice

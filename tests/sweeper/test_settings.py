@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from webhook.extensions.fair_order.scores import PROJECTED
-from webhook.extensions.node_health import gang_failures
+from webhook.extensions.node_health import failing_nodes
 from webhook.kube.planned import PLAIN_PODS
 from webhook.placement import Mode, Options
 from webhook.sweeper.decide.backoff import AVOID_SECONDS
@@ -69,7 +69,7 @@ def test_a_number_that_is_no_setting_is_as_the_docs_say() -> None:
     assert MOST_PODS == 5000, "larger gangs are planned by the pods that are there"
     assert RecordSpec("any").seconds == 60, "use is written once a minute"
     assert PROJECTED == 1 / 8, "what an account has counts for an eighth of the half-life"
-    assert gang_failures.MOST == 1000, "failures that are kept"
+    assert failing_nodes.MOST == 1000, "failures that are kept"
     assert PLAIN_PODS == 2000, "larger plans are packed"
 
 

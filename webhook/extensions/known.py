@@ -32,7 +32,7 @@ def _serves_device_claims(given: SwitchInput) -> bool:
 
 
 def _device_claims() -> Extension:
-    from webhook.extensions.device_claims.device_claims import DEVICE_CLAIMS
+    from webhook.extensions.device_claims import DEVICE_CLAIMS
 
     return DEVICE_CLAIMS
 

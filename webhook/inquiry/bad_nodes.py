@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from webhook.extensions.node_health.avoided_nodes import avoided_now, reasons
-from webhook.extensions.node_health.saved_failures import NAME, failures_in
+from webhook.extensions.node_health.avoided_nodes import NAME, avoided_now, failures_in, reasons
 from webhook.kube.client import Api, ApiError
 from webhook.kube.state_config_map import path_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.sets import exclusive, member, racks
-from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang, explain
+from webhook.extensions.exclusive_topology.exclusive_topology import divide_gang, explain
 from webhook.extensions.known import SWITCHES
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.asking import DivisionInput, Variant

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from webhook.extensions.fair_order.book import Book
-from webhook.extensions.fair_order.scores import Waiter
+from webhook.extensions.fair_order.account_use import Book
+from webhook.extensions.fair_order.scores import Waiter, account_scores, sorted_waiters
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0
@@ -74,8 +74,10 @@ class Cluster:
             )
             for gang in self.waiting
         ]  # fmt: skip
-        known = self.book.scores({gang.account for gang in self.waiting}, self.fair)
-        ordered, late = self.book.order(waiters, known, self.now, self.fair, self.free)
+        accounts = {gang.account for gang in self.waiting}
+        known = account_scores(self.book.use, self.book.rates, accounts, self.fair)
+        served = self.book.served_lately(self.now, self.fair)
+        ordered, late = sorted_waiters(waiters, known, self.fair, self.free, served)
         free, held = self.free, 0
         self.tried = set()
         for waiter in ordered:

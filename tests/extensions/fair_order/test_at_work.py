@@ -12,9 +12,8 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace
 from tests.sweeper.at_work import create_pod, sweep, template
 from tests.sweeper.clock import Clock
-from webhook.extensions.fair_order.order import FairMemory
-from webhook.extensions.fair_order.record import KEY, NAME, decode, encode
-from webhook.extensions.fair_order.use import Use
+from webhook.extensions.fair_order.account_use import KEY, NAME, Use, decode, encode
+from webhook.extensions.fair_order.fair_order import FairMemory
 from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
 from webhook.kube.state_config_map import NAMESPACE, path_of

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.extensions.fair_order.record import MOST_BYTES, RecordError, decode, encode
-from webhook.extensions.fair_order.use import Use
+from webhook.extensions.fair_order.account_use import MOST_BYTES, RecordError, Use, decode, encode
 from webhook.policy.fair import FairOrder
 
 NAMES = st.text(min_size=1, max_size=20)

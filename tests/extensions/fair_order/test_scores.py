@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.extensions.fair_order.book import Book
-from webhook.extensions.fair_order.scores import FREE_ATTEMPTS, PROJECTED, Waiter, sorted_waiters
+from webhook.extensions.fair_order.account_use import Book
+from webhook.extensions.fair_order.scores import (
+    FREE_ATTEMPTS,
+    PROJECTED,
+    Waiter,
+    account_scores,
+    sorted_waiters,
+)
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0
@@ -22,8 +28,8 @@ def waiter(
 def order(
     *waiters: Waiter[str], use: dict[str, float] | None = None, fair: FairOrder = FAIR, free: int = 0
 ) -> list[str]:
-    book = Book(use={account: {"m": amount} for account, amount in (use or {}).items()})
-    known = book.scores({each.account for each in waiters}, fair)
+    by_model = {account: {"m": amount} for account, amount in (use or {}).items()}
+    known = account_scores(by_model, {}, {each.account for each in waiters}, fair)
     return [each.gang for each in sorted_waiters(waiters, known, fair, free)[0]]
 
 
@@ -61,8 +67,7 @@ def test_a_gang_of_many_gpus_moves_its_account_s_turn_back_by_as_much() -> None:
 
 
 def test_what_an_account_has_now_counts_before_it_is_used() -> None:
-    book = Book(rates={"a": {"m": 8}})
-    known = book.scores({"c"}, FAIR)
+    known = account_scores({}, {"a": {"m": 8}}, {"c"}, FAIR)
     assert known["a"].score == PROJECTED * FAIR.half_life_seconds * 8
     assert [
         each.gang for each in sorted_waiters([waiter("a1"), waiter("c1", created=9)], known, FAIR, 0)[0]
@@ -95,8 +100,7 @@ def test_hundreds_of_gangs_without_gpus_do_not_keep_others_behind_them() -> None
 
 def test_models_count_by_their_costs() -> None:
     fair = FairOrder(model_costs={"H100": 4.0})
-    book = Book(use={"a": {"H100": 100.0}, "b": {"T4": 300.0}})
-    known = book.scores((), fair)
+    known = account_scores({"a": {"H100": 100.0}, "b": {"T4": 300.0}}, {}, (), fair)
     assert (known["a"].used, known["b"].used) == (400, 300)
 
 
@@ -117,8 +121,8 @@ def test_an_account_that_was_served_as_overdue_waits_as_long_for_the_next() -> N
     late = [waiter(f"a{number}", no_room=True, waited=LATE, created=number) for number in range(3)]
 
     def overdue(now: float) -> list[str]:
-        known = book.scores({"a"}, FAIR)
-        return [each.gang for each in book.order(late, known, now, FAIR, 0)[1]]
+        known, served = account_scores({}, {}, {"a"}, FAIR), book.served_lately(now, FAIR)
+        return [each.gang for each in sorted_waiters(late, known, FAIR, 0, served)[1]]
 
     assert overdue(0) == ["a0"]
     book = book.with_served("a", 0, FAIR)

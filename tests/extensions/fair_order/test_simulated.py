@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from tests.extensions.fair_order.simulation import DAY, HOUR, MODEL, Cluster, Gang, backlog
-from webhook.extensions.fair_order.book import Book
-from webhook.extensions.fair_order.use import Use, window
+from webhook.extensions.fair_order.account_use import Book, Use, window
 from webhook.policy.fair import FairOrder
 
 GPUS = 256

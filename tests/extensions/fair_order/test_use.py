@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.extensions.fair_order.book import Book, Ran
-from webhook.extensions.fair_order.use import Use, advanced, gained, window
+from webhook.extensions.fair_order.account_use import Book, Ran, Use, advanced, gained, window
 from webhook.policy.fair import FairOrder
 
 HOUR = 3600.0

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.extensions.node_health.gang_failures import FailureState, GangFailure
+from webhook.extensions.node_health.failing_nodes import FailureState, GangFailure
 from webhook.extensions.node_health.pod_failures import NodeFailure
 from webhook.kube.objects import Node, Pod
 

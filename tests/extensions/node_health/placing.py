@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tests.sweeper.cluster import Nodes, Placing
-from webhook.extensions.node_health.health import HealthMemory, exclude_nodes, excluded
+from webhook.extensions.node_health.node_health import HealthMemory, exclude_nodes, excluded
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.extension import ExcludeInput

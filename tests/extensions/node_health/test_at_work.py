@@ -13,13 +13,13 @@ from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes, refused
 from labeler.contract import keys
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
-from webhook.extensions.node_health import saved_failures
+from webhook.extensions.node_health import avoided_nodes
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.state_config_map import NAMESPACE, path_of
 from webhook.sweeper.extension_settings import BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings
 
-PATH = path_of(saved_failures.NAME)
+PATH = path_of(avoided_nodes.NAME)
 
 SETTINGS = Settings(
     settle_seconds=0.2,
@@ -74,7 +74,7 @@ def delete_gang(cluster: Cluster, namespace: str, name: str) -> None:
 
 
 def avoided(api: Api) -> list[str]:
-    return [each.node for each in saved_failures.avoided(api.json("GET", PATH)["data"])]
+    return [each.node for each in avoided_nodes.avoided(api.json("GET", PATH)["data"])]
 
 
 def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while_others_have_room(

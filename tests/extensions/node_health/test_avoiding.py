@@ -9,11 +9,14 @@ from tests.extensions.node_health.failing import clock_time, ended, exited, node
 from tests.extensions.node_health.placing import HealthPlacing
 from tests.sweeper.cluster import Nodes, gpu_pod, places
 from tests.sweeper.subblocks import subblocks
-from webhook.extensions.node_health.failing_nodes import FailingNode, FailingNodes
-from webhook.extensions.node_health.gang_failures import MOST_OF_A_NAMESPACE, FailureState
-from webhook.extensions.node_health.health import HealthMemory
+from webhook.extensions.node_health.failing_nodes import (
+    MOST_OF_A_NAMESPACE,
+    FailingNode,
+    FailingNodes,
+    FailureState,
+)
+from webhook.extensions.node_health.node_health import HealthMemory, spares
 from webhook.extensions.node_health.pod_failures import seconds_of
-from webhook.extensions.node_health.spare_nodes import spares
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod

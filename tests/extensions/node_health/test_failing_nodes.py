@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.extensions.node_health.failing import proven
-from webhook.extensions.node_health.failing_nodes import FailingNodes, NodeFacts, failing_nodes
-from webhook.extensions.node_health.gang_failures import FailureState, GangFailure
+from webhook.extensions.node_health.failing_nodes import (
+    FailingNodes,
+    FailureState,
+    GangFailure,
+    NodeFacts,
+    failing_nodes,
+)
 from webhook.sweeper.extension_settings import BadNodes
 
 RULES = BadNodes(failures=3, avoid_seconds=1000, keep_seconds=5000, share=0.5)

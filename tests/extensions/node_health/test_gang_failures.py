@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.extensions.node_health.failing import told
-from webhook.extensions.node_health import gang_failures as ledger
-from webhook.extensions.node_health.gang_failures import Failures, FailureState, GangFailure, Running
+from webhook.extensions.node_health import failing_nodes as ledger
+from webhook.extensions.node_health.failing_nodes import Failures, FailureState, GangFailure, Running
 from webhook.extensions.node_health.pod_failures import NodeFailure
 
 
 def kept_of(*failures: NodeFailure) -> Failures:
     found: Failures = ()
     for each in failures:
-        found = ledger.added(found, each)
+        found = ledger.with_failures(found, each)
     return found
 
 
@@ -107,7 +107,7 @@ def test_what_is_told_again_says_nothing_new(history: list[NodeFailure]) -> None
     once = kept_of(*sorted(history, key=lambda each: each.at))
     for each in history:
         if any(each.uid in (uid for uid, _ in kept.pods) for kept in once):
-            assert ledger.added(once, each) is once
+            assert ledger.with_failures(once, each) is once
 
 
 # --- what pods that run say ---------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_nobody_else_takes_it_back(running: Running) -> None:
 def test_what_was_taken_back_stays_so() -> None:
     """Its pod is still there, as Jobs leave failed pods, and is told again."""
     kept = ledger.judged(kept_of(told("n0", 100)), [like("n0", 600, created=101)], 10, 600)
-    again = ledger.added(kept, told("n0", 100))
+    again = ledger.with_failures(kept, told("n0", 100))
     assert [each.state for each in ledger.judged(again, [like("n1", 999)], 10, 600)] == [FailureState.CLEARED]
 
 
@@ -184,7 +184,7 @@ def test_what_was_taken_back_stays_so() -> None:
 def test_one_namespace_keeps_so_many_failures_and_drops_none_of_others() -> None:
     kept = kept_of(told("n0", 1, namespace="b"))
     for number in range(ledger.MOST_OF_A_NAMESPACE + 10):
-        kept = ledger.added(kept, told("n0", 100 + number, gang=f"g{number}"))
+        kept = ledger.with_failures(kept, told("n0", 100 + number, gang=f"g{number}"))
     assert sum(each.namespace == "a" for each in kept) == ledger.MOST_OF_A_NAMESPACE
     assert min(each.at for each in kept if each.namespace == "a") == 110
     assert sum(each.namespace == "b" for each in kept) == 1
@@ -198,16 +198,16 @@ def test_more_than_are_kept_say_nothing_new_when_they_are_told_again(namespaces:
         told("n0", 100 + number * apart, gang=f"g{number}", namespace=f"ns{number % namespaces}")
         for number in range(max(ledger.MOST_OF_A_NAMESPACE, ledger.MOST * (namespaces > 1)) + 40)
     ]
-    once = ledger.added((), *history)
+    once = ledger.with_failures((), *history)
     assert len(once) < len(history)
-    assert ledger.added(once, *history) is once
+    assert ledger.with_failures(once, *history) is once
 
 
 def test_all_together_are_bounded_and_who_has_most_loses_its_oldest() -> None:
     kept: Failures = ()
     for number in range(ledger.MOST + 30):
         namespace = f"ns{number % 30}" if number else "rare"
-        kept = ledger.added(kept, told("n0", number, gang=f"g{number}", namespace=namespace))
+        kept = ledger.with_failures(kept, told("n0", number, gang=f"g{number}", namespace=namespace))
     assert len(kept) == ledger.MOST
     assert any(each.namespace == "rare" for each in kept)
 

@@ -10,12 +10,11 @@ import pytest
 from labeler.contract.event_reasons import EventReason
 from tests.extensions.node_health.failing import clock_time, ended, exited, proven
 from tests.sweeper.cluster import Nodes, Placing
-from webhook.extensions.node_health import health
-from webhook.extensions.node_health.gang_failures import Failures, FailureState, GangFailure
-from webhook.extensions.node_health.health import HealthMemory
-from webhook.extensions.node_health.node_health import NODE_HEALTH, WRITE_SECONDS
+from webhook.extensions.node_health import node_health
+from webhook.extensions.node_health.avoided_nodes import NAME, avoided, decoded, encoded
+from webhook.extensions.node_health.failing_nodes import Failures, FailureState, GangFailure
+from webhook.extensions.node_health.node_health import NODE_HEALTH, WRITE_SECONDS, HealthMemory
 from webhook.extensions.node_health.pod_failures import seconds_of
-from webhook.extensions.node_health.saved_failures import NAME, avoided, decoded, encoded
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.state_config_map import path_of
@@ -319,7 +318,7 @@ def test_after_a_defect_no_gang_is_placed_on_a_node_that_was_excluded(
     life = Life(OneConfigMap({"failures": encoded(TWO)}), Nodes(2))
     life.step()
     assert life.hooks.excluded.names == {"n0"}
-    monkeypatch.setattr(health, "failing_nodes", lambda *_: 1 / 0)
+    monkeypatch.setattr(node_health, "failing_nodes", lambda *_: 1 / 0)
     life.step()
     assert life.hooks.excluded.names == {"n0"}
     assert "exclusions_kept name=node_health nodes=1" in caplog.text

@@ -12,9 +12,15 @@ from tests.support import work_of
 from tests.sweeper.cluster import Nodes, gpu_pod, places
 from tests.sweeper.pods import gather_all
 from webhook.extensions.node_health.failing_nodes import FailingNodes
-from webhook.extensions.node_health.health import HealthMemory, excluded
-from webhook.extensions.node_health.pod_failures import NodeRefusal, failure_of, refusal_of, seconds_of
-from webhook.extensions.node_health.refusals import MOST, Refusals
+from webhook.extensions.node_health.node_health import HealthMemory, excluded
+from webhook.extensions.node_health.pod_failures import (
+    MOST,
+    NodeRefusal,
+    Refusals,
+    failure_of,
+    refusal_of,
+    seconds_of,
+)
 from webhook.kube.objects import Pod
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.decide.node_exclusions import Exclusions

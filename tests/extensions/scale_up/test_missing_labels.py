@@ -9,7 +9,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.extensions.known import SWITCHES
-from webhook.extensions.scale_up.missing_labels import missing_labels
+from webhook.extensions.scale_up.new_nodes import missing_labels
 from webhook.extensions.scale_up.scale_up import ScaleUpMemory, after_pass, exclude_nodes
 from webhook.kube.objects import Node
 from webhook.placement import Topology

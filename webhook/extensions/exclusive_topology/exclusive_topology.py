@@ -1,10 +1,244 @@
-"""Topology domains that Jobs and groups have to themselves: the extension."""
+"""Topology domains that Jobs and groups have to themselves: how their gangs are asked about. Pure.
 
+All pods of a gang may want one domain together, or groups of them one each, or both. Where others have the
+domains, no pod of the gang may go, see domain_owners.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
-from webhook.extensions.exclusive_topology.domain_owners import lost_domains
-from webhook.extensions.exclusive_topology.exclusive_gangs import divide_gang, explain
-from webhook.sweeper.extension import Extension, PlanCheck, PlansInput
+from webhook.extensions.exclusive_topology.domain_owners import ASKED, Others, label_of, lost_domains
+from webhook.extensions.exclusive_topology.domain_search import Group, lay
+from webhook.kube.objects import Pod
+from webhook.placement import Budget, Gang, NoFit, Options, PlacementError, Snapshot, Topology
+from webhook.sweeper.decide.asking import DivisionInput, Variant
+from webhook.sweeper.extension import ExplainInput, Extension, PlanCheck, PlansInput
+from webhook.sweeper.observe.gang_division import Division, DomainLayout
+from webhook.sweeper.observe.gang_requests import GangPart, in_order
+from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
+from webhook.sweeper.observe.membership import Claim, claims_of, exclusive_over, is_of_a_set
+from webhook.text import counted, joined, printable
+from webhook.workloads import marks
+
+_TRIED: Final = 64
+"""Domains of a label that is no level which are tried in a pass."""
+
+_NAMED: Final = 3
+"""Domains that a sentence names."""
+
+
+class ExclusiveDivision(Division):
+    """A gang some of whose pods want domains to themselves, or are kept out of those of others."""
+
+    def __init__(self, gang: PodGang, given: DivisionInput) -> None:
+        """gang: in its parts."""
+        self._gang = gang
+        self._given = given
+
+    @cached_property
+    def others(self) -> Others:
+        """Where others are, and the gang itself."""
+        return Others(self._gang, self._given.view, self._given.plans)
+
+    def labels_of(self, pod: Pod) -> frozenset[str]:
+        return exclusive_over(pod)
+
+    def place_groups(
+        self, groups: Sequence[tuple[Gang, Claim]], snapshot: Snapshot, options: Options, budget: Budget
+    ) -> DomainLayout | NoFit:
+        return lay([Group(*each) for each in groups], snapshot, options, budget)
+
+    def excluded_beside(self, placed: Mapping[str, str]) -> frozenset[str]:
+        """Domains of its own Jobs, and those of others."""
+        closed = self.others.shut()
+        for pod in self._gang.workers:
+            for claim in _of_jobsets(claims_of(pod)):
+                node = placed.get(pod.metadata.uid, "")
+                domain = label_of(self._given.view, node, claim.over)
+                closed |= self.others.in_domains(claim.over, {domain} - {""})
+        return closed
+
+    def domains(self, placed: Mapping[str, str]) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        grouped = any(part.claim is not None for part in self._gang.parts)
+        for pod in (*self._gang.pods, *self._gang.later):
+            node = placed.get(pod.metadata.uid, "")
+            for claim in claims_of(pod) if node else ():
+                domain = label_of(self._given.view, node, claim.over)
+                group = claim.group if grouped else ""
+                if domain and domain <= found.get(group, domain):
+                    found[group] = domain
+        return found
+
+
+def divide_gang(given: DivisionInput) -> Iterator[Variant]:
+    """The ways to ask about a gang: one, unless it wants one domain of a label that is no level.
+
+    The domains of such a label are tried one by one, small ones first; of very many the largest. Raises
+    PlacementError for a level that is none, and for pods of one domain that ask for different things.
+    """
+    gang = given.gang
+    if gang.fault or not any(map(is_of_a_set, gang.pods)):
+        yield Variant(gang)
+        return
+    gang = _in_parts(gang)
+    division = ExclusiveDivision(gang, given)
+    gang = replace(gang, division=division)
+    claims = {claim for pod in gang.pods for claim in claims_of(pod)}
+    grouped = {part.claim for part in gang.parts if part.claim is not None}
+    if grouped:
+        yield from _in_groups(gang, grouped, claims, division.others, given.topology)
+    elif claims:
+        yield from _as_one(gang, min(claims), division.others, given.topology)
+    else:
+        is_excluded = any(map(is_of_a_set, gang.gated[:ASKED]))
+        yield Variant(gang, division.others.shut() if is_excluded else frozenset())
+
+
+def explain(given: ExplainInput) -> Iterator[str]:
+    """A line for each label of which a gang wants domains: which it has, and which others have."""
+    gang = given.gang
+    try:
+        gang = gang if gang.fault else _in_parts(gang)
+    except PlacementError:
+        return  # which the answer says
+    others = Others(gang, given.view, ())
+    claims: dict[str, set[Claim]] = {}
+    for pod in (*gang.pods, *gang.later):
+        for claim in claims_of(pod):
+            claims.setdefault(claim.over, set()).add(claim)
+    for over, wanted in sorted(claims.items()):
+        own = set[str]().union(*map(others.here, wanted))
+        taken = set[str]().union(*map(others.taken_by, wanted)) - own
+        label = printable(over)
+        domains = counted(len(wanted), f"domain of {label}", f"domains of {label}")
+        there = " and ".join(filter(None, (_named("it has", own), _named("others have", taken))))
+        yield f"Exclusive topology: it wants {domains} to itself; {there or 'nobody has any yet'}."
+
+
+def _named(whose: str, domains: Set[str]) -> str:
+    """Who has which domains, the first of them by name; "" if there are none."""
+    names = sorted(domains)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{whose} {', '.join(names[:_NAMED])}{more}" if names else ""
+
+
+def _in_parts(gang: PodGang) -> PodGang:
+    """The gang with a part for each group that wants a domain. Raises PlacementError, see divide_gang."""
+    claims = _claims_of_groups([*gang.workers, *gang.later])
+    if not any(claims.values()):
+        return gang
+    whole = GangPart(frozenset(claims), gang.required_level, gang.preferred_levels, gang.slices)
+    found: list[GangPart] = []
+    for part in gang.parts or (whole,):
+        uids: dict[Claim | None, set[str]] = {}
+        for uid in part.uids:
+            uids.setdefault(claims.get(uid), set()).add(uid)
+        found += (replace(part, uids=frozenset(of), claim=claim) for claim, of in uids.items())
+    claimed = [part.claim for part in found if part.claim is not None]
+    if len(set(claimed)) < len(claimed):
+        raise PlacementError("the pods of one domain of their own name unlike levels or slices")
+    if gang.spread is not None:
+        raise PlacementError(SPREAD_PARTS)
+    return replace(gang, parts=in_order(found), required_level=None, preferred_levels=(), slices=())
+
+
+def _claims_of_groups(pods: Sequence[Pod]) -> dict[str, Claim | None]:
+    """By uid, the domain that a pod wants with some of its gang; what all want together is the gang's."""
+    claims = {
+        pod.metadata.uid: next((claim for claim in claims_of(pod) if claim.group), None) for pod in pods
+    }
+    return dict.fromkeys(claims) if len(set(claims.values())) == 1 else claims
+
+
+def _as_one(gang: PodGang, claim: Claim, others: Others, topology: Topology) -> Iterator[Variant]:
+    """All of the gang in one domain."""
+    view, key = others.view, claim.over
+    here, taken = others.here(claim), others.taken_by(claim)
+    domains = view.domains_of(view.nodes).by_value(key)
+    open_ = domains.keys() & here if here else domains.keys() - taken
+    open_ -= {""}
+    note = _taken_note(key, taken) if not here else ""
+    everywhere = frozenset(view.nodes)
+    level = _level(gang, key, topology)
+    if level is not None and not gang.parts:
+        closed = everywhere.difference(*(domains[value] for value in open_))
+        yield Variant(replace(gang, required_level=level), closed, note)
+        return
+    ordered = sorted(open_, key=lambda value: (len(domains[value]), value))
+    if not ordered:
+        yield Variant(gang, everywhere, note)
+    for value in ordered[-_TRIED:]:
+        yield Variant(gang, everywhere.difference(domains[value]), note)
+
+
+def _in_groups(
+    gang: PodGang, grouped: set[Claim], claims: set[Claim], others: Others, topology: Topology
+) -> Iterator[Variant]:
+    """Groups with a domain each; all of them in one domain of a larger kind, if the gang claims that too."""
+    taken_by_label: dict[str, set[str]] = {}
+    jobset = next(_of_jobsets(grouped), None)
+    shut = others.shut()
+    parts = (
+        replace(part, closed=_closed_to(part, jobset, others, shut, taken_by_label)) for part in gang.parts
+    )
+    gang = replace(gang, parts=tuple(parts))
+    all_notes = "; ".join(
+        filter(None, (_taken_note(over, taken) for over, taken in sorted(taken_by_label.items())))
+    )
+    whole = min((claim for claim in claims if not claim.group), default=None)
+    if whole is None:
+        yield Variant(gang, note=all_notes)
+        return
+    for each in _as_one(gang, whole, others, topology):
+        yield replace(each, note=joined(each.note, all_notes))
+
+
+def _closed_to(
+    part: GangPart,
+    jobset: Claim | None,
+    others: Others,
+    shut: frozenset[str],
+    taken_by_label: dict[str, set[str]],
+) -> frozenset[str]:
+    """Where the pods of a part may not be. shut: where none of its gang may be.
+
+    jobset: a claim by which domains are closed to pods that want none. taken_by_label: gains, by label,
+    the domains that others have.
+    """
+    claim = part.claim if part.claim is not None else jobset
+    if claim is None:
+        return shut
+    if part.claim is not None and (here := others.here(claim)):
+        return frozenset(others.view.nodes) - others.in_domains(claim.over, here)
+    taken = others.taken_by(claim)
+    taken_by_label.setdefault(claim.over, set()).update(taken)
+    unlabelled = {""} if part.claim is not None else set[str]()
+    return shut | others.in_domains(claim.over, taken | unlabelled)
+
+
+def _of_jobsets(claims: Iterable[Claim]) -> Iterator[Claim]:
+    """The first of those whose domains are closed to all other pods of their gang too."""
+    yield from sorted(claim for claim in claims if claim.rule == marks.JOBSET_EXCLUSIVE)[:1]
+
+
+def _level(gang: PodGang, key: str, topology: Topology) -> str | None:
+    """The level in one domain of which the gang must lie: its label's, or a lower one that it requires.
+
+    None for a label that is no level. Raises PlacementError where the gang requires a level that is none.
+    """
+    try:
+        level = topology.level(key)
+    except PlacementError:
+        return None
+    wished = gang.required_level
+    return wished if wished is not None and topology.level(wished) > level else key
+
+
+def _taken_note(key: str, taken: set[str]) -> str:
+    return f"it wants a domain of {key} of its own, and {_named('others have', taken)}" if taken else ""
 
 
 def check_plans(given: PlansInput) -> PlanCheck:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from webhook.extensions.fair_order.use import Rates
+from webhook.extensions.fair_order.account_use import Rates
 from webhook.identity_cache import IdentityCache
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy

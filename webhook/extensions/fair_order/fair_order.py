@@ -1,12 +1,263 @@
-"""Among gangs of one priority, who has used less of late comes first: the extension."""
+"""Among gangs of one priority, those come first whose accounts have used less of late. Pure.
 
+What is not known leaves gangs in the order of their age, or use a little out of date; it never keeps one from
+being placed.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import mul
 from typing import Final
 
-from webhook.extensions.fair_order.explain_order import explain
-from webhook.extensions.fair_order.order import DUE, USED, FairMemory, after_pass, order_gangs
-from webhook.extensions.fair_order.record import NAME
-from webhook.sweeper.extension import Extension, RecordSpec
+from webhook.extensions.fair_order.account_use import KEY, NAME, Book, Ran, RecordError, decode, encode
+from webhook.extensions.fair_order.counts import OTHER, AccountOf, GpuCounts, PodGpus, added
+from webhook.extensions.fair_order.scores import (
+    AccountScore,
+    Waiter,
+    account_scores,
+    explain,
+    own_position,
+    shares,
+    sorted_waiters,
+)
+from webhook.kube.times import since_1970
+from webhook.policy.fair import FairOrder
+from webhook.sweeper.decide.orders import Cause, NewPlan
+from webhook.sweeper.extension import EndOrders, Extension, Gauges, Ordered, OrderInput, PassEnd, RecordSpec
 from webhook.sweeper.metrics import GaugeSpec
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
+
+SHARE: Final = 0.02
+"""Of the time, that counting may take in the long run."""
+
+MOST_SECONDS: Final = 10.0
+"""It is counted this often all the same."""
+
+EXPLAINED_GANGS: Final = 8
+"""Gangs of an account, of one priority, that get its score as their reason; the others wait behind these."""
+
+SENTENCE_SECONDS: Final = 60.0
+"""A sentence is not replaced by a newer one before this."""
+
+MOST_ACCOUNTS: Final = 32
+"""Accounts with series of their own in the metrics."""
+
+OVERDUE: Final = "fair order: it has waited so long that it comes before all turns"
+
+USED: Final = GaugeSpec(
+    "topogate_fair_used_ratio",
+    "The share of each account in the decayed GPU time of all that wait or run; of the 32 largest, and with "
+    "a "
+    "fair order alone.",
+    ("account",),
+)
+DUE: Final = GaugeSpec(
+    "topogate_fair_due_ratio",
+    "The share of each account in the weights of all that wait or run: what it is due; of the same 32.",
+    ("account",),
+)
+
+_NO_PLACE: Final = frozenset({Cause.NO_CAPACITY, Cause.RESERVED, Cause.UNDECIDED})
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FairMemory:
+    """What a leader knows of use. Losing it costs what was used since the record was written.
+
+    counts: by the policy as it was last, None before that. record: what was read and not heeded yet. due_at:
+    when GPUs are to be counted again. free: GPUs that nobody has. accounts: of gangs that were ordered; late:
+    those that come before all turns. sentences: by account and priority, when and what
+    its gangs were last told of its score.
+    """
+
+    counts: GpuCounts | None = None
+    book: Book = field(default_factory=Book)
+    record: Mapping[str, str] | None = None
+    due_at: float = float("-inf")
+    free: int = 0
+    accounts: Mapping[GangKey, str] = field(default_factory=dict)
+    late: frozenset[GangKey] = frozenset()
+    sentences: Mapping[tuple[str, int], tuple[float, str]] = field(default_factory=dict)
+
+
+def order_gangs(given: OrderInput, memory: FairMemory) -> tuple[Ordered, FairMemory]:
+    """The gangs in turn; as they are while it is not known whose account they count for."""
+    policy = given.policy
+    fair = policy.fair_order if policy is not None else None
+    if policy is None or fair is None:
+        return Ordered(given.gangs), FairMemory()
+    if given.record is not None:
+        memory = replace(memory, record=given.record)
+    counts = memory.counts
+    if counts is None or counts.policy is not policy:
+        counts = GpuCounts(policy, given.settings.counting)
+        memory = replace(memory, counts=counts)
+    if fair.account_label and given.namespaces is None:
+        return Ordered(given.gangs), memory  # labels are read in a moment
+    account = _account_of(fair, given.namespaces or {})
+    if memory.record is not None or given.view.now.seconds >= memory.due_at:
+        memory = _counted(given, memory, counts, account, fair)
+    waiters = [_waiter(gang, account(gang.key.namespace), given, counts, fair) for gang in given.gangs]
+    now, book = given.view.now.seconds, memory.book
+    known = account_scores(book.use, book.rates, {each.account for each in waiters}, fair)
+    ordered, late = sorted_waiters(waiters, known, fair, memory.free, book.served_lately(now, fair))
+    memory = replace(
+        memory,
+        accounts={each.gang.key: each.account for each in ordered},
+        late=frozenset(each.gang.key for each in late),
+    )
+    return _explained(ordered, known, now, memory)
+
+
+def after_pass(given: PassEnd, memory: FairMemory) -> tuple[EndOrders, FairMemory]:
+    """What was placed counts at once, though it may be a while till all is counted again."""
+    policy, counts = given.policy, memory.counts
+    if policy is None or policy.fair_order is None or counts is None:
+        return EndOrders(), memory
+    now = given.view.now
+    for plan in given.placed:
+        memory = _placed(plan, given.view, counts, policy.fair_order, memory)
+    book = memory.book
+    if not given.may_write or memory.record is not None or book.at is None:
+        return EndOrders(), memory
+    return EndOrders({KEY: encode(book.use, now.at.timestamp(), policy.fair_order, book.rates)}), memory
+
+
+def _account_of(fair: FairOrder, labels: Mapping[str, Mapping[str, str]]) -> AccountOf:
+    return lambda namespace: fair.account(namespace, labels.get(namespace, {}))
+
+
+# --- who has what -------------------------------------------------------------------------------------
+
+
+def _counted(
+    given: OrderInput, memory: FairMemory, counts: GpuCounts, account: AccountOf, fair: FairOrder
+) -> FairMemory:
+    before, now, view = given.cpu_seconds(), given.view.now, given.view
+    in_use = list(counts.in_use(view, account))
+    book = memory.book
+    if memory.record is not None:
+        book = _from_record(book, memory.record, in_use, view, fair)
+    rates = added({}, (each[:3] for each in in_use))
+    rates = added(rates, counts.reserved(view, account, given.stages))
+    free = counts.capacity(view) - sum(each.gpus for each in in_use)
+    counts.end_pass()
+    pause = (given.cpu_seconds() - before) / SHARE
+    return replace(
+        memory,
+        book=book.with_rates(now.seconds, rates, fair),
+        record=None,
+        due_at=now.seconds + min(MOST_SECONDS, pause),
+        free=free,
+    )
+
+
+def _from_record(
+    book: Book, data: Mapping[str, str], in_use: Sequence[PodGpus], view: View, fair: FairOrder
+) -> Book:
+    """Use as it was written, and what has been running since."""
+    text, now = data.get(KEY), view.now.at.timestamp()
+    if not text:
+        return book
+    try:
+        record = decode(text)
+    except RecordError as error:
+        logger.warning("use_not_read key=%s reason='it is not heeded and will be replaced: %s'", KEY, error)
+        return book
+    logger.info("use_taken_over accounts=%d seconds_old=%.0f", len(record.use), now - record.at)
+    running = [
+        Ran(
+            each.account,
+            each.model,
+            each.gpus,
+            now - (since_1970(each.pod.metadata.creation_timestamp) or 0.0),
+        )
+        for each in in_use
+    ]
+    return book.begun(record.use, now - record.at, running, view.now.seconds, fair)
+
+
+def _placed(plan: NewPlan, view: View, counts: GpuCounts, fair: FairOrder, memory: FairMemory) -> FairMemory:
+    key, book = plan.gang.key, memory.book
+    account = memory.accounts.get(key)
+    if account is None:
+        return memory  # ordered by nobody, as while labels of namespaces are not known
+    if key in memory.late:
+        book = book.with_served(account, view.now.seconds, fair)
+    pods = [(entry.node, counts.gpus(plan.pods[entry.uid])) for entry in plan.entries]
+    taken = ((account, counts.model_on(view, node), gpus) for node, gpus in pods if gpus)
+    book = replace(book, rates=added(book.rates, taken))
+    free = memory.free - sum(gpus for _, gpus in pods)
+    return replace(memory, book=book, late=memory.late - {key}, free=free)
+
+
+# --- whose turn it is ---------------------------------------------------------------------------------
+
+
+def _waiter(
+    gang: PodGang, account: str, given: OrderInput, counts: GpuCounts, fair: FairOrder
+) -> Waiter[PodGang]:
+    waiting = [pod for pod in gang.gated if pod.metadata.uid not in given.view.planned]
+    gpus = [counts.gpus(pod) for pod in waiting]
+    cost = float(sum(gpus))
+    if fair.model_costs:
+        cost = sum(map(mul, gpus, (fair.cost(counts.model_wanted(pod)) for pod in waiting)))
+    oldest = min((pod.metadata.creation_timestamp or "" for pod in waiting), default="")
+    waited = given.view.now.at.timestamp() - (since_1970(oldest) or 0.0) if oldest else 0.0
+    has_no_place = given.causes.get(gang.key) in _NO_PLACE
+    name = f"{gang.key}/{gang.key.id}"
+    return Waiter(gang, gang.priority, account, gang.created, name, cost, sum(gpus), has_no_place, waited)
+
+
+def _explained(
+    ordered: Sequence[Waiter[PodGang]], known: Mapping[str, AccountScore], now: float, memory: FairMemory
+) -> tuple[Ordered, FairMemory]:
+    """The order, with how the account stands of each gang that found no room, and the metrics of all."""
+    taking_part = {each.account for each in ordered} | set(memory.book.rates)
+    of = shares(known, taking_part)
+    first: dict[int, str] = {}
+    sentences: dict[tuple[str, int], tuple[float, str]] = {}
+    numbers: dict[tuple[str, int], int] = {}
+    found: dict[str, str] = {}
+    for each in ordered:
+        leader = first.setdefault(each.tier, each.account)
+        group = each.account, each.tier
+        if group not in sentences:
+            before = memory.sentences.get(group)
+            if before is None or now - before[0] >= SENTENCE_SECONDS:
+                before = now, own_position(each.account, known, of, leader != each.account)
+            sentences[group] = before
+        number = numbers[group] = numbers.get(group, 0) + 1
+        if not each.found_no_place:
+            continue
+        if each.gang.key in memory.late:
+            sentence = OVERDUE
+        elif number <= EXPLAINED_GANGS:
+            sentence = sentences[group][1]
+        else:
+            sentence = f"fair order: more than {EXPLAINED_GANGS} gangs of {each.account} come before it"
+        found[each.gang.key.placement_key] = sentence
+    gangs = [each.gang for each in ordered]
+    return Ordered(gangs, found, _gauges(of.used, of.due)), replace(memory, sentences=sentences)
+
+
+def _gauges(used: Mapping[str, float], due: Mapping[str, float]) -> Gauges:
+    names = sorted(due, key=lambda each: (-used[each], each))
+    shown = set(names[:MOST_ACCOUNTS])
+    return {USED.name: _summed(used, shown), DUE.name: _summed(due, shown)}
+
+
+def _summed(values: Mapping[str, float], shown: Iterable[str]) -> dict[tuple[str, ...], float]:
+    sums: dict[tuple[str, ...], float] = {}
+    for name, value in values.items():
+        label = (name if name in shown else OTHER,)
+        sums[label] = sums.get(label, 0.0) + value
+    return sums
+
 
 WRITTEN: Final = GaugeSpec(
     "topogate_fair_use_written_timestamp_seconds",

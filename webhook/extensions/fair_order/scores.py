@@ -6,13 +6,15 @@ has now counts at once, as use alone would tell too late: gangs of hours go on r
 long had its share.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
-from webhook.extensions.fair_order.use import Rates, Use
+from webhook.extensions.fair_order.account_use import KEY, Rates, RecordError, Use, decode, window
 from webhook.policy.fair import FairOrder
+from webhook.sweeper.extension import ExplainInput
+from webhook.sweeper.observe.gangs import PodGang
 
 PROJECTED: Final = 1 / 8
 """Of the half-life: for so long what an account has now is counted as used already."""
@@ -70,12 +72,12 @@ def sorted_waiters(
     known: Mapping[str, AccountScore],
     fair: FairOrder,
     free: int,
-    is_served: Callable[[str], bool] = lambda _: False,
+    served: Container[str] = (),
 ) -> tuple[list[Waiter[T]], list[Waiter[T]]]:
     """The waiters, most urgent first, and those that are overdue.
 
-    known: scores of all their accounts. free: GPUs that nobody has, wherever they are. is_served: whether
-    an overdue gang of an account was placed less than the longest wait ago, so that no other is overdue.
+    known: scores of all their accounts. free: GPUs that nobody has, wherever they are. served:
+    accounts of which no gang is overdue, as one was placed less than the longest wait ago.
     """
     ordered: list[Waiter[T]] = []
     late: list[Waiter[T]] = []
@@ -84,7 +86,7 @@ def sorted_waiters(
         tiers.setdefault(each.tier, []).append(each)
     for tier in sorted(tiers, reverse=True):
         of_tier = sorted(tiers[tier], key=lambda each: (each.created, each.name))
-        overdue = _overdue(of_tier, fair, is_served)
+        overdue = _overdue(of_tier, fair, served)
         chosen = set(map(id, overdue))
         rest = [each for each in of_tier if id(each) not in chosen]
         ordered += overdue + _by_accounts(rest, known, fair, free)
@@ -92,9 +94,7 @@ def sorted_waiters(
     return ordered, late
 
 
-def _overdue(
-    by_age: Sequence[Waiter[T]], fair: FairOrder, is_served: Callable[[str], bool]
-) -> list[Waiter[T]]:
+def _overdue(by_age: Sequence[Waiter[T]], fair: FairOrder, served: Container[str]) -> list[Waiter[T]]:
     """Of each account the oldest that found no room, if it has waited too long."""
     oldest: dict[str, Waiter[T]] = {}
     for each in by_age:
@@ -103,7 +103,7 @@ def _overdue(
     return [
         each
         for each in oldest.values()
-        if each.waited >= fair.maximum_wait_seconds and not is_served(each.account)
+        if each.waited >= fair.maximum_wait_seconds and each.account not in served
     ]
 
 
@@ -134,3 +134,80 @@ def _by_accounts(
         if queues[account]:
             heappush(heap, position(account, score))
     return ordered
+
+
+# --- sentences ----------------------------------------------------------------------------------------
+# Whose turn it is, in sentences. Percent are of GPU time, by its models' costs, of those that take part.
+
+
+@dataclass(frozen=True)
+class Shares:
+    """used: of what all that take part have used of late, by account. due: of what they weigh."""
+
+    used: Mapping[str, float]
+    due: Mapping[str, float]
+
+
+def shares(known: Mapping[str, AccountScore], taking_part: Collection[str]) -> Shares:
+    """Of those that wait or have GPUs; what others have used before counts for nobody's share."""
+    some = {account: known[account] for account in taking_part}
+    used = sum(each.used for each in some.values()) or 1.0
+    weight = sum(each.weight for each in some.values()) or 1.0
+    return Shares(
+        {account: each.used / used for account, each in some.items()},
+        {account: each.weight / weight for account, each in some.items()},
+    )
+
+
+def own_position(account: str, known: Mapping[str, AccountScore], of: Shares, others_first: bool) -> str:
+    """For people of an account, without a word on who the others are."""
+    comes = "those of others, that have used less for their weight, come" if others_first else "it comes"
+    return f"fair order: {_of(account, known, of)}; {comes} first"
+
+
+def full_position(
+    account: str, known: Mapping[str, AccountScore], of: Shares, waiting: Collection[str], window: float
+) -> str:
+    """For whoever may read everybody's use. waiting: accounts with gangs of that priority."""
+    gpus = known[account].used / window
+    own = f"{_of(account, known, of)}, {gpus:.1f} GPUs on average"
+    before = [each for each in waiting if known[each].score < known[account].score]
+    if not before:
+        return f"Fair order: {own}; it comes first."
+    first = min(before, key=lambda each: (known[each].score, each))
+    more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+    one = f"{first} ({of.used[first]:.0%} used, {of.due[first]:.0%} due)"
+    return f"Fair order: {own}; {one}{more} {'come' if more else 'comes'} first."
+
+
+def _of(account: str, known: Mapping[str, AccountScore], of: Shares) -> str:
+    used, due = of.used[account], of.due[account]
+    weight = f"weight {known[account].weight:g}"
+    return f"{account} has used {used:.0%} of the GPU time of late, and is due {due:.0%} ({weight})"
+
+
+RECENT_SECONDS: Final = 600.0
+"""What was written down of use longer ago than this is of a fair order that is switched off."""
+
+
+def explain(given: ExplainInput) -> Iterator[str]:
+    """A line on the gang's account and on the one whose turn it is, as use was written down last.
+
+    None for whoever may not read that, or the labels of namespaces where accounts go by these.
+    """
+    try:
+        record = decode((given.record or {}).get(KEY, ""))
+    except RecordError:
+        return  # the rest of the explanation needs none of it
+    fair, labels = record.fair, given.namespaces
+    if given.now - record.at >= RECENT_SECONDS or (fair.account_label and labels is None):
+        return
+
+    def account(each: PodGang) -> str:
+        return fair.account(each.key.namespace, (labels or {}).get(each.key.namespace, {}))
+
+    waiting = {account(each) for each in given.gangs if each.priority == given.gang.priority}
+    taking_part = {account(each) for each in given.gangs} | record.rates.keys()
+    known = account_scores(record.use, record.rates, taking_part, fair)
+    half_life = fair.half_life_seconds
+    yield full_position(account(given.gang), known, shares(known, taking_part), waiting, window(half_life))

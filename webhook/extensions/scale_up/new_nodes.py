@@ -1,4 +1,4 @@
-"""Reservations of new nodes for gangs that asked an autoscaler for them. Pure.
+"""New nodes: reservations for gangs that asked for them, and those that have no topology labels yet. Pure.
 
 Nobody tells which node was made for which request. So a gang's own are those that have come since it asked
 and take pods of it: first come those that their autoscaler says it has served, then those that asked first.
@@ -10,18 +10,19 @@ what was made for one gang would take from others what is reserved for them.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from webhook.extensions.scale_up.progress import Progress, progress_of
-from webhook.extensions.scale_up.provisioning import CHECK_CAPACITY, live_requests
-from webhook.placement import Budget, Snapshot
+from webhook.extensions.scale_up.provisioning import CHECK_CAPACITY, Progress, live_requests, progress_of
+from webhook.kube.objects import Node
+from webhook.placement import Budget, Snapshot, Topology
 from webhook.placement.capacity import count_slots_by_node
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
+from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion
 from webhook.sweeper.decide.reservations import (
     Reservation,
     ReservationInput,
@@ -215,3 +216,43 @@ def _classes(gang: PodGang, view: View) -> list[PodClass]:
         if (uid := pod.metadata.uid) not in view.planned and uid not in gang.cpu_pods
     )
     return list(dict.fromkeys(map(view.class_of, pods)))
+
+
+# --- new nodes without topology labels ----------------------------------------------------------------
+# New nodes that do not say yet where they stand: their labeler or their cloud is about to write it.
+#
+# A gang that took them now would lie on them by chance, and be bound before anybody knew better. The wait is
+# bounded: on a cluster whose nodes never get such labels each is used a little later. So it is where clocks
+# differ: a node that was created in the future, by our clock, is not waited for until that has come.
+
+SKEW_SECONDS: Final = 60.0
+"""By so much the API server's clock may be ahead of ours; by more, one of the two was set back."""
+
+
+_EXCLUSION: Final = Exclusion("it is new, and has no topology labels yet", is_hard=True)
+
+
+def excluded(nodes: Iterable[str]) -> ExcludedNodes:
+    """These are given to nobody."""
+    return ExcludedNodes(dict.fromkeys(nodes, _EXCLUSION))
+
+
+def missing_labels(
+    nodes: Mapping[str, Node], label_seconds: float, topology: Topology, now: float
+) -> dict[str, float]:
+    """Nodes without a complete set of topology labels that are younger, and in how many seconds they are not.
+
+    now: seconds since 1970.
+    """
+    oldest, newest = _utc(now - label_seconds), _utc(now + SKEW_SECONDS)
+    found = {}
+    for name, node in nodes.items():
+        created = node.metadata.creation_timestamp or ""
+        if oldest < created <= newest and topology.path(node.metadata.labels) is None:
+            found[name] = max(0.0, datetime.fromisoformat(created).timestamp() + label_seconds - now)
+    return found
+
+
+def _utc(seconds: float) -> str:
+    """As the API server writes times, which are in order as texts."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -2,23 +2,40 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from labeler.contract.event_reasons import EventReason
-from webhook.extensions.scale_up.attempts import Steps, asked_sentence, steps
-from webhook.extensions.scale_up.doctor_check import CHECK
-from webhook.extensions.scale_up.missing_labels import excluded, missing_labels
-from webhook.extensions.scale_up.new_nodes import NEW_NODES, reserve
-from webhook.extensions.scale_up.node_requests import request_name, writes
-from webhook.extensions.scale_up.progress import Progress, Sightings, progress_of, sighted, since_by_uid
-from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES, ProvisioningRequest, live_requests
-from webhook.extensions.scale_up.requesters import Asking, KnownWant, placed, still_wanted, who_asks
+from webhook.extensions.scale_up.attempts import (
+    SILENT_SECONDS,
+    Steps,
+    asked_sentence,
+    request_name,
+    steps,
+    writes,
+)
+from webhook.extensions.scale_up.new_nodes import NEW_NODES, excluded, missing_labels, reserve
+from webhook.extensions.scale_up.provisioning import (
+    REQUESTS,
+    TEMPLATES,
+    Progress,
+    ProvisioningRequest,
+    Sightings,
+    live_requests,
+    progress_of,
+    sighted,
+    since_by_uid,
+)
+from webhook.extensions.scale_up.wants import Asking, KnownWant, placed, still_wanted, who_asks
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.extension import (
+    DoctorCheck,
+    DoctorInput,
+    DoctorLine,
     EndOrders,
     ExcludeInput,
     Extension,
@@ -32,7 +49,51 @@ from webhook.sweeper.extension import (
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
+from webhook.text import sentence_list
 from webhook.workloads import marks
+
+# --- topogate doctor ----------------------------------------------------------------------------------
+
+_NAMED: Final = 3
+"""Requests that a line names."""
+
+
+def examine(given: DoctorInput) -> Iterator[DoctorLine]:
+    """Whether requests wait that no autoscaler has said anything of."""
+    name = given.settings.scale_up.provisioning_class
+    silent = sorted(
+        f"{each.metadata.namespace}/{each.metadata.name}"
+        for each in given.objects
+        if _is_unanswered(each, given.now)
+    )
+    if silent:
+        more = [f"{len(silent) - _NAMED} more"] if len(silent) > _NAMED else []
+        names = sentence_list([*silent[:_NAMED], *more])
+        yield DoctorLine(
+            f"requests for nodes of which no autoscaler has said anything: {len(silent)} ({names})",
+            f"Is there one that serves the class {name}? The Kubernetes cluster-autoscaler needs "
+            "--enable-provisioning-requests; Karpenter serves no ProvisioningRequests.",
+        )
+    else:
+        yield DoctorLine(f"nodes are asked for by the class {name}; requests now: {len(given.objects)}")
+
+
+def _is_unanswered(request: ProvisioningRequest, now: datetime) -> bool:
+    if request.status.conditions:
+        return False
+    created = datetime.fromisoformat(request.metadata.creation_timestamp or "")
+    return now - created >= timedelta(seconds=SILENT_SECONDS)
+
+
+CHECK: Final = DoctorCheck(
+    "scale-up",
+    off="no nodes are asked for: scale-up is off",
+    component="scale-up",
+    served_by="the autoscaler",
+    reads=REQUESTS,
+    examine=examine,
+)
+
 
 STATES: Final = GaugeSpec(
     "topogate_scale_up_requests",

@@ -1,0 +1,203 @@
+"""What accounts have used: GPU-seconds that fade, what a leader knows of them, and their record.
+
+Times are seconds of one clock that never jumps back; what was used before comes from what was written down.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import exp2, expm1, isfinite, log
+from typing import Any, Final, NamedTuple
+
+from webhook.policy.fair import FairOrder
+
+# --- use ----------------------------------------------------------------------------------------------
+# Decayed use: GPU-seconds by account and model, of which half is forgotten after each half-life.
+#
+# Sums are exact whatever the steps: so many GPUs for so long come to the same in one step or in many, and in
+# all eternity to no more than `window` seconds of them. So no jump of a clock makes them large.
+
+Use = dict[str, dict[str, float]]
+"""Account -> model -> decayed GPU-seconds."""
+
+Rates = Mapping[str, Mapping[str, int]]
+"""Account -> model -> GPUs that it has now."""
+
+
+def window(half_life: float) -> float:
+    """The seconds of steady use that decayed use comes to in the end; by it use reads as GPUs on average."""
+    return half_life / log(2)
+
+
+def gained(gpus: float, seconds: float, half_life: float) -> float:
+    """What so many GPUs for the last so many seconds come to."""
+    return gpus * window(half_life) * -expm1(-max(0.0, seconds) * log(2) / half_life)
+
+
+def advanced(use: Use, seconds: float, rates: Rates, half_life: float) -> Use:
+    """Use after so many seconds with these GPUs; amounts of less than a GPU-second are forgotten."""
+    factor = exp2(-max(0.0, seconds) / half_life)
+    after: Use = {}
+    for account in use.keys() | rates.keys():
+        before, now = use.get(account, {}), rates.get(account, {})
+        models = {
+            model: before.get(model, 0.0) * factor + gained(now.get(model, 0), seconds, half_life)
+            for model in before.keys() | now.keys()
+        }
+        if left := {model: amount for model, amount in models.items() if amount >= 1.0 or now.get(model)}:
+            after[account] = left
+    return after
+
+
+def add(use: Use, account: str, model: str, amount: float) -> None:
+    """Add GPU-seconds that came to `amount` by now."""
+    models = use.setdefault(account, {})
+    models[model] = models.get(model, 0.0) + amount
+
+
+# --- record -------------------------------------------------------------------------------------------
+# What is written down of use, so that the next leader goes on from it: the text of one ConfigMap's key.
+#
+# It is bounded: accounts that have used least are left out first.
+
+NAME: Final = "topogate-use"
+KEY: Final = "use.json"
+MOST_BYTES: Final = 500_000
+"""etcd takes 1.5 MB for an object."""
+
+MOST_AMOUNT: Final = 1e15
+"""GPU-seconds; a million GPUs in use for thirty years."""
+
+_VERSION: Final = 1
+
+
+class RecordError(ValueError):
+    """What was written down cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Use as of some time (seconds since 1970), GPUs that were had then, and by which policy it was counted.
+
+    rates and fair are for whoever reads it: nothing is decided by them.
+    """
+
+    at: float
+    use: Use = field(default_factory=dict)
+    rates: Rates = field(default_factory=dict)
+    fair: FairOrder = field(default_factory=FairOrder)
+
+
+def encode(use: Use, at: float, fair: FairOrder, rates: Rates | None = None) -> str:
+    """The text, of MOST_BYTES at most. rates: the GPUs that accounts have at that time."""
+    totals = {account: sum(models.values()) for account, models in use.items()}
+    accounts: dict[str, Any] = {}
+    left = MOST_BYTES - 1000 - len(json.dumps(fair.model_costs))
+    for account in sorted(totals, key=lambda each: (-totals[each], each)):
+        amounts = {model: round(amount, 1) for model, amount in sorted(use[account].items())}
+        entry: dict[str, Any] = {"weight": fair.weight(account), "gpuSeconds": amounts}
+        if now := (rates or {}).get(account):
+            entry["gpus"] = dict(sorted(now.items()))
+        left -= len(json.dumps({account: entry}))
+        if left < 0:
+            break
+        accounts[account] = entry
+    document = {
+        "version": _VERSION,
+        "at": datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
+        "halfLifeSeconds": fair.half_life_seconds,
+        "accountLabel": fair.account_label,
+        "modelCosts": dict(fair.model_costs),
+        "accounts": accounts,
+    }
+    return json.dumps(document)
+
+
+def decode(text: str) -> Record:
+    """The record of a text. Raises RecordError."""
+    try:
+        document = json.loads(text)
+        if document["version"] != _VERSION:
+            raise RecordError(f"it is of version {document['version']!r}, not {_VERSION}")
+        accounts = document["accounts"]
+        use = {account: _amounts(each["gpuSeconds"]) for account, each in accounts.items()}
+        weights = {account: _amount(each["weight"]) for account, each in accounts.items()}
+        if not all(weights.values()):
+            raise RecordError("a weight is 0")
+        fair = FairOrder(
+            half_life_seconds=max(1.0, _amount(document["halfLifeSeconds"])),
+            account_label=str(document.get("accountLabel", "")),
+            weights=weights,
+            model_costs=_amounts(document.get("modelCosts", {})),
+        )
+        now = {account: _amounts(each["gpus"]) for account, each in accounts.items() if "gpus" in each}
+        rates = {account: {model: int(gpus) for model, gpus in each.items()} for account, each in now.items()}
+        return Record(datetime.fromisoformat(document["at"]).timestamp(), use, rates, fair)
+    except RecordError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise RecordError(f"{type(error).__name__}: {error}") from None
+
+
+def _amounts(values: Mapping[str, Any]) -> dict[str, float]:
+    return {model: _amount(value) for model, value in values.items()}
+
+
+def _amount(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise RecordError(f"{value!r} is no amount")
+    if not 0 <= value <= MOST_AMOUNT:
+        raise RecordError(f"{value!r} is no amount that anybody can have used")
+    return float(value)
+
+
+# --- book ---------------------------------------------------------------------------------------------
+# What a leader knows of use: sums that go on from pass to pass, and who was served as overdue.
+
+
+class Ran(NamedTuple):
+    """GPUs that have been in use for so many seconds until now."""
+
+    account: str
+    model: str
+    gpus: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Book:
+    """Use by account and model, as of `at`; None before the first moment.
+
+    served_at: when an overdue gang of an account was placed last.
+    """
+
+    use: Use = field(default_factory=dict)
+    rates: Rates = field(default_factory=dict)
+    at: float | None = None
+    served_at: Mapping[str, float] = field(default_factory=dict)
+
+    def with_rates(self, now: float, rates: Rates, fair: FairOrder) -> "Book":
+        """Until now the GPUs were in use that were seen last; from now on these."""
+        use, at = self.use, now
+        if self.at is not None:
+            use = advanced(use, now - self.at, self.rates, fair.half_life_seconds)
+            at = max(now, self.at)
+        return replace(self, use=use, at=at, rates=rates)
+
+    def begun(self, use: Use, ago: float, running: Iterable[Ran], now: float, fair: FairOrder) -> "Book":
+        """With use as it was `ago` seconds before now, and what has been running since."""
+        grown = advanced(use, ago, {}, fair.half_life_seconds)
+        for each in running:
+            seconds = min(each.seconds, max(0.0, ago))
+            add(grown, each.account, each.model, gained(each.gpus, seconds, fair.half_life_seconds))
+        return replace(self, use=grown, at=now)
+
+    def with_served(self, account: str, now: float, fair: FairOrder) -> "Book":
+        """An overdue gang of this account was placed: none of it is overdue for as long as that takes."""
+        return replace(self, served_at={**self.served_lately(now, fair), account: now})
+
+    def served_lately(self, now: float, fair: FairOrder) -> dict[str, float]:
+        """The accounts of which an overdue gang was placed less than the longest wait ago, and when."""
+        wait = fair.maximum_wait_seconds
+        return {account: at for account, at in self.served_at.items() if now - at < wait}
