@@ -94,7 +94,7 @@ def test_a_whole_installation_gates_holds_its_guards_and_has_a_leader(installed:
 
 
 def test_the_docs_name_every_check() -> None:
-    rows = (ROOT / "docs" / "operators" / "alerts.md").read_text().split("| check | looks at |")[1]
+    rows = (ROOT / "docs" / "operators" / "doctor.md").read_text().split("| check | looks at |")[1]
     named = [name for row in rows.split("\n\n")[0].splitlines() for name in re.findall("`([a-z-]+)`", row)]
     assert sorted(named) == sorted(CHECKS)
 

@@ -20,7 +20,7 @@ from webhook.sweeper.decision import Memory
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
-PAGE = Path(__file__).parents[2] / "docs" / "design" / "way-of-a-pass.md"
+DESIGN = Path(__file__).parents[2] / "docs" / "design"
 SETTINGS = Settings(settle_seconds=0)
 
 
@@ -34,13 +34,19 @@ def test_the_page_lists_every_step_of_a_pass_in_its_order() -> None:
 
 
 def test_the_page_lists_all_that_is_remembered() -> None:
-    assert listed_in("remembered") == [each.name for each in fields(Memory)]
+    text = (DESIGN / "memory.md").read_text()
+    assert first_cells(text) == [each.name for each in fields(Memory)]
 
 
 def listed_in(chapter: str) -> list[str]:
-    """The first cells of the tables of the chapter of which the heading ends so."""
-    chapters = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+    """The first cells of the tables of the chapter of the way of a pass of which the heading ends so."""
+    chapters = re.split(r"^## ", (DESIGN / "way-of-a-pass.md").read_text(), flags=re.MULTILINE)
     (text,) = (each for each in chapters if each.partition("\n")[0].endswith(chapter))
+    return first_cells(text)
+
+
+def first_cells(text: str) -> list[str]:
+    """Of each row of its tables, if it is a name in code."""
     return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
 
 
