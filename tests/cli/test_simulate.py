@@ -386,6 +386,18 @@ def test_a_pod_that_admission_refuses_or_leaves_alone_has_no_place(
     assert said in capsys.readouterr().out
 
 
+def test_an_annotation_on_the_job_instead_of_its_pods_is_noted_as_lint_says_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = job(1)
+    written["metadata"]["annotations"] = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), written) == 0
+    assert (
+        "note: Job/train: metadata.annotations: topogate.io/required-topology has no effect here: "
+        "write it into the pod template\n"
+    ) in capsys.readouterr().err
+
+
 def test_the_patch_of_admission_is_shown_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.placement.small import gang_of, node
 from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Taint, Usage, vector
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.decide.impossible_requests import impossible, main_cause
+from webhook.sweeper.decide.impossible_requests import impossible, main_cause, unmet
 
 GPU = "nvidia.com/gpu"
 COUNTING = Counting((GPU,), ("model",))
@@ -65,6 +65,20 @@ def test_a_resource_that_no_usable_node_has_is_named() -> None:
     assert said(pod_class, cluster(H100=1)) == (
         "a pod asks for 1 amd.com/gpu, and no node that it may use has any"
     )
+
+
+def test_resources_that_no_usable_node_has_are_named_in_one_clause() -> None:
+    intel = {"gpu.intel.com/i915": 1, "gpu.intel.com/millicores": 500}
+    nodes = cluster(H100=1)
+    only = (
+        "a pod asks for 1 gpu.intel.com/i915 and 500 gpu.intel.com/millicores, "
+        "and no node that it may use has any of them"
+    )
+    assert list(unmet(PodClass(vector({**intel, "pods": 1})), nodes, COUNTING)) == [only]
+    assert list(unmet(PodClass(vector({**intel, GPU: 9, "pods": 1})), nodes, COUNTING)) == [
+        only,
+        "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8",
+    ]
 
 
 def test_the_cause_that_excludes_most_nodes_says_on_how_many_it_alone_does() -> None:

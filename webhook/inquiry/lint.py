@@ -58,8 +58,7 @@ def _of_object(document: Mapping[str, Any], rules: AdmissionRules) -> Iterator[s
         return
     if not pods:
         return
-    if document.get("kind") not in ("Pod", "GPUTask"):
-        yield from _misplaced(metadata if isinstance(metadata, dict) else {})
+    yield from misplaced_annotations(document)
     for pod in pods:
         yield from _of_pod(defaults.defaulted(pod, namespace), namespace or defaults.DEFAULT_NAMESPACE, rules)
         yield from _of_size(document, pod)
@@ -91,8 +90,11 @@ def _distinct_templates(pods: Iterable[Described]) -> Iterator[Mapping[str, Any]
             yield template
 
 
-def _misplaced(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Wishes on the workload itself: nobody reads them there."""
+def misplaced_annotations(document: Mapping[str, Any]) -> Iterator[str]:
+    """Annotations of ours on a workload instead of its pod template: nobody reads them there."""
+    metadata = document.get("metadata")
+    if document.get("kind") in ("Pod", "GPUTask") or not isinstance(metadata, dict):
+        return
     annotations = metadata.get("annotations")
     for key in sorted(annotations) if isinstance(annotations, dict) else ():
         if str(key).startswith(keys.TOPOGATE_PREFIX):

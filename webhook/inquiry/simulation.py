@@ -13,7 +13,7 @@ from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, Admitted, admit
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang
-from webhook.inquiry.lint import amount_faults, not_gated
+from webhook.inquiry.lint import amount_faults, misplaced_annotations, not_gated
 from webhook.inquiry.manifest import InputError, minimum_of, name_of, owner_of, pods_of
 from webhook.inquiry.members import in_namespace
 from webhook.kube import objects
@@ -241,6 +241,8 @@ def read_pods(
         made.pods += pods
         made.owners += [owner_of(document)] * len(pods)
         made.name = made.name or name_of(document)
+        where = f"{document.get('kind')}/{name_of(document)}"
+        made.notes += [f"{where}: {sentence}" for sentence in misplaced_annotations(document)]
         if minimum := minimum_of(document):
             made.minima[minimum[0], name_of(document)] = minimum[1]
     if not made.pods and reader.left_alone:

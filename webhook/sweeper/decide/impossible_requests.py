@@ -5,7 +5,7 @@ at each node for each cause, and is for whoever asks.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from webhook.placement.eligibility import is_synthetic, reason_against
 from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpu_counts import node_gpus
 from webhook.scheduling.gpus import Counting
-from webhook.text import counted
+from webhook.text import counted, sentence_list
 
 _NAMED: Final = 4
 """Models, or values of a label, that a sentence names."""
@@ -54,9 +54,11 @@ def unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Ite
         if not any(node.labels.get(key) == value for node in nodes):
             yield _no_label(key, value, nodes, counting)
     fitting = [node for node in nodes if not _reason(pod_class.rules, node)]
-    for name, amount in pod_class.requests if fitting else ():
-        if "/" in name and not is_synthetic(name):
-            yield from _too_much(name, amount, fitting)
+    if fitting:
+        yield from _too_much(
+            {name: amount for name, amount in pod_class.requests if "/" in name and not is_synthetic(name)},
+            fitting,
+        )
 
 
 def main_cause(gang: Gang, snapshot: Snapshot) -> str:
@@ -77,11 +79,16 @@ def _classes(gang: Gang) -> list[PodClass]:
     return list(dict.fromkeys(member.pod_class for member in gang.members))[:_CLASSES]
 
 
-def _too_much(name: str, amount: int, nodes: Iterable[NodeInfo]) -> Iterator[str]:
-    most = max(node.allocatable.get(name, 0) for node in nodes)
-    if amount > most:
-        has = f"more than {most}" if most else "any"
-        yield f"a pod asks for {amount} {name}, and no node that it may use has {has}"
+def _too_much(requests: Mapping[str, int], nodes: Sequence[NodeInfo]) -> Iterator[str]:
+    """Requests that are more than any node has; of those that no node has at all, one clause names all."""
+    most = {name: max(node.allocatable.get(name, 0) for node in nodes) for name in requests}
+    missing = [f"{amount} {name}" for name, amount in requests.items() if amount and not most[name]]
+    if missing:
+        any_of = "any" if len(missing) == 1 else "any of them"
+        yield f"a pod asks for {sentence_list(missing)}, and no node that it may use has {any_of}"
+    for name, amount in requests.items():
+        if amount > most[name] > 0:
+            yield f"a pod asks for {amount} {name}, and no node that it may use has more than {most[name]}"
 
 
 def _no_label(key: str, value: str, nodes: list[NodeInfo], counting: Counting) -> str:
