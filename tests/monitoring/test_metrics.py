@@ -20,6 +20,7 @@ from labeler.main import metrics_of
 from tests.admission.alone import serving
 from tests.monitoring.scrapes import COMPONENT, alerts
 from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.metrics import PHASES
 from webhook.tasks.main import TaskMetrics
 
 HELD_BY_OTHERS = {
@@ -160,6 +161,40 @@ def test_a_query_names_only_series_and_labels_that_there_are(where: str, query: 
     grouped = re.findall(r"(?:by|on|ignoring)\s*\(([^)]*)\)", query)
     used = {*inside, *(label.strip() for group in grouped for label in group.split(",") if label.strip())}
     assert used <= allowed, used - allowed
+
+
+VALUES: dict[str, set[str]] = {"cause": set(Cause), "phase": set(PHASES)}
+"""Values of labels that the code lists. The values of others stand in the row of their metric."""
+
+
+def asked_values(query: str) -> list[tuple[str, str, str]]:
+    """Series of ours, label and value of each value that a query asks for."""
+    return [
+        (series, label, value)
+        for series, inside in re.findall(r"\b(topogate_\w+){([^}]*)}", query)
+        for label, values in re.findall(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"', inside)
+        for value in values.split("|")
+    ]
+
+
+@pytest.mark.parametrize(("where", "query"), queries(), ids=lambda text: str(text)[:40])
+def test_a_query_names_only_values_of_labels_that_there_are(where: str, query: str) -> None:
+    text = (ROOT / "docs/operators/metrics.md").read_text()
+    for series, label, value in asked_values(query):
+        name = re.sub(r"_(bucket|sum|count)$", "", series)
+        (row,) = re.findall(rf"^\| `{name}` .*$", text, re.MULTILINE)
+        known_values = VALUES.get(label, set(re.findall(r"[\w-]+", row)))
+        assert value in known_values, f'{where} asks {series} for {label}="{value}", which nothing writes'
+
+
+def test_values_that_a_query_asks_for_are_found() -> None:
+    query = 'sum(rate(topogate_a_bucket{phase="place"}[5m])) / topogate_b{state!="x", how=~"y|z"}'
+    assert asked_values(query) == [
+        ("topogate_a_bucket", "phase", "place"),
+        ("topogate_b", "state", "x"),
+        ("topogate_b", "how", "y"),
+        ("topogate_b", "how", "z"),
+    ]
 
 
 def test_each_alert_has_a_section_in_the_operators_paper() -> None:
