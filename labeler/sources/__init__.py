@@ -1,7 +1,8 @@
 """Where a node's facts come from: one module a source, each failing alone.
 
 A source is a module of this package with a function ``create(options, context) -> Source``; its name in
-the configuration is the module's name. Adding a source is adding a module.
+the configuration is the module's name. Adding a source is adding a module. One
+whose name begins with ``_`` is a helper of sources.
 """
 
 import pkgutil
@@ -51,7 +52,8 @@ class Context:
 
 def known_sources() -> list[str]:
     """The names that a configuration may use."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
 
 def create_source(name: str, options: Options, context: Context) -> Source:

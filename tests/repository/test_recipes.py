@@ -1,21 +1,100 @@
-"""What the recipes of CONTRIBUTING.md ask for is there; a failing test says which step is missing."""
+"""What the recipes of docs/contributing ask for is there; a failing test says which step is missing."""
 
+import inspect
 import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from hack.local.build import ROOT
+from hack.releases.chart import OPTIONS
+from labeler import sources
 from labeler.allocator import vendors
 from labeler.models import VENDORS
-from labeler.sources import known_sources
+from labeler.sources import Source, known_sources
 
 OPERATORS = ROOT / "docs/operators"
+METHODS = ("discover", "watch")
+SOURCES = known_sources()
 
 
-@pytest.mark.parametrize("source", known_sources())
+def parameters(function: Callable[..., object]) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def missing_of_source(name: str) -> str:
+    """What a module of labeler/sources lacks of a source, and what to do; "" if nothing."""
+    path = f"labeler/sources/{name.replace('-', '_')}.py"
+    module = import_module(path.removesuffix(".py").replace("/", "."))
+    if not hasattr(module, "create"):
+        return f"{path} has no create(options, context): write it, or begin the name of a helper with _"
+    made = get_type_hints(module.create).get("return", object)
+    for method in METHODS:
+        wanted = parameters(getattr(Source, method))
+        if not hasattr(made, method):
+            returns = "; it may return at once" if method == "watch" else ""
+            return f"{path}: {made.__name__} has no {method}({', '.join(wanted)}): write it{returns}"
+        if parameters(getattr(made, method)) != wanted:
+            return f"{path}: {made.__name__}.{method} takes other parameters than ({', '.join(wanted)})"
+    return ""
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_each_source_of_the_labeler_can_be_asked_and_watched(source: str) -> None:
+    missing = missing_of_source(source)
+    assert not missing, missing
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("", "has no create(options, context): write it, or begin the name of a helper with _"),
+        ("class A: ...\ndef create(options, context) -> A: ...", "A has no discover(self): write it"),
+        (
+            "class A:\n    def discover(self): ...\ndef create(options, context) -> A: ...",
+            "A has no watch(self, changed, stop): write it; it may return at once",
+        ),
+        (
+            "class A:\n    def discover(self): ...\n    def watch(self): ...\n"
+            "def create(options, context) -> A: ...",
+            "A.watch takes other parameters than (self, changed, stop)",
+        ),
+    ],
+)
+def test_what_a_source_lacks_is_said_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, missing: str
+) -> None:
+    (tmp_path / "unfinished.py").write_text(text)
+    (tmp_path / "_helper.py").write_text("")
+    monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "labeler.sources.unfinished", raising=False)
+    assert set(known_sources()) - {"unfinished"} == set(SOURCES)
+    assert missing_of_source("unfinished").endswith(missing)
+
+
+@pytest.mark.parametrize(
+    "component", [path.name for path in sorted((ROOT / "manifests/components").iterdir())]
+)
+def test_each_component_is_an_option_of_the_chart_that_is_tried_and_on_the_page_on_installing(
+    component: str,
+) -> None:
+    of_chart = {each for option in OPTIONS for each in option.components}
+    assert component in of_chart, f"add an Option for {component} to hack/releases/chart.py"
+    tried = (ROOT / "tests/releases/test_chart.py").read_text()
+    assert f'"{component}"' in tried, f"add {component} to TABLE in tests/releases/test_chart.py"
+    rows = [line for line in (OPERATORS / "install.md").read_text().splitlines() if line.startswith("|")]
+    said = any(f"`components/{component}`" in row for row in rows)
+    assert said or component == "cert-manager", f"add a row for {component} to docs/operators/install.md"
+
+
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("page", ["topology.md", "platforms.md"])
 def test_each_source_of_the_labeler_stands_on_the_pages_for_operators(source: str, page: str) -> None:
-    """Failed? Add the source to a table of that page: step 5 of "To add a label source"."""
+    """Failed? Add the source to a table of that page: step 5 of docs/contributing/label-source.md."""
     rows = [line for line in (OPERATORS / page).read_text().splitlines() if line.startswith("|")]
     is_there = any(re.search(rf"`{source}[`:]|labeler-{source}`", row) for row in rows)
     assert is_there, f"add a row with `{source}` to a table of docs/operators/{page}"
@@ -23,7 +102,7 @@ def test_each_source_of_the_labeler_stands_on_the_pages_for_operators(source: st
 
 @pytest.mark.parametrize("vendor", VENDORS.values())
 def test_each_vendor_stands_on_the_page_on_platforms(vendor: str) -> None:
-    """Failed? Add a row to docs/operators/platforms.md: step 5 of "To add a GPU vendor"."""
+    """Failed? Add a row to docs/operators/platforms.md: step 5 of docs/contributing/gpu-vendor.md."""
     assert f"`vendor.{vendor}`" in (OPERATORS / "platforms.md").read_text()
 
 
