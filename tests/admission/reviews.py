@@ -18,7 +18,7 @@ from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 from webhook.workloads import marks
 
-WISH_KEYS: Final = (
+REQUEST_KEYS: Final = (
     keys.GPU_MODEL_ANNOTATION,
     keys.PRIORITY_ANNOTATION,
     keys.GANG_ANNOTATION,
@@ -116,7 +116,7 @@ _values = st.sampled_from(
     ["low", "high", "medium", "RTX 4090", "max-1550", "false", "4", "0", "block", "a,b", "card0", "~0/1"]
 )
 LABELS: Final = (*marks.CPU_POD_LABELS, marks.JOB_NAME_LABEL, "app")
-_annotations = st.none() | st.dictionaries(st.sampled_from(WISH_KEYS), _values | _text, max_size=4)
+_annotations = st.none() | st.dictionaries(st.sampled_from(REQUEST_KEYS), _values | _text, max_size=4)
 _containers = st.lists(
     st.fixed_dictionaries(
         {"name": _names},
@@ -192,8 +192,8 @@ _json = st.recursive(
 def damaged(draw: st.DrawFn) -> bytes:
     """A valid review in which one place holds something else, or whose text is cut or flipped."""
     body = review(draw(pods))
-    way = draw(st.sampled_from(["value", "remove", "cut", "flip", "envelope"]))
-    if way in ("value", "remove"):
+    corruption = draw(st.sampled_from(["value", "remove", "cut", "flip", "envelope"]))
+    if corruption in ("value", "remove"):
         place: Any = body
         while True:
             key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else list(range(len(place)))))
@@ -201,16 +201,16 @@ def damaged(draw: st.DrawFn) -> bytes:
             if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 3)) == 0:
                 break
             place = inner
-        if way == "value":
+        if corruption == "value":
             place[key] = draw(_json)
         else:
             del place[key]
-    if way == "envelope":
+    if corruption == "envelope":
         body[draw(st.sampled_from(["apiVersion", "kind", "request"]))] = draw(_json)
     text = bytearray(json.dumps(body).encode())
-    if way == "cut":
+    if corruption == "cut":
         del text[draw(st.integers(0, len(text))) :]
-    if way == "flip":
+    if corruption == "flip":
         for _ in range(draw(st.integers(1, 5))):
             text[draw(st.integers(0, len(text) - 1))] = draw(st.integers(0, 255))
     return bytes(text)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.workloads import marks
 
-OPEN, CAPPED, STEERED, INTEL = "open", "capped", "steered", "intel"
+OPEN, CAPPED, MODELLED, INTEL = "open", "capped", "steered", "intel"
 """Namespaces of the policy: no rules; default medium and at most medium; default model; Intel's."""
 
 POLICY: Final = """
@@ -87,7 +87,7 @@ def owned(kind: str, api_version: str, *, controller: bool = True, **metadata: A
     return {"ownerReferences": [{**owner, "controller": controller}], **metadata}
 
 
-def wish(value: str, key: str = keys.GPU_MODEL_ANNOTATION) -> dict[str, str]:
+def model_request(value: str, key: str = keys.GPU_MODEL_ANNOTATION) -> dict[str, str]:
     return {key: value}
 
 
@@ -205,9 +205,9 @@ FORMS: Final = [
             affinity={},
         ),
     ),
-    Shape("empty maps and a model", pod(annotations=wish("h100"), nodeSelector={}), selector=H100),
+    Shape("empty maps and a model", pod(annotations=model_request("h100"), nodeSelector={}), selector=H100),
     Shape("everything set", pod(annotations={"a": "b"}, **_BIG)),
-    Shape("affinity stays", pod(annotations=wish("h100"), affinity=_AFFINITY), selector=H100),
+    Shape("affinity stays", pod(annotations=model_request("h100"), affinity=_AFFINITY), selector=H100),
     Shape(
         "hostile annotations",
         pod(
@@ -244,13 +244,13 @@ ALONE: Final = [
     Shape("another scheduler's name", pod(schedulerName="other"), gated=False),
     Shape(
         "another scheduler's name and wishes",
-        pod(annotations={**tier("high"), **wish("nonsense")}, schedulerName="other"),
+        pod(annotations={**tier("high"), **model_request("nonsense")}, schedulerName="other"),
         gated=False,
     ),
     Shape("opted out", pod(annotations={keys.INJECT_ANNOTATION: "false"}), gated=False),
     Shape(
         "opted out with wishes",
-        pod(annotations={keys.INJECT_ANNOTATION: "false", **wish("nonsense")}),
+        pod(annotations={keys.INJECT_ANNOTATION: "false", **model_request("nonsense")}),
         gated=False,
     ),
     Shape("False does not opt out", pod(annotations={keys.INJECT_ANNOTATION: "False"})),
@@ -282,7 +282,7 @@ ALONE: Final = [
     ),
 ]
 
-WISHES: Final = [
+MODEL_REQUESTS: Final = [
     Shape("gang without gpu", pod(NONE, {keys.GANG_ANNOTATION: "a"})),
     Shape("gang size without gpu", pod(NONE, {keys.GANG_SIZE_ANNOTATION: "4"})),
     Shape("gang size that is none", pod(annotations={keys.GANG_SIZE_ANNOTATION: "four"})),
@@ -292,63 +292,76 @@ WISHES: Final = [
 ]
 
 MODELS: Final = [
-    Shape("model as in the catalogue", pod(annotations=wish("RTX 4090")), selector=RTX),
-    Shape("model in another spelling", pod(annotations=wish("rtx-4090")), selector=RTX),
-    Shape("model by an alias", pod(annotations=wish("geforce_rtx_4090")), selector=RTX),
-    Shape("model with two labels", pod(annotations=wish("H100")), selector=H100),
+    Shape("model as in the catalogue", pod(annotations=model_request("RTX 4090")), selector=RTX),
+    Shape("model in another spelling", pod(annotations=model_request("rtx-4090")), selector=RTX),
+    Shape("model by an alias", pod(annotations=model_request("geforce_rtx_4090")), selector=RTX),
+    Shape("model with two labels", pod(annotations=model_request("H100")), selector=H100),
     Shape(
         "model beside another selector",
-        pod(annotations=wish("H100"), nodeSelector={"zone": "a"}),
+        pod(annotations=model_request("H100"), nodeSelector={"zone": "a"}),
         selector=H100,
     ),
-    Shape("model that is selected already", pod(annotations=wish("RTX 4090"), nodeSelector=RTX)),
+    Shape("model that is selected already", pod(annotations=model_request("RTX 4090"), nodeSelector=RTX)),
     Shape(
         "model half selected",
-        pod(annotations=wish("H100"), nodeSelector={"nvidia.com/gpu.family": "hopper"}),
+        pod(annotations=model_request("H100"), nodeSelector={"nvidia.com/gpu.family": "hopper"}),
         selector={"nvidia.com/gpu.product": H100["nvidia.com/gpu.product"]},
     ),
-    Shape("model without gpu", pod(NONE, wish("H100")), selector=H100),
-    Shape("mig on a model that has it", pod({"nvidia.com/mig-1g.10gb": "1"}, wish("H100")), selector=H100),
+    Shape("model without gpu", pod(NONE, model_request("H100")), selector=H100),
     Shape(
-        "intel model", pod({keys.XE: "1"}, wish("max 1550")), selector={"gpu.intel.com/product": "Max_1550"}
+        "mig on a model that has it",
+        pod({"nvidia.com/mig-1g.10gb": "1"}, model_request("H100")),
+        selector=H100,
+    ),
+    Shape(
+        "intel model",
+        pod({keys.XE: "1"}, model_request("max 1550")),
+        selector={"gpu.intel.com/product": "Max_1550"},
     ),
     Shape(
         "model that serves any gpu",
-        pod({"amd.com/gpu": "1"}, wish("unrestricted")),
+        pod({"amd.com/gpu": "1"}, model_request("unrestricted")),
         selector={"falldio.com/gpu": "any"},
     ),
     Shape(
         "unknown model",
-        pod(annotations=wish("RTX 4O90")),
+        pod(annotations=model_request("RTX 4O90")),
         denied=('no GPU model "RTX 4O90"', "did you mean RTX 4090?", "known: RTX 4090, H100, Max 1550"),
     ),
-    Shape("model of hostile name", pod(annotations=wish('~0~1/\n"\u4e16')), denied=("no GPU model", "\\x0a")),
-    Shape("empty model", pod(annotations=wish("")), denied=('no GPU model ""',)),
+    Shape(
+        "model of hostile name",
+        pod(annotations=model_request('~0~1/\n"\u4e16')),
+        denied=("no GPU model", "\\x0a"),
+    ),
+    Shape("empty model", pod(annotations=model_request("")), denied=('no GPU model ""',)),
     Shape(
         "model against the selector",
-        pod(annotations=wish("H100"), nodeSelector=RTX),
+        pod(annotations=model_request("H100"), nodeSelector=RTX),
         denied=("NVIDIA-H100-80GB-HBM3", "NVIDIA-GeForce-RTX-4090", "remove one of the two"),
     ),
     Shape(
         "nvidia gpu on an intel model",
-        pod(annotations=wish("Max 1550")),
+        pod(annotations=model_request("Max 1550")),
         denied=(
             "GPU model Max 1550 offers gpu.intel.com/i915 and gpu.intel.com/xe",
             "asks for nvidia.com/gpu",
         ),
     ),
-    Shape("namespace default model", pod(), STEERED, selector=RTX),
+    Shape("namespace default model", pod(), MODELLED, selector=RTX),
     Shape(
-        "namespace default model yields to the wish", pod(annotations=wish("H100")), STEERED, selector=H100
+        "namespace default model yields to the wish",
+        pod(annotations=model_request("H100")),
+        MODELLED,
+        selector=H100,
     ),
     Shape(
         "namespace default model yields to the selector",
         pod(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100"}),
-        STEERED,
+        MODELLED,
     ),
-    Shape("namespace default model does not fit the resource", pod({"amd.com/gpu": "1"}), STEERED),
+    Shape("namespace default model does not fit the resource", pod({"amd.com/gpu": "1"}), MODELLED),
     Shape(
-        "namespace default model not for a pod without gpu", pod(NONE, {keys.GANG_ANNOTATION: "a"}), STEERED
+        "namespace default model not for a pod without gpu", pod(NONE, {keys.GANG_ANNOTATION: "a"}), MODELLED
     ),
 ]
 
@@ -360,7 +373,7 @@ TIERS: Final = [
     Shape("tier without gpu", pod(NONE, tier("high")), tier="gpu-high-priority"),
     Shape(
         "tier and model",
-        pod(annotations={**tier("high"), **wish("H100")}),
+        pod(annotations={**tier("high"), **model_request("H100")}),
         tier="gpu-high-priority",
         selector=H100,
     ),
@@ -517,4 +530,4 @@ CONTROLLERS: Final = [
     ),
 ]
 
-SHAPES: Final = [*RESOURCES, *FORMS, *GATES, *ALONE, *WISHES, *MODELS, *TIERS, *CONTROLLERS]
+SHAPES: Final = [*RESOURCES, *FORMS, *GATES, *ALONE, *MODEL_REQUESTS, *MODELS, *TIERS, *CONTROLLERS]

@@ -246,9 +246,9 @@ WARNED = {
 @pytest.mark.parametrize("case", WARNED)
 def test_the_author_is_warned_of(case: str) -> None:
     made, want = WARNED[case]
-    said = decided(made).warnings
-    assert len(said) == len(want)
-    for warning, words in zip(said, want, strict=True):
+    given = decided(made).warnings
+    assert len(given) == len(want)
+    for warning, words in zip(given, want, strict=True):
         assert words in warning
         assert not warning.endswith("..."), "it was cut"
 
@@ -325,9 +325,9 @@ def test_a_share_without_a_gpu_is_warned_of_although_the_pod_is_left_alone() -> 
 
 def test_many_warnings_are_cut_to_a_number_that_the_api_server_passes_on() -> None:
     containers = [container(f"c{index}", {SHARE: "1"}) for index in range(50)]
-    said = decided(pod(containers=[container("ours", {"amd.com/gpu": "1"}), *containers])).warnings
-    assert len(said) == 16
-    assert said[-1] == "topogate: and 35 more warnings"
+    warnings = decided(pod(containers=[container("ours", {"amd.com/gpu": "1"}), *containers])).warnings
+    assert len(warnings) == 16
+    assert warnings[-1] == "topogate: and 35 more warnings"
 
 
 @pytest.mark.parametrize(

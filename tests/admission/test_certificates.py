@@ -59,14 +59,14 @@ def test_a_certificate_is_p256_for_the_names_and_signed_by_its_own_authority() -
 def test_the_key_of_the_authority_is_thrown_away() -> None:
     pair = issue(["a"], now=NOW)
     assert b"".join((pair.authority, pair.certificate, pair.key)).count(b"PRIVATE KEY-----\n") == 2, "one key"
-    kept = serialization.load_pem_private_key(pair.key, None).public_key()
-    assert kept == x509.load_pem_x509_certificate(pair.certificate).public_key()
-    assert kept != x509.load_pem_x509_certificate(pair.authority).public_key()
+    public_key = serialization.load_pem_private_key(pair.key, None).public_key()
+    assert public_key == x509.load_pem_x509_certificate(pair.certificate).public_key()
+    assert public_key != x509.load_pem_x509_certificate(pair.authority).public_key()
 
 
 def test_an_authority_vouches_for_no_other_certificate() -> None:
-    mixed = Pair(OLD.authority, NEW.certificate, NEW.key)
-    assert not rotation.is_usable(mixed, ("a",), NOW)
+    mismatched = Pair(OLD.authority, NEW.certificate, NEW.key)
+    assert not rotation.is_usable(mismatched, ("a",), NOW)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,9 @@ def test_certs_issue_writes_files_that_a_server_can_use_and_replaces_none(
     assert (tmp_path / "tls.key").read_bytes() == key
 
 
-def test_certs_rotate_without_a_cluster_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certs_rotate_without_a_cluster_reports_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert certs.run(parsed("rotate", "--kubeconfig", str(tmp_path / "none"))) == 1
     assert "no connection to a cluster" in capsys.readouterr().err
 
@@ -364,9 +366,7 @@ def test_the_first_run_issues_and_publishes_and_the_next_finds_nothing_to_do(
     assert rotator.run() == []
 
 
-def test_a_rotation_goes_on_where_one_that_died_has_stopped(
-    module_cluster: Cluster, rotator: Rotation
-) -> None:
+def test_a_rotation_resumes_where_a_killed_one_stopped(module_cluster: Cluster, rotator: Rotation) -> None:
     """Each step by another process: all that is known stands in the API server."""
     rotator.run(wait=True)
     actions = [rotator.step(force=True).action]
@@ -464,8 +464,8 @@ def test_the_shipped_role_suffices_for_the_shipped_command(
     words += ["--publish-seconds", "0.5", "--switch-seconds", "0.5", *(f"--host={host}" for host in HOSTS)]
     assert certs.run(parsed(*words)) == 0
     assert certs.run(parsed(*words, "--force")) == 0
-    said = capsys.readouterr().out
-    assert "steps taken: issue" in said
-    assert "steps taken: prepare, publish, switch, drop" in said
+    output = capsys.readouterr().out
+    assert "steps taken: issue" in output
+    assert "steps taken: prepare, publish, switch, drop" in output
     with pytest.raises(ApiError, match="forbidden"):
         Api.connect(tmp_path / "kubeconfig", user_agent="test").request("GET", "/api/v1/secrets")

@@ -27,7 +27,7 @@ def pod(labels: dict[str, str] | None = None, **spec: Any) -> NewPod:
     [("resourceClaims: true\n", MUTATED), ("resourceClaims: false\n", LEFT_ALONE), ("", LEFT_ALONE)],
     ids=["on", "off", "nothing said"],
 )
-def test_a_pod_with_claims_alone_is_gated_where_the_policy_says_so(text: str, outcome: str) -> None:
+def test_a_pod_with_claims_alone_is_gated_where_the_policy_asks_for_it(text: str, outcome: str) -> None:
     decision = decide(pod(**CLAIMS), "demo", parse_policy(HEAD + text), {})
     assert decision.outcome == outcome
     gates = [each.value for each in decision.operations if each.path.startswith("/spec/schedulingGates")]
@@ -37,10 +37,14 @@ def test_a_pod_with_claims_alone_is_gated_where_the_policy_says_so(text: str, ou
 TIER_AND_MODEL = "tiers: [{name: x, priorityClassName: x}]\ngpuModels: [{name: x, labels: {a: b}}]\n"
 
 
-@pytest.mark.parametrize("wish", sorted(keys.WISH_ANNOTATIONS))
-def test_without_the_policys_word_a_pod_with_claims_is_gated_for_any_wish(wish: str) -> None:
+@pytest.mark.parametrize("model_request", sorted(keys.WISH_ANNOTATIONS))
+def test_without_the_policy_a_pod_with_claims_is_gated_for_any_topology_request(model_request: str) -> None:
     wishing = msgspec.convert(
-        {"metadata": {"annotations": {wish: "x"}}, "spec": {"containers": [{"name": "c"}], **CLAIMS}}, NewPod
+        {
+            "metadata": {"annotations": {model_request: "x"}},
+            "spec": {"containers": [{"name": "c"}], **CLAIMS},
+        },
+        NewPod,
     )
     operations = decide(wishing, "demo", parse_policy(HEAD + TIER_AND_MODEL), {}).operations
     assert [{"name": keys.GATE}] in [each.value for each in operations]
@@ -58,7 +62,7 @@ def test_a_pod_with_a_resource_that_a_class_stands_for_is_gated_where_the_policy
     assert decide(asking, "demo", parse_policy(HEAD + text), {}).outcome == outcome
 
 
-def test_a_pod_of_a_gang_with_claims_is_no_companion() -> None:
+def test_a_pod_of_a_gang_with_claims_is_no_cpu_only_pod() -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": "x"}
     assert decide(pod(labels, **CLAIMS), "demo", Policy(resource_claims=True), {}).reason == "wanted"
     assert decide(pod(labels), "demo", Policy(resource_claims=True), {}).reason == "companion"
@@ -68,7 +72,7 @@ def test_pods_without_claims_are_none_of_it() -> None:
     assert decide(pod(), "demo", Policy(resource_claims=True), {}).outcome == LEFT_ALONE
 
 
-def test_what_the_api_server_is_told_follows_the_policy() -> None:
+def test_the_webhook_configuration_follows_the_policy() -> None:
     without, with_claims = (str(rendering.objects(Policy(resource_claims=on), {})) for on in (False, True))
     assert "resourceClaims" not in without
     assert with_claims.count("object.spec.?resourceClaims.orValue([]).size() > 0") == 3

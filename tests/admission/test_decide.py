@@ -109,15 +109,17 @@ def test_a_gate_that_only_another_prefix_covers_is_somebody_elses() -> None:
     assert operation.value == {"name": OWN_PREFIX + "topogate"}
 
 
-def test_every_wish_of_the_readmes_table_makes_a_pod_ours() -> None:
+def test_every_annotation_of_the_readmes_table_makes_a_pod_ours() -> None:
     rows = [
         line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `topogate.io/")
     ]
-    wishes = {key for row in rows for key in re.findall(r"`(topogate\.io/[a-z-]+)", row.split("|")[1])}
-    assert len(wishes) >= 8
-    assert wishes - {keys.INJECT_ANNOTATION} == keys.WISH_ANNOTATIONS
-    for wish in keys.WISH_ANNOTATIONS:
-        assert decided({"metadata": {"annotations": {wish: "x"}}, "spec": {}}).outcome != "left-alone"
+    documented = {key for row in rows for key in re.findall(r"`(topogate\.io/[a-z-]+)", row.split("|")[1])}
+    assert len(documented) >= 8
+    assert documented - {keys.INJECT_ANNOTATION} == keys.WISH_ANNOTATIONS
+    for model_request in keys.WISH_ANNOTATIONS:
+        assert (
+            decided({"metadata": {"annotations": {model_request: "x"}}, "spec": {}}).outcome != "left-alone"
+        )
 
 
 def test_both_values_of_a_selector_that_contradicts_are_named_whole() -> None:
@@ -210,7 +212,7 @@ def test_a_pod_without_gpus_of_a_set_group_or_training_job_is_gated_and_nothing_
     assert (operation.path, operation.value) == ("/spec/schedulingGates", [{"name": keys.GATE}])
 
 
-def test_a_companion_is_not_held_back_where_it_might_be_refused_for_that() -> None:
+def test_a_cpu_only_pod_is_not_gated_where_it_might_be_refused_for_that() -> None:
     """The maximum of a namespace holds for gated pods; of classes that are not known none can be compared."""
     pod = {"metadata": {"labels": {marks.JOBSET_NAME_LABEL: "x"}}, "spec": {"containers": []}}
     assert [op.path for op in decided(pod, "capped").operations] == ["/spec/schedulingGates"]
@@ -255,14 +257,14 @@ def test_why_a_pod_is_left_alone_is_a_word_for_metrics(reason: str) -> None:
     ],
     ids=["with GPUs", "without"],
 )
-def test_who_asks_for_kube_schedulers_own_gangs_is_told_who_places_them(
+def test_who_asks_for_kube_schedulers_own_gangs_is_warned_who_places_them(
     pod: dict[str, Any], warnings: tuple[str, ...]
 ) -> None:
     grouped = {**pod, "spec": {**pod["spec"], "schedulingGroup": {"podGroupName": "g"}}}
     assert decided(grouped, policy=LEAVING).warnings == warnings
 
 
-def test_a_pod_of_a_pod_group_is_held_as_any_other_unless_the_policy_leaves_it() -> None:
+def test_a_pod_of_a_pod_group_is_gated_as_any_other_unless_the_policy_leaves_it() -> None:
     grouped = {**gpu_pod(), "spec": {**gpu_pod()["spec"], "schedulingGroup": {"podGroupName": "g"}}}
     assert decided(grouped) == decided(gpu_pod())
     assert [each.path for each in decided(grouped).operations] == ["/spec/schedulingGates"]
@@ -343,7 +345,7 @@ def test_a_group_that_is_no_pod_group_is_left_to_kube_scheduler() -> None:
     assert "as it names no PodGroup, neither gated nor placed by topogate" in warning
 
 
-def test_who_names_a_scheduler_that_the_policy_does_not_is_told_who_places_the_pod() -> None:
+def test_who_names_a_scheduler_that_the_policy_does_not_is_warned_who_places_the_pod() -> None:
     pod = {"metadata": {}, "spec": {**gpu_pod()["spec"], "schedulerName": "volcano"}}
     (warning,) = decided(pod).warnings
     assert warning == 'schedulerName "volcano": left to that scheduler, neither gated nor placed by topogate'
@@ -392,7 +394,7 @@ def with_gates(*gates: dict[str, str]) -> dict[str, Any]:
     return {**pod, "spec": {**pod["spec"], "schedulingGates": list(gates)}}
 
 
-def test_where_kueue_has_chosen_the_nodes_the_pod_is_left_to_it_and_its_author_is_told() -> None:
+def test_where_kueue_has_chosen_the_nodes_the_pod_is_left_to_it_and_its_author_is_warned() -> None:
     decision = decided(with_gates(KUEUE_PLANS))
     assert (decision.outcome, decision.reason, decision.operations) == ("left-alone", "kueue-topology", ())
     assert decision.warnings == (
@@ -400,7 +402,7 @@ def test_where_kueue_has_chosen_the_nodes_the_pod_is_left_to_it_and_its_author_i
     )
 
 
-def test_where_kueue_may_yet_choose_nodes_it_goes_first_and_its_author_is_told() -> None:
+def test_where_kueue_may_yet_choose_nodes_it_is_first_and_the_author_is_warned() -> None:
     """Its webhook for plain pods adds both gates, whether it will choose nodes or not."""
     decision = decided(with_gates(KUEUE_ADMITS, KUEUE_PLANS))
     assert [each.path for each in decision.operations] == ["/spec/schedulingGates/-"]
@@ -435,7 +437,9 @@ FOREIGN_REQUESTS: Final = {
 
 
 @pytest.mark.parametrize(("foreign", "ours"), FOREIGN_REQUESTS.items())
-def test_a_topology_request_in_others_words_is_told_with_ours(foreign: str, ours: str) -> None:
+def test_a_topology_request_of_another_system_is_reported_with_our_annotation(
+    foreign: str, ours: str
+) -> None:
     assert decided(gpu_pod(annotations={foreign: "x"})).warnings == (f"{foreign} is not read: write {ours}",)
 
 
@@ -443,7 +447,7 @@ def test_each_topology_request_of_others_that_we_know_is_tried_here() -> None:
     assert FOREIGN_REQUESTS.keys() == marks.TOPOLOGY_REQUESTS.keys()
 
 
-def test_volcanos_soft_topology_is_told_as_a_preference() -> None:
+def test_volcanos_soft_topology_is_reported_as_a_preference() -> None:
     pod = gpu_pod(annotations={"volcano.sh/network-topology-mode": "soft"})
     assert decided(pod).warnings == (
         f"volcano.sh/network-topology-mode is not read: write {keys.PREFERRED_TOPOLOGY_ANNOTATION}",

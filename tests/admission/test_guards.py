@@ -169,7 +169,7 @@ def test_the_sweeper_removes_our_gate_and_pins_the_pod(guarded: Cluster, pod: tu
 
 
 @pytest.mark.parametrize("key", keys.GAS_ANNOTATIONS)
-def test_nobody_creates_a_pod_that_says_which_cards_it_was_given(
+def test_nobody_creates_a_pod_with_the_annotation_of_allocated_cards(
     guarded: Cluster, namespace: str, key: str
 ) -> None:
     body = gated("copied")
@@ -249,9 +249,7 @@ def test_a_pod_of_ten_thousand_annotations_is_changed_and_released(guarded: Clus
     patch(guarded, namespace, "wide", change, user=SWEEPER)
 
 
-def test_the_gates_of_a_pod_that_is_being_deleted_go_with_whoever_wants_them_gone(
-    guarded: Cluster, namespace: str
-) -> None:
+def test_anyone_may_remove_the_gates_of_a_pod_that_is_being_deleted(guarded: Cluster, namespace: str) -> None:
     create(guarded.api(), namespace, {**gated("p"), "metadata": {"name": "p", "finalizers": ["a.io/hold"]}})
     remove(guarded, namespace, "p")
     patch(guarded, namespace, "p", without(keys.GATE))

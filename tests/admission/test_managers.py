@@ -39,7 +39,7 @@ def test_a_pod_that_brings_its_gate_has_none_either() -> None:
     assert managers_after(body, Policy()) == []
 
 
-def test_a_companion_has_none_either() -> None:
+def test_a_cpu_only_pod_has_none_either() -> None:
     body = written(UPDATED)
     body["spec"]["containers"] = [{"name": "c"}]
     body["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "x"}
@@ -67,7 +67,7 @@ def test_a_pod_that_is_not_ours_keeps_them() -> None:
     assert decided(body, policy=Policy()).operations == ()
 
 
-def test_the_policy_says_true_or_false() -> None:
+def test_the_policy_has_true_or_false() -> None:
     assert parse_policy(HEAD + "keepManagedFields: true\n").keep_managed_fields
     assert not parse_policy(HEAD).keep_managed_fields
     with pytest.raises(PolicyError, match="keepManagedFields: must be true or false, not 'perhaps'"):

@@ -245,7 +245,7 @@ def test_the_clusters_own_namespaces_are_excluded_whatever_a_file_adds(namespace
     assert ("foo" in policy.excluded_namespaces) == (namespaces == "[foo]")
 
 
-def test_a_padded_wish_is_not_taken_for_the_model_that_it_begins_with() -> None:
+def test_a_padded_model_is_not_taken_for_the_model_that_it_begins_with() -> None:
     policy = parse_policy(HEAD + "gpuModels: [{name: RTX 4090, labels: {a: b}}]\n")
     assert policy.gpu_model("RTX 4090" + " " * 92) is not None
     assert policy.gpu_model("RTX 4090" + " " * 95 + "SUPER") is None
@@ -270,7 +270,7 @@ def test_a_namespace_without_an_entry_follows_the_star() -> None:
     assert policy.allowed_tiers("b") == ("low", "mid", "high")
 
 
-def test_a_namespaces_default_model_may_be_written_like_a_wish() -> None:
+def test_a_namespaces_default_model_may_be_written_as_in_a_pods_annotation() -> None:
     policy = parse_policy(HEAD + MODEL + "namespaces: {a: {defaultGpuModel: h-100}}\n")
     assert policy.rules("a").default_gpu_model == "H100"
 
@@ -413,15 +413,15 @@ def test_policy_check_names_every_fault_of_every_file_and_fails(
     bad.write_text(HEAD + "gate: x\nlevels: []\n")
     good.write_text(HEAD)
     assert check(bad, good, tmp_path / "none.yaml") == 1
-    said = capsys.readouterr()
-    assert f"{bad}: levels: unknown key" in said.err
-    assert f"{bad}: gate: 'x' must start with" in said.err
-    assert f"{tmp_path / 'none.yaml'}: cannot be read: No such file" in said.err
-    assert f"{good}: ok" in said.out
+    output = capsys.readouterr()
+    assert f"{bad}: levels: unknown key" in output.err
+    assert f"{bad}: gate: 'x' must start with" in output.err
+    assert f"{tmp_path / 'none.yaml'}: cannot be read: No such file" in output.err
+    assert f"{good}: ok" in output.out
 
 
 @pytest.mark.parametrize("data", ["{other: x}", "[1]", "7", "", "{policy.yaml: {}}"])
-def test_policy_check_of_a_configmap_without_a_policy_says_so(
+def test_policy_check_reports_a_configmap_without_a_policy(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "config.yaml"

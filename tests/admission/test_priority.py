@@ -91,7 +91,7 @@ def add_a_gpu_container(other: Neighbour) -> None:
     )
 
 
-def test_a_gpu_container_that_another_webhook_adds_to_a_pod_with_a_wish_is_seen(
+def test_a_gpu_container_that_another_webhook_adds_to_a_pod_with_a_model_is_seen(
     module_cluster: Cluster, opted_in: str, other: Neighbour
 ) -> None:
     add_a_gpu_container(other)
@@ -121,7 +121,7 @@ def test_a_neighbour_that_changes_the_pod_at_every_call_does_no_harm(
     assert gates(stored) == [keys.GATE]
 
 
-def test_a_class_that_another_webhook_sets_first_is_kept(
+def test_a_class_that_another_webhook_sets_first_stays(
     module_cluster: Cluster, opted_in: str, other: Neighbour
 ) -> None:
     other.behave = lambda pod: (
@@ -162,8 +162,8 @@ def test_a_missing_class_is_named_in_a_warning_and_never_injected(
     called_webhook.wait(lambda: called_webhook.metric("topogate_priority_classes") == 4, "the class to go")
     try:
         manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", **gpu_pod("missing", annotations=HIGH)})
-        said = module_cluster.kubectl("-n", opted_in, "create", "-f", "-", stdin=manifest)
-        assert "Warning: tier high has no effect: no PriorityClass gpu-high-priority here" in said.stderr
+        output = module_cluster.kubectl("-n", opted_in, "create", "-f", "-", stdin=manifest)
+        assert "Warning: tier high has no effect: no PriorityClass gpu-high-priority here" in output.stderr
         stored = api.json("GET", f"/api/v1/namespaces/{opted_in}/pods/missing")
         assert triple(stored) == (None, 0, "PreemptLowerPriority")
         assert gates(stored) == [keys.GATE]
@@ -174,7 +174,7 @@ def test_a_missing_class_is_named_in_a_warning_and_never_injected(
         )
 
 
-def test_a_class_made_anew_with_another_value_is_injected_with_that_value(
+def test_a_recreated_class_with_another_value_is_injected_with_that_value(
     module_cluster: Cluster, called_webhook: Webhook, opted_in: str
 ) -> None:
     api = module_cluster.api()

@@ -78,7 +78,7 @@ def test_a_maximum_whose_class_has_no_known_value_is_named() -> None:
         rendering.objects(policy, {})
 
 
-def test_what_the_api_server_adds_is_no_drift_and_what_another_policy_says_is() -> None:
+def test_what_the_api_server_adds_is_no_drift_and_another_policy_is() -> None:
     wanted = rendering.webhook_configuration(Policy())
     found = json.loads(json.dumps(wanted))
     found["webhooks"][0]["objectSelector"] = {}
@@ -99,10 +99,10 @@ def test_policy_check_names_what_has_drifted_from_the_policy(
     files = [str(policy), str(MANIFESTS / "priorityclasses.yaml")]
     manifests = str(MANIFESTS.parent)
     assert main(["policy", "check", *files, "--against", manifests]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in ("MutatingWebhookConfiguration topogate:", "MutatingAdmissionPolicy topogate-gate:"):
-        assert f"{name} " in said
-    assert "has drifted; run topogate policy render" in said
+        assert f"{name} " in output
+    assert "has drifted; run topogate policy render" in output
 
 
 @pytest.mark.parametrize(("is_in_force", "status"), [(True, 0), (False, 1)], ids=["in force", "drifted"])
@@ -367,14 +367,14 @@ EVASIONS: Final = {
 }
 
 
-@pytest.mark.parametrize("way", EVASIONS)
-def test_no_gpu_pod_is_above_the_maximum_of_its_namespace(capped: Ruled, way: str) -> None:
+@pytest.mark.parametrize("evasion", EVASIONS)
+def test_no_gpu_pod_is_above_the_maximum_of_its_namespace(capped: Ruled, evasion: str) -> None:
     with pytest.raises(
         ApiError, match=f"is above the maximum of namespace {capped.spaces['capped']}, which is 10"
     ) as caught:
-        dry(capped.api, capped.spaces["capped"], EVASIONS[way])
+        dry(capped.api, capped.spaces["capped"], EVASIONS[evasion])
     assert caught.value.status == 403
-    dry(capped.api, capped.spaces["open"], EVASIONS[way])
+    dry(capped.api, capped.spaces["open"], EVASIONS[evasion])
 
 
 ALLOWED: Final = {
@@ -415,7 +415,7 @@ def asked(ruled: Ruled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
         ruled.api.request("DELETE", f"{path}/topogate")
 
 
-def test_a_pod_about_which_the_webhook_has_nothing_to_say_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
+def test_a_pod_that_the_webhook_would_not_change_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
     ruled, webhook = asked
     called = {True: 0, False: 0}
     after = webhook.metric("topogate_admission_seconds_count")
@@ -432,7 +432,7 @@ def test_a_pod_about_which_the_webhook_has_nothing_to_say_costs_no_call(asked: t
     assert min(called.values()) > 60, called
 
 
-def test_a_pod_without_gpus_and_wishes_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
+def test_a_pod_without_gpus_and_annotations_of_ours_costs_no_call(asked: tuple[Ruled, Webhook]) -> None:
     ruled, webhook = asked
     before = webhook.metric("topogate_admission_seconds_count")
     for _ in range(10):

@@ -78,7 +78,7 @@ def test_what_is_no_pod_creation_is_allowed_unchanged(webhook: Webhook, request_
     assert "patch" not in json.loads(body)["response"]
 
 
-def test_an_object_of_another_kind_need_not_look_like_a_pod(webhook: Webhook) -> None:
+def test_an_object_of_another_kind_need_not_have_the_fields_of_a_pod(webhook: Webhook) -> None:
     other = {"group": "", "version": "v1", "resource": "services"}
     status, body = post(webhook, review({"metadata": 7, "spec": []}, resource=other))
     assert (status, json.loads(body)["response"]["allowed"]) == (200, True)
@@ -152,9 +152,7 @@ _WHOLE = json.dumps(review(gpu_pod("a"))).encode()
     ],
     ids=["in two chunks", "above the cap", "with a bad chunk", "cut short"],
 )
-def test_a_body_without_a_length_is_held_to_the_same_rules(
-    webhook: Webhook, body: bytes, status: int
-) -> None:
+def test_a_body_without_a_length_has_the_same_rules(webhook: Webhook, body: bytes, status: int) -> None:
     connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=webhook.tls(), timeout=60)
     with contextlib.closing(connection):
         connection.putrequest("POST", "/mutate")
@@ -208,7 +206,7 @@ def test_nobody_writes_lines_of_their_own_into_the_log(webhook: Webhook) -> None
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(bodies)
 def test_no_body_whatever_makes_a_5xx_or_kills_the_worker(webhook: Webhook, body: bytes) -> None:
-    connection = _kept_alive(webhook)
+    connection = _persistent(webhook)
     connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
     with connection.getresponse() as response:
         answer = response.read()
@@ -227,7 +225,7 @@ def _close_connections() -> Iterator[None]:
 _connections: dict[int, http.client.HTTPSConnection] = {}
 
 
-def _kept_alive(webhook: Webhook) -> http.client.HTTPSConnection:
+def _persistent(webhook: Webhook) -> http.client.HTTPSConnection:
     if webhook.port not in _connections:
         _connections[webhook.port] = http.client.HTTPSConnection(
             "127.0.0.1", webhook.port, context=webhook.tls(), timeout=60
@@ -321,7 +319,7 @@ def test_tls_below_1_2_is_refused(webhook: Webhook) -> None:
         context.wrap_socket(raw)
 
 
-def test_a_connection_is_kept_alive_longer_than_the_api_server_keeps_it() -> None:
+def test_a_connection_stays_open_longer_than_the_api_server_uses_it() -> None:
     from webhook.admission.serve import KEEP_ALIVE_SECONDS
 
     assert KEEP_ALIVE_SECONDS > 90

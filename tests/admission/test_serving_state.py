@@ -45,7 +45,7 @@ def _garbage(webhook: Webhook) -> bytes:
 
 
 @pytest.mark.parametrize("content", [_other_certificate, _garbage], ids=lambda f: f.__name__)
-def test_a_certificate_that_cannot_be_served_is_told_and_that_which_is_served_is_described(
+def test_a_certificate_that_cannot_be_served_is_reported_and_the_served_one_is_described(
     own_webhook: Webhook, content: Callable[[Webhook], bytes]
 ) -> None:
     before, expiry = served_serial(own_webhook), own_webhook.pair.lifetime[1].timestamp()
@@ -107,7 +107,7 @@ def test_no_control_socket_is_opened_where_gunicorn_would_put_it(
             assert not [*home.rglob("*"), *runtime.rglob("*")]
 
 
-def test_the_latency_histogram_tells_decisions_of_tenths_of_a_millisecond_from_a_second(
+def test_the_latency_histogram_separates_decisions_of_tenths_of_a_millisecond_and_of_a_second(
     own_webhook: Webhook,
 ) -> None:
     post(own_webhook, review(gpu_pod("a")))
@@ -175,7 +175,7 @@ _LIST: dict[str, Any] = {
 }
 
 
-def test_no_class_is_injected_from_a_copy_that_is_old_and_it_is_said(tmp_path: Path) -> None:
+def test_no_class_is_injected_from_a_stale_copy_and_that_is_reported(tmp_path: Path) -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Classes)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     pod = gpu_pod("a", annotations={keys.PRIORITY_ANNOTATION: "high"})

@@ -57,7 +57,7 @@ def installation(
     for name in ("gpu-never-priority", "house-class"):
         make_class(cluster.api(), name, *CLASSES[name])
     make_namespace(cluster, PLAIN, opted_in=False)
-    spaces = (shapes.OPEN, shapes.CAPPED, shapes.STEERED, shapes.INTEL)
+    spaces = (shapes.OPEN, shapes.CAPPED, shapes.MODELLED, shapes.INTEL)
     for namespace in spaces:
         make_namespace(cluster, name_of(namespace), opted_in=True)
     folder = tmp_path_factory.mktemp("webhook")

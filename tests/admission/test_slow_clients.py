@@ -63,7 +63,7 @@ def test_more_silent_connections_than_the_server_takes_keep_nobody_out(tmp_path:
         assert is_answered(webhook)
 
 
-def test_more_idle_kept_connections_than_the_server_takes_keep_nobody_out(tmp_path: Path) -> None:
+def test_more_idle_persistent_connections_than_the_server_takes_keep_nobody_out(tmp_path: Path) -> None:
     with serving(tmp_path, Impatient, times=WAITS_FOR_EVER) as webhook, contextlib.ExitStack() as stack:
         for _ in range(60):
             idle = stack.enter_context(stalled_after(webhook, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
@@ -72,7 +72,7 @@ def test_more_idle_kept_connections_than_the_server_takes_keep_nobody_out(tmp_pa
         assert is_answered(webhook)
 
 
-def test_a_connection_that_sends_nothing_is_closed_long_before_one_that_is_kept_alive(
+def test_a_connection_that_sends_nothing_is_closed_long_before_a_persistent_one(
     impatient_webhook: Webhook,
 ) -> None:
     with socket.create_connection(("127.0.0.1", impatient_webhook.port)) as client:
@@ -101,15 +101,15 @@ def test_a_request_that_comes_drop_by_drop_has_one_deadline_for_the_whole(
     assert "Traceback" not in impatient_webhook.log
 
 
-def test_a_kept_connection_is_answered_after_idling_beyond_all_other_time_outs(
+def test_a_persistent_connection_is_answered_after_idling_beyond_all_other_time_outs(
     impatient_webhook: Webhook,
 ) -> None:
     with contextlib.closing(_connection(impatient_webhook)) as connection:
         assert _call(connection) == 200
-        kept = connection.sock
+        open_socket = connection.sock
         time.sleep(max(REQUEST_TIME, impatient.TIMES[impatient.FIRST_BYTE]) + 0.5)
         assert _call(connection) == 200
-        assert connection.sock is kept
+        assert connection.sock is open_socket
 
 
 def test_a_connection_that_has_only_shaken_hands_idles_as_long_as_one_that_was_used(
@@ -123,7 +123,7 @@ def test_a_connection_that_has_only_shaken_hands_idles_as_long_as_one_that_was_u
 
 
 @pytest.mark.parametrize("is_used", [True, False], ids=["used", "only shaken hands"])
-def test_a_connection_that_idles_is_not_kept_for_ever(tmp_path: Path, is_used: bool) -> None:
+def test_a_connection_that_idles_is_closed_in_the_end(tmp_path: Path, is_used: bool) -> None:
     times = {**WAITS_FOR_EVER, impatient.KEEP_ALIVE: 1}
     with (
         serving(tmp_path, Impatient, times=times) as webhook,
@@ -155,14 +155,14 @@ def test_more_spare_connections_than_the_server_takes_do_not_cost_those_that_are
 ) -> None:
     with contextlib.closing(_connection(impatient_webhook)) as used, contextlib.ExitStack() as stack:
         assert _call(used) == 200
-        kept = used.sock
+        open_socket = used.sock
         for _ in range(60):
             stack.enter_context(contextlib.closing(_connection(impatient_webhook))).connect()
         assert _call(used) == 200
-        assert used.sock is kept
+        assert used.sock is open_socket
 
 
-def test_no_call_of_go_s_transport_fails_in_bursts_with_pauses(tmp_path: Path) -> None:
+def test_no_call_of_the_api_servers_transport_fails_in_bursts_with_pauses(tmp_path: Path) -> None:
     pause = f"{max(FIRST_BYTE_SECONDS, REQUEST_SECONDS) + 1:g}s"
     options = ("-calls", "450", "-burst", "150", "-shortest", pause, "-longest", pause)
     rounds = list[dict[str, Any]]()
@@ -175,7 +175,7 @@ def test_no_call_of_go_s_transport_fails_in_bursts_with_pauses(tmp_path: Path) -
     assert (rounds[-1]["failed"], rounds[-1]["closedByServer"]) == (0, 0), rounds
 
 
-def test_clients_that_never_finish_a_request_do_not_delay_connections_that_are_kept(tmp_path: Path) -> None:
+def test_clients_that_never_finish_a_request_do_not_delay_persistent_connections(tmp_path: Path) -> None:
     times = {**WAITS_FOR_EVER, impatient.HANDSHAKE: impatient.NEVER}
     with (
         serving(tmp_path, Impatient, times=times) as webhook,
@@ -286,7 +286,7 @@ def test_there_are_never_more_connections_than_files_may_be_open(
     assert made == ([] if raised is None else [(raised, hard)])
 
 
-def test_a_connection_that_made_room_and_speaks_in_the_same_moment_harms_nobody() -> None:
+def test_a_connection_that_is_closed_for_others_and_sends_in_the_same_moment_harms_nobody() -> None:
     """The poller tells of several at once: the first of them may have cost the second its place."""
     worker, connection = Worker.__new__(Worker), Connection.__new__(Connection)
     connection.is_displaced = True  # and so registered nowhere any more

@@ -128,8 +128,8 @@ class AllocationRun:
         index = [each["name"] for each in pod.manifest["spec"]["containers"]].index(container["name"])
         where = f"{pod.manifest['metadata']['name']}/{container['name']}"
         devices = got["ids"].get(keys.I915, [])
-        held = {int(device.removeprefix("card").partition("-")[0]) for device in devices}
-        files = set().union(*(CARDS[number].nodes for number in held))
+        cards = {int(device.removeprefix("card").partition("-")[0]) for device in devices}
+        files = set().union(*(CARDS[number].nodes for number in cards))
         if len(devices) != wants or set(got["paths"]) != files:
             self.count.wrong.append(f"{where}: asked for {wants}, got {devices} and {sorted(got['paths'])}")
         if not pod.slots:
@@ -138,8 +138,8 @@ class AllocationRun:
         self.count.planned += 1
         slot = pod.slots[index]
         expected = {(s.card, t) for s in slot for t in s.tiles or range(CARDS[s.card].tiles)}
-        seen = visible(held, got["environment"])
-        if held != {share.card for share in slot} or seen != expected:
+        seen = visible(cards, got["environment"])
+        if cards != {share.card for share in slot} or seen != expected:
             self.count.wrong.append(f"{where}: planned {slot}, got {devices} {got['environment']}")
 
     def _remove(self, pod: _Living) -> None:
@@ -159,9 +159,9 @@ class AllocationRun:
         for living in self._living:
             for share in (share for slot in living.slots for share in slot):
                 free[share.card] -= 1
-        unplanned = sum(len(_askers(living)) for living in self._living if not living.slots)
+        unmanaged = sum(len(_askers(living)) for living in self._living if not living.slots)
         planned = self._random.random() < 0.9
-        if min(free.values()) - unplanned < 3:
+        if min(free.values()) - unmanaged < 3:
             return None
         slots: list[Slot] = []
         tiled = self._random.random() < 0.5

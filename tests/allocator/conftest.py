@@ -21,7 +21,7 @@ class Kubelet:
         self.folder = folder
         self.registered: list[plugin_wire.RegisterRequest] = []
         self.lists: list[dict[str, str]] = []
-        self.heard = threading.Condition()
+        self.changed = threading.Condition()
         self.pods = resources_wire.ListPodResourcesResponse()
         self.allocatable: resources_wire.AllocatableResourcesResponse | None = None
         """What it says of devices; None for what it was told by whoever registered last."""
@@ -88,8 +88,8 @@ class Kubelet:
 
     def wait_for_devices(self, count: int) -> dict[str, str]:
         """Until so many lists of devices have come in all; returns the last, id -> health."""
-        with self.heard:
-            assert self.heard.wait_for(lambda: len(self.lists) >= count, 90), f"{self.lists}"
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.lists) >= count, 90), f"{self.lists}"
             return self.lists[-1]
 
     def call(self, method: str, request: Any, answer: Any) -> Any:
@@ -134,10 +134,10 @@ class Kubelet:
         try:
             for answer in stream:
                 healthy = frozenset(each.ID for each in answer.devices if each.health == "Healthy")
-                with self.heard:
+                with self.changed:
                     self._offer(request, healthy)
                     self.lists.append({device.ID: device.health for device in answer.devices})
-                    self.heard.notify_all()
+                    self.changed.notify_all()
         except (grpc.RpcError, ValueError):  # ValueError: the channel was closed here
             self._offer(request, frozenset())
 

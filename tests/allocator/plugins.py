@@ -34,7 +34,7 @@ class Site:
 
     def __init__(self, kubelet: Kubelet, pod: LocalPod, use_cdi: bool = False) -> None:
         self.kubelet = kubelet
-        self.held: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.allocated: dict[str, dict[str, tuple[str, ...]]] = {}
         self.cards = [card(0), card(1, links=(LINK,)), card(2)]
         self.asked = 0
         site = self
@@ -49,7 +49,7 @@ class Site:
 
         class Listed:
             def now(self) -> Listing:
-                return {pod.key: site.held}
+                return {pod.key: site.allocated}
 
             def lists_the_living_alone(self) -> bool:
                 return True

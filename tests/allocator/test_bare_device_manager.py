@@ -24,12 +24,12 @@ def test_no_container_gets_another_card_or_tile_whoever_is_killed(count: allocat
     assert count.kills["manager"] > 0
 
 
-def test_pods_that_cannot_be_told_apart_are_refused(count: allocations.Count) -> None:
+def test_pods_that_cannot_be_distinguished_are_refused(count: allocations.Count) -> None:
     assert count.ambiguous_refused > 0
     assert count.reasons["none of them is guessed"] == count.ambiguous_refused
 
 
-def test_refusals_stay_with_those_who_could_not_be_told_apart_or_were_in_the_middle(
+def test_refusals_stay_with_those_that_could_not_be_distinguished_or_were_in_the_middle(
     count: allocations.Count,
 ) -> None:
     assert count.refused <= count.ambiguous_refused + sum(count.kills.values())

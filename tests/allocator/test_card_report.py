@@ -31,7 +31,7 @@ def pod(name: str, *containers: str, plan: str = "", sidecars: tuple[str, ...] =
     return LocalPod("ns", name, f"uid-{name}", texts, tuple(made), sidecars=beside)
 
 
-class Room:
+class Setup:
     """Kubelet, API server and clock as a test sets them, and what was written to the Node."""
 
     def __init__(self) -> None:
@@ -43,27 +43,27 @@ class Room:
         self.serves = True
         self.written: list[dict[str, str | None]] = []
         self.fault: Exception | None = None
-        room = self
+        setup = self
 
         class Kubelet:
             def now(self) -> Listing:
-                if isinstance(room.fault, ListingError):
-                    raise room.fault
-                return room.listing
+                if isinstance(setup.fault, ListingError):
+                    raise setup.fault
+                return setup.listing
 
             def lists_the_living_alone(self) -> bool:
-                return room.is_new
+                return setup.is_new
 
         class Server:
             def now(self) -> tuple[LocalPod, ...]:
-                return room.pods
+                return setup.pods
 
         class Client:
             def call(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
                 assert (method, path.partition("?")[0]) == ("PATCH", "/api/v1/nodes/n")
-                if isinstance(room.fault, NodeApiError):
-                    raise room.fault
-                room.written.append(json.loads(body)["metadata"]["annotations"])
+                if isinstance(setup.fault, NodeApiError):
+                    raise setup.fault
+                setup.written.append(json.loads(body)["metadata"]["annotations"])
                 return b""
 
         self.reporter = CardReporter(
@@ -76,7 +76,7 @@ class Room:
         self.listing[to.key] = {name: {I915: (device,)} for name, device in devices.items()}
         self.reporter.changed()
 
-    def turn(self, seconds: float = 1, cards: list[LocalCard] = CARDS) -> list[Any]:
+    def tick(self, seconds: float = 1, cards: list[LocalCard] = CARDS) -> list[Any]:
         """What is written at the next turn."""
         self.time += seconds
         before = len(self.written)
@@ -85,70 +85,70 @@ class Room:
 
 
 @pytest.fixture
-def room() -> Room:
-    return Room()
+def setup() -> Setup:
+    return Setup()
 
 
 OFFERED = "card0=gpu.intel.com/i915:10,card1=gpu.intel.com/i915:10"
 IDENTIFIES = {keys.IDENTIFIES_PODS_ANNOTATION: "true"}
 
 
-def test_at_the_start_everything_is_told_and_then_only_what_changes(room: Room) -> None:
-    room.give(pod("a"), c="card1-3")
+def test_at_the_start_everything_is_reported_and_then_only_what_changes(setup: Setup) -> None:
+    setup.give(pod("a"), c="card1-3")
     expected = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card1"}
-    assert room.turn() == [expected | IDENTIFIES]
-    assert [room.turn() for _ in range(5)] == [[]] * 5
-    room.give(pod("b"), c="card0-0")
-    assert room.turn()[0][keys.UNPLANNED_CARDS_ANNOTATION] == "uid-a=card1,uid-b=card0"
+    assert setup.tick() == [expected | IDENTIFIES]
+    assert [setup.tick() for _ in range(5)] == [[]] * 5
+    setup.give(pod("b"), c="card0-0")
+    assert setup.tick()[0][keys.UNPLANNED_CARDS_ANNOTATION] == "uid-a=card1,uid-b=card0"
 
 
-def test_devices_that_the_kubelet_lists_a_moment_later_are_told_then(room: Room) -> None:
-    room.turn()
-    room.reporter.changed()
-    assert room.turn() == []
-    room.pods, room.listing = (pod("a"),), {("ns", "a"): {"c": {I915: ("card0-1",)}}}
-    told = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card0"}
-    assert room.turn() == [told | IDENTIFIES]
+def test_devices_that_the_kubelet_lists_a_moment_later_are_reported_then(setup: Setup) -> None:
+    setup.tick()
+    setup.reporter.changed()
+    assert setup.tick() == []
+    setup.pods, setup.listing = (pod("a"),), {("ns", "a"): {"c": {I915: ("card0-1",)}}}
+    reported = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card0"}
+    assert setup.tick() == [reported | IDENTIFIES]
 
 
-def test_a_card_that_fails_is_told_at_once(room: Room) -> None:
-    room.turn()
+def test_a_card_that_fails_is_reported_at_once(setup: Setup) -> None:
+    setup.tick()
     ill = LocalCard(0, I915, ("/dev/dri/card0",), problem="it is gone")
-    told = {keys.OFFERED_CARDS_ANNOTATION: "card0=gpu.intel.com/i915:0,card1=gpu.intel.com/i915:10"}
-    assert room.turn(60, [ill, CARDS[1]]) == [told | IDENTIFIES]
+    reported = {keys.OFFERED_CARDS_ANNOTATION: "card0=gpu.intel.com/i915:0,card1=gpu.intel.com/i915:10"}
+    assert setup.tick(60, [ill, CARDS[1]]) == [reported | IDENTIFIES]
 
 
-def test_an_allocator_without_cards_says_so(room: Room) -> None:
-    assert room.turn(cards=[])[0][keys.OFFERED_CARDS_ANNOTATION] == ""
+def test_an_allocator_without_cards_reports_that(setup: Setup) -> None:
+    assert setup.tick(cards=[])[0][keys.OFFERED_CARDS_ANNOTATION] == ""
 
 
-def test_all_is_told_again_now_and_then_because_a_node_may_be_made_anew(room: Room) -> None:
-    room.turn()
-    assert room.turn(AGAIN_SECONDS - 2) == []
-    told = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: None}
-    assert room.turn(2) == [told | IDENTIFIES]
+def test_everything_is_reported_again_periodically_because_a_node_may_be_recreated(setup: Setup) -> None:
+    setup.tick()
+    assert setup.tick(AGAIN_SECONDS - 2) == []
+    reported = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: None}
+    assert setup.tick(2) == [reported | IDENTIFIES]
 
 
-def identifies(room: Room, seconds: float = 1) -> list[str | None]:
+def identifies(setup: Setup, seconds: float = 1) -> list[str | None]:
     """What is written of whether the allocator knows whom it serves."""
-    return [told[keys.IDENTIFIES_PODS_ANNOTATION] for told in room.turn(seconds)]
+    return [reported[keys.IDENTIFIES_PODS_ANNOTATION] for reported in setup.tick(seconds)]
 
 
 @pytest.mark.parametrize(("is_new", "serves"), [(False, True), (True, False), (False, False)])
-def test_one_that_guesses_or_does_not_serve_does_not_say_that_it_knows_whom(
-    room: Room, is_new: bool, serves: bool
+def test_one_that_guesses_or_does_not_serve_does_not_report_that_it_identifies_pods(
+    setup: Setup, is_new: bool, serves: bool
 ) -> None:
     """A kubelet before 1.34 lists pods that have ended; another plugin may guess by gas-ts."""
-    room.is_new, room.serves = is_new, serves
-    assert identifies(room) == [None]
+    setup.is_new, setup.serves = is_new, serves
+    assert identifies(setup) == [None]
 
 
-def test_when_another_plugin_takes_the_cards_over_that_is_told_at_once(room: Room) -> None:
-    room.turn()
-    room.serves = False
-    assert identifies(room) == [None]
-    room.serves = True
-    assert identifies(room) == ["true"]
+def test_when_another_plugin_takes_the_cards_over_that_is_reported_at_once(setup: Setup) -> None:
+    setup.tick()
+    setup.serves = False
+    assert identifies(setup) == [None]
+    setup.serves = True
+    assert identifies(setup) == ["true"]
 
 
 def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(kubelet: Kubelet) -> None:
@@ -195,55 +195,55 @@ def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(k
         resources.close()
 
 
-def test_another_kubelet_is_asked_at_once_though_the_last_one_did_not_answer(room: Room) -> None:
-    room.turn()
-    room.fault = ListingError("away")
-    room.reporter.changed()
-    assert identifies(room) == []
-    room.fault = None
-    room.reporter.kubelet_began()
-    room.give(pod("a"), c="card1-3")
-    assert identifies(room) == ["true"]
+def test_another_kubelet_is_asked_at_once_though_the_last_one_did_not_answer(setup: Setup) -> None:
+    setup.tick()
+    setup.fault = ListingError("away")
+    setup.reporter.changed()
+    assert identifies(setup) == []
+    setup.fault = None
+    setup.reporter.kubelet_began()
+    setup.give(pod("a"), c="card1-3")
+    assert identifies(setup) == ["true"]
 
 
-def test_a_card_that_fails_is_told_though_the_kubelet_does_not_answer(room: Room) -> None:
-    room.turn()
-    room.fault = ListingError("away")
-    room.reporter.changed()
+def test_a_card_that_fails_is_reported_though_the_kubelet_does_not_answer(setup: Setup) -> None:
+    setup.tick()
+    setup.fault = ListingError("away")
+    setup.reporter.changed()
     ill = LocalCard(0, I915, ("/dev/dri/card0",), problem="it is gone")
-    told = room.turn(cards=[ill, CARDS[1]])
-    assert [text[keys.OFFERED_CARDS_ANNOTATION].partition(",")[0] for text in told] == [
+    reported = setup.tick(cards=[ill, CARDS[1]])
+    assert [text[keys.OFFERED_CARDS_ANNOTATION].partition(",")[0] for text in reported] == [
         "card0=gpu.intel.com/i915:0"
     ]
 
 
-def test_an_allocator_that_ends_takes_back_that_it_knows_whom_it_serves(room: Room) -> None:
+def test_an_allocator_that_ends_takes_back_that_it_knows_whom_it_serves(setup: Setup) -> None:
     """Another plugin may serve the node next."""
-    room.turn()
-    room.reporter.withdraw()
-    assert room.written[-1] == {keys.IDENTIFIES_PODS_ANNOTATION: None}
+    setup.tick()
+    setup.reporter.withdraw()
+    assert setup.written[-1] == {keys.IDENTIFIES_PODS_ANNOTATION: None}
 
 
 def test_an_allocator_ends_though_it_can_take_nothing_back(
-    room: Room, caplog: pytest.LogCaptureFixture
+    setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room.fault = NodeApiError(0, "away")
-    room.reporter.withdraw()
+    setup.fault = NodeApiError(0, "away")
+    setup.reporter.withdraw()
     assert "cannot write on the Node that this allocator no longer serves its cards: away" in caplog.text
 
 
 @pytest.mark.parametrize("fault", [NodeApiError(0, "away"), NodeApiError(403, "no"), ListingError("away")])
-def test_what_could_not_be_told_is_told_later(room: Room, fault: Exception) -> None:
-    room.turn()
-    room.give(pod("a"), c="card1-3")
-    room.fault = fault
-    assert [room.turn() for _ in range(20)] == [[]] * 20
-    room.fault = None
-    told = [text for _ in range(6) for text in room.turn()]
-    assert [text[keys.UNPLANNED_CARDS_ANNOTATION] for text in told] == ["uid-a=card1"]
+def test_what_could_not_be_reported_is_reported_later(setup: Setup, fault: Exception) -> None:
+    setup.tick()
+    setup.give(pod("a"), c="card1-3")
+    setup.fault = fault
+    assert [setup.tick() for _ in range(20)] == [[]] * 20
+    setup.fault = None
+    reported = [text for _ in range(6) for text in setup.tick()]
+    assert [text[keys.UNPLANNED_CARDS_ANNOTATION] for text in reported] == ["uid-a=card1"]
 
 
-def test_pods_with_a_plan_are_not_told_of() -> None:
+def test_pods_with_a_plan_are_not_reported() -> None:
     pods = [pod("a", plan="card0"), pod("b"), pod("separators", plan="|")]
     listing = {each.key: {"c": {I915: ("card1-0",)}} for each in pods}
     assert unmanaged(listing, pods, {I915}) == {"uid-b": (1,), "uid-separators": (1,)}
@@ -260,10 +260,10 @@ def test_neither_are_those_that_are_over_unknown_or_have_other_devices() -> None
     assert unmanaged(listing, [over, pod("nic"), pod("none")], {I915}) == {}
 
 
-def test_cards_are_told_in_the_order_of_containers_then_sidecars() -> None:
+def test_cards_are_reported_in_the_order_of_containers_then_sidecars() -> None:
     served = pod("a", "z", "a", sidecars=("s",))
-    held = {"s": ("card0-1",), "a": ("card10-0", "card2-0"), "z": ("card1-0",)}
-    listing = {served.key: {name: {I915: devices} for name, devices in held.items()}}
+    allocated = {"s": ("card0-1",), "a": ("card10-0", "card2-0"), "z": ("card1-0",)}
+    listing = {served.key: {name: {I915: devices} for name, devices in allocated.items()}}
     assert unmanaged(listing, [served], {I915}) == {"uid-a": (1, 10, 2, 0)}
 
 

@@ -108,7 +108,7 @@ def test_a_slot_belongs_to_the_container_of_its_place() -> None:
     assert shares_of(pod, 2, cards(0, 1, 2)) == [2, 1]
 
 
-def test_tiles_go_to_the_container_that_they_were_chosen_for() -> None:
+def test_tiles_are_given_to_the_container_that_they_were_chosen_for() -> None:
     pod = planned("card0|card0", 1, 1, tiles="|card0:gt0+gt1")
     known = cards(0)
     assert planned_shares(pod, Kind.REGULAR, pod.containers[0], I915, known) == (SlotCard(0),)
@@ -128,9 +128,7 @@ def test_tiles_go_to_the_container_that_they_were_chosen_for() -> None:
         ("card0,card0", (2,), "", "card twice"),
     ],
 )
-def test_a_plan_that_says_nothing_certain_is_refused(
-    cards_: str, counts: tuple[int, ...], tiles: str, words: str
-) -> None:
+def test_an_ambiguous_plan_is_refused(cards_: str, counts: tuple[int, ...], tiles: str, words: str) -> None:
     pod = planned(cards_, *counts, tiles=tiles)
     with pytest.raises(Refusal, match=words):
         shares_of(pod, 0, cards(0, 1))

@@ -38,14 +38,14 @@ def places(machine: Path) -> Places:
     return Places(machine / "sys", machine / "dev", machine / "proc")
 
 
-def test_it_names_each_gpu_beside_what_the_driver_says(machine: Path) -> None:
+def test_it_names_each_gpu_beside_what_the_driver_reports(machine: Path) -> None:
     found = hardware.report(places(machine), None)
     assert [gpu["address"] for gpu in found["gpus"]] == ADDRESSES
     assert {gpu["driver's name"] for gpu in found["gpus"]} == {"NVIDIA H100"}
     assert all(gpu["name in labels"].startswith("H100") for gpu in found["gpus"])
 
 
-def test_it_says_which_cards_the_allocator_would_choose(machine: Path) -> None:
+def test_it_names_the_cards_that_the_allocator_would_choose(machine: Path) -> None:
     chosen = hardware.report(places(machine), None)["chosen"]
     assert chosen["2"] in ([0, 1], [2, 3])
     assert chosen["4"] == [0, 1, 2, 3]
@@ -75,7 +75,7 @@ def test_the_command_prints_the_report_and_what_to_do_with_it(
     assert status == 1, "no udev device is here, so there are no labels"
 
 
-def test_a_machine_without_a_gpu_is_told_in_a_sentence(
+def test_a_machine_without_a_gpu_is_reported_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = hardware.main([f"--{name}={tmp_path}" for name in ("sys", "dev", "proc")])

@@ -118,7 +118,7 @@ def test_an_init_container_is_served_before_any_container_has_devices_and_never_
     assert isinstance(ask(1, listing(new, new_a={I915: ("card0-0", "card1-0")}), new), Nobody)
 
 
-def test_an_init_container_as_large_as_the_first_container_cannot_be_told_from_it() -> None:
+def test_an_init_container_as_large_as_the_first_container_cannot_be_distinguished_from_it() -> None:
     new = pod("new", container("a", 2), init=(container("i", 2),))
     assert served(ask(2, listing(new), new)) == ("new", [(Kind.REGULAR, "a"), (Kind.INIT, "i")])
 
@@ -181,12 +181,12 @@ def admissions(pods: list[LocalPod]) -> Iterator[tuple[LocalPod, Kind, LocalCont
                 yield each, kind, of, listing(*pods[: index + 1], **devices)
             reusable = max(size, reusable) if kind is Kind.INIT else reusable - min(size, reusable)
             if kind is Kind.REGULAR:
-                held = tuple(f"card{next(numbers)}-0" for _ in range(size))
-                devices[f"{each.name}_{of.name}"] = {I915: held}
+                allocated = tuple(f"card{next(numbers)}-0" for _ in range(size))
+                devices[f"{each.name}_{of.name}"] = {I915: allocated}
 
 
 @given(nodes())
-def test_in_any_run_of_a_kubelet_each_call_is_told_whose_it_is(pods: list[LocalPod]) -> None:
+def test_in_any_run_of_a_kubelet_the_pod_of_each_call_is_identified(pods: list[LocalPod]) -> None:
     for whose, kind, of, listed in admissions(pods):
         name, options = served(identify(I915, of.wants(I915), listed, by_name(pods)))
         assert name == whose.name

@@ -25,7 +25,7 @@ def pci(folder: Path) -> Path:
     return folder / "sys/devices/pci0000:00/0000:3a:00.0"
 
 
-def test_a_card_is_told_with_its_files_tiles_address_and_resource(intel: Intel) -> None:
+def test_a_card_has_its_files_tiles_address_and_resource(intel: Intel) -> None:
     (card,) = intel.cards()
     assert card.number == 1
     assert card.resource == "gpu.intel.com/i915"
@@ -121,7 +121,9 @@ def test_a_card_that_fell_off_its_bus_is_unhealthy_unless_it_sleeps(intel: Intel
     assert intel.cards()[0].problem == ""
 
 
-def test_a_card_that_goes_stays_listed_as_unhealthy_until_it_is_back(intel: Intel, tmp_path: Path) -> None:
+def test_a_card_that_is_removed_stays_listed_as_unhealthy_until_it_is_back(
+    intel: Intel, tmp_path: Path
+) -> None:
     inventory = Inventory(intel.cards)
     inventory.look()
     unplug(tmp_path, CARD)

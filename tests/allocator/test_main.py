@@ -28,7 +28,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("--vendor=acme",), "invalid choice: 'acme'"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence(arguments: tuple[str, ...], words: str) -> None:
+def test_a_mistake_is_reported_in_a_sentence(arguments: tuple[str, ...], words: str) -> None:
     result = run(*arguments)
     assert result.returncode == 2
     assert words in result.stderr
@@ -36,7 +36,7 @@ def test_a_mistake_is_told_in_a_sentence(arguments: tuple[str, ...], words: str)
 
 
 @pytest.mark.parametrize("missing", ["grpc", "google.protobuf"])
-def test_without_the_extra_it_says_what_is_missing(missing: str) -> None:
+def test_without_the_extra_it_names_what_is_missing(missing: str) -> None:
     """As in the image topogate, which has no device plugin to run."""
     code = (
         f"import sys; sys.modules[{missing!r}] = None; from labeler.allocator.main import main; "

@@ -34,7 +34,7 @@ def all_different(a: str, b: str) -> int:
 
 
 @pytest.mark.parametrize("close", [on_switches, in_pairs, all_different])
-def test_half_of_24_cards_are_those_of_one_processor_and_found_with_little_work(close: Closeness) -> None:
+def test_twelve_of_24_cards_are_those_of_one_processor_and_found_with_little_work(close: Closeness) -> None:
     calls = 0
 
     def count(frame: object, event: str, argument: Any) -> None:

@@ -44,7 +44,7 @@ def nvidia(tmp_path: Path) -> Nvidia:
     return Nvidia(Places(tmp_path / "sys", tmp_path / "dev", tmp_path / "proc"), NvLinks(None))
 
 
-def test_cards_are_told_by_uuid_with_their_files(nvidia: Nvidia) -> None:
+def test_cards_are_listed_by_uuid_with_their_files(nvidia: Nvidia) -> None:
     cards = nvidia.cards()
     assert [(card.label, card.nodes, card.pci_address) for card in cards] == [
         (f"GPU-{minor}-x", (f"/dev/nvidia{minor}",), address) for minor, address in enumerate(ADDRESSES)
@@ -63,7 +63,7 @@ def faults(nvidia: Nvidia) -> dict[str, str]:
     return {card.label: card.problem for card in nvidia.cards() if card.problem}
 
 
-def test_cards_that_have_not_started_are_told_one_by_one_by_their_pci_address(
+def test_cards_that_have_not_started_are_listed_one_by_one_by_their_pci_address(
     nvidia: Nvidia, tmp_path: Path
 ) -> None:
     for minor in (1, 3):
@@ -82,12 +82,12 @@ def test_cards_that_have_not_started_are_told_one_by_one_by_their_pci_address(
     ],
     ids=["nothing", "no UUID", "no minor"],
 )
-def test_a_card_of_which_its_driver_does_not_tell_enough_is_unhealthy_and_not_hidden(
+def test_a_card_of_which_its_driver_reports_too_little_is_unhealthy_and_not_hidden(
     nvidia: Nvidia, tmp_path: Path, text: str, fault: str
 ) -> None:
     (tmp_path / "proc/driver/nvidia/gpus" / ADDRESSES[1] / "information").write_text(text)
-    (told,) = faults(nvidia).values()
-    assert fault in told
+    (reported,) = faults(nvidia).values()
+    assert fault in reported
     assert len(nvidia.cards()) == 4
 
 
@@ -96,7 +96,7 @@ def test_a_card_whose_description_cannot_be_read_is_unhealthy(nvidia: Nvidia, tm
     assert faults(nvidia) == {ADDRESSES[1]: "its driver tells nothing of it"}
 
 
-def test_a_card_that_its_driver_was_told_to_exclude_is_unhealthy(nvidia: Nvidia, tmp_path: Path) -> None:
+def test_a_card_that_its_driver_excludes_is_unhealthy(nvidia: Nvidia, tmp_path: Path) -> None:
     inform(tmp_path, ADDRESSES[1], 1, excluded="Yes")
     assert faults(nvidia) == {"GPU-1-x": "its driver was told to exclude it"}
 

@@ -45,7 +45,9 @@ def test_the_devices_state_no_numa_node() -> None:
     assert [field.name for field in wire.Device.DESCRIPTOR.fields] == ["ID", "health"]
 
 
-def test_a_card_that_fails_or_goes_is_unhealthy_and_the_others_stay(kubelet: Kubelet, site: Site) -> None:
+def test_a_card_that_fails_or_is_removed_is_unhealthy_and_the_others_stay(
+    kubelet: Kubelet, site: Site
+) -> None:
     site.cards[0] = card(0, problem="dead")
     site.inventory.look()
     assert kubelet.wait_for_devices(2) == {
@@ -112,8 +114,8 @@ def test_other_devices_than_planned_are_refused_in_a_sentence(site: Site, before
     with pytest.raises(grpc.RpcError) as error:
         site.allocate("card0-0")
     assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    said = error.value.details() or ""
-    assert "pod ns/p: the kubelet gives card0-0, but the annotations name card1" in said
+    message = error.value.details() or ""
+    assert "pod ns/p: the kubelet gives card0-0, but the annotations name card1" in message
 
 
 def test_a_card_that_failed_in_between_is_refused(site: Site) -> None:

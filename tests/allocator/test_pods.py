@@ -110,14 +110,14 @@ def test_the_state_of_a_pod_is_read(status: dict[str, str], over: bool, started:
     assert (pod.over, pod.started) == (over, started)
 
 
-def test_sidecars_are_told_from_other_init_containers() -> None:
+def test_sidecars_are_distinguished_from_other_init_containers() -> None:
     whole = item()
     whole["spec"]["initContainers"] = [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]
     (pod,) = decode(whole)
     assert ([each.name for each in pod.init], [each.name for each in pod.sidecars]) == (["i"], ["s"])
 
 
-def test_of_the_annotations_those_of_cards_alone_are_kept() -> None:
+def test_of_the_annotations_only_those_of_cards_stay() -> None:
     whole = item()
     whole["metadata"]["annotations"] = {"gas-container-cards": "card1", "example.com/other": "x" * 1000}
     (pod,) = decode(whole)
@@ -215,6 +215,6 @@ def test_large_pods_of_anybody_do_not_cost_the_allocator_60_mb(server: Server, t
         large["metadata"] |= {"name": f"p{number}", "annotations": {"note": "y" * (200 << 10)}}
         server.items.append(large)
     command = [sys.executable, "-c", READS_ONCE, f"http://127.0.0.1:{server.server_port}", str(token)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert int(said[0]) == 60
-    assert int(said[1]) < 56 * 10**6, "and 4 MB for what a served allocator has beside"
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert int(output[0]) == 60
+    assert int(output[1]) < 56 * 10**6, "and 4 MB for what a served allocator has beside"

@@ -28,7 +28,7 @@ class ApiServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.allowed: set[str | None] = set()
         """Who may list pods: a user that is impersonated, None for the token's own."""
-        self.told: dict[str, str | None] = {}
+        self.reported: dict[str, str | None] = {}
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ class ApiServer(ThreadingHTTPServer):
 
             def do_PATCH(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                server.told |= body["metadata"]["annotations"]
+                server.reported |= body["metadata"]["annotations"]
                 self._answer(200, {})
 
             def _answer(self, status: int, body: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ def wait_for(condition: Callable[[], bool], log: Path) -> None:
 
 
 @pytest.mark.parametrize("who", ["system:node:n", None], ids=["as its node", "as itself, before 1.36"])
-def test_it_takes_no_resource_before_it_may_read_pods_and_tells_its_node_then(
+def test_it_takes_no_resource_before_it_may_read_pods_and_annotates_its_node_then(
     kubelet: Kubelet, server: ApiServer, log: Path, who: str | None
 ) -> None:
     wait_for(lambda: "it may list no pods" in log.read_text(), log)
@@ -100,8 +100,8 @@ def test_it_takes_no_resource_before_it_may_read_pods_and_tells_its_node_then(
     assert not kubelet.registered
     server.allowed.add(who)
     wait_for(lambda: len(kubelet.registered) == 2, log)
-    wait_for(lambda: server.told.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED, log)
-    assert server.told == {
+    wait_for(lambda: server.reported.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED, log)
+    assert server.reported == {
         keys.OFFERED_CARDS_ANNOTATION: f"card0={keys.I915}:2",
         keys.UNPLANNED_CARDS_ANNOTATION: None,
         keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED,
@@ -112,7 +112,7 @@ def test_it_takes_back_that_it_knows_whom_it_serves_when_it_ends(
     server: ApiServer, process: Popen[str], log: Path
 ) -> None:
     server.allowed.add("system:node:n")
-    wait_for(lambda: server.told.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED, log)
+    wait_for(lambda: server.reported.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED, log)
     process.terminate()
     assert process.wait(90) == 0
-    assert server.told[keys.IDENTIFIES_PODS_ANNOTATION] is None
+    assert server.reported[keys.IDENTIFIES_PODS_ANNOTATION] is None

@@ -30,7 +30,7 @@ from tests.allocator.conftest import Kubelet
 
 I915 = "gpu.intel.com/i915"
 MONITORING = f"{I915}_monitoring"
-RIVAL = "gpu.intel.com-i915_monitoring.sock"
+OTHER_PLUGIN = "gpu.intel.com-i915_monitoring.sock"
 
 
 class Site:
@@ -42,17 +42,17 @@ class Site:
         self.inventory.look()
         self.plugin = MonitoringPlugin(MONITORING, I915, Intel(Places()), self.inventory)
         self.resources = PodResources(kubelet.folder / "pod-resources" / "kubelet.sock")
-        self.registration = Registration(self.plugin, kubelet.plugins, self.resources, (RIVAL,))
+        self.registration = Registration(self.plugin, kubelet.plugins, self.resources, (OTHER_PLUGIN,))
         self.now = 100.0
 
-    def turn(self, seconds: float = 0.5) -> None:
+    def tick(self, seconds: float = 0.5) -> None:
         self.now += seconds
         self.registration.poll(self.now)
 
-    def turn_until_heard(self, kubelet: Kubelet, lists: int) -> None:
+    def tick_until_listed(self, kubelet: Kubelet, lists: int) -> None:
         deadline = time.monotonic() + 90
         while len(kubelet.lists) < lists and time.monotonic() < deadline:
-            self.turn()
+            self.tick()
             time.sleep(0.05)
         kubelet.wait_for_devices(lists)
 
@@ -71,8 +71,8 @@ class Site:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A played kubelet answers, however late; that it was stopped is known at once."""
-    for room, name in (("listing", "CALL_SECONDS"), ("register", "REGISTER_SECONDS")):
-        monkeypatch.setattr(f"labeler.allocator.{room}.{name}", 90.0)
+    for attribute, name in (("listing", "CALL_SECONDS"), ("register", "REGISTER_SECONDS")):
+        monkeypatch.setattr(f"labeler.allocator.{attribute}.{name}", 90.0)
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def healthy(resource: str, *devices: str) -> wire.AllocatableResourcesResponse:
     return wire.AllocatableResourcesResponse(devices=listed)
 
 
-def test_the_kubelet_hears_of_the_resource_and_its_devices(kubelet: Kubelet, site: Site) -> None:
-    site.turn()
+def test_the_kubelet_learns_the_resource_and_its_devices(kubelet: Kubelet, site: Site) -> None:
+    site.tick()
     assert kubelet.wait_for_devices(1) == {"all": "Healthy"}
     (request,) = kubelet.registered
     assert (request.version, request.resource_name) == ("v1beta1", MONITORING)
@@ -108,17 +108,17 @@ def test_the_kubelet_hears_of_the_resource_and_its_devices(kubelet: Kubelet, sit
 
 
 def test_what_is_registered_is_not_registered_again(kubelet: Kubelet, site: Site) -> None:
-    site.turn()
+    site.tick()
     kubelet.wait_for_devices(1)
     for _ in range(20):
-        site.turn(5)
+        site.tick(5)
     assert len(kubelet.registered) == 1
 
 
 def test_while_it_is_registered_the_kubelets_book_is_looked_at_every_few_seconds_alone(
     kubelet: Kubelet, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.turn()
+    site.tick()
     kubelet.wait_for_devices(1)
     looks: list[float] = []
 
@@ -128,7 +128,7 @@ def test_while_it_is_registered_the_kubelets_book_is_looked_at_every_few_seconds
 
     monkeypatch.setattr(site.resources, "healthy", book)
     for _ in range(100):
-        site.turn(0.2)
+        site.tick(0.2)
     assert 3 <= len(looks) <= 5
 
 
@@ -139,12 +139,12 @@ def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site
     other.plugin = MonitoringPlugin(MONITORING, I915, Intel(Places()), other.inventory)
     other.registration = Registration(other.plugin, kubelet.plugins, other.resources)
     other.inventory.look()
-    other.turn()
+    other.tick()
     assert not kubelet.registered
     assert other.registration.problem == ""
     other.cards = (LocalCard(0, I915, ()),)
     other.inventory.look()
-    other.turn()
+    other.tick()
     kubelet.wait_for_devices(1)
     other.close()
 
@@ -152,92 +152,92 @@ def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site
 def test_after_the_kubelets_restart_it_is_registered_again_on_a_new_socket(
     kubelet: Kubelet, site: Site
 ) -> None:
-    site.turn()
+    site.tick()
     kubelet.wait_for_devices(1)
     kubelet.stop()
     kubelet.start()
-    site.turn_until_heard(kubelet, 2)
+    site.tick_until_listed(kubelet, 2)
     first, *_, last = (request.endpoint for request in kubelet.registered)
     assert first != last
     assert not (kubelet.plugins / first).exists()
 
 
-def test_a_stream_that_breaks_off_is_begun_again_at_the_next_turn(kubelet: Kubelet, site: Site) -> None:
-    site.turn()
+def test_a_stream_that_breaks_off_is_started_again_at_the_next_tick(kubelet: Kubelet, site: Site) -> None:
+    site.tick()
     kubelet.wait_for_devices(1)
     kubelet.streams.pop().close()  # the kubelet lives, its sockets stay
     site.wait_until_forgotten(kubelet)
-    site.turn()
+    site.tick()
     kubelet.wait_for_devices(2)
     assert len(kubelet.registered) == 2
 
 
-def test_a_kubelet_that_has_heard_is_given_time_to_listen(kubelet: Kubelet, site: Site) -> None:
+def test_a_kubelet_that_is_registered_with_is_given_time_to_list(kubelet: Kubelet, site: Site) -> None:
     """Also one that has listened before: else each look would register once more."""
-    site.turn()
+    site.tick()
     kubelet.wait_for_devices(1)
     kubelet.is_deaf = True
     kubelet.streams.pop().close()
     site.wait_until_forgotten(kubelet)
     for _ in range(5):
-        site.turn()
+        site.tick()
     assert len(kubelet.registered) == 2
-    site.turn(LISTEN_SECONDS)
+    site.tick(LISTEN_SECONDS)
     assert len(kubelet.registered) == 3
 
 
 def test_a_kubelet_that_is_away_or_refuses_is_asked_again(kubelet: Kubelet, site: Site) -> None:
     kubelet.refuses = True
-    site.turn()
+    site.tick()
     assert "does not take the registration: UNKNOWN: no" in site.registration.problem
     kubelet.stop()
-    site.turn()
+    site.tick()
     assert site.registration.problem
     kubelet.refuses = False
     kubelet.start()
-    site.turn_until_heard(kubelet, 1)
+    site.tick_until_listed(kubelet, 1)
     assert site.registration.problem == ""
 
 
 def test_a_resource_that_another_plugin_offers_is_left_to_it(kubelet: Kubelet, site: Site) -> None:
     kubelet.allocatable = healthy(MONITORING, "all")
     for _ in range(30):
-        site.turn(1)
+        site.tick(1)
     assert not kubelet.registered
     assert "a plugin with 1 devices offers" in site.registration.problem
     kubelet.allocatable = healthy("example.com/other", "all")
-    site.turn_until_heard(kubelet, 1)
+    site.tick_until_listed(kubelet, 1)
 
 
-def test_own_devices_of_before_a_restart_are_no_rival_once_the_kubelet_drops_them(
+def test_own_devices_of_before_a_restart_are_no_other_plugins_once_the_kubelet_drops_them(
     kubelet: Kubelet, site: Site
 ) -> None:
     kubelet.allocatable = healthy(MONITORING, "all")
-    site.turn()
+    site.tick()
     assert not kubelet.registered
     kubelet.allocatable = healthy(MONITORING)
-    site.turn()
+    site.tick()
     kubelet.wait_for_devices(1)
 
 
 @pytest.mark.parametrize("file_stays", [True, False])
-def test_a_kubelet_that_did_not_answer_meanwhile_makes_no_rival_of_old_devices(
+def test_a_kubelet_that_did_not_answer_meanwhile_makes_no_other_plugin_of_old_devices(
     kubelet: Kubelet, site: Site, file_stays: bool
 ) -> None:
     """How long others' devices stay is counted anew: they may be our own, of before a restart."""
     CONFLICT.labels(MONITORING).set(0)
     kubelet.allocatable = healthy(MONITORING, "all")
-    site.turn()
+    site.tick()
     kubelet.stop()
     if file_stays:
         (kubelet.plugins / "kubelet.sock").touch()
-    site.turn(COMPETITOR_SECONDS)
+    site.tick(COMPETITOR_SECONDS)
     (kubelet.plugins / "kubelet.sock").unlink(missing_ok=True)
     kubelet.start()
     wait_for_an_answer(site.resources)
-    site.turn()
+    site.tick()
     assert CONFLICT.labels(MONITORING)._value.get() == 0
-    site.turn(COMPETITOR_SECONDS)
+    site.tick(COMPETITOR_SECONDS)
     assert CONFLICT.labels(MONITORING)._value.get() == 1
 
 
@@ -245,28 +245,28 @@ def test_the_vendors_plugin_is_known_by_its_socket_before_it_is_registered(
     kubelet: Kubelet, site: Site
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(kubelet.plugins / RIVAL))
+        listening.bind(str(kubelet.plugins / OTHER_PLUGIN))
         listening.listen()
-        site.turn()
+        site.tick()
         assert not kubelet.registered
-        assert RIVAL in site.registration.problem
-    site.turn()  # its file is left behind, and nobody answers on it
+        assert OTHER_PLUGIN in site.registration.problem
+    site.tick()  # its file is left behind, and nobody answers on it
     kubelet.wait_for_devices(1)
 
 
-def test_a_plugin_that_takes_the_resource_over_is_told_of(kubelet: Kubelet, site: Site) -> None:
-    site.turn()
+def test_a_plugin_that_takes_the_resource_over_is_reported(kubelet: Kubelet, site: Site) -> None:
+    site.tick()
     kubelet.wait_for_devices(1)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(kubelet.plugins / RIVAL))
+        listening.bind(str(kubelet.plugins / OTHER_PLUGIN))
         listening.listen()
-        site.turn(10)
-        assert f"{RIVAL} took {MONITORING} over" in site.registration.problem
-    site.turn(10)
+        site.tick(10)
+        assert f"{OTHER_PLUGIN} took {MONITORING} over" in site.registration.problem
+    site.tick(10)
     assert site.registration.problem == ""
 
 
-class Rival(MonitoringPlugin):
+class OtherPlugin(MonitoringPlugin):
     """Another plugin of the resource, under a socket's name that nobody knows."""
 
     def __init__(self, site: Site, *devices: str) -> None:
@@ -281,39 +281,39 @@ class Rival(MonitoringPlugin):
 def test_after_a_second_plugin_has_come_and_gone_the_resource_is_ours_again(
     kubelet: Kubelet, site: Site, devices: tuple[str, ...]
 ) -> None:
-    site.turn()
+    site.tick()
     kubelet.wait_for_devices(1)
-    competitor = Rival(site, *devices)
+    competitor = OtherPlugin(site, *devices)
     serving = serve(competitor, kubelet.plugins / "rival.sock")
     register(kubelet.plugins / "kubelet.sock", "rival.sock", competitor)
     kubelet.wait_for_devices(2)
     for _ in range(3):
-        site.turn(6)
+        site.tick(6)
     taken = "took" in site.registration.problem
     assert taken == (devices != ("all",))  # with our own devices it cannot be told from us
     serving.stop()
     site.wait_until_forgotten(kubelet, is_listened_to=True)
-    site.turn_until_heard(kubelet, 3)  # a look may fail, or a stream end late, on a busy machine
+    site.tick_until_listed(kubelet, 3)  # a look may fail, or a stream end late, on a busy machine
     assert site.registration.problem == ""
     assert kubelet.offers[MONITORING][0] == kubelet.registered[-1].endpoint != "rival.sock"
 
 
-def test_a_kubelets_restart_right_after_a_look_at_rivals_is_not_waited_out(
+def test_a_kubelets_restart_right_after_a_look_at_other_plugins_is_not_waited_out(
     kubelet: Kubelet, site: Site
 ) -> None:
-    site.turn()
+    site.tick()
     kubelet.wait_for_devices(1)
-    site.turn(10)
+    site.tick(10)
     kubelet.stop()
     kubelet.start()
     site.wait_until_forgotten(kubelet)
     wait_for_an_answer(site.resources)
-    site.turn(0.5)
+    site.tick(0.5)
     kubelet.wait_for_devices(2)
 
 
-def test_a_health_change_is_told_at_once(kubelet: Kubelet, site: Site) -> None:
-    site.turn()
+def test_a_health_change_is_sent_at_once(kubelet: Kubelet, site: Site) -> None:
+    site.tick()
     kubelet.wait_for_devices(1)
     site.cards = (LocalCard(0, I915, (), problem="it does not answer on its bus"),)
     site.inventory.look()
@@ -332,11 +332,11 @@ def test_allocators_of_two_vendors_serve_one_node(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_allocator_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    kept = {"nvidia-gpu.sock", "topogate-intel.lock", "topogate-nvidia-gpu-1.sock"}
-    for name in ("topogate-intel-i915-1.sock", *kept):
+    untouched = {"nvidia-gpu.sock", "topogate-intel.lock", "topogate-nvidia-gpu-1.sock"}
+    for name in ("topogate-intel-i915-1.sock", *untouched):
         (tmp_path / name).touch()
     remove_leftovers(tmp_path, "intel")
-    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert {path.name for path in tmp_path.iterdir()} == untouched
 
 
 def test_the_kubelets_list_is_read_by_pod_container_and_resource(kubelet: Kubelet, site: Site) -> None:

@@ -24,7 +24,7 @@ class World:
         self.slept = 0.0
         self.pods: Callable[[float], tuple[LocalPod, ...]] = lambda _: ()
         self.listing: Callable[[float], Listing] = lambda _: {pod.key: {} for pod in self.pods(self.slept)}
-        self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
         self.old = False
 
     def resolver(self, **more: bool) -> Resolver:
@@ -43,7 +43,7 @@ class World:
 
         class Warner:
             def warn(self, pod: LocalPod, reason: str, text: str) -> None:
-                world.told.append((pod.name, reason))
+                world.events.append((pod.name, reason))
 
         def sleep(seconds: float) -> None:
             self.slept += seconds
@@ -81,7 +81,7 @@ def test_an_init_container_in_another_hierarchy_is_refused_where_tiles_are_at_st
         assert world.prefer()[0] == ["card2-0"]
 
 
-def test_half_a_second_is_waited_for_a_plan_and_three_for_certainty() -> None:
+def test_it_waits_500_milliseconds_for_a_plan_and_three_seconds_for_certainty() -> None:
     assert Patience() == Patience(for_plan=0.5, for_certainty=3)
 
 
@@ -92,7 +92,7 @@ def test_a_planned_pod_is_answered_at_once() -> None:
     assert devices == ["card2-0"]
     assert (grant.how, grant.shares) == (PLANNED, (SlotCard(2),))
     assert world.slept == 0
-    assert world.told == []
+    assert world.events == []
 
 
 def test_an_annotation_that_comes_late_is_waited_for() -> None:
@@ -101,7 +101,7 @@ def test_an_annotation_that_comes_late_is_waited_for() -> None:
     assert world.prefer()[0] == ["card2-0"]
 
 
-def test_a_pod_without_annotation_gets_a_default_after_a_while_and_is_told_once() -> None:
+def test_a_pod_without_annotation_gets_a_default_after_a_while_and_one_event() -> None:
     world = World()
     world.pods = lambda _: (pod("p"), pod("planned", "card0", count=2))
     resolver = world.resolver()
@@ -111,7 +111,7 @@ def test_a_pod_without_annotation_gets_a_default_after_a_while_and_is_told_once(
         )
         assert grant.how == DEFAULT
     assert Patience().for_plan <= world.slept < 2 * Patience().for_plan
-    assert world.told == [("p", "CardsByDefault")]
+    assert world.events == [("p", "CardsByDefault")]
 
 
 def test_a_default_keeps_off_the_cards_of_planned_pods_that_still_come() -> None:
@@ -123,13 +123,13 @@ def test_a_default_keeps_off_the_cards_of_planned_pods_that_still_come() -> None
     assert world.prefer()[0] == ["card2-0"]
 
 
-def test_two_pods_that_fit_are_refused_with_their_names_and_both_are_told() -> None:
+def test_two_pods_that_fit_are_refused_with_their_names_and_both_get_an_event() -> None:
     world = World()
     world.pods = lambda _: (pod("a", "card0"), pod("b", "card1"))
     with pytest.raises(Refusal, match="any of ns/a, ns/b may be the one asking for 1"):
         world.prefer()
     assert world.slept >= Patience().for_certainty
-    assert sorted(world.told) == [("a", "CardsRefused"), ("b", "CardsRefused")]
+    assert sorted(world.events) == [("a", "CardsRefused"), ("b", "CardsRefused")]
 
 
 def test_ambiguity_that_passes_is_waited_for() -> None:
@@ -144,17 +144,17 @@ def test_two_pods_that_fit_get_a_default_only_where_that_was_asked_for() -> None
     world.pods = lambda _: (pod("a", "card0"), pod("b", "card1"))
     _, grant = world.prefer(default_when_unsure=True)
     assert grant == Grant(DEFAULT)
-    assert sorted(world.told) == [("a", "CardsByDefault"), ("b", "CardsByDefault")]
+    assert sorted(world.events) == [("a", "CardsByDefault"), ("b", "CardsByDefault")]
 
 
-def test_an_old_kubelet_is_helped_by_the_order_of_planning_and_it_is_said() -> None:
+def test_an_old_kubelet_is_helped_by_the_order_of_planning_and_an_event_reports_it() -> None:
     world = World()
     world.old = True
     world.pods = lambda _: (pod("late", "card0", stamp=2), pod("early", "card1", stamp=1))
     devices, grant = world.prefer()
     assert devices == ["card1-0"]
     assert grant.how == OLDEST
-    assert world.told == [("early", "CardsGuessed")]
+    assert world.events == [("early", "CardsGuessed")]
 
 
 def test_two_pods_without_plans_may_have_any_devices() -> None:
@@ -215,7 +215,7 @@ def test_one_that_came_last_may_be_the_one_that_asks() -> None:
         resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])
 
 
-def test_after_a_restart_of_the_kubelet_its_order_is_seen_anew() -> None:
+def test_after_a_restart_of_the_kubelet_its_order_is_learned_again() -> None:
     world = World()
     static: Listing = {("kube-system", "static"): {"c": {}}}
     world.pods = lambda _: (pod("p", "card2"),)
@@ -283,12 +283,12 @@ def test_a_side_that_does_not_answer_is_asked_again_and_then_nothing_is_given(er
         world.prefer()
 
 
-def test_a_refusal_names_the_pod_and_is_told_to_its_owner() -> None:
+def test_a_refusal_names_the_pod_and_is_an_event_for_its_owner() -> None:
     world = World()
     world.pods = lambda _: (pod("p", "card9"),)
     with pytest.raises(Refusal, match="pod ns/p: its annotations name card9"):
         world.prefer()
-    assert world.told == [("p", "CardsRefused")]
+    assert world.events == [("p", "CardsRefused")]
 
 
 def test_what_the_kubelet_gives_is_confirmed_or_refused() -> None:

@@ -58,7 +58,7 @@ def client(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> ApiCli
     def in_force() -> bool:
         # The API server takes a policy up some time after it is there. Nothing of this is kept (dryRun).
         try:
-            client.call("POST", f"{EVENTS}?dryRun=All", told(reason="Probe"), JSON)
+            client.call("POST", f"{EVENTS}?dryRun=All", reported(reason="Probe"), JSON)
         except NodeApiError as error:
             if error.status != 422 or "tell of the cards of pods" not in str(error):
                 return False
@@ -79,7 +79,7 @@ def client_with(cluster: Cluster, folder: Path, bound: dict[str, str] | None) ->
     return ApiClient(cluster.server, folder / "token", cluster.certificate_authority)
 
 
-def told(**changes: Any) -> bytes:
+def reported(**changes: Any) -> bytes:
     body = event(LocalPod("default", "p", "uid"), EventReason.CARDS_REFUSED, "no card", "gpu", 1_700_000_000)
     return json.dumps(body | changes).encode()
 
@@ -180,7 +180,7 @@ def test_before_kubernetes_1_36_a_component_lets_it_read_pods(cluster: Cluster, 
     cluster.kubectl("delete", "-f", str(folder / "pods.yaml"))
 
 
-def test_the_component_goes_with_an_overlay_and_the_server_takes_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_overlay_takes_the_component_and_the_server_accepts_it(cluster: Cluster, tmp_path: Path) -> None:
     def below(path: str) -> str:
         return os.path.relpath(ROOT / "manifests" / path, tmp_path.resolve())
 
@@ -195,11 +195,11 @@ def test_the_component_goes_with_an_overlay_and_the_server_takes_it(cluster: Clu
     assert "daemonset.apps/allocator" in result.stdout
 
 
-def test_it_may_tell_of_cards_in_its_own_name(client: ApiClient) -> None:
-    post(client, told())
+def test_it_may_write_events_about_cards_in_its_own_name(client: ApiClient) -> None:
+    post(client, reported())
 
 
-def test_it_tells_on_its_own_node_which_cards_it_hands_out_and_who_has_some_without_a_plan(
+def test_it_annotates_its_own_node_with_the_cards_it_offers_and_those_used_without_a_plan(
     cluster: Cluster, client: ApiClient
 ) -> None:
     pod = LocalPod("ns", "p", "uid-p", containers=(LocalContainer("c", {keys.I915: 1}),))
@@ -216,10 +216,10 @@ def test_it_tells_on_its_own_node_which_cards_it_hands_out_and_who_has_some_with
             return (pod,)
 
     CardReporter(Kubelet(), Server(), client, "gpu").report([LocalCard(0, keys.I915, ())], 2, serves=True)
-    told = cluster.api().json("GET", "/api/v1/nodes/gpu")["metadata"]["annotations"]
-    assert told[keys.OFFERED_CARDS_ANNOTATION] == f"card0={keys.I915}:2"
-    assert told[keys.UNPLANNED_CARDS_ANNOTATION] == "uid-p=card1"
-    assert told[keys.IDENTIFIES_PODS_ANNOTATION] == "true"
+    reported = cluster.api().json("GET", "/api/v1/nodes/gpu")["metadata"]["annotations"]
+    assert reported[keys.OFFERED_CARDS_ANNOTATION] == f"card0={keys.I915}:2"
+    assert reported[keys.UNPLANNED_CARDS_ANNOTATION] == "uid-p=card1"
+    assert reported[keys.IDENTIFIES_PODS_ANNOTATION] == "true"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_it_changes_nothing_else_of_nodes(
 
 
 @pytest.mark.usefixtures("client")  # the policy is in force
-def test_a_token_that_is_bound_to_no_pod_tells_nothing_of_nodes(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_token_that_is_bound_to_no_pod_annotates_no_node(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(NodeApiError, match="its own Node"):
         patch(client_with(cluster, tmp_path, None), {"annotations": {keys.OFFERED_CARDS_ANNOTATION: ""}})
 
@@ -261,16 +261,16 @@ def test_a_token_that_is_bound_to_no_pod_tells_nothing_of_nodes(cluster: Cluster
         ({"involvedObject": {"kind": "Node", "name": "gpu", "namespace": "default"}}, "the cards of pods"),
     ],
 )
-def test_it_may_tell_of_nothing_else(client: ApiClient, changes: dict[str, Any], words: str) -> None:
+def test_it_may_write_no_other_events(client: ApiClient, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(NodeApiError, match=words) as error:
-        post(client, told(**changes))
+        post(client, reported(**changes))
     assert error.value.status == 422
 
 
 @pytest.mark.usefixtures("client")  # the policy is in force
-def test_a_token_that_is_bound_to_no_pod_may_tell_nothing(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_token_that_is_bound_to_no_pod_may_write_no_event(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(NodeApiError, match="its own node's"):
-        post(client_with(cluster, tmp_path, None), told())
+        post(client_with(cluster, tmp_path, None), reported())
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,14 @@ FIRST, SECOND, THIRD = "node-b0-s0-h00", "node-b0-s0-h01", "node-b0-s1-h00"
 CORDONED = {THIRD: {"spec": {"unschedulable": True}}}
 
 
-class Stranger(LaptopAccess):
+class OtherTenant(LaptopAccess):
     """Lets a viewer in who may list nodes, and the pods of the namespace `mine` alone."""
 
     def seen(self, viewer: Any, namespaces: Any) -> CurrentViewer:
         return CurrentViewer("stranger", Rights(frozenset({"mine"})), frozenset())
 
 
-def held_scene(namespace: str = "ns") -> Scene:
+def reserved_scene(namespace: str = "ns") -> Scene:
     """A job of two waits and holds SECOND; a pod runs on FIRST; THIRD is cordoned."""
     pods = waiting_job(2, namespace=namespace)
     return scene_of(
@@ -45,8 +45,8 @@ def held_scene(namespace: str = "ns") -> Scene:
     )
 
 
-def test_each_state_of_a_node_is_drawn_and_says_its_cause_on_hover(browser: Browser) -> None:
-    with served(browser, held_scene()) as page:
+def test_each_state_of_a_node_is_drawn_and_shows_its_cause_on_hover(browser: Browser) -> None:
+    with served(browser, reserved_scene()) as page:
         for node, state, words in (
             (FIRST, "used", "8 of 8 GPUs used"),
             (SECOND, "reserved", "reserved for ns/Job/train until 2026-01-01T00:30:00Z"),
@@ -58,7 +58,7 @@ def test_each_state_of_a_node_is_drawn_and_says_its_cause_on_hover(browser: Brow
         assert page.tile(SECOND).locator("rect.reserved").count() == 1
 
 
-def test_a_node_that_gangs_avoid_is_marked_and_says_why(browser: Browser) -> None:
+def test_a_node_that_gangs_avoid_is_marked_with_the_reason(browser: Browser) -> None:
     bad = {FIRST: "pods of 3 gangs failed there"}
     with served(browser, Artist(cluster_of([]), SETTINGS, COUNTING, lambda: bad).scene()) as page:
         expect(page.tile(FIRST).locator("title")).to_contain_text("avoided: pods of 3 gangs failed there")
@@ -67,7 +67,7 @@ def test_a_node_that_gangs_avoid_is_marked_and_says_why(browser: Browser) -> Non
 
 
 def test_a_viewer_without_rights_sees_what_is_used_but_no_names(browser: Browser) -> None:
-    with served(browser, held_scene("theirs"), Stranger) as page:
+    with served(browser, reserved_scene("theirs"), OtherTenant) as page:
         expect(page.page.locator("#summary")).to_contain_text("8 of 56 GPUs used")
         expect(page.tile(SECOND).locator("title")).to_contain_text("reserved for (hidden)")
         page.page.get_by_role("button", name="b0", exact=True).click()
@@ -81,7 +81,7 @@ def test_a_viewer_without_rights_sees_what_is_used_but_no_names(browser: Browser
 
 
 def test_a_redraw_leaves_the_keyboard_where_it_was(browser: Browser) -> None:
-    with served(browser, held_scene()) as page:
+    with served(browser, reserved_scene()) as page:
         row = page.page.locator("#gang-rows a", has_text="ns/Job/train")
         row.focus()
         page.live.put(scene_of(cluster_of(waiting_job(2), size=2)))
@@ -90,7 +90,7 @@ def test_a_redraw_leaves_the_keyboard_where_it_was(browser: Browser) -> None:
 
 
 def test_what_is_open_of_a_gang_stays_open_when_the_cluster_moves(browser: Browser) -> None:
-    with served(browser, held_scene()) as page:
+    with served(browser, reserved_scene()) as page:
         page.page.locator("#gang-rows a", has_text="ns/Job/train").click()
         page.page.locator("#gang summary").first.click()
         page.live.put(scene_of(cluster_of(waiting_job(2), size=2)))
@@ -122,7 +122,7 @@ def test_a_waiting_gang_is_tried_with_another(browser: Browser, change: Change, 
         expect(page.page.locator("#what-if-answer")).to_contain_text(words)
 
 
-def test_the_list_says_why_a_gang_waits(browser: Browser) -> None:
+def test_the_list_shows_why_a_gang_waits(browser: Browser) -> None:
     pods = waiting_job(2)
     placed = holding(pods, SECOND, state="Waiting", reason="no room: <b>3 of 5</b>")
     with served(browser, scene_of(cluster_of(pods, placed, size=2))) as page:
@@ -131,7 +131,7 @@ def test_the_list_says_why_a_gang_waits(browser: Browser) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_where_every_state_is_drawn(browser: Browser, scheme: Any) -> None:
-    with served(browser, held_scene()) as page:
+    with served(browser, reserved_scene()) as page:
         page.page.emulate_media(color_scheme=scheme)
         page.page.locator("#gang-rows a", has_text="ns/Job/train").click()
         expect(page.page.locator("#gang .sentence").first).to_be_visible()

@@ -35,7 +35,7 @@ def bottom(page: Page, selector: str) -> float:
     return box["y"] + box["height"]
 
 
-def test_the_first_screen_says_what_waits_why_and_where_there_is_room(browser: Browser) -> None:
+def test_the_first_screen_shows_what_waits_why_and_where_there_is_free_capacity(browser: Browser) -> None:
     with served(browser, busy_scene()) as it:
         page = sized(it, LAPTOP)
         first = page.locator("#waiting-list li").first
@@ -55,7 +55,7 @@ def test_a_node_that_fails_and_one_out_of_use_are_named_first(browser: Browser) 
         expect(it.page.locator("#domain-nodes")).to_contain_text("avoided: pods of 3 gangs failed there")
 
 
-def test_a_block_says_who_holds_it(browser: Browser) -> None:
+def test_a_block_shows_who_has_it(browser: Browser) -> None:
     with served(browser, busy_scene()) as it:
         it.page.get_by_role("button", name="b2", exact=True).click()
         holders = it.page.locator("#domain-nodes .holders li")

@@ -53,7 +53,7 @@ def tile(page: Page, node: str) -> Any:
     return page.locator(f'[data-node="{node}"]')
 
 
-def test_a_bound_pod_turns_its_node_from_free_to_used_without_a_reload(
+def test_a_bound_pod_changes_its_node_from_free_to_used_without_a_reload(
     page: Page, eight_nodes: Cluster, namespace: str
 ) -> None:
     expect(tile(page, "node-b0-s0-h00")).to_have_attribute("data-state", "free")
@@ -68,13 +68,13 @@ def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_
     gang(eight_nodes.api(), namespace, "wide", 5, **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
     command = [sys.executable, "-m", "webhook.cli.main", "explain", "pod/p0", "-n", namespace]
     command += ["--kubeconfig", str(eight_nodes.kubeconfig)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert any("capacity for 4 of 5" in line for line in told)
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert any("capacity for 4 of 5" in line for line in lines)
     row = page.locator(f'tr[data-gang^="{namespace}/"]')
     expect(row).to_contain_text("at best 2 blocks, 3 subblocks")
     page.locator("#gang-rows a", has_text=f"{namespace}/Gang/wide").click()
     # The page may have been drawn while the gang's pods were still being made: it comes to the same words.
-    expect(page.locator("#gang .sentence")).to_have_text(told)
+    expect(page.locator("#gang .sentence")).to_have_text(lines)
     expect(page.locator(".domain.near")).to_have_attribute("data-domain", "1/b0")
 
 

@@ -56,7 +56,7 @@ def unfold(page: Page, summary: str) -> Any:
     return lines
 
 
-def test_the_plan_says_which_rank_is_on_which_node(browser: Browser) -> None:
+def test_the_plan_shows_which_rank_is_on_which_node(browser: Browser) -> None:
     with served(browser, busy_scene()) as it:
         choose(it.page, "search/Job/embed")
         expect(it.page.locator("#gang summary").first).to_have_text("Plan: 6 pods")
@@ -66,7 +66,7 @@ def test_the_plan_says_which_rank_is_on_which_node(browser: Browser) -> None:
         )
 
 
-def test_the_plan_of_a_gang_that_waits_says_that_there_is_none_and_lists_pods_by_number(
+def test_a_waiting_gang_is_shown_without_a_plan_and_with_its_pods_by_number(
     browser: Browser,
 ) -> None:
     with served(browser, busy_scene()) as it:
@@ -76,7 +76,7 @@ def test_the_plan_of_a_gang_that_waits_says_that_there_is_none_and_lists_pods_by
         expect(lines).to_have_text([re.compile(f"train-405b-{number}: waits") for number in range(40)])
 
 
-def test_events_say_what_how_long_ago_and_how_often_the_latest_first(browser: Browser) -> None:
+def test_events_show_what_how_long_ago_and_how_often_the_latest_first(browser: Browser) -> None:
     with served(browser, busy_scene(), events=Events()) as it:
         choose(it.page, "research/Job/train-405b")
         expect(it.page.locator("#gang summary").last).to_have_text("Events: 2")
@@ -88,7 +88,7 @@ def test_events_say_what_how_long_ago_and_how_often_the_latest_first(browser: Br
         expect(lines.first).to_have_class("warning")
 
 
-def test_events_that_cannot_be_read_are_said_to_be_missing(browser: Browser) -> None:
+def test_events_that_cannot_be_read_are_shown_as_missing(browser: Browser) -> None:
     with served(browser, busy_scene(), events=NoRights()) as it:
         choose(it.page, "search/Job/embed")
         expect(it.page.locator("#gang summary").last).to_contain_text("Events: 0 (they cannot be read: ")

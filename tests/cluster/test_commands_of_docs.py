@@ -18,7 +18,7 @@ from hack.local.install import Installation
 from labeler.contract import keys
 from tests.cluster.jobs import all_run, create_job
 from tests.installation import installed_on
-from tests.repository.pages import PAPERS
+from tests.repository.pages import DOCS
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 
 SHAPE: Final = nodes.Shape(nodes=12, blocks=2, subblocks=2, gpus=8, intel=2)
@@ -81,7 +81,7 @@ def shown_output(page: Path) -> list[tuple[str, str]]:
     return [pair for pair in pairs if pair[0].split()[-1] in manifests(page)]
 
 
-PAGES: Final = [path for path in PAPERS if path.relative_to(ROOT) != Path(TORN_DOWN) and commands(path)]
+PAGES: Final = [path for path in DOCS if path.relative_to(ROOT) != Path(TORN_DOWN) and commands(path)]
 
 
 @pytest.fixture(scope="module")

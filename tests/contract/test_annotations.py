@@ -118,12 +118,12 @@ def test_an_allocation_without_a_time_is_read() -> None:
 
 
 @pytest.mark.parametrize("tiles", ["", "|", "||"])
-def test_mere_separators_of_tiles_say_nothing(tiles: str) -> None:
+def test_mere_separators_of_tiles_have_no_meaning(tiles: str) -> None:
     annotations = {keys.GAS_CARDS_ANNOTATION: "card0||card1", keys.GAS_TILES_ANNOTATION: tiles}
     assert decode_allocation(annotations) == Allocation(((SlotCard(0),), (), (SlotCard(1),)))
 
 
-def test_cards_and_tiles_are_read_in_the_order_written_even_mixed() -> None:
+def test_cards_and_tiles_are_read_in_the_order_written_also_interleaved() -> None:
     annotations = {
         keys.GAS_CARDS_ANNOTATION: "card2,card1|card0",
         keys.GAS_TILES_ANNOTATION: "|card0:gt3+gt0",

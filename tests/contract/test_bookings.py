@@ -19,7 +19,7 @@ _slot = st.dictionaries(st.integers(0, 20), st.sets(st.integers(0, 8), min_size=
 
 
 @given(st.lists(_slot, min_size=1, max_size=4))
-def test_what_we_write_books_what_it_says(slots: list[dict[int, set[int]]]) -> None:
+def test_what_we_write_reserves_what_it_names(slots: list[dict[int, set[int]]]) -> None:
     texts = encode_allocation(tiled(slots), NOW)
     assert annotated_cards(texts) == tuple(tuple(sorted(slot)) for slot in slots)
     tiles: dict[int, frozenset[int]] = {}
@@ -57,7 +57,7 @@ def test_cards_are_read_name_by_name(value: str, expected: tuple[tuple[int | Non
     assert annotated_cards({CARDS: value}) == expected
 
 
-def test_without_the_annotation_no_card_is_booked() -> None:
+def test_without_the_annotation_no_card_is_reserved() -> None:
     assert annotated_cards({TILES: "card0:gt0", TIME: str(NOW)}) == ()
 
 

@@ -130,7 +130,7 @@ def test_cards_read_back_as_they_were_written_in_ascending_order(cards: set[int]
     ],
     ids=["continued", "directory order", "old label alone", "empty numbers", "broken chain", "numbers win"],
 )
-def test_cards_are_found_in_every_way_that_they_are_written(
+def test_cards_are_found_in_every_form_that_they_are_written(
     labels: dict[str, str], cards: tuple[int, ...]
 ) -> None:
     assert decode_cards(labels) == cards
@@ -224,7 +224,7 @@ def test_a_link_is_written_once_with_the_lower_device_first() -> None:
     assert encode_xe_links(links) == {keys.XE_LINKS_LABEL: "0.0-1.0_0.1-1.1"}
 
 
-def test_a_node_without_links_says_so_with_an_empty_label() -> None:
+def test_a_node_without_links_has_an_empty_label() -> None:
     assert encode_xe_links([]) == {keys.XE_LINKS_LABEL: ""}
     assert decode_xe_links({keys.XE_LINKS_LABEL: ""}) == decode_xe_links({}) == ()
 
@@ -248,7 +248,7 @@ def test_a_place_reads_back_as_it_was_written() -> None:
     assert decode_topology(labels) == NodeTopology(keys.PRERELEASE_TOPOLOGY, ("c", "r", "h"))
 
 
-def test_the_first_complete_family_tells_a_nodes_place() -> None:
+def test_the_first_complete_family_has_a_nodes_place() -> None:
     both = encode_topology(("c", "r", "h")) | encode_topology(("b", "s", "x"), keys.GCE_TOPOLOGY)
     assert decode_topology(both) == NodeTopology(keys.GCE_TOPOLOGY, ("b", "s", "x"))
     del both[keys.GCE_TOPOLOGY[1]]

@@ -26,9 +26,9 @@ def test_the_cards_that_are_offered_read_back_as_they_were_written(offers: dict[
 
 
 @given(st.dictionaries(st.uuids().map(str), st.lists(CARDS, max_size=5).map(tuple), max_size=20))
-def test_the_cards_of_pods_read_back_in_their_order(held: dict[str, tuple[int, ...]]) -> None:
-    read = decode_unmanaged({keys.UNPLANNED_CARDS_ANNOTATION: encode_unmanaged(held)})
-    assert read == {uid: cards for uid, cards in held.items() if cards}
+def test_the_cards_of_pods_read_back_in_their_order(allocated: dict[str, tuple[int, ...]]) -> None:
+    read = decode_unmanaged({keys.UNPLANNED_CARDS_ANNOTATION: encode_unmanaged(allocated)})
+    assert read == {uid: cards for uid, cards in allocated.items() if cards}
 
 
 def test_no_more_is_written_than_the_sweeper_reads() -> None:
@@ -44,7 +44,7 @@ def test_no_allocator_is_something_else_than_one_without_cards() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "false", "True", "1", " true", "yes"])
-def test_only_one_word_says_that_the_allocator_knows_whom_it_serves(text: str) -> None:
+def test_only_one_value_means_that_the_allocator_identifies_pods(text: str) -> None:
     """Whoever guesses must never be taken for one that knows."""
     assert identifies_pods({keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED})
     assert not identifies_pods({keys.IDENTIFIES_PODS_ANNOTATION: text})
@@ -52,12 +52,12 @@ def test_only_one_word_says_that_the_allocator_knows_whom_it_serves(text: str) -
 
 
 @pytest.mark.parametrize("text", ["card0", "card0=x", "card00=x:1", "card0=x:1,card0=x:1", "card0=x:-1", ","])
-def test_an_offer_that_says_nothing_certain_is_refused(text: str) -> None:
+def test_an_ambiguous_offer_is_refused(text: str) -> None:
     with pytest.raises(ContractError, match=keys.OFFERED_CARDS_ANNOTATION):
         decode_offers({keys.OFFERED_CARDS_ANNOTATION: text})
 
 
 @pytest.mark.parametrize("text", ["u", "u=", "u=card", "u=card00", "u=card0+", "u=card0,,v=card1"])
-def test_cards_of_pods_that_say_nothing_certain_are_refused(text: str) -> None:
+def test_ambiguous_cards_of_pods_are_refused(text: str) -> None:
     with pytest.raises(ContractError, match=keys.UNPLANNED_CARDS_ANNOTATION):
         decode_unmanaged({keys.UNPLANNED_CARDS_ANNOTATION: text})

@@ -64,7 +64,7 @@ def described(archive: Path) -> tuple[dict[str, str], dict[str, str]]:
     return labels, files
 
 
-def test_each_image_says_its_licence_and_version_and_brings_the_texts(archives: list[Path]) -> None:
+def test_each_image_has_its_licence_and_version_and_brings_the_texts(archives: list[Path]) -> None:
     for archive in archives:
         labels, files = described(archive)
         assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
@@ -97,7 +97,7 @@ def test_images_that_another_checkout_loads_are_not_removed(
         assert not loading[0].exists()
 
 
-def test_images_are_built_ahead_of_the_tests_and_where_they_cannot_be_it_says_why(
+def test_images_are_built_before_the_tests_or_the_reason_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(images, "cache_folder", lambda: tmp_path)

@@ -70,12 +70,12 @@ def test_its_one_command_makes_the_root_that_the_build_makes(name: str) -> None:
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
 def test_its_image_starts_as_ours_does_and_holds_nothing_else(target: Target) -> None:
     _, image = stages()
-    said = dict(image)
+    labels = dict(image)
     assert [name for name, _ in image] == ["FROM", "ARG", "ARG", "LABEL", "COPY", "ENV", "USER"]
-    assert said["FROM"] == ["scratch"]
-    assert pairs(said["ENV"], target.name) == build.ENVIRONMENT
-    assert said["USER"] == [build.USER]
-    assert pairs(said["LABEL"], target.name) == build.labels_of(target)
+    assert labels["FROM"] == ["scratch"]
+    assert pairs(labels["ENV"], target.name) == build.ENVIRONMENT
+    assert labels["USER"] == [build.USER]
+    assert pairs(labels["LABEL"], target.name) == build.labels_of(target)
 
 
 def test_it_installs_what_the_build_imports_and_runs() -> None:

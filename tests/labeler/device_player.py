@@ -47,7 +47,7 @@ class Testbed:
         self._wait_until_listeners_take_more()
         self._library.umockdev_testbed_uevent(self._testbed, path.encode(), action.encode())
 
-    def wait_until_heard(self) -> None:
+    def wait_until_received(self) -> None:
         """Wait until a monitor listens: what the kernel said of a lost card before that is kept nowhere."""
         deadline = time.monotonic() + LISTEN_SECONDS
         while not any(self._root.glob("event*")):
@@ -79,7 +79,7 @@ class Teller:
     """The loop's output: every publication is told."""
 
     def publish(self, want: Wanted) -> LabelChange:
-        tell({"published": dict(want.labels)})
+        send({"published": dict(want.labels)})
         return LabelChange()
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Teller:
 _lock = threading.Lock()
 
 
-def tell(answer: object) -> None:
+def send(answer: object) -> None:
     with _lock:
         print(json.dumps(answer), flush=True)
 
@@ -109,19 +109,19 @@ def main(options: dict[str, Any]) -> None:
             case "event":
                 testbed.event(command["path"], command["action"])
             case "look":
-                tell(dict(agent.discover().labels))
+                send(dict(agent.discover().labels))
                 continue
             case "notes":
-                tell(dict(agent.discover().annotations))
+                send(dict(agent.discover().annotations))
                 continue
             case "discover":
-                tell([asdict(gpu) for gpu in source.discover().gpus or ()])
+                send([asdict(gpu) for gpu in source.discover().gpus or ()])
                 continue
             case "watch":
                 threading.Thread(target=agent.run, args=(3600.0,), daemon=True).start()
-                testbed.wait_until_heard()
+                testbed.wait_until_received()
                 continue
-        tell("done")
+        send("done")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Card:
     render_node: bool = False
     drm_card: bool = True
     below: str = ""
-    told: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, str] = field(default_factory=dict)
 
     @property
     def pci_path(self) -> str:
@@ -96,7 +96,7 @@ class Card:
         if self.device_node or not name.startswith("card"):
             lines[1:1] = [f"N: dri/{name}"]
             lines.append(f"E: DEVNAME=/dev/dri/{name}")
-        lines += [f"E: {key}={value}" for key, value in self.told.items()]
+        lines += [f"E: {key}={value}" for key, value in self.reported.items()]
         return lines + [f"A: {key}={value}\\n" for key, value in attributes.items()]
 
 
@@ -203,13 +203,13 @@ class Machine:
 
     def _ask(self, **command: object) -> Any:
         self._send(**command)
-        kept = []
+        present = []
         while True:
             answer = self._answers.get(timeout=90)
             if isinstance(answer, dict) and "published" in answer:
-                kept.append(answer)
+                present.append(answer)
                 continue
-            for other in kept:
+            for other in present:
                 self._answers.put(other)
             if answer is None:
                 raise AssertionError(f"the device player ended:\n{self.complaints}")

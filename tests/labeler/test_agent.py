@@ -26,7 +26,7 @@ CARD = Facts(gpus=(Gpu(0, "intel"),))
 GPUS = (keys.INTEL_PREFIX, keys.GPU_PREFIX)
 
 
-class Told:
+class Reported:
     """A source that says what the test wants; None is a failure, with the partial facts if there are any."""
 
     def __init__(self, word: Facts | None, partial: Facts | None = None) -> None:
@@ -63,15 +63,15 @@ class Recorder:
 
 
 def test_a_source_that_fails_does_not_silence_the_others() -> None:
-    agent = Agent({"bad": Told(None), "good": Told(CARD)}, Recorder())
+    agent = Agent({"bad": Reported(None), "good": Reported(CARD)}, Recorder())
     want = agent.discover()
     assert want.labels[keys.GPU_NUMBERS_LABEL] == "0"
     assert dict(agent.failed) == {"bad": "out of order"}
 
 
-def test_what_nobody_told_is_unknown_only_while_a_source_has_never_spoken() -> None:
-    bad = Told(None)
-    agent = Agent({"bad": bad, "good": Told(CARD)}, Recorder())
+def test_what_nobody_reported_is_unknown_only_while_a_source_has_never_answered() -> None:
+    bad = Reported(None)
+    agent = Agent({"bad": bad, "good": Reported(CARD)}, Recorder())
     assert set(agent.discover().unknown) == {*keys.PRERELEASE_TOPOLOGY, keys.LABELER_PREFIX}
     bad.word = Facts()
     assert agent.discover().unknown == ()
@@ -79,8 +79,8 @@ def test_what_nobody_told_is_unknown_only_while_a_source_has_never_spoken() -> N
     assert agent.discover().unknown == ()
 
 
-def test_facts_that_come_with_a_failure_count_and_what_was_told_before_stays() -> None:
-    source = Told(None, partial=CARD)
+def test_facts_that_come_with_a_failure_count_and_earlier_ones_stay() -> None:
+    source = Reported(None, partial=CARD)
     agent = Agent({"half": source}, Recorder())
     want = agent.discover()
     assert want.labels[keys.GPU_NUMBERS_LABEL] == "0"
@@ -94,14 +94,14 @@ def test_facts_that_come_with_a_failure_count_and_what_was_told_before_stays() -
 
 
 def test_the_earlier_source_wins_and_the_later_one_fills_in() -> None:
-    first, second = Told(PLACE), Told(Facts(topology=("x", "y", "z"), gpus=CARD.gpus))
+    first, second = Reported(PLACE), Reported(Facts(topology=("x", "y", "z"), gpus=CARD.gpus))
     labels = Agent({"first": first, "second": second}, Recorder()).discover().labels
     assert labels["topology.gke.io/rack"] == "r"
     assert labels[keys.GPU_NUMBERS_LABEL] == "0"
 
 
 def test_a_failure_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
-    agent = Agent({"bad": Told(None)}, Recorder())
+    agent = Agent({"bad": Reported(None)}, Recorder())
     agent.discover()
     agent.discover()
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
@@ -127,7 +127,7 @@ def test_an_output_that_is_away_is_tried_again_until_it_takes_the_labels(
     recorder, problems = Recorder(), list[str]()
     answers = [(0, "away"), (403, "forbidden"), (404, "no node")]
     recorder.errors = [*(NodeApiError(status, text) for status, text in answers), OSError("disk")]
-    agent = Agent({"a": Told(PLACE)}, recorder)
+    agent = Agent({"a": Reported(PLACE)}, recorder)
     thread = running(agent, heartbeat=problems.append)
     until(lambda: "" in problems)
     agent.stop()
@@ -140,7 +140,7 @@ def test_the_server_is_given_the_time_that_it_asks_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(agent_module, "FIRST_RETRY_SECONDS", 0.01)
     recorder = Recorder()
     recorder.errors = [NodeApiError(429, "busy", retry_after=0.5)]
-    agent = Agent({"a": Told(PLACE)}, recorder)
+    agent = Agent({"a": Reported(PLACE)}, recorder)
     began = time.monotonic()
     thread = running(agent)
     until(lambda: len(recorder.wanted) == 2)
@@ -150,7 +150,7 @@ def test_the_server_is_given_the_time_that_it_asks_for(monkeypatch: pytest.Monke
 
 
 def test_a_change_is_published_without_waiting_for_the_interval() -> None:
-    source, recorder = Told(PLACE), Recorder()
+    source, recorder = Reported(PLACE), Recorder()
     agent = Agent({"a": source}, recorder)
     thread = running(agent)
     until(lambda: source.changed is not None and recorder.wanted)
@@ -184,7 +184,7 @@ def node_api(service: MetadataService, token: Path) -> NodeApi:
     ],
     ids=["no node", "proxy's page", "odd error", "busy", "no JSON", "a list", "no metadata", "redirect"],
 )
-def test_an_answer_that_is_no_node_says_so(
+def test_an_answer_that_is_no_node_is_an_error_that_names_it(
     tmp_path: Path, reply: Reply, status: int, sentence: str, transient: bool
 ) -> None:
     with MetadataService() as service:
@@ -200,7 +200,7 @@ def test_an_answer_that_is_no_node_says_so(
     ("asked", "believed"),
     [("0", 0.0), ("3600", 30.0), ("9" * 20, 30.0), ("²", None), ("-1", None), ("soon", None)],
 )
-def test_no_longer_wait_is_taken_over_from_a_server_than_half_a_minute(
+def test_no_longer_wait_is_taken_over_from_a_server_than_thirty_seconds(
     tmp_path: Path, asked: str, believed: float | None
 ) -> None:
     with MetadataService() as service:
@@ -254,7 +254,7 @@ def probe(port: int, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_probes_tell_a_labeler_that_works_from_one_that_cannot_and_one_that_hangs() -> None:
+def test_probes_distinguish_a_labeler_that_works_one_that_cannot_and_one_that_hangs() -> None:
     now = 0.0
     health = Health(longest_pause_seconds=100, clock=lambda: now)
     server = serve(health, 0, "127.0.0.1")

@@ -72,7 +72,7 @@ def test_an_instance_without_compact_placement_has_no_place(
         "gap", "slash at the end", "slash alone", "space", "too long",
     ],
 )  # fmt: skip
-def test_what_is_no_answer_is_a_failure_that_says_so(
+def test_what_is_no_answer_is_a_failure_that_names_it(
     google: MetadataService, reply: Reply, sentence: str
 ) -> None:
     google.set(HOST, reply)
@@ -550,7 +550,7 @@ def test_a_document_of_azure_without_the_machine_is_shown_and_does_not_cost_the_
         (Reply(b"", 400), "HTTP 400"),
     ],
 )
-def test_what_is_no_answer_of_azure_is_a_failure_that_says_so(
+def test_what_is_no_answer_of_azure_is_a_failure_that_names_it(
     azure: MetadataService, reply: Reply | str | None, sentence: str
 ) -> None:
     azure.set(COMPUTE, reply)

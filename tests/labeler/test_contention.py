@@ -93,7 +93,9 @@ def test_a_label_that_another_writer_changes_once_is_written_again_at_once_with_
     )
 
 
-def test_a_writer_that_goes_on_is_answered_less_and_less_often_with_an_event_each_time(scene: Scene) -> None:
+def test_a_writer_that_does_not_stop_is_answered_less_and_less_often_with_an_event_each_time(
+    scene: Scene,
+) -> None:
     written = scene.fight(300)
     pauses = [later - earlier for earlier, later in pairwise(written)]
     assert pauses[:6] == [2, 3, 5, 9, 17, 33]
@@ -108,7 +110,7 @@ def test_other_labels_are_written_meanwhile(scene: Scene) -> None:
     assert (scene.node.labels[RACK], scene.node.labels[HOST]) == ("theirs", "moved")
 
 
-def test_a_label_that_is_removed_is_told_of_likewise(scene: Scene) -> None:
+def test_a_label_that_is_removed_is_reported_as_well(scene: Scene) -> None:
     del scene.node.labels[RACK]
     scene.publish()
     assert scene.node.labels[RACK] == "r"
@@ -121,7 +123,7 @@ def test_a_change_of_what_is_wanted_is_no_contention(scene: Scene) -> None:
     assert (scene.node.events, scene.contention.contested) == ([], 0)
 
 
-def test_the_metrics_say_so_while_it_lasts(scene: Scene) -> None:
+def test_the_metrics_show_it_while_it_lasts(scene: Scene) -> None:
     health = Health(60.0, metrics=metrics_of(scene.contention))
     assert "topogate_labeler_contested_labels 0.0\n" in health.answer("/metrics")[1]
     scene.fight(3)

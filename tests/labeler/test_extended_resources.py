@@ -96,7 +96,7 @@ def publish(installed: Installed, want: Wanted) -> int:
     return len(written)
 
 
-def test_cards_become_resources_and_go_with_them(installed: Installed) -> None:
+def test_cards_become_resources_that_are_removed_with_them(installed: Installed) -> None:
     want = wanted(Facts(gpus=CARDS), LEVELS)
     assert publish(installed, want) == 2
     capacity = installed.node("n0")["status"]["capacity"]
@@ -123,6 +123,6 @@ def test_nothing_else_of_the_status_may_be_changed(installed: Installed, status:
         installed.node_api("n0").patch({"status": status}, "status")
 
 
-def test_labels_through_the_status_are_held_to_the_same_prefixes(installed: Installed) -> None:
+def test_labels_through_the_status_must_have_the_same_prefixes(installed: Installed) -> None:
     with pytest.raises(NodeApiError, match="may only change labels under"):
         installed.node_api("n0").patch({"metadata": {"labels": {"example.com/a": "b"}}}, "status")

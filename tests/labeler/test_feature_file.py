@@ -29,7 +29,7 @@ def test_a_file_that_is_right_is_not_written(path: Path) -> None:
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_labels_that_no_longer_hold_go_and_unknown_ones_stay(path: Path) -> None:
+def test_obsolete_labels_are_removed_and_unknown_ones_stay(path: Path) -> None:
     file = FeatureFile(path)
     file.publish(Wanted(LABELS | {"topology.gke.io/rack": "r"}, {}))
     file.publish(Wanted({}, {}, unknown=("gpu.intel.com/",)))
@@ -41,7 +41,7 @@ def test_a_machine_without_labels_has_an_empty_file(path: Path) -> None:
     assert path.read_text() == ""
 
 
-def test_the_file_goes_with_its_writer(path: Path) -> None:
+def test_the_file_is_removed_with_its_writer(path: Path) -> None:
     file = FeatureFile(path)
     file.publish(Wanted(LABELS, {}))
     file.close()
@@ -49,6 +49,6 @@ def test_the_file_goes_with_its_writer(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_folder_that_is_not_there_is_an_error_that_the_loop_tries_again(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_that_the_loop_retries(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="none"):
         FeatureFile(tmp_path / "none" / "file").publish(Wanted(LABELS, {}))

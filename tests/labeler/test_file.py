@@ -53,7 +53,7 @@ def test_a_place_may_have_any_depth(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("dump", [json.dumps, lambda entry: f"{entry}"], ids=["JSON", "YAML"])
-def test_an_entry_tells_cards_with_model_tiles_memory_and_numa_nodes(tmp_path: Path, dump: object) -> None:
+def test_an_entry_has_cards_with_model_tiles_memory_and_numa_nodes(tmp_path: Path, dump: object) -> None:
     assert callable(dump)
     found = facts(tmp_path, str(dump({"n1": ENTRY})))
     assert found == Facts(

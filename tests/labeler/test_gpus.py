@@ -126,7 +126,9 @@ def test_an_integrated_gpu_beside_another_vendors_cards_neither_counts_nor_hides
         "AMD without memory of its own", "MI300X in a guest", "RTX 4090 in a guest",
     ],
 )  # fmt: skip
-def test_integrated_is_told_by_memory_id_and_class_and_not_by_the_bus(gpu: Card, integrated: bool) -> None:
+def test_integrated_is_recognised_by_memory_id_and_class_and_not_by_the_bus(
+    gpu: Card, integrated: bool
+) -> None:
     with Machine(gpu) as machine:
         assert [each["integrated"] for each in machine.gpus()] == [integrated]
     assert (labels(gpu, ignore_integrated=True) == {}) is integrated
@@ -188,7 +190,7 @@ def write_information(proc: Path, address: str, minor: int, **fields: str) -> No
     (folder / "information").write_text("".join(f"{key}: \t\t {value}\n" for key, value in lines.items()))
 
 
-def test_a_gpu_that_its_driver_was_told_to_exclude_is_not_counted(tmp_path: Path) -> None:
+def test_a_gpu_that_its_driver_excludes_is_not_counted(tmp_path: Path) -> None:
     write_information(tmp_path, "0000:03:00.0", 0, GPU_Excluded="Yes")
     write_information(tmp_path, "0000:04:00.0", 1, GPU_Excluded="No")
     found = labels(H100, replace(H100, number=1), proc=str(tmp_path))
@@ -223,15 +225,15 @@ def test_a_gpu_of_which_its_driver_makes_no_card_is_broken(gpu: Card) -> None:
     with Machine(replace(gpu, drm_card=False), H100) as machine:
         found, notes = machine.labels(), machine.annotations()
     assert (found["gpu.topogate.io/count"], found["gpu.topogate.io/broken"]) == ("1", "1")
-    told = notes["labeler.topogate.io/broken-gpus"]
-    assert f": its driver {gpu.driver} has made no card of it" in told
-    assert told.startswith("0000:")
+    reported = notes["labeler.topogate.io/broken-gpus"]
+    assert f": its driver {gpu.driver} has made no card of it" in reported
+    assert reported.startswith("0000:")
 
 
 # --- what is there, and not ours ---------------------------------------------------------------------
 
 
-def test_gpus_that_are_split_by_mig_are_told_of(tmp_path: Path) -> None:
+def test_gpus_that_are_split_by_mig_are_reported(tmp_path: Path) -> None:
     for minor in range(2):
         write_information(tmp_path, f"0000:0{3 + minor}:00.0", minor)
     (tmp_path / "driver/nvidia/capabilities/gpu1/mig/gi3/ci0").mkdir(parents=True)
@@ -241,16 +243,16 @@ def test_gpus_that_are_split_by_mig_are_told_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("modes", "told"),
+    ("modes", "reported"),
     [(["CPX"] * 2, "CPX"), (["SPX", "CPX"], "mixed"), ([None, None], None)],
     ids=["alike", "not alike", "not told"],
 )
-def test_the_partition_modes_of_amds_gpus_are_labels(modes: list[str | None], told: str | None) -> None:
+def test_the_partition_modes_of_amds_gpus_are_labels(modes: list[str | None], reported: str | None) -> None:
     cards = [
         replace(MI300X, number=number, pci=ACCELERATOR | {"current_compute_partition": mode})
         for number, mode in enumerate(modes)
     ]
-    assert labels(*cards).get("compute-partition") == told
+    assert labels(*cards).get("compute-partition") == reported
 
 
 def test_amds_memory_partition_is_a_label_and_its_parts_are_no_further_gpus() -> None:
@@ -260,7 +262,7 @@ def test_amds_memory_partition_is_a_label_and_its_parts_are_no_further_gpus() ->
     assert (found["memory-partition"], found["count"]) == ("NPS4", "1")
 
 
-def test_gaudi_is_told_of_and_not_counted() -> None:
+def test_gaudi_is_reported_and_not_counted() -> None:
     cards = [
         Card(number, "0x1da3", "0x1060", "habanalabs", pci=ACCELERATOR, drm_card=False) for number in range(8)
     ]

@@ -15,7 +15,7 @@ from labeler.labels import model_labels, wanted
 LEVELS = keys.PRERELEASE_TOPOLOGY
 
 
-def test_a_value_that_is_no_legal_label_is_hashed_and_its_original_kept() -> None:
+def test_a_value_that_is_no_legal_label_is_hashed_and_its_original_stays() -> None:
     want = wanted(Facts(topology=("eu west", "r" * 64, "h-1")), LEVELS)
     assert want.labels == {
         "topology.gke.io/cluster": legal_value("eu west"),
@@ -74,7 +74,7 @@ def test_readers_find_exactly_the_cards_that_were_discovered(gpus: list[Gpu], le
     assert all(is_legal_value(value) for value in labels.values())
 
 
-def test_the_first_source_that_says_something_wins_and_identities_are_joined() -> None:
+def test_the_first_source_with_a_value_wins_and_identities_are_joined() -> None:
     first = Facts(topology=("a",), identity={"x": "1"})
     second = Facts(topology=("b",), gpus=(), identity={"x": "2", "y": "3"})
     assert merge([first, second]) == Facts(("a",), (), {"x": "1", "y": "3"})
@@ -93,7 +93,7 @@ def test_the_first_source_that_says_something_wins_and_identities_are_joined() -
     ],
     ids=["alike", "mixed", "beside an integrated one", "integrated alone", "nameless", "one nameless"],
 )
-def test_a_node_has_a_model_only_where_its_gpus_are_alike(
+def test_a_node_has_a_model_only_where_its_gpus_are_homogeneous(
     gpus: list[tuple[str, bool]], model: str | None
 ) -> None:
     found = [Gpu(n, "intel", name, integrated=integrated) for n, (name, integrated) in enumerate(gpus)]
@@ -114,7 +114,7 @@ def test_a_node_has_a_model_only_where_its_gpus_are_alike(
     ],
     ids=["one", "alike", "mixed", "nameless", "none"],
 )
-def test_the_model_is_told_as_gputasks_name_it_only_where_that_is_asked_for(
+def test_the_model_is_labelled_as_gputasks_name_it_only_where_that_is_asked_for(
     models: list[str], label: dict[str, str]
 ) -> None:
     facts = Facts(gpus=tuple(Gpu(n, "nvidia", name) for n, name in enumerate(models)))

@@ -56,7 +56,7 @@ def test_a_dry_run_of_a_node_that_has_nothing_prints_nothing(
     assert capsys.readouterr().out == ""
 
 
-def test_a_dry_run_whose_source_fails_says_why_and_ends_with_one(
+def test_a_dry_run_whose_source_fails_reports_why_and_exits_with_one(
     facts: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert main(["--source", "file", "--facts", facts, "--node-name", "n9", "--dry-run"]) == 1
@@ -128,7 +128,7 @@ def test_a_labeler_of_a_json_file_loads_no_parser_nor_library_that_it_does_not_n
     assert done.stdout.strip() == "[]"
 
 
-def test_a_running_labeler_answers_probes_and_ends_when_it_is_told_to(facts: str) -> None:
+def test_a_running_labeler_answers_probes_and_ends_on_a_signal(facts: str) -> None:
     port = free_port()
     command = [sys.executable, "-m", "labeler.main", "--source=file", f"--facts={facts}", "--node-name=n1"]
     command += ["--server=http://127.0.0.1:1", f"--token-file={facts}", f"--health-port={port}"]
@@ -160,7 +160,7 @@ def _probe(port: int, path: str, until: bytes = b"") -> tuple[int, bytes]:
         time.sleep(0.05)
 
 
-def test_a_port_that_is_taken_is_said_so(facts: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_reported(facts: str, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         arguments = ["--source=file", f"--facts={facts}", "--node-name=n1", f"--health-port={port}"]
@@ -212,7 +212,7 @@ def test_a_wrong_configuration_is_refused_with_file_and_place(document: object, 
     assert sentence in str(error.value)
 
 
-def test_all_mistakes_of_a_configuration_are_told_at_once() -> None:
+def test_all_mistakes_of_a_configuration_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as error:
         parse_config({"sources": [], "levls": [], "interval": "60s", "x": 1}, "labeler.yaml")
     assert str(error.value).splitlines() == [

@@ -63,7 +63,7 @@ def test_what_data_centres_run_has_a_name_without_udevs_database(vendor: str, de
         "a variant", "a revision", "a variant in the table", "the product",
     ],
 )  # fmt: skip
-def test_a_product_has_one_name_whoever_tells_it(
+def test_a_product_has_one_name_whatever_its_source(
     device: str, driver: str, database: str | None, name: str
 ) -> None:
     assert model_name(NVIDIA, device, driver, database) == name

@@ -307,5 +307,5 @@ def _as_labeler(installed: Installed, method: str, path: str, body: object) -> N
 
 def _lasting(node: dict[str, Any]) -> dict[str, Any]:
     """What a refused write must not have changed (kwok's heartbeats change the rest)."""
-    kept = ("labels", "annotations", "finalizers", "ownerReferences")
-    return {"spec": node["spec"], **{key: node["metadata"].get(key) for key in kept}}
+    unchanged = ("labels", "annotations", "finalizers", "ownerReferences")
+    return {"spec": node["spec"], **{key: node["metadata"].get(key) for key in unchanged}}

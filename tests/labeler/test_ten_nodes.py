@@ -62,7 +62,7 @@ class Fleet:
         process.kill()
         process.wait(90)
 
-    def say(self, entries: dict[str, Any]) -> None:
+    def publish(self, entries: dict[str, Any]) -> None:
         """Replace the facts at once, as a mounted ConfigMap is."""
         partial = self.facts.with_suffix(".partial")
         partial.write_text(json.dumps(entries))
@@ -96,7 +96,7 @@ def all_running(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
     """Ten labelers on ten nodes."""
     folder = tmp_path_factory.mktemp("fleet")
     fleet = Fleet(install(module_cluster, folder, len(NODES)), folder / "facts.json")
-    fleet.say(ENTRIES)
+    fleet.publish(ENTRIES)
     try:
         for node in NODES:
             fleet.start(node)
@@ -111,7 +111,7 @@ def all_running(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def fleet(all_running: Fleet) -> Fleet:
     """The same, each node labelled as ENTRIES says."""
-    all_running.say(ENTRIES)
+    all_running.publish(ENTRIES)
     for node, facts in ENTRIES.items():
         all_running.wait_until_right(node, facts)
     return all_running
@@ -138,7 +138,7 @@ def test_a_running_labeler_stays_below_forty_megabytes(fleet: Fleet) -> None:
 
 
 def test_labels_follow_changed_facts(fleet: Fleet) -> None:
-    fleet.say(ENTRIES | {"n3": entry(7), "n5": {"topology": ["c", "r", "h"]}})
+    fleet.publish(ENTRIES | {"n3": entry(7), "n5": {"topology": ["c", "r", "h"]}})
     fleet.wait_until_right("n3", entry(7))
 
     def has_no_cards_left() -> bool:
@@ -153,7 +153,7 @@ def test_a_node_keeps_its_labels_while_its_labeler_is_away(fleet: Fleet) -> None
     process = fleet.running.pop("n6")
     process.terminate()
     assert process.wait(90) == 0
-    fleet.say(ENTRIES | {"n6": entry(2)})
+    fleet.publish(ENTRIES | {"n6": entry(2)})
     assert fleet.installed.node("n6")["metadata"]["labels"] == before
     fleet.start("n6")
     fleet.wait_until_right("n6", entry(2))
@@ -161,19 +161,19 @@ def test_a_node_keeps_its_labels_while_its_labeler_is_away(fleet: Fleet) -> None
 
 def test_a_labeler_that_was_killed_labels_again_after_its_restart(fleet: Fleet) -> None:
     fleet.kill("n2")
-    fleet.say(ENTRIES | {"n2": entry(8)})
+    fleet.publish(ENTRIES | {"n2": entry(8)})
     fleet.start("n2")
     fleet.wait_until_right("n2", entry(8))
 
 
-def test_a_node_that_was_deleted_and_made_anew_is_labelled_again(fleet: Fleet) -> None:
+def test_a_node_that_was_deleted_and_recreated_is_labelled_again(fleet: Fleet) -> None:
     fleet.installed.cluster.api().request("DELETE", "/api/v1/nodes/n6")
     time.sleep(2 * INTERVAL_SECONDS)
     register(fleet.installed.cluster, ["n6"])
     fleet.wait_until_right("n6", entry(6))
 
 
-def test_a_labeler_goes_on_with_the_new_token_when_its_old_one_has_ended(fleet: Fleet) -> None:
+def test_a_labeler_continues_with_the_new_token_when_its_old_one_has_ended(fleet: Fleet) -> None:
     installed = fleet.installed
     name = installed.pod_on("n6")["metadata"]["name"]
     installed.cluster.api().request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
@@ -181,7 +181,7 @@ def test_a_labeler_goes_on_with_the_new_token_when_its_old_one_has_ended(fleet: 
         "a pod in place of the one that the token was bound to",
         lambda: installed.pod_on("n6")["metadata"]["name"] != name,
     )
-    fleet.say(ENTRIES | {"n6": entry(7)})
+    fleet.publish(ENTRIES | {"n6": entry(7)})
     installed.token_file("n6")
     fleet.wait_until_right("n6", entry(7))
 
@@ -197,7 +197,7 @@ def test_labels_that_somebody_has_removed_come_back(fleet: Fleet) -> None:
 def test_labelers_outlive_a_time_without_the_api_server(fleet: Fleet) -> None:
     cluster = fleet.installed.cluster
     cluster.stop("kube-apiserver")
-    fleet.say(ENTRIES | {"n1": entry(8)})
+    fleet.publish(ENTRIES | {"n1": entry(8)})
     time.sleep(OUTAGE_SECONDS)
     alive = [process.poll() for process in fleet.running.values()]
     cluster.start("kube-apiserver")

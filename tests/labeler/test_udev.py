@@ -89,7 +89,7 @@ def test_tiles_of_the_xe_driver_are_counted_without_their_gts() -> None:
         assert [gpu["driver"] for gpu in machine.gpus()] == ["xe"] * 3
 
 
-def test_the_xe_driver_tells_no_memory_so_the_configured_amount_counts() -> None:
+def test_the_xe_driver_reports_no_memory_so_the_configured_amount_counts() -> None:
     with Machine(Card(0, driver="xe", xe_tiles=1), memory_override_bytes=16_000_000_000) as machine:
         assert intel(machine.labels())["memory.max"] == "16000000000"
 
@@ -197,7 +197,7 @@ def test_a_physical_function_without_virtual_ones_is_a_card() -> None:
         assert intel(machine.labels())["gpu-numbers"] == "0"
 
 
-def test_a_machine_with_physical_functions_alone_says_that_it_has_no_tiles() -> None:
+def test_a_machine_with_physical_functions_alone_reports_that_it_has_no_tiles() -> None:
     with Machine(Card(0, pci={"sriov_numvfs": "1"})) as machine:
         assert machine.labels() == {"gpu.intel.com/tiles": "0"}
 
@@ -259,7 +259,7 @@ def test_an_integrated_gpu_can_be_ignored() -> None:
         assert intel(machine.labels())["gpu-numbers"] == "1"
 
 
-def test_the_memory_of_an_integrated_gpu_is_nought_and_said_so() -> None:
+def test_the_memory_of_an_integrated_gpu_is_zero_and_that_is_reported() -> None:
     with Machine(Card(0, device="0x46a6", address="pci0000:00/0000:00:02.0")) as machine:
         assert intel(machine.labels())["memory.max"] == "0"
 
@@ -311,7 +311,7 @@ def test_a_card_that_its_driver_gave_up_is_broken() -> None:
     with Machine(card(0)) as machine:
         machine.watch()
         next_labels(machine, lambda labels: decode_cards(labels) == (0,))
-        machine.add(replace(card(1), told={"WEDGED": "rebind,bus-reset"}))
+        machine.add(replace(card(1), reported={"WEDGED": "rebind,bus-reset"}))
         labels = next_labels(machine, lambda labels: labels.get("gpu.topogate.io/broken") == "1")
     assert decode_cards(labels) == (0,)
 

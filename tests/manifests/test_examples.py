@@ -124,7 +124,7 @@ def test_pods_with_the_gang_annotation_are_one_gang(installed: Installation, opt
     assert gangs_of(installed, opted_in) == {"Gang/ring": 3}
 
 
-def test_two_halves_share_one_intel_card(installed: Installation, opted_in: str) -> None:
+def test_two_pods_share_one_intel_card(installed: Installation, opted_in: str) -> None:
     pods = applied(installed, opted_in, "06-shared-intel-cards.yaml", 2)
     cards = {pod["metadata"]["annotations"][keys.GAS_CARDS_ANNOTATION] for pod in pods}
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 1

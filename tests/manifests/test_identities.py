@@ -83,7 +83,9 @@ BINDING: Final = {
     "metadata": {"name": "thief"},
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 }
-FORGIVEN: Final = {"metadata": {"annotations": {keys.FORGIVE_FAILURES_ANNOTATION: "2026-01-01T00:00:00Z"}}}
+RESET_FAILURES: Final = {
+    "metadata": {"annotations": {keys.FORGIVE_FAILURES_ANNOTATION: "2026-01-01T00:00:00Z"}}
+}
 _POD: Final = "/api/v1/namespaces/{tenant}/pods"
 _READS: Final = [
     Deed("reads the Secrets of all namespaces", "GET", "/api/v1/secrets", query={}),
@@ -169,7 +171,7 @@ REFUSED: Final = {
             lease("kube-scheduler"),
         ),
         Deed("deletes a Job", "DELETE", f"{JOBS}/j"),
-        Deed("annotates a node", "PATCH", "/api/v1/nodes/n", FORGIVEN, MERGE_PATCH),
+        Deed("annotates a node", "PATCH", "/api/v1/nodes/n", RESET_FAILURES, MERGE_PATCH),
         Deed("removes what is kept of nodes", "DELETE", f"{SYSTEM}/configmaps/topogate-node-failures"),
         Deed("rewrites the policy", "PATCH", f"{SYSTEM}/configmaps/topogate-policy", {}, MERGE_PATCH),
         Deed("makes a ConfigMap", "POST", f"{SYSTEM}/configmaps", {"metadata": {"name": "x"}}),
@@ -403,7 +405,7 @@ def test_with_a_stolen_token_nobody(module_cluster: Cluster, tenant: str, accoun
 
 
 @tried(ALLOWED)
-def test_what_cannot_be_refused_is_told(
+def test_what_cannot_be_refused_is_reported(
     module_cluster: Cluster, tenant: str, account: str, deed: Deed
 ) -> None:
     do(module_cluster, account, deed, tenant)

@@ -226,7 +226,7 @@ def test_a_component_that_changes_the_policy_changes_what_is_rendered_from_it(
     assert [place for each in there for place in differences(each, found[identity(each)])] == []
 
 
-def test_a_policy_that_the_gate_in_process_was_not_rendered_from_is_told_by_policy_check(
+def test_policy_check_reports_a_policy_that_the_gate_in_process_was_not_rendered_from(
     control_plane: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The component that changes the policy is named before the one that it should change."""
@@ -239,8 +239,8 @@ def test_a_policy_that_the_gate_in_process_was_not_rendered_from_is_told_by_poli
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
     files = [str(tmp_path / f"{name}.yaml") for name in ("policy", "classes")]
     assert main(["policy", "check", *files, "--against", str(tmp_path / "all.yaml")]) == 1
-    (told,) = [line for line in capsys.readouterr().out.splitlines() if "drifted" in line]
-    assert "MutatingAdmissionPolicy topogate-gate: spec.matchConditions[7].expression has drifted" in told
+    (drift,) = [line for line in capsys.readouterr().out.splitlines() if "drifted" in line]
+    assert "MutatingAdmissionPolicy topogate-gate: spec.matchConditions[7].expression has drifted" in drift
 
 
 @pytest.mark.parametrize("name", ["webhook", "sweeper", "certs"])

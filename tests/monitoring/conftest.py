@@ -47,7 +47,7 @@ def at_work(
     install(cluster)
     register_nodes(cluster, nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))
     namespace = create_namespace(cluster)
-    cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_with_an_odd_wish())
+    cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_with_an_unusable_request())
     folder = tmp_path_factory.mktemp("at-work")
     policy = folder / "tasks.yaml"
     policy.write_text(shipped_policy())
@@ -77,7 +77,7 @@ def calm(at_work: AtWork) -> State:
     return at_work.calm
 
 
-def pod_with_an_odd_wish() -> dict[str, object]:
+def pod_with_an_unusable_request() -> dict[str, object]:
     annotations = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "moon"}
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     spec = {"containers": [container], "schedulingGates": [{"name": keys.GATE}]}

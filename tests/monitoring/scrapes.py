@@ -98,15 +98,15 @@ def changed(series: Sequence[Series], name: str, value: float, **more: Any) -> t
 def fires(alert: dict[str, Any], state: State, folder: Path) -> subprocess.CompletedProcess[str]:
     """Let Prometheus judge, after more than an hour, that this alert fires, with labels and annotations."""
     expected = [{"exp_labels": alert["labels"], "exp_annotations": alert["annotations"]}]
-    return _judge(state, {alert["alert"]: expected}, folder)
+    return _check(state, {alert["alert"]: expected}, folder)
 
 
 def fires_nothing(state: State, folder: Path) -> subprocess.CompletedProcess[str]:
     """Let Prometheus judge that no alert fires."""
-    return _judge(state, {alert["alert"]: [] for alert in alerts()}, folder)
+    return _check(state, {alert["alert"]: [] for alert in alerts()}, folder)
 
 
-def _judge(
+def _check(
     state: State, expected: Mapping[str, list[dict[str, Any]]], folder: Path
 ) -> subprocess.CompletedProcess[str]:
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules()))

@@ -64,12 +64,12 @@ def alert(name: str) -> dict[str, Any]:
 
 def assert_fires(name: str, state: State, folder: Path, **labels: str) -> None:
     """labels: what of the series the alert carries."""
-    told = alert(name)
-    found = fires(told | {"labels": told["labels"] | labels}, state, folder)
+    alerted = alert(name)
+    found = fires(alerted | {"labels": alerted["labels"] | labels}, state, folder)
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_prometheus_takes_the_rules_and_finds_nothing_odd(tmp_path: Path) -> None:
+def test_prometheus_takes_the_rules_without_complaints(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules()))
     found = subprocess.run(
         [PROMTOOL, "check", "rules", "--lint-fatal", "rules.yaml"],
@@ -114,17 +114,17 @@ def wait_for(webhook: Webhook, name: str, is_so: Callable[[float], bool]) -> Non
         ("TopogatePolicyRejected", webhook_with_broken_files),
     ],
 )
-def test_a_webhook_with_bad_files_is_told_of(
+def test_a_webhook_with_bad_files_is_alerted(
     name: str, state_of: Callable[[Path], tuple[Series, ...]], calm: State, tmp_path: Path
 ) -> None:
     assert_fires(name, calm.but(WEBHOOK, state_of(tmp_path)), tmp_path)
 
 
-def test_a_webhook_that_does_not_answer_is_told_of(calm: State, tmp_path: Path) -> None:
+def test_a_webhook_that_does_not_answer_is_alerted(calm: State, tmp_path: Path) -> None:
     assert_fires("TopogateWebhookDown", calm.but(WEBHOOK, None), tmp_path)
 
 
-def test_pods_that_pass_without_the_webhook_are_told_of(at_work: AtWork, tmp_path: Path) -> None:
+def test_pods_that_pass_without_the_webhook_are_alerted(at_work: AtWork, tmp_path: Path) -> None:
     """The API server itself counts them: its configuration points to a port where nobody listens."""
     cluster = at_work.cluster
     made = manifest("webhook-configuration.yaml")
@@ -152,7 +152,7 @@ def test_pods_that_pass_without_the_webhook_are_told_of(at_work: AtWork, tmp_pat
         assert_fires("TopogateWebhookFailsOpen", at_work.calm.but(API_SERVER, rising), tmp_path)
 
 
-def test_programs_of_which_only_others_lead_are_told_of(at_work: AtWork, tmp_path: Path) -> None:
+def test_programs_of_which_only_others_lead_are_alerted(at_work: AtWork, tmp_path: Path) -> None:
     cluster = at_work.cluster
     namespace = create_namespace(cluster)
     for name in (SWEEPER, TASKS):
@@ -174,7 +174,7 @@ def test_programs_of_which_only_others_lead_are_told_of(at_work: AtWork, tmp_pat
     assert_fires("TopogateTasksNotLed", at_work.calm.but(TASKS, None), tmp_path)
 
 
-def test_a_leader_that_may_read_nothing_or_not_every_owner_is_told_of(
+def test_a_leader_that_may_read_nothing_or_not_every_owner_is_alerted(
     at_work: AtWork, tmp_path: Path
 ) -> None:
     cluster, calm = at_work.cluster, at_work.calm
@@ -216,7 +216,7 @@ def _allow_all_but_jobs(cluster: Cluster, role: str, namespace: str) -> None:
     api.request("POST", f"{group}/clusterrolebindings", body=binding)
 
 
-def test_gpu_nodes_without_labels_are_told_of(at_work: AtWork, tmp_path: Path) -> None:
+def test_gpu_nodes_without_labels_are_alerted(at_work: AtWork, tmp_path: Path) -> None:
     gpus = {"nvidia.com/gpu": "8"}
     bare = {"metadata": {"name": "bare"}, "status": {"allocatable": gpus, "capacity": gpus}}
     at_work.cluster.api().request("POST", "/api/v1/nodes", body=bare)
@@ -227,7 +227,7 @@ def test_gpu_nodes_without_labels_are_told_of(at_work: AtWork, tmp_path: Path) -
     assert_fires("TopogateLabelerAbsent", at_work.calm.but(SWEEPER, series), tmp_path)
 
 
-def test_a_task_controller_with_a_bad_policy_is_told_of(at_work: AtWork, tmp_path: Path) -> None:
+def test_a_task_controller_with_a_bad_policy_is_alerted(at_work: AtWork, tmp_path: Path) -> None:
     good = at_work.tasks_policy.read_text()
     at_work.tasks_policy.write_text("nonsense: true\n")
     try:
@@ -237,13 +237,13 @@ def test_a_task_controller_with_a_bad_policy_is_told_of(at_work: AtWork, tmp_pat
     assert_fires("TopogatePolicyRejected", at_work.calm.but(TASKS, series), tmp_path)
 
 
-def test_a_labeler_that_does_not_run_is_told_of(calm: State, tmp_path: Path) -> None:
+def test_a_labeler_that_does_not_run_is_alerted(calm: State, tmp_path: Path) -> None:
     labels = (("daemonset", "labeler"), ("namespace", "topogate-labeler"))
     series = (Series("kube_daemonset_status_number_unavailable", labels, 1),)
     assert_fires("TopogateLabelerAbsent", calm.but("kube-state-metrics", series), tmp_path)
 
 
-def test_nodes_on_which_gangs_fail_are_told_of(calm: State, tmp_path: Path) -> None:
+def test_nodes_on_which_gangs_fail_are_alerted(calm: State, tmp_path: Path) -> None:
     """That takes pods of several gangs; the series is the sweeper's own, which calm clusters do not have."""
     metrics = Metrics()
     metrics.declare(NODE_HEALTH.gauges)
@@ -270,13 +270,13 @@ def test_nodes_on_which_gangs_fail_are_told_of(calm: State, tmp_path: Path) -> N
         ("TopogateTasksNotLed", TASKS, "topogate_tasks_watch_silence_seconds", {"value": 121}),
     ],
 )
-def test_an_alert_fires_when_its_series_says_so(
+def test_an_alert_fires_when_its_series_has_the_value(
     name: str, job: str, series: str, more: dict[str, Any], calm: State, tmp_path: Path
 ) -> None:
     assert_fires(name, calm.but(job, changed(calm.jobs[job], series, **more)), tmp_path)
 
 
-def test_an_allocator_that_refuses_a_container_is_told_of(
+def test_an_allocator_that_refuses_a_container_is_alerted(
     calm: State, allocating: Site, tmp_path: Path
 ) -> None:
     with pytest.raises(grpc.RpcError, match="topogate"):
@@ -289,7 +289,7 @@ def test_an_allocator_that_refuses_a_container_is_told_of(
         assert_fires("TopogateAllocatorAmbiguous", calm.but(ALLOCATOR, rising), tmp_path)
 
 
-def test_an_allocator_beside_another_plugin_is_told_of(calm: State, allocating: Site, tmp_path: Path) -> None:
+def test_an_allocator_beside_another_plugin_is_alerted(calm: State, allocating: Site, tmp_path: Path) -> None:
     class Rivalled:
         def healthy(self, _: str) -> frozenset[str]:
             return frozenset({"of another plugin"})

@@ -23,7 +23,7 @@ from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.metrics import PHASES
 from webhook.tasks.main import TaskMetrics
 
-HELD_BY_OTHERS = {
+GATED_BY_OTHERS = {
     "up": set(),
     "apiserver_admission_webhook_fail_open_count": {"name"},
     "kube_daemonset_status_number_unavailable": {"namespace", "daemonset"},
@@ -96,7 +96,7 @@ def test_the_table_is_what_is_served(by: str, scrape: Callable[[Path], str], tmp
 
 
 @pytest.mark.parametrize("scrape", PROGRAMS.values(), ids=PROGRAMS)
-def test_every_program_that_is_scraped_says_its_version(
+def test_every_program_that_is_scraped_exports_its_version(
     scrape: Callable[[Path], str], tmp_path: Path
 ) -> None:
     assert f'topogate_build_info{{version="{VERSION}"}} 1.0' in scrape(tmp_path).splitlines()
@@ -142,7 +142,7 @@ def queries() -> list[tuple[str, str]]:
 
 def known() -> dict[str, set[str]]:
     """Series -> their labels, with those that Prometheus adds."""
-    found = {name: set(labels) for name, labels in HELD_BY_OTHERS.items()}
+    found = {name: set(labels) for name, labels in GATED_BY_OTHERS.items()}
     for (name, kind), (_, labels) in table().items():
         names = [name]
         if kind == "histogram":

@@ -59,10 +59,10 @@ def clean_real(cluster: Cluster) -> None:
     """Remove what tests have left, on the real node too."""
     clean(cluster)
     found = cluster.api().json("GET", f"/api/v1/nodes/{node.NAME}")["metadata"]
-    kept = ("kubernetes.io/", "beta.kubernetes.io/", "node.alpha.kubernetes.io/", "local.topogate.io/")
+    prefixes = ("kubernetes.io/", "beta.kubernetes.io/", "node.alpha.kubernetes.io/", "local.topogate.io/")
     for kind in ("label", "annotate"):
         keys = found.get("labels" if kind == "label" else "annotations", {})
-        removed = [f"{key}-" for key in keys if not key.startswith(kept) and ".kubernetes.io/" not in key]
+        removed = [f"{key}-" for key in keys if not key.startswith(prefixes) and ".kubernetes.io/" not in key]
         if removed:
             cluster.kubectl(kind, "node", node.NAME, *removed)
     began = time.monotonic()
@@ -113,5 +113,7 @@ def pods_of(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
 def look_inside(cluster: Cluster, pod: dict[str, Any]) -> dict[str, Any]:
     """What one of our programs finds of itself in its container; there is no shell, but there is Python."""
     metadata = pod["metadata"]
-    said = cluster.kubectl("exec", "-n", metadata["namespace"], metadata["name"], "--", "python3", "-c", LOOK)
-    return dict(json.loads(said.stdout))
+    output = cluster.kubectl(
+        "exec", "-n", metadata["namespace"], metadata["name"], "--", "python3", "-c", LOOK
+    )
+    return dict(json.loads(output.stdout))

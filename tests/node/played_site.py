@@ -62,7 +62,7 @@ class Site:
         self.cluster.kubectl("patch", "daemonset/allocator", "-n", ALLOCATOR, "--type=json", "-p", patch)
         self.wait_for_devices()
 
-    def told(self) -> dict[str, str]:
+    def annotations(self) -> dict[str, str]:
         """The annotations of the node."""
         return dict(self.cluster.api().json("GET", f"/api/v1/nodes/{node.NAME}")["metadata"]["annotations"])
 

@@ -15,7 +15,7 @@ from hack.local.cluster import Cluster
 from tests.node.conftest import clean_real
 from tests.support import create_namespace
 
-SAY = 'echo "started $JOB_COMPLETION_INDEX"; while read -r line; do echo "got $line"; done; exec sleep 1000'
+ECHO = 'echo "started $JOB_COMPLETION_INDEX"; while read -r line; do echo "got $line"; done; exec sleep 1000'
 """Of each worker: a line, then one for each line that is typed into it."""
 
 
@@ -36,7 +36,7 @@ class Person:
             timeout=60, check=False,
         )  # fmt: skip
 
-    def converses(self, *words: str, says: str) -> str:
+    def converses(self, *words: str, typed: str) -> str:
         """The first line that comes after a line was typed; the typist stays until then."""
         with subprocess.Popen(
             self._command(words), env=self._environment, text=True, stdin=subprocess.PIPE,
@@ -46,12 +46,12 @@ class Person:
             patience.start()
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(says)
+            process.stdin.write(typed)
             process.stdin.flush()
-            heard = process.stdout.readline()
+            line = process.stdout.readline()
             process.terminate()
             patience.cancel()
-            return heard
+            return line
 
     def _command(self, words: tuple[str, ...]) -> list[str]:
         connection = ("--kubeconfig", str(self._cluster.kubeconfig), "-n", self.namespace)
@@ -60,7 +60,7 @@ class Person:
     def starts_a_job(self) -> None:
         container = {
             "name": "c", "image": "topogate.local/busybox:1", "imagePullPolicy": "Never",
-            "command": ["sh", "-c", SAY], "stdin": True,
+            "command": ["sh", "-c", ECHO], "stdin": True,
         }  # fmt: skip
         pod = {
             "nodeSelector": {node.REAL_LABEL: ""}, "restartPolicy": "Never",
@@ -103,7 +103,7 @@ def test_exec_without_a_command_is_a_shell(person: Person) -> None:
 
 
 def test_what_is_typed_after_attach_reaches_the_worker(person: Person) -> None:
-    assert person.converses("attach", "train", "--rank", "1", says="hello\n") == "got hello\n"
+    assert person.converses("attach", "train", "--rank", "1", typed="hello\n") == "got hello\n"
     assert "[1] got hello" in person.types("logs", "train").stdout
 
 

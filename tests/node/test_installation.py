@@ -33,7 +33,7 @@ def installed(real_control_plane: Cluster) -> Iterator[Cluster]:
     devices.unplug(real_control_plane.namespaces, CARDS)
 
 
-def test_every_program_runs_as_restricted_as_its_manifest_says(installed: Cluster) -> None:
+def test_every_program_runs_as_restricted_as_its_manifest_requires(installed: Cluster) -> None:
     pods = pods_of(installed, SYSTEM) + pods_of(installed, LABELER)
     components = {pod["metadata"]["labels"].get("app.kubernetes.io/component", "labeler") for pod in pods}
     assert {"webhook", "sweeper", "certs", "labeler"} <= components
@@ -50,14 +50,14 @@ def test_every_program_runs_as_restricted_as_its_manifest_says(installed: Cluste
         assert seen["megabytes"] * 2**20 * 1000 < quantities.parse(limit), name
 
 
-def test_every_program_says_its_version_in_its_container_and_in_its_log(installed: Cluster) -> None:
+def test_every_program_prints_its_version_in_its_container_and_in_its_log(installed: Cluster) -> None:
     version = build.PROJECT["version"]
     for namespace, component in ((SYSTEM, "webhook"), (SYSTEM, "sweeper"), (LABELER, "labeler")):
         program = f"topogate-{component}"
         pods = [pod["metadata"]["name"] for pod in pods_of(installed, namespace)]
         (pod, *_) = (name for name in pods if name.startswith(component))
-        said = installed.kubectl("exec", "-n", namespace, pod, "--", program, "--version").stdout
-        assert said == f"{program} {version}\n"
+        output = installed.kubectl("exec", "-n", namespace, pod, "--", program, "--version").stdout
+        assert output == f"{program} {version}\n"
         first = installed.kubectl("logs", "-n", namespace, pod).stdout.splitlines()[0]
         assert program in first
         assert version in first
@@ -122,8 +122,8 @@ def test_a_gang_runs_in_containers_while_the_leading_sweeper_is_killed(installed
     pods = wait_for_pods(installed, namespace, all_run, "the gang to run", seconds=120)
     for pod in pods:
         name = pod["metadata"]["name"]
-        said = installed.kubectl("exec", "-n", namespace, name, "--", "cat", "/proc/1/cmdline").stdout
-        assert said == "sleep\0" + "1000\0"
+        output = installed.kubectl("exec", "-n", namespace, name, "--", "cat", "/proc/1/cmdline").stdout
+        assert output == "sleep\0" + "1000\0"
         affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         (term,) = affinity["nodeSelectorTerms"]
         assert term["matchFields"][0]["values"] == [node.NAME]

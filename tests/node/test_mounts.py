@@ -59,8 +59,8 @@ def writable(folder: Path, mounts: list[dict[str, Any]], user: int) -> list[str]
     }
     (folder / "config.json").write_text(json.dumps(config))
     command = ["unshare", "--mount", "runc", "--root", str(folder / "state"), "run", f"t{os.getpid()}"]
-    said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=120)
-    return said.stdout.split()
+    completed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=120)
+    return completed.stdout.split()
 
 
 def host_mounts(path: str, recursive: bool = True) -> tuple[list[dict[str, Any]], int]:

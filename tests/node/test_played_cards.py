@@ -30,7 +30,7 @@ WITNESSES: Final = {
 }
 """Pods that run through all kills, and the limits of their containers."""
 
-HELD: Final = """
+LIST_ALLOCATED: Final = """
 import json
 from pathlib import Path
 from labeler.allocator.listing import PodResources
@@ -39,7 +39,7 @@ print(json.dumps({"/".join(key): held for key, held in listing.items()}))
 """
 MOST_KILLS: Final = 12
 """Then there is peace: on a slow machine nobody would be up again before the next."""
-QUIET_TURNS: Final = 2
+QUIET_TICKS: Final = 2
 """The most looks in a row without a kill: on a fast machine the Jobs are done after a dozen looks."""
 
 
@@ -62,13 +62,13 @@ def some_containers(chance: random.Random) -> list[dict[str, int]]:
 def seen_tiles(text: str) -> tuple[set[str], set[tuple[int, int]]]:
     """The device files that a container told of, and the (card, tile) that Level Zero would show it."""
     files = {line for line in text.splitlines() if line.startswith(("card", "renderD"))}
-    told = dict(line.split("=", 1) for line in text.splitlines() if line.startswith("ZE_"))
+    environment = dict(line.split("=", 1) for line in text.splitlines() if line.startswith("ZE_"))
     cards = [card for card in CARDS if f"card{card.number}" in files]
     every = [(card.number, tile) for card in cards for tile in range(card.tiles)]
-    mask = told.get("ZE_AFFINITY_MASK", "")
+    mask = environment.get("ZE_AFFINITY_MASK", "")
     if not mask:
         return files, set(every)
-    assert told["ZE_FLAT_DEVICE_HIERARCHY"] == "FLAT"
+    assert environment["ZE_FLAT_DEVICE_HIERARCHY"] == "FLAT"
     return files, {every[int(entry)] for entry in mask.split(",")}
 
 
@@ -103,14 +103,16 @@ def test_each_container_sees_exactly_its_cards_and_tiles_and_keeps_them_whoever_
 def test_pods_without_a_plan_and_planned_ones_run_beside_each_other_on_whole_cards(site: Site) -> None:
     """Nobody plans for the card of a pod that nobody planned for, and of none that is out of use."""
     site.share(1)
-    site.cluster.wait_for("the devices of other tests to be free", lambda: not held(site))
-    strangers = create_namespace(site.cluster)
+    site.cluster.wait_for("the devices of other tests to be free", lambda: not allocated(site))
+    foreign = create_namespace(site.cluster)
     for name in ("ends", "stays"):  # by default, from the highest card down: card3, then card2
-        start_pod(site, strangers, name)
-    (uid,) = (each["metadata"]["uid"] for each in pods_of(site.cluster, strangers) if is_named(each, "stays"))
+        start_pod(site, foreign, name)
+    (uid,) = (each["metadata"]["uid"] for each in pods_of(site.cluster, foreign) if is_named(each, "stays"))
     stays = f"{uid}=card2"
-    site.cluster.wait_for("the node to tell", lambda: stays in site.told()[keys.UNPLANNED_CARDS_ANNOTATION])
-    site.cluster.kubectl("delete", "pod", "ends", "-n", strangers)
+    site.cluster.wait_for(
+        "the node to tell", lambda: stays in site.annotations()[keys.UNPLANNED_CARDS_ANNOTATION]
+    )
+    site.cluster.kubectl("delete", "pod", "ends", "-n", foreign)
 
     namespace = create_namespace(site.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     assert cards_of(site, namespace, [start_job(site, namespace, f"j{number}") for number in range(3)]) == {
@@ -122,7 +124,8 @@ def test_pods_without_a_plan_and_planned_ones_run_beside_each_other_on_whole_car
     file = site.cluster.namespaces.path(CARDS[0].nodes[0])
     file.unlink()
     site.cluster.wait_for(
-        "the card to be told of", lambda: f"card0={keys.I915}:0" in site.told()[keys.OFFERED_CARDS_ANNOTATION]
+        "the card to be told of",
+        lambda: f"card0={keys.I915}:0" in site.annotations()[keys.OFFERED_CARDS_ANNOTATION],
     )
     assert cards_of(site, namespace, [start_job(site, namespace, "next")]) == {"card1"}
 
@@ -179,7 +182,7 @@ def start_witnesses(site: Site) -> str:
 def look(site: Site, namespace: str) -> dict[tuple[str, str], tuple[object, ...]]:
     """Which container it is, how often it began, what it sees inside, and which devices the kubelet books."""
     site.wait_for_devices()
-    devices = held(site)
+    devices = allocated(site)
     found: dict[tuple[str, str], tuple[object, ...]] = {}
     for pod in pods_of(site.cluster, namespace):
         name = pod["metadata"]["name"]
@@ -189,19 +192,19 @@ def look(site: Site, namespace: str) -> dict[tuple[str, str], tuple[object, ...]
                 "sh", "-c", "ls /dev/dri; env | grep ^ZE_; true",
             ).stdout  # fmt: skip
             listed = devices[f"{namespace}/{name}"][each["name"]].items()
-            booked = {resource: sorted(of_resource) for resource, of_resource in listed}
+            sorted_devices = {resource: sorted(of_resource) for resource, of_resource in listed}
             found[name, each["name"]] = (
-                pod["status"]["phase"], each["containerID"], each["restartCount"], inside, booked,
+                pod["status"]["phase"], each["containerID"], each["restartCount"], inside, sorted_devices,
             )  # fmt: skip
     return found
 
 
-def held(site: Site) -> dict[str, dict[str, dict[str, list[str]]]]:
+def allocated(site: Site) -> dict[str, dict[str, dict[str, list[str]]]]:
     """What the kubelet books: pod -> container -> resource -> devices; pods without any are left out."""
     pods = pods_of(site.cluster, ALLOCATOR)
     (name,) = (pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp"))
-    said = site.cluster.kubectl("exec", "-n", ALLOCATOR, name, "--", "python3", "-c", HELD).stdout
-    return {pod: found for pod, found in json.loads(said).items() if any(found.values())}
+    output = site.cluster.kubectl("exec", "-n", ALLOCATOR, name, "--", "python3", "-c", LIST_ALLOCATED).stdout
+    return {pod: found for pod, found in json.loads(output).items() if any(found.values())}
 
 
 def why(pod: dict[str, Any]) -> str:
@@ -218,7 +221,7 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
     Returns the pods that failed, and why.
     """
     cluster, chance = site.cluster, random.Random(5)
-    total, turn = sum(waves), itertools.cycle(victims)
+    total, victim_order = sum(waves), itertools.cycle(victims)
     api = cluster.api()
     namespace = create_namespace(cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
@@ -226,13 +229,13 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
     wanted = {f"j{number}": some_containers(chance) for number in range(total)}
     names = iter(wanted)
     pending = [list(itertools.islice(names, count)) for count in waves]
-    told: dict[tuple[str, str], str] = {}
+    log_of: dict[tuple[str, str], str] = {}
     chosen: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
 
     def listen() -> bool:
         """Take down what finished pods have said; returns whether all of them could be heard."""
-        all_heard = True
+        all_reported = True
         for pod in api.json("GET", pods)["items"]:
             name = pod["metadata"]["name"]
             if pod["status"].get("phase") == "Failed":
@@ -241,11 +244,11 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
                 continue
             logs = logs_of(api, f"{pods}/{name}/log", pod)
             if logs is None:
-                all_heard = False
+                all_reported = False
                 continue
-            told.update({(name, container): log for container, log in logs.items()})
+            log_of.update({(name, container): log for container, log in logs.items()})
             chosen[name] = pod
-        return all_heard
+        return all_reported
 
     def ended() -> int:
         """How many Jobs are done: more pods than that may succeed where a kubelet is killed."""
@@ -261,10 +264,10 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
             for name in pending.pop(0):
                 api.request("POST", jobs, body=job(name, wanted[name], chance.randint(1, 4)))
         quiet += 1
-        is_due = chance.random() < 0.3 or quiet > QUIET_TURNS
+        is_due = chance.random() < 0.3 or quiet > QUIET_TICKS
         if victims and is_due and (pending or done < total * 0.8) and kills < MOST_KILLS:
             kills += 1
-            site.kill(next(turn))
+            site.kill(next(victim_order))
             quiet = 0
         time.sleep(chance.uniform(0.5, 2))
         listen()
@@ -279,7 +282,7 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
         plan = decode_allocation(pod["metadata"]["annotations"], len(pod["spec"]["containers"]))
         assert plan is not None
         for container, slot in zip(pod["spec"]["containers"], plan.slots, strict=True):
-            files, tiles = seen_tiles(told[name, container["name"]])
+            files, tiles = seen_tiles(log_of[name, container["name"]])
             assert files == {Path(path).name for share in slot for path in CARDS[share.card].nodes}
             assert tiles == {
                 (share.card, tile) for share in slot for tile in share.tiles or range(CARDS[share.card].tiles)

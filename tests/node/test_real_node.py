@@ -24,7 +24,7 @@ def inside(cluster: Cluster, namespace: str, name: str, *command: str) -> str:
     return cluster.kubectl("exec", "-n", namespace, name, "--", *command).stdout
 
 
-def test_a_container_runs_as_its_pod_says_and_tells_it_by_logs_and_exec(real_cluster: Cluster) -> None:
+def test_a_container_runs_as_its_pod_asks_which_logs_and_exec_show(real_cluster: Cluster) -> None:
     namespace = create_namespace(real_cluster)
     command = ["sh", "-c", "echo started; exec sleep 1000"]
     settings = {"runAsUser": 65532, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
@@ -178,7 +178,7 @@ def networks() -> set[Path]:
     return found
 
 
-def test_without_root_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_root_one_sentence_reports_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(Exception, match="a real node needs root"):
         Cluster.up(tmp_path / "cluster", real_node=True)
@@ -190,6 +190,6 @@ def test_missing_packages_are_named_in_one_line_to_type(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = node.lacking()
-    assert said is not None
-    assert "apt-get install --no-install-recommends busybox-static containerd" in said
+    problem = node.lacking()
+    assert problem is not None
+    assert "apt-get install --no-install-recommends busybox-static containerd" in problem

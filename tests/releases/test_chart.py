@@ -135,12 +135,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("values", "says"), WRONG, ids=[each[0][0] for each in WRONG])
+@pytest.mark.parametrize(("values", "expected"), WRONG, ids=[each[0][0] for each in WRONG])
 @pytest.mark.usefixtures("control_plane")
-def test_a_value_that_cannot_be_meant_is_refused_with_its_name(values: list[str], says: str) -> None:
+def test_a_value_that_cannot_be_meant_is_refused_with_its_name(values: list[str], expected: str) -> None:
     result = run(*TEMPLATE, "--namespace=kube-system", values=[*IMAGES, *values])
     assert result.returncode != 0
-    assert says in result.stderr
+    assert expected in result.stderr
     assert "nil pointer" not in result.stderr
 
 
@@ -192,7 +192,7 @@ def test_kubernetes_before_1_32_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("control_plane")
-def test_a_release_is_not_kept_in_a_namespace_that_the_chart_makes() -> None:
+def test_a_release_is_not_stored_in_a_namespace_that_the_chart_makes() -> None:
     result = run(*TEMPLATE, f"--namespace={SYSTEM}")
     assert result.returncode != 0
     assert "createNamespaces=false" in result.stderr
@@ -293,7 +293,7 @@ def test_an_upgrade_keeps_the_authority_that_was_issued_and_the_plans(released: 
     released.kubectl("get", "placement", "kept", "-n", "default")
 
 
-def test_values_are_kept_by_reuse_and_a_rollback_brings_back_what_was(released: Cluster) -> None:
+def test_values_stay_by_reuse_and_a_rollback_brings_back_what_was(released: Cluster) -> None:
     bundle = authority_of(released)
     before = revision_of(released)
     reused = run(

@@ -100,7 +100,7 @@ IMAGE = f"topogate-{VERSION}-amd64.tar"
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         (without("install.yaml"), "install.yaml is missing"),
         (without(f"topogate-labeler-{VERSION}-amd64.tar"), "topogate-labeler-v"),
@@ -113,12 +113,12 @@ IMAGE = f"topogate-{VERSION}-amd64.tar"
     ],
 )  # fmt: skip
 def test_a_folder_that_is_no_whole_release_gets_no_checksums(
-    files: Path, tmp_path: Path, change: Callable[[Path], None], says: str
+    files: Path, tmp_path: Path, change: Callable[[Path], None], expected: str
 ) -> None:
     folder = tmp_path / VERSION
     shutil.copytree(files, folder)
     change(folder)
-    with pytest.raises(release.ReleaseError, match=re.escape(says)):
+    with pytest.raises(release.ReleaseError, match=re.escape(expected)):
         release.write_checksums(folder, VERSION)
 
 
@@ -225,7 +225,7 @@ def test_the_command_line_needs_nothing_that_only_linux_has() -> None:
     """What it imports is read in a new process: no source of devices, no gRPC, no server of ours."""
     names = "{'pyudev', 'pynvml', 'grpc', 'gunicorn'}"
     program = f"import sys, webhook.cli.main; print(*sorted({names} & sys.modules.keys()))"
-    said = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    assert said.stdout.strip() == ""
+    assert completed.stdout.strip() == ""

@@ -2,7 +2,7 @@
 
 from hack.local.build import ROOT
 
-PAPERS = sorted(
+DOCS = sorted(
     path
     for folder in (".", "docs/**", "manifests/**", "hack/**")
     for path in ROOT.glob(f"{folder}/*.md")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hack.local.build import ROOT
-from tests.repository.pages import PAPERS
+from tests.repository.pages import DOCS
 
 RECORDING = '#!/bin/sh\necho "$0 $*" >>"$RECORD"\n'
 
@@ -35,7 +35,7 @@ def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--kubernetes", "1.32"], ["--kubernetes=1.32"]], ids=" ".join)
-def test_hack_test_builds_and_tests_the_release_of_kubernetes_that_it_is_told(
+def test_hack_test_builds_and_tests_the_release_of_kubernetes_that_it_is_given(
     tmp_path: Path, words: list[str]
 ) -> None:
     hack = tmp_path / "hack"
@@ -93,7 +93,7 @@ def test_hack_check_without_words_runs_all_of_its_checks() -> None:
     assert {*re.findall(r"^ +([a-z]+)\) \"", text, re.MULTILINE)} - {"sizes"} == {*default.split()}
 
 
-@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("paper", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_benchmark_that_is_named_exists(paper: Path) -> None:
     named = set(re.findall(r"hack/bench ([a-z][a-z-]+)", paper.read_text()))
     assert {
@@ -101,7 +101,7 @@ def test_every_benchmark_that_is_named_exists(paper: Path) -> None:
     } == set()
 
 
-def test_every_section_of_the_benchmarks_names_the_command_of_its_figures() -> None:
+def test_every_section_of_the_benchmarks_names_the_command_of_its_measurements() -> None:
     text = (ROOT / "hack/benchmarks/README.md").read_text()
     sections = re.split(r"\n(?=\*\*[A-Z])", text)[1:]
     assert len(sections) > 10

@@ -30,7 +30,7 @@ def project(root: Path, code: dict[str, str], listed: str = "") -> Path:
         ({"a.py": IN_A_CLASS}, "a.py Judge.decide\n"),
     ],
 )
-def test_nothing_is_said_where_the_list_names_just_what_is_too_complex(
+def test_nothing_is_reported_where_the_list_names_just_what_is_too_complex(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], code: dict[str, str], listed: str
 ) -> None:
     assert main(project(tmp_path, code, listed)) == 0
@@ -103,7 +103,7 @@ def test_nothing_is_said_where_the_list_names_just_what_is_too_complex(
         ),
     ],
 )  # fmt: skip
-def test_each_difference_between_code_and_list_is_one_sentence_that_says_what_to_do(
+def test_each_difference_between_code_and_list_is_one_sentence_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], code: dict[str, str], listed: str, sentence: str
 ) -> None:
     assert main(project(tmp_path, code, listed)) == 1
@@ -133,7 +133,7 @@ def test_code_is_what_is_neither_blank_nor_comment_nor_docstring_nor_import(text
     assert size_of(text) == size
 
 
-def test_a_reason_for_branches_that_a_function_does_not_have_is_told(
+def test_a_reason_for_branches_that_a_function_does_not_have_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     simple = SIMPLE.replace("(a):", "(a):  # branches: a table")
@@ -166,16 +166,14 @@ def test_a_module_counts_in_its_package_and_in_the_product(
         (1, "webhook: only 1 functions have more than 10 branches. Write 1 into hack/branches.txt."),
     ],
 )
-def test_a_package_has_just_as_many_branching_functions_as_its_ceiling_says(
-    found: int, sentence: str
-) -> None:
-    said = list(above_or_below({"webhook": 2}, {"webhook": found, "labeler": 5}))
-    assert len(said) == bool(sentence)
-    assert all(each.startswith(sentence) for each in said)
+def test_a_package_has_just_as_many_branching_functions_as_its_ceiling(found: int, sentence: str) -> None:
+    sentences = list(above_or_below({"webhook": 2}, {"webhook": found, "labeler": 5}))
+    assert len(sentences) == bool(sentence)
+    assert all(each.startswith(sentence) for each in sentences)
 
 
 @pytest.mark.parametrize("line", ["webhook", "webhook many", "webhook 3 4", "webhook 1\nwebhook 1"])
-def test_a_ceiling_that_cannot_be_read_is_told(tmp_path: Path, line: str) -> None:
+def test_a_ceiling_that_cannot_be_read_is_reported(tmp_path: Path, line: str) -> None:
     (tmp_path / "branches.txt").write_text(line)
     with pytest.raises(ListError, match="is not a package, named once, and a number"):
         read_ceilings(tmp_path / "branches.txt")

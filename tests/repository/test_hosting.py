@@ -32,7 +32,7 @@ def test_there_is_a_form_for_a_gang_that_waits_and_one_for_a_fault() -> None:
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_every_form_asks_for_versions_and_what_doctor_says(path: Any) -> None:
+def test_every_form_asks_for_versions_and_the_output_of_doctor(path: Any) -> None:
     body = {each["id"]: each for each in read(path)["body"] if "id" in each}
     assert {"versions", "doctor"} <= body.keys()
     assert body["versions"]["validations"]["required"]

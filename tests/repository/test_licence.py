@@ -20,7 +20,7 @@ def test_the_licence_is_the_standard_text_of_apache_2() -> None:
     assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == STANDARD_TEXT
 
 
-def test_the_package_says_its_licence_and_brings_the_texts() -> None:
+def test_the_package_names_its_licence_and_brings_the_texts() -> None:
     metadata = importlib.metadata.metadata("topogate")
     assert metadata["License-Expression"] == "Apache-2.0"
     licences = {"LICENSE", "NOTICE", *(str(folder.relative_to(ROOT) / "LICENSE") for folder in VENDORED)}

@@ -9,14 +9,14 @@ import pytest
 
 from hack.local.build import ROOT
 
-ROOMS = ("webhook", "labeler", "hack")
+PACKAGES = ("webhook", "labeler", "hack")
 
 
 def test_no_two_classes_have_one_name() -> None:
     """Failed? Give the newer class the name of what it alone is; also private classes count."""
     places = defaultdict(list)
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.parse(path.read_text()).body:
                 if isinstance(node, ast.ClassDef):
                     places[node.name].append(str(path.relative_to(ROOT)))
@@ -49,7 +49,25 @@ reservations; `avoided` for used last; `closed` connections; and what is `whole`
 """
 PHRASES = ("half_life", "under_way", "go_environment", "go_package", "go_program", "go_version")
 """Terms of the field, or plain English, which have such a word in them."""
-PLAIN = ("labeler", "webhook")
+PLAIN = (
+    *("labeler", "webhook"),
+    *(
+        f"tests/{name}"
+        for name in (
+            *(
+                "admission",
+                "allocator",
+                "browser",
+                "contract",
+                "images",
+                "labeler",
+                "manifests",
+                "monitoring",
+            ),
+            *("node", "releases", "repository", "suite"),
+        )
+    ),
+)
 """Packages whose names are all in the field's words; the others follow."""
 WIRE = {
     "labeler/contract/event_reasons.py": {"MEMBERS_NOT_HELD"},

@@ -26,7 +26,7 @@ from hack.local.cluster import Cluster
         (7, 0, 95, "2 min, 7 packages compiled"),
     ],
 )
-def test_a_build_says_how_far_it_is_and_how_long_is_left(
+def test_a_build_reports_how_far_it_is_and_how_long_is_left(
     compiled: int, total: int, seconds: float, words: str
 ) -> None:
     assert describe_build(compiled, total, seconds) == words

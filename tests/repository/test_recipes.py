@@ -65,7 +65,7 @@ def test_each_source_of_the_labeler_can_be_asked_and_watched(source: str) -> Non
         ),
     ],
 )
-def test_what_a_source_lacks_is_said_with_what_to_do(
+def test_what_a_source_lacks_is_reported_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, missing: str
 ) -> None:
     (tmp_path / "unfinished.py").write_text(text)
@@ -87,8 +87,8 @@ def test_each_component_is_an_option_of_the_chart_that_is_tried_and_on_the_page_
     tried = (ROOT / "tests/releases/test_chart.py").read_text()
     assert f'"{component}"' in tried, f"add {component} to TABLE in tests/releases/test_chart.py"
     rows = [line for line in (OPERATORS / "install.md").read_text().splitlines() if line.startswith("|")]
-    said = any(f"`components/{component}`" in row for row in rows)
-    assert said or component == "cert-manager", f"add a row for {component} to docs/operators/install.md"
+    messages = any(f"`components/{component}`" in row for row in rows)
+    assert messages or component == "cert-manager", f"add a row for {component} to docs/operators/install.md"
 
 
 @pytest.mark.parametrize("source", SOURCES)

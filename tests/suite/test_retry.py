@@ -172,7 +172,7 @@ def test_more_than_three_flaky_tests_fail_the_run(tmp_path: Path, count: int, st
         )
 
 
-def test_a_run_that_stops_at_its_first_failure_tries_nothing_again(tmp_path: Path) -> None:
+def test_a_run_that_stops_at_its_first_failure_retries_nothing(tmp_path: Path) -> None:
     run = Run(tmp_path, FLAKY + SOUND, "-x")
     assert run.status == 1
     assert run.times("test_flaky") == 1

@@ -88,7 +88,7 @@ def test_viewers_and_gangs_share_one_reading_for_a_while() -> None:
     assert there.calls == 2
 
 
-def test_events_that_cannot_be_read_are_said_to_be_missing() -> None:
+def test_events_that_cannot_be_read_are_shown_as_missing() -> None:
     class Refusing:
         def json(self, *_: Any, **__: Any) -> Any:
             raise ApiError(403, "Forbidden", "no")

@@ -9,10 +9,10 @@ import yaml
 
 from hack.local.build import ROOT
 from labeler.contract import keys
-from tests.repository.pages import PAPERS
+from tests.repository.pages import DOCS
 from webhook.cli.main import COMMANDS
 
-PAGES = [path for path in PAPERS if path.is_relative_to(ROOT / "docs") and path != ROOT / "docs/README.md"]
+PAGES = [path for path in DOCS if path.is_relative_to(ROOT / "docs") and path != ROOT / "docs/README.md"]
 DESIGN = ROOT / "docs/design"
 INVARIANTS = (DESIGN / "invariants.md").read_text()
 ROOTS = ("docs", "hack", "labeler", "manifests", "tests", "webhook")
@@ -58,7 +58,7 @@ def claims_of(path: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("paper", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(paper: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", paper.read_text()):
         if re.match(r"[a-z]+:", target):
@@ -69,14 +69,14 @@ def test_every_relative_link_leads_somewhere(paper: Path) -> None:
         assert not anchor or anchor in anchors(there), target
 
 
-@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("paper", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_and_file_that_is_named_exists(paper: Path) -> None:
     placeholders = {"labeler/sources/NAME.py", "labeler/allocator/vendors/NAME.py", "tests/PACKAGE"}
     missing = [name for name in named(paper) - placeholders if not (ROOT / name).exists()]
     assert missing == []
 
 
-@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("paper", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_key_of_ours_that_is_named_is_in_the_contract(paper: Path) -> None:
     keys_named = in_code(paper, r"((?:[a-z]+\.)*(?:topogate\.io|falldio\.com)/[\w.-]+)")
     known = spelled()
@@ -91,7 +91,7 @@ def test_every_key_of_ours_that_is_named_is_in_the_contract(paper: Path) -> None
     assert unknown == []
 
 
-@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("paper", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_subcommand_that_is_named_exists(paper: Path) -> None:
     assert in_code(paper, r"topogate ([a-z]+)") <= COMMANDS.keys()
 
@@ -117,7 +117,7 @@ def test_the_readme_is_at_most_150_lines_and_1000_words() -> None:
     assert len(text.split()) <= 1000
 
 
-def test_every_overlay_and_component_is_told_of_to_the_operator() -> None:
+def test_every_overlay_and_component_is_documented_for_the_operator() -> None:
     manifests = ROOT / "manifests"
     folders = {
         str(path.relative_to(manifests))
@@ -129,16 +129,16 @@ def test_every_overlay_and_component_is_told_of_to_the_operator() -> None:
     assert not missing, f"add rows to the table of manifests/README.md: {', '.join(missing)}"
 
 
-def test_every_metric_that_the_operator_is_told_of_is_served() -> None:
+def test_every_documented_metric_is_served() -> None:
     code = "".join(
         path.read_text() for root in ("webhook", "labeler") for path in (ROOT / root).rglob("*.py")
     )
-    told = set(re.findall(r"`(topogate_\w+)", (ROOT / "docs/operators/metrics.md").read_text()))
-    assert len(told) > 5
-    assert [name for name in sorted(told) if name.removesuffix("_total") not in code] == []
+    documented = set(re.findall(r"`(topogate_\w+)", (ROOT / "docs/operators/metrics.md").read_text()))
+    assert len(documented) > 5
+    assert [name for name in sorted(documented) if name.removesuffix("_total") not in code] == []
 
 
-def test_every_identity_is_told_of_in_the_trust_model() -> None:
+def test_every_identity_stands_in_the_trust_model() -> None:
     table = (ROOT / "SECURITY.md").read_text()
     for path in (ROOT / "manifests").rglob("*.yaml"):
         for each in yaml.safe_load_all(path.read_text()):
@@ -147,7 +147,7 @@ def test_every_identity_is_told_of_in_the_trust_model() -> None:
                 assert f"| `{metadata['namespace']}/{metadata['name']}`" in table
 
 
-def test_every_command_under_hack_is_told_of() -> None:
+def test_every_command_under_hack_is_documented() -> None:
     commands = {
         f"hack/{path.name}" for path in (ROOT / "hack").iterdir() if path.is_file() and not path.suffix
     }
@@ -174,7 +174,7 @@ def test_each_invariant_names_what_holds_it() -> None:
 
 
 def test_every_package_stands_in_the_table_of_the_architecture() -> None:
-    told = set(re.findall(r"`([\w/]+)`", section("The packages")))
+    documented = set(re.findall(r"`([\w/]+)`", section("The packages")))
     packages = {
         str(path.parent.relative_to(ROOT))
         for root in ("labeler", "webhook")
@@ -186,7 +186,7 @@ def test_every_package_stands_in_the_table_of_the_architecture() -> None:
         if path.is_dir() and path.name != "__pycache__"
     }
     inner = {name for name in packages if name.count("/") > 1 and name.split("/")[1] == "allocator"}
-    assert packages - inner - {"webhook"} | folders <= told
+    assert packages - inner - {"webhook"} | folders <= documented
 
 
 def test_everything_that_the_architecture_calls_a_module_is_one() -> None:
