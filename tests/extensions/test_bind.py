@@ -19,6 +19,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     group_events,
     group_writes,
     hold_releases,
+    invalid_plans,
     needs,
     patient_needs,
 )
@@ -254,6 +255,37 @@ def test_a_gang_keeps_its_minimum_while_a_pod_of_it_has_no_valid_plan(has_begun:
         assert not scene.writes(seconds, group(3))
         assert not scene.writes(seconds, None)
     assert hold_releases(scene.view(None)) == ({"p2"} if has_begun else {"p0", "p1", "p2"})
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_gang_keeps_its_minimum_while_a_replacement_finds_no_node(has_begun: bool) -> None:
+    scene = Short(*(released(number) if has_begun else member(number) for number in range(2)), member(2))
+    scene.cluster.pods.append(member(3))
+    for seconds in (0.0, 1e6):
+        assert not scene.writes(seconds, group(3))
+        assert not scene.writes(seconds, None)
+    assert hold_releases(scene.view(group(3))) == ({"p3"} if has_begun else {"p0", "p1", "p3"})
+
+
+@pytest.mark.parametrize(
+    ("has_begun", "minimum", "is_replaced", "dropped"),
+    [
+        (False, 0, True, {"p0", "p1"}),
+        (False, 0, False, set()),
+        (False, 2, True, set()),
+        (True, 0, True, set()),
+    ],
+    ids=["waits for its replacement", "has none", "has its minimum", "has begun"],
+)
+def test_what_is_planned_of_a_gang_holds_no_nodes_while_its_replacement_finds_none(
+    has_begun: bool, minimum: int, is_replaced: bool, dropped: set[str]
+) -> None:
+    """Two such gangs would hold the nodes for which each waits."""
+    pods = [released(0) if has_begun else member(0), member(1), member(2)]
+    scene = Short(*pods, minimum=minimum)
+    scene.cluster.pods += [member(3)] if is_replaced else []
+    assert invalid_plans(scene.view(), SentReleases()) == dropped
+    assert not invalid_plans(scene.view(), {"p1"}), "one that is sent is released, though it looks gated yet"
 
 
 @pytest.mark.parametrize(("has_begun", "kept"), [(False, set()), (True, {"p2"})])

@@ -55,10 +55,10 @@ class Scene:
         ]
         register_nodes(self.cluster, new)
 
-    def add(self, *names: str, **annotations: str) -> None:
+    def add(self, *names: str, group: str = GROUP, **annotations: str) -> None:
         """Pods as admission makes them."""
         given = {**GANG, keys.GANG_SIZE_ANNOTATION: "3", **annotations}
-        body = template(8, annotations=given, schedulingGroup={"podGroupName": GROUP})
+        body = template(8, annotations=given, schedulingGroup={"podGroupName": group})
         for name in names:
             self.api.request(
                 "POST", self.pods_path, body={**body, "metadata": {**body["metadata"], "name": name}}
@@ -91,11 +91,16 @@ class Scene:
             return -1
         return int(group["spec"]["schedulingPolicy"].get("gang", {}).get("minCount", 0))
 
-    def reason(self) -> str:
+    def placements(self) -> list[dict[str, Any]]:
         path = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
-        return " ".join(
-            each.get("status", {}).get("reason", "") for each in self.api.json("GET", path)["items"]
-        )
+        return list(self.api.json("GET", path)["items"])
+
+    def planned(self) -> dict[str, str]:
+        """The node of each pod by the plans."""
+        return {pod["name"]: pod["node"] for each in self.placements() for pod in each["spec"]["pods"]}
+
+    def reason(self) -> str:
+        return " ".join(each.get("status", {}).get("reason", "") for each in self.placements())
 
     def mortal(self, death: Death | None = None) -> MortalApi:
         api = MortalApi.connect(self.cluster.kubeconfig, user_agent="test-sweeper")
@@ -207,6 +212,33 @@ def test_a_replacement_joins_the_gang_by_itself(scene: Scene) -> None:
         delete(scene.api, f"{scene.pods_path}/b")
         scene.add("replacement")
         until("the replacement to be bound", lambda: scene.bound() == {"a", "c", "replacement"})
+
+
+def test_of_two_gangs_whose_replacements_find_no_node_one_is_bound_and_one_waits(scene: Scene) -> None:
+    """Each is planned and unreleased, and lacks a node; what they hold together is enough for one of them."""
+    scene.add_nodes(3, first=3)
+    gangs = {"first": {"a", "b", "c"}, "second": {"d", "e", "f"}}
+
+    def add(gang: str, *names: str) -> None:
+        annotations = {keys.GANG_ANNOTATION: gang}
+        group = bind_group_name({}, annotations, "", "default-scheduler")
+        scene.add(*names, group=group, **annotations)
+
+    for gang, names in gangs.items():
+        add(gang, *sorted(names))
+    unwritten = Death(BEFORE, f"POST {native_gangs.path(scene.api, scene.namespace)} #1")
+    assert not sweep_until(scene.mortal(unwritten), SETTINGS, lambda: False, 60)
+    planned = scene.planned()
+    assert (set(planned), scene.released()) == (set("abcdef"), set[str]())
+    for lost, new in (("a", "a2"), ("d", "d2")):
+        delete(scene.api, f"{scene.pods_path}/{lost}")
+        delete(scene.api, f"/api/v1/nodes/{planned[lost]}")
+        add(next(gang for gang, names in gangs.items() if lost in names), new)
+    ways = [{"a2", "b", "c"}, {"d2", "e", "f"}]
+    with scene.sweeping() as until:
+        until("one of them to be bound", lambda: scene.bound() in ways)
+        until("the other to be told", lambda: "needs capacity for 3 pods" in scene.reason())
+        assert scene.bound() in ways
 
 
 def test_of_an_elastic_gang_its_minimum_is_bound_as_one(scene: Scene) -> None:

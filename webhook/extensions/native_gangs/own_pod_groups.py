@@ -10,7 +10,7 @@ owned by the gang's Placement, so that garbage collection removes both.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -101,7 +101,7 @@ class GroupNeed:
 
     Of a gang of which none is bound, min_count counts planned pods that are gone as well: replacements come,
     as a rule, and the others are not to be bound without these. So it does pods whose plan does not hold any
-    more. without_plan: how many these are.
+    more. without_plan: how many these are, with the replacements that have no plan yet.
     """
 
     namespace: str
@@ -158,6 +158,18 @@ def hold_releases(view: View) -> Set[str]:
     }
 
 
+def invalid_plans(view: View, sent: Container[str]) -> Set[str]:
+    """The uids of planned pods whose gang lacks one that is there without a plan, as a replacement.
+
+    Only of gangs of which none is released, or sent: these are placed again as a whole. Two such gangs would
+    else hold the nodes for which each waits.
+    """
+    short = [need for need in needs(view) if need.is_short and need.without_plan and not need.has_begun]
+    pods = _named(view.gated, view) if short else {}
+    own = [{pod.metadata.uid for pod in pods[need.key]} & view.planned.keys() for need in short]
+    return frozenset().union(*(uids for uids in own if not any(uid in sent for uid in uids)))
+
+
 def group_writes(view: View, wanted: Sequence[GroupNeed]) -> Sequence[ObjectWrite]:
     """What brings the PodGroups to what the plans need. wanted: see needs."""
     collection = collection_of(view)
@@ -209,9 +221,16 @@ def needs(view: View) -> Sequence[GroupNeed]:
         with _guarded(group):
             planned = [pod for pod in pods if pod.metadata.uid in entries]
             released = [pod for pod in pods if _is_released(pod, view)]
-            need = _need(planned, released, entries, view) if planned or released else None
+            new = _new_of(pods, view)
+            need = _need(planned, released, new, entries, view) if planned or released else None
             found += [need] if need is not None else []
     return found
+
+
+def _new_of(pods: Sequence[Pod], view: View) -> int:
+    """How many of these are gated, and named by no plan."""
+    gated = view.index.of[Sort.GATED]
+    return sum(pod.metadata.uid in gated and not view.is_ours(pod) for pod in pods)
 
 
 def _is_released(pod: Pod, view: View) -> bool:
@@ -224,9 +243,9 @@ def _entries(view: View) -> Mapping[str, PlannedPod]:
 
 
 def _need(
-    planned: Sequence[Pod], released: Sequence[Pod], entries: Mapping[str, PlannedPod], view: View
+    planned: Sequence[Pod], released: Sequence[Pod], new: int, entries: Mapping[str, PlannedPod], view: View
 ) -> GroupNeed | None:
-    """planned: those that are gated yet. released: those that are not bound yet."""
+    """planned: those that are gated yet. released: those that are not bound yet. new: see _lost."""
     first = (planned or released)[0]
     name, gangs = bind_group_of(first), sorted({view.gang_of(pod) for pod in (*planned, *released)})
     owner = _owner(gangs, first, view)
@@ -235,7 +254,7 @@ def _need(
     begun = {pod.metadata.uid for pod in released} | _members(gangs, name, view)
     there = len(planned) + len(begun)
     own = [entries[pod.metadata.uid] for pod in planned]
-    gone, without_plan = _lost(owner, entries, view)
+    gone, without_plan = _lost(owner, new, entries, view)
     expected = there + gone + without_plan
     minimum = min(owner.spec.minimum, expected) if owner.spec.minimum else expected
     min_count = minimum if _is_bound_as_one(own, gangs, view) else 0
@@ -244,17 +263,19 @@ def _need(
     )
 
 
-def _lost(owner: Placement, entries: Mapping[str, PlannedPod], view: View) -> tuple[int, int]:
-    """How many planned pods of a gang are gone, and for how many no plan holds any more.
+def _lost(owner: Placement, new: int, entries: Mapping[str, PlannedPod], view: View) -> tuple[int, int]:
+    """How many planned pods of a gang are gone, and how many that are there, or replace one, have no plan.
 
-    None once one is bound: then others join one by one.
+    None once one is bound: then others join one by one. new: gated pods that no plan names.
     """
     there = [pod for pod in view.pods_of(owner) if not pod.metadata.deletion_timestamp]
     if owner.is_complete or any(pod.spec.node_name for pod in there):
         return 0, 0
     gated = view.index.of[Sort.GATED]
     without_plan = sum(pod.metadata.uid in gated and pod.metadata.uid not in entries for pod in there)
-    return len(owner.spec.pods) - len(there), without_plan
+    gone = len(owner.spec.pods) - len(there)
+    replaced = min(gone, new)
+    return gone - replaced, without_plan + replaced
 
 
 def _owner(gangs: Sequence[GangKey], pod: Pod, view: View) -> Placement | None:
@@ -323,7 +344,8 @@ def patient_needs(
     """The needs that are to be met now: of gangs that lost planned pods those whose patience is over.
 
     These are bound without the pods that are gone, as incomplete gangs are planned after as long. Pods that
-    are there and have no plan get one, or their gang is rolled back.
+    are there and have no plan, replacements among them, get one, or their gang is planned anew as a whole:
+    see invalid_plans. Of a gang of which pods are released, repair deletes these.
     """
     now, since, found = view.now.seconds, dict[str, float](), list[GroupNeed]()
     for need in wanted:

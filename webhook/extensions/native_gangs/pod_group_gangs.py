@@ -14,6 +14,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     group_events,
     group_writes,
     hold_releases,
+    invalid_plans,
     needs,
     patience_left,
     patient_needs,
@@ -46,8 +47,8 @@ def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeM
 
 
 def check_plans(given: PlansInput) -> PlanCheck:
-    """Hold the pods whose PodGroup is not there yet."""
-    return PlanCheck(not_released=hold_releases(given.view))
+    """Hold the pods whose PodGroup is not there yet; drop what is planned of a gang that waits for others."""
+    return PlanCheck(hold_releases(given.view), invalid_plans(given.view, given.sent))
 
 
 def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[ExcludedNodes, NativeMemory]:
