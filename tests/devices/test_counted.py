@@ -30,7 +30,7 @@ from webhook.placement import Snapshot
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.observe.stock import take_stock
+from webhook.sweeper.pass_measurements import take_stock
 from webhook.sweeper.settings import Settings
 from webhook.ui.live import Artist, Scene
 

@@ -18,8 +18,8 @@ from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, living, sweep_
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
-from webhook.sweeper.observe.pins import pinned_node
-from webhook.sweeper.repair.needed import waits_for_group
+from webhook.sweeper.observe.plans import pinned_node
+from webhook.sweeper.repair.repair import waits_for_group
 from webhook.sweeper.settings import Settings
 from webhook.workloads.pod_group_names import bind_group_name
 

@@ -18,7 +18,7 @@ from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, node_gpus, used_
 from webhook.scheduling.gpus import DEVICES, MODEL_LABELS, Counting
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.sweeper.observe.stock import FREE, USED, take_stock
+from webhook.sweeper.pass_measurements import FREE, USED, take_stock
 from webhook.sweeper.settings import Settings
 from webhook.ui.history import sample
 from webhook.ui.live import Artist

@@ -4,8 +4,7 @@ from typing import Any, cast
 
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.evictions import Evictor
-from webhook.sweeper.apply.retry import Retries
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.backoff import ApplyMemory
 from webhook.sweeper.decide.orders import Done, Eviction, Orders
 from webhook.sweeper.observe.view import View

@@ -11,7 +11,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Budget
 from webhook.sweeper.decide import asking
-from webhook.sweeper.observe.pins import unpinned
+from webhook.sweeper.observe.plans import unpinned
 from webhook.sweeper.settings import Settings
 
 

@@ -18,9 +18,8 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.report import Reporter
+from webhook.sweeper.report import Reporter, StatusWriter
 from webhook.sweeper.settings import Settings
-from webhook.sweeper.statuses import StatusWriter
 
 
 def bound(name: str, node: str = "n1", gang: str = "", phase: str = "Running") -> Pod:

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod
-from webhook.extensions.fair_order import counts, fair_order
+from webhook.extensions.fair_order import account_use, fair_order
 from webhook.extensions.node_health import node_health
 from webhook.kube.objects import Pod
 from webhook.placement import Options
@@ -19,9 +19,7 @@ from webhook.sweeper import pass_measurements
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.observe import stock
-from webhook.sweeper.observe.stock import Stock, take_stock
-from webhook.sweeper.pass_measurements import MOST_CLASSES, OTHER, PassMeasurements
+from webhook.sweeper.pass_measurements import MOST_CLASSES, OTHER, PassMeasurements, Stock, take_stock
 from webhook.sweeper.settings import Settings
 
 CREATED = 1767225600.0
@@ -248,10 +246,10 @@ def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
 def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> None:
     assert {
         MOST_CLASSES,
-        stock.MOST_MODELS,
+        pass_measurements.MOST_MODELS,
         node_health.MOST_MODELS,
         fair_order.MOST_ACCOUNTS,
-        counts.MOST_MODELS,
+        account_use.MOST_MODELS,
     } == {32}
 
 

@@ -13,7 +13,7 @@ from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.apply.model_label_writes import MOST_LABELS
+from webhook.sweeper.apply.applier import MOST_LABELS
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, GangOutcome, ModelLabelOrder, Orders
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of

@@ -10,7 +10,7 @@ from hack.local.cluster import Cluster
 from webhook.kube.client import Api
 from webhook.kube.objects import Namespace
 from webhook.sweeper.extension import WatchedCollection
-from webhook.sweeper.observe.lazy_collections import LazyCollections
+from webhook.sweeper.observe.cache import LazyCollections
 
 
 def collection(name: str, frees: Callable[[Any, Any], bool] | None = None) -> WatchedCollection[Namespace]:
@@ -66,7 +66,7 @@ def test_what_is_not_served_is_not_asked_for_and_is_not_there(reading: Reading) 
 
 
 def test_what_may_not_be_read_is_not_there(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.sweeper.observe.lazy_collections.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("webhook.sweeper.observe.cache.FIRST_SECONDS", 0.0)
     assert reading.lazy.read((collection("nothings"),)) == {}
 
 

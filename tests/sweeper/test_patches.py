@@ -12,7 +12,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.sweeper.apply import patches
-from webhook.sweeper.observe.pins import pinned_node
+from webhook.sweeper.observe.plans import pinned_node
 
 PIN = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
 SSD = {"key": "disk", "operator": "In", "values": ["ssd"]}

@@ -12,7 +12,7 @@ from webhook.extensions.node_health.node_health import candidates
 from webhook.extensions.node_health.pod_failures import gang_id
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import key_of, maker_of
-from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
 from webhook.workloads import marks
 

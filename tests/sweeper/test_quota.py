@@ -12,10 +12,9 @@ from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sw
 from tests.sweeper.pods import job_pod
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.complaints import Complaint
-from webhook.sweeper.observe.blocked_reasons import Complaints
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
-from webhook.sweeper.observe.owner_sizes import Owners
+from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1)

@@ -18,7 +18,7 @@ from webhook.placement import Assignment, place
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.release import Outcome, Releaser
 from webhook.sweeper.decide.gang_question import question
-from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 

@@ -11,7 +11,7 @@ from labeler.contract import keys
 from tests.placement.small import node
 from webhook.placement import NodeInfo, Snapshot, Usage
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.observe.stock import MOST_MODELS, OTHER, Stock, take_stock
+from webhook.sweeper.pass_measurements import MOST_MODELS, OTHER, Stock, take_stock
 
 GPU = "nvidia.com/gpu"
 COUNTING = Counting(("nvidia.com/*",), ("model",))

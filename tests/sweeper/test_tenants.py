@@ -15,7 +15,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply.patches import release_patch
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
-from webhook.sweeper.observe.pins import occupied_node, pinned_node
+from webhook.sweeper.observe.plans import occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner

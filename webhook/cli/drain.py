@@ -17,7 +17,7 @@ from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply.patches import ungate_patch
-from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.plans import is_gated
 from webhook.text import counted
 from webhook.workloads.builtin import Job, job_size
 

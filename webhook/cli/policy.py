@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
 
 
-# --- check ---------------------------------------------------------------------------------------------
+# --- check --------------------------------------------------------------------------------------------
 
 
 def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: list[Path]) -> int:
@@ -139,7 +139,7 @@ def identity(item: Mapping[str, Any]) -> tuple[str, str]:
     return str(item.get("kind")), str(name)
 
 
-# --- render --------------------------------------------------------------------------------------------
+# --- render -------------------------------------------------------------------------------------------
 
 
 def _render(policy: Policy, values: Mapping[str, int], folder: Path | None) -> int:
@@ -184,7 +184,7 @@ def as_yaml(objects: Iterable[Object]) -> str:
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=110)
 
 
-# --- reading -------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------
 
 
 def _objects(path: Path) -> Iterator[Object]:

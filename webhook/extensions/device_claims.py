@@ -30,9 +30,8 @@ from webhook.placement.topology import Topology
 from webhook.policy.values import Policy
 from webhook.scheduling.gpus import DEVICES
 from webhook.sweeper.extension import Extension, GangsInput, ResourcesAdded, ResourcesInput, WatchedCollection
-from webhook.sweeper.observe.added_resources import most_amounts
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.node_usage import PodsOnNodes, Usages, amended
+from webhook.sweeper.observe.node_usage import PodsOnNodes, Usages, amended, most_amounts
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.decide.impossible_requests import impossible, main_cause
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
-from webhook.sweeper.observe.pins import is_gated, occupied_node, pinned_node
+from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings

@@ -13,7 +13,7 @@ from webhook.policy.document import PolicyError
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import NAMESPACES, PODS, UNFINISHED
 from webhook.sweeper.observe.membership import GangKey, key_of
-from webhook.sweeper.observe.pins import is_gated, pinned_node
+from webhook.sweeper.observe.plans import is_gated, pinned_node
 from webhook.text import counted
 from webhook.workloads.native_gangs import GROUP, VERSIONS
 

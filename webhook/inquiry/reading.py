@@ -19,10 +19,9 @@ from webhook.kube.state_config_map import path_of
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.extension import WatchedCollection
-from webhook.sweeper.observe.blocked_reasons import Complaints
 from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
-from webhook.sweeper.observe.owner_sizes import Owners
+from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.workloads.composite_groups import COMPOSITE_GROUPS, Roots, roots_of
 from webhook.workloads.native_gangs import POD_GROUPS
 

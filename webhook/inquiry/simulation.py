@@ -27,7 +27,7 @@ from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import PodGang, key_of
-from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import View
 
 

@@ -147,7 +147,7 @@ def gate(policy: Policy) -> Object:
     }
 
 
-# --- conditions ----------------------------------------------------------------------------------------
+# --- conditions ---------------------------------------------------------------------------------------
 
 
 def _condition(name: str, expression: str) -> Object:
@@ -222,7 +222,7 @@ def _has_request() -> str:
     return f"{request_keys}.exists(key, key in object.metadata.?annotations.orValue({{}}))"
 
 
-# --- pieces --------------------------------------------------------------------------------------------
+# --- pieces -------------------------------------------------------------------------------------------
 
 
 def _limits(policy: Policy, values: Mapping[str, int]) -> dict[str, int]:

@@ -31,7 +31,7 @@ Carried = tuple[str, tuple[AntiAffinityTerm, ...]]
 """The namespace of a pod, and its terms."""
 
 
-# --- host ports -----------------------------------------------------------------------------------
+# --- host ports ---------------------------------------------------------------------------------------
 
 
 def host_ports(pod: objects.Pod) -> dict[str, int]:
@@ -58,7 +58,7 @@ def _port(what: str) -> str:
     return f"host port {what} in use"
 
 
-# --- all of it ------------------------------------------------------------------------------------
+# --- all of it ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ _NO_PREFERENCES: Final = Preferences()
 _NO_STATUS: Final = objects.PodStatus()
 
 
-# --- pods that want a place -----------------------------------------------------------------------
+# --- pods that want a place ---------------------------------------------------------------------------
 
 
 _last: tuple[object, PodClass] | None = None
@@ -239,7 +239,7 @@ def _conditions(requirements: Sequence[SelectorRequirement]) -> tuple[Requiremen
     return tuple(Requirement(item.key, item.operator, tuple(item.values)) for item in requirements)
 
 
-# --- pods that have a place -----------------------------------------------------------------------
+# --- pods that have a place ---------------------------------------------------------------------------
 
 
 def occupies(pod: objects.Pod) -> bool:

@@ -25,8 +25,8 @@ from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.reservations import Reservation, ReservationSource
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
-from webhook.sweeper.observe.added_resources import AddedResources
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.node_usage import AddedResources
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 

@@ -39,9 +39,9 @@ from webhook.sweeper.extension import (
     with_resources,
 )
 from webhook.sweeper.extension_objects import ExtensionObjects, RecordStore
-from webhook.sweeper.observe.added_resources import CLAIMS_OFF, UNKNOWN_CLAIMS, ClaimsWait
 from webhook.sweeper.observe.cache import MOST_FAILED
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
+from webhook.sweeper.observe.node_usage import CLAIMS_OFF, UNKNOWN_CLAIMS, ClaimsWait
 from webhook.sweeper.observe.view import View
 from webhook.text import joined
 

@@ -32,7 +32,7 @@ _STUCK_SECONDS: Final = 300.0
 logger = logging.getLogger("webhook.sweeper")
 
 
-# --- garbage collection: the copy of a large cluster lasts, and has no cycles ---------------------------
+# --- garbage collection: the copy of a large cluster lasts, and has no cycles -------------------------
 
 _SELDOM: Final = (100_000, 50, 20)
 """Thresholds of the three generations: the young are looked through all the same, for a server that is away
@@ -68,7 +68,7 @@ def no_longer() -> None:
     gc.unfreeze()
 
 
-# --- the process ----------------------------------------------------------------------------------------
+# --- the process --------------------------------------------------------------------------------------
 
 
 @dataclass

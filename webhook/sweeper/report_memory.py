@@ -70,7 +70,7 @@ def reason_of(gang: PodGang, reason: str = "", cause: Cause | None = None) -> st
     return shortened(printable(joined(reason, *problems)), REASON_BYTES)
 
 
-# --- what keeps pods ------------------------------------------------------------------------------------
+# --- what keeps pods ----------------------------------------------------------------------------------
 
 
 class _PodDelay(NamedTuple):
@@ -165,7 +165,7 @@ def _stands(pod: Pod | None) -> bool:
     return pod is not None and not pod.metadata.deletion_timestamp
 
 
-# --- all of it ------------------------------------------------------------------------------------------
+# --- all of it ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def rfc3339(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# --- phase and reason -------------------------------------------------------------------------------
+# --- phase and reason ---------------------------------------------------------------------------------
 
 
 def _phase(
@@ -204,7 +204,7 @@ def _runs(pod: TaskPod) -> bool:
     return pod.status.phase == RUNNING
 
 
-# --- facts ------------------------------------------------------------------------------------------
+# --- facts --------------------------------------------------------------------------------------------
 
 
 def _begun(task: Task) -> TaskStatus:
@@ -272,7 +272,7 @@ def _began(pod: TaskPod) -> str:
     return min((time for time in times if time), default="")
 
 
-# --- conditions -------------------------------------------------------------------------------------
+# --- conditions ---------------------------------------------------------------------------------------
 
 
 def _accepted(now: StatusContext) -> TaskCondition:

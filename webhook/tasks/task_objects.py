@@ -121,7 +121,7 @@ class Task(Struct, frozen=True):
         return self.status.phase in FINAL and self.status.attempt == self.spec.attempt
 
 
-# --- what was made of it ----------------------------------------------------------------------------
+# --- what was made of it ------------------------------------------------------------------------------
 
 
 class JobCondition(Struct, frozen=True):

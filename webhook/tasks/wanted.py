@@ -140,7 +140,7 @@ def as_label(name: str) -> str:
     return f"{name[: LONGEST_LABEL_VALUE - _DIGEST - 1]}_{digest}"
 
 
-# --- priority and model -----------------------------------------------------------------------------
+# --- priority and model -------------------------------------------------------------------------------
 
 
 def _tier(task: Task, policy: Policy) -> Tier | None:
@@ -203,7 +203,7 @@ def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict
     return requests, limits
 
 
-# --- the pods ---------------------------------------------------------------------------------------
+# --- the pods -----------------------------------------------------------------------------------------
 
 
 def _template(

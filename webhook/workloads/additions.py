@@ -77,7 +77,7 @@ def is_extended(resource: str) -> bool:
     return "/" in resource and ("kubernetes.io/" not in resource or resource.startswith(keys.DEVICE_CLASS))
 
 
-# --- where it may run -------------------------------------------------------------------------------
+# --- where it may run ---------------------------------------------------------------------------------
 
 
 def _added_selector(template: PodTemplate, sample: PodTemplate, pod: Pod) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _model(template: PodTemplate) -> str | None:
     return template.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
 
 
-# --- what it asks for -------------------------------------------------------------------------------
+# --- what it asks for ---------------------------------------------------------------------------------
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Final
 
 from labeler.contract import keys
 
-# --- gangs ------------------------------------------------------------------------------------------
+# --- gangs --------------------------------------------------------------------------------------------
 
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 LEGACY_JOB_NAME_LABEL: Final = "job-name"
@@ -61,7 +61,7 @@ GANG_SIZE_KEYS: Final = (
 )
 """Annotations that say how many pods a gang has; the first that is there counts."""
 
-# --- ranks and roles --------------------------------------------------------------------------------
+# --- ranks and roles ----------------------------------------------------------------------------------
 
 JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""
@@ -114,7 +114,7 @@ ROLES: Final = (*LEADER_ROLES, "ps", "evaluator", "worker")
 """Roles in the order of rank: master, chief and launcher have rank 0 of their framework. Letter case does not
 matter; roles that are not listed come last, by name."""
 
-# --- what decides how a controller goes on ----------------------------------------------------------
+# --- what decides how a controller goes on ------------------------------------------------------------
 
 JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
 """Written by the Job controller where each index has a limit of its own."""
@@ -138,7 +138,7 @@ EXCLUSIVE_LABELS: Final = (
 """By which the affinity that those controllers' webhooks write finds whom to keep out of such a domain: also
 pods of Jobs and groups that want none themselves."""
 
-# --- topology of other schedulers -------------------------------------------------------------------
+# --- topology of other schedulers ---------------------------------------------------------------------
 
 KUEUE_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 KUEUE_ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
@@ -163,7 +163,7 @@ TOPOLOGY_REQUESTS: Final = {
 """Annotations of Kueue, KAI and Volcano, each with ours that says the same. The values of Kueue's and KAI's
 are node labels, which ours take too; Volcano's are numbers of its own tiers."""
 
-# --- requests for nodes ---------------------------------------------------------------------------
+# --- requests for nodes -------------------------------------------------------------------------------
 
 CONSUMED_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
 PROVISIONING_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"

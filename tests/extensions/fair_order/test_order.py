@@ -9,8 +9,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from webhook.extensions.fair_order.account_use import KEY, NAME, encode
-from webhook.extensions.fair_order.counts import OTHER
+from webhook.extensions.fair_order.account_use import KEY, NAME, OTHER, encode
 from webhook.extensions.fair_order.fair_order import MOST_ACCOUNTS, FairMemory, order_gangs
 from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError

@@ -23,7 +23,7 @@ from webhook.placement import (
     place,
 )
 from webhook.placement.names import natural
-from webhook.sweeper.observe.gang_division import DomainLayout
+from webhook.sweeper.observe.gang_requests import DomainLayout
 from webhook.sweeper.observe.membership import Claim
 from webhook.text import counted
 from webhook.workloads import marks

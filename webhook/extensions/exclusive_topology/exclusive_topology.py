@@ -15,8 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Budget, Gang, NoFit, Options, PlacementError, Snapshot, Topology
 from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.extension import ExplainInput, Extension, PlanCheck, PlansInput
-from webhook.sweeper.observe.gang_division import Division, DomainLayout
-from webhook.sweeper.observe.gang_requests import GangPart, in_order
+from webhook.sweeper.observe.gang_requests import Division, DomainLayout, GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
 from webhook.sweeper.observe.membership import Claim, claims_of, exclusive_over, is_of_a_set
 from webhook.text import counted, joined, printable

@@ -10,8 +10,20 @@ from dataclasses import dataclass, field, replace
 from operator import mul
 from typing import Final
 
-from webhook.extensions.fair_order.account_use import KEY, NAME, Book, Ran, RecordError, decode, encode
-from webhook.extensions.fair_order.counts import OTHER, AccountOf, GpuCounts, PodGpus, added
+from webhook.extensions.fair_order.account_use import (
+    KEY,
+    NAME,
+    OTHER,
+    AccountOf,
+    Book,
+    GpuCounts,
+    PodGpus,
+    Ran,
+    RecordError,
+    added,
+    decode,
+    encode,
+)
 from webhook.extensions.fair_order.scores import (
     AccountScore,
     Waiter,

@@ -124,7 +124,7 @@ def _with_tile(state: CardState, tile: int, count: int) -> Iterator[tuple[int, .
         yield tuple(sorted((tile, *others)))
 
 
-# --- how many there are at most ----------------------------------------------------------------------
+# --- how many there are at most -----------------------------------------------------------------------
 
 
 def are_too_many(states: Sequence[CardState], demands: Sequence[Demand]) -> bool:

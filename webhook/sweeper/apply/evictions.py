@@ -14,7 +14,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
-from webhook.sweeper.apply.retry import Retries, answered
+from webhook.sweeper.context import Retries, answered
 from webhook.sweeper.decide.backoff import EvictionTime, Key, Write
 from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Warn
 from webhook.sweeper.observe.gangs import GangKey

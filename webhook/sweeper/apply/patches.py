@@ -12,7 +12,7 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.kube.affinity import NodeSelectorTerm
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.pins import matches_something, required_terms
+from webhook.sweeper.observe.plans import matches_something, required_terms
 
 Operation = dict[str, Any]
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -18,8 +18,8 @@ from webhook.kube.paths import pod_path
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.podrules import needs_release_order
 from webhook.sweeper.apply import patches
-from webhook.sweeper.apply.retry import answered
-from webhook.sweeper.observe.pins import is_gated, pinned_node
+from webhook.sweeper.context import answered
+from webhook.sweeper.observe.plans import is_gated, pinned_node
 
 PARALLEL: Final = 8
 """More does not make a small API server faster (measured: 8 threads 341-452 pods/s, 16 threads 414)."""

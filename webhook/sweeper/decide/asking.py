@@ -22,7 +22,7 @@ from webhook.sweeper.decide.gang_question import ClassOf, GangQuestion, broken, 
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.pod_rules import ask_by_rules
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.pins import unpinned
+from webhook.sweeper.observe.plans import unpinned
 from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.view import View
 
@@ -157,7 +157,7 @@ def _one_by_one(
     return together(asked.gang, found, snapshot)
 
 
-# --- a gang whose released part would be deleted and made again ----------------------------------------
+# --- a gang whose released part would be deleted and made again ---------------------------------------
 
 
 def place_again(

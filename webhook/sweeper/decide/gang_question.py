@@ -17,8 +17,7 @@ from webhook.placement.snapshot import families_of
 from webhook.scheduling import convert
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
-from webhook.sweeper.observe.gang_division import UNDIVIDED, Division
-from webhook.sweeper.observe.gang_requests import GangPart
+from webhook.sweeper.observe.gang_requests import UNDIVIDED, Division, GangPart
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import Claim
 from webhook.text import counted
@@ -268,7 +267,7 @@ def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
 
 
-# --- slices, while only some of a gang's pods are there ------------------------------------------------
+# --- slices, while only some of a gang's pods are there -----------------------------------------------
 
 
 LEADS: Final = "LeaderWorkerSet"

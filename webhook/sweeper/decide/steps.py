@@ -35,7 +35,7 @@ from webhook.sweeper.decide.reservation_kinds import (
     why_not_reserved,
 )
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.pins import scheduler_of
+from webhook.sweeper.observe.plans import scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, joined
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from labeler.contract import keys
 from webhook.identity_cache import IdentityCache
@@ -25,15 +25,92 @@ from webhook.kube.write_through import WriteThroughInformer
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
-from webhook.sweeper.observe.blocked_reasons import Complaints
 from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
-from webhook.sweeper.observe.lazy_collections import LazyCollections, Readable
-from webhook.sweeper.observe.owner_sizes import Owners
-from webhook.sweeper.observe.pins import is_gated
+from webhook.sweeper.observe.owner_sizes import Complaints, Owners
+from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.pods import Journal
 from webhook.workloads.composite_groups import COMPOSITE_GROUPS, NO_ROOTS, Roots, roots_of
 from webhook.workloads.native_gangs import POD_GROUPS
+
+# --- collections that are read on demand --------------------------------------------------------------
+# They are read from the first question about them on: nothing of them costs anything before.
+
+FIRST_SECONDS: Final = 3.0
+"""How long the first question about a collection waits for all of it to be read."""
+
+
+class Readable(Hashable, Protocol):
+    """A collection, see WatchedCollection."""
+
+    @property
+    def path(self) -> str:
+        """Of all objects in the cluster."""
+
+    @property
+    def struct(self) -> type[Any]:
+        """What is read of each."""
+
+    def is_served(self, served: Mapping[str, str]) -> bool:
+        """Whether it may be watched."""
+
+    @property
+    def frees(self) -> Callable[[Any, Any], bool] | None:
+        """Whether more may be free after a change, or None if it never is."""
+
+
+class LazyCollections:
+    """Live copies of what is asked for, by one thread."""
+
+    def __init__(
+        self,
+        api: Api,
+        served: Callable[[], Mapping[str, str]],
+        on_change: Callable[[], None],
+        on_freed: Callable[[], None],
+    ) -> None:
+        """served: what the cluster serves. on_change: called, in some thread, when something has changed
+        that was asked for. on_freed: called when more may be free than before.
+        """
+        self._served = served
+        self._api = api
+        self._on_change = on_change
+        self._on_freed = on_freed
+        self._copies: dict[Readable, Informer[Any]] = {}
+        self._wanted: frozenset[Readable] = frozenset()
+        self._read: frozenset[Readable] = frozenset()
+
+    def stop(self) -> None:
+        """End all watches."""
+        for each in self._copies.values():
+            each.stop()
+
+    def begin(self) -> None:
+        """A pass begins. Changes of what the last one has not read, and this one does not, are not told."""
+        self._wanted, self._read = self._read, frozenset()
+
+    def read(self, collections: Sequence[Readable]) -> Mapping[Hashable, Mapping[str, Any]]:
+        """Those of these that have been read completely, each by "namespace/name"."""
+        collections = [each for each in collections if each.is_served(self._served())]
+        self._read |= set(collections)
+        begun = [each for each in collections if each not in self._copies]
+        for each in begun:
+            self._copies[each] = Informer(self._api, each.path, each.struct, on_event=self._note(each))
+            self._copies[each].start()
+        deadline = time.monotonic() + FIRST_SECONDS
+        for each in begun:
+            self._copies[each].wait_synced(max(0.0, deadline - time.monotonic()))
+        return {each: self._copies[each].items() for each in collections if self._copies[each].synced}
+
+    def _note(self, collection: Readable) -> OnEvent[Any]:
+        def note(before: Any, after: Any) -> None:
+            if collection.frees is not None and collection.frees(before, after):
+                self._on_freed()
+            if collection in self._read or collection in self._wanted:
+                self._on_change()
+
+        return note
+
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"

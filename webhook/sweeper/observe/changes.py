@@ -7,7 +7,7 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.kube import objects
-from webhook.sweeper.observe.pins import occupied_node
+from webhook.sweeper.observe.plans import occupied_node
 
 EXPECTED_SECONDS: Final = 300.0
 """After this long without its arrival a released pod is not awaited any more."""

@@ -12,8 +12,9 @@ from webhook.kube.annotated import NEVER_SHORTENED, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice, Spread
-from webhook.sweeper.observe.gang_division import UNDIVIDED, Division
 from webhook.sweeper.observe.gang_requests import (
+    UNDIVIDED,
+    Division,
     GangPart,
     common_value,
     minimum_of,

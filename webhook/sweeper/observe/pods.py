@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import GangKey, claims_of, is_of_a_set, maker_of
-from webhook.sweeper.observe.pins import pinned_node
+from webhook.sweeper.observe.plans import pinned_node
 from webhook.workloads.native_gangs import group_name
 
 K = TypeVar("K")

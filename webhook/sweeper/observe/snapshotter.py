@@ -18,11 +18,16 @@ from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
-from webhook.sweeper.observe.added_resources import most_amounts
 from webhook.sweeper.observe.membership import GangKey, key_of
-from webhook.sweeper.observe.node_usage import Placed, PodsOnNodes, Usages, UsagesOnNodes, amended
-from webhook.sweeper.observe.pins import is_gated, occupied_node
-from webhook.sweeper.observe.plans import Plans, Texts, is_newer
+from webhook.sweeper.observe.node_usage import (
+    Placed,
+    PodsOnNodes,
+    Usages,
+    UsagesOnNodes,
+    amended,
+    most_amounts,
+)
+from webhook.sweeper.observe.plans import Plans, Texts, is_gated, is_newer, occupied_node
 from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
 from webhook.sweeper.observe.view import PROTECTED, START, Moment, View, count_usable, is_usable
 from webhook.sweeper.settings import Settings

@@ -21,10 +21,9 @@ from webhook.scheduling.nodes import is_leaving
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
-from webhook.sweeper.observe.added_resources import AddedResources
 from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
-from webhook.sweeper.observe.pins import occupied_node
-from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts
+from webhook.sweeper.observe.node_usage import AddedResources
+from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts, occupied_node
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter
 
 
