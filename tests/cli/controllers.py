@@ -34,7 +34,7 @@ class World:
         for document in documents:
             self._see(copy.deepcopy(document))
 
-    def says(self, key: GangKey) -> OwnerFacts:
+    def owner_facts(self, key: GangKey) -> OwnerFacts:
         """What the owner of a gang says, as the sweeper reads it from the API server."""
         for owner in self.owners:
             if owner["metadata"]["name"] != key.name:
@@ -42,7 +42,7 @@ class World:
             for workload in WORKLOADS:
                 kind, group = workload.owner or workload.kind, owner["apiVersion"].rpartition("/")[0]
                 if (workload.kind, kind, workload.group) == (key.kind, owner["kind"], group):
-                    return _says(workload, msgspec.convert(owner, workload.struct))
+                    return _facts(workload, msgspec.convert(owner, workload.struct))
         return OwnerFacts()
 
     def _see(self, document: Object) -> None:
@@ -72,7 +72,7 @@ class World:
         self.pods.append(msgspec.convert(body, Pod))
 
 
-def _says(workload: Workload[Any], owner: Any) -> OwnerFacts:
+def _facts(workload: Workload[Any], owner: Any) -> OwnerFacts:
     return OwnerFacts(
         workload.size(owner),
         workload.is_staged(owner),

@@ -42,5 +42,5 @@ def cluster(pods: list[Pod], parallelism: int = 0) -> ClusterReading:
     return ClusterReading(tuple(pods), made, {}, lambda _: OwnerFacts(parallelism or None))
 
 
-def said(of: ClusterReading, name: str = "train-0", settings: Settings | None = None) -> str:
+def explained(of: ClusterReading, name: str = "train-0", settings: Settings | None = None) -> str:
     return "\n".join(explain(of, "ns", name, settings or Settings()))

@@ -82,14 +82,14 @@ def start(words: list[str], folder: Path) -> "subprocess.Popen[str]":
 def silent() -> Iterator[tuple[str, threading.Event]]:
     """The address of a server that takes a connection and says nothing; whether one was made."""
     asked = threading.Event()
-    held: list[socket.socket] = []
+    open_sockets: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def take() -> None:
             try:
                 while True:
-                    held.append(server.accept()[0])
-                    held[-1].recv(1)
+                    open_sockets.append(server.accept()[0])
+                    open_sockets[-1].recv(1)
                     asked.set()
             except OSError:
                 pass  # the test is over
@@ -97,7 +97,7 @@ def silent() -> Iterator[tuple[str, threading.Event]]:
         threading.Thread(target=take, daemon=True).start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
         server.shutdown(socket.SHUT_RDWR)
-    for each in held:
+    for each in open_sockets:
         each.close()
 
 
@@ -110,14 +110,14 @@ def test_an_unknown_option_is_status_2_and_a_sentence_on_standard_error(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main.main([*words_of(command, "http://127.0.0.1:1", tmp_path), "--nonsense"])
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert ended.value.code == 2
-    assert "--nonsense" in said.err
-    assert said.out == ""
+    assert "--nonsense" in output.err
+    assert output.out == ""
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "output"),
     [
         ("gang", "there is no command 'gang'; did you mean gangs?"),
         ("simulat", "there is no command 'simulat'; did you mean simulate?"),
@@ -125,12 +125,12 @@ def test_an_unknown_option_is_status_2_and_a_sentence_on_standard_error(
     ],
 )
 def test_a_misspelled_command_is_status_2_and_names_the_one_that_is_meant(
-    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+    typed: str, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main.main([typed, "-n", "x"])
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ASKING)
@@ -139,9 +139,9 @@ def test_an_api_server_that_is_not_there_is_status_1_and_one_line_on_standard_er
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.main(words_of(command, "http://127.0.0.1:1", tmp_path)) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
     assert line.startswith(f"topogate {command}")
     assert "http://127.0.0.1:1" in line
 
@@ -275,7 +275,7 @@ def test_in_a_pipe_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("environment", "wanted"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
 )
-def test_a_terminal_has_colours_unless_the_environment_says_otherwise(
+def test_a_terminal_has_colours_unless_the_environment_forbids_them(
     environment: dict[str, str], wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with on_a_terminal(monkeypatch, **environment):

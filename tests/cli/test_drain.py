@@ -68,7 +68,7 @@ def drain(cluster: Cluster, *words: str) -> int:
     return main(["drain", "--kubeconfig", str(cluster.kubeconfig), *words])
 
 
-def test_without_yes_it_says_what_it_would_do_and_does_nothing(
+def test_without_yes_it_lists_what_it_would_do_and_does_nothing(
     guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(guarded.api(), namespace, "a", keys.GATE)
@@ -76,10 +76,10 @@ def test_without_yes_it_says_what_it_would_do_and_does_nothing(
     make(guarded.api(), namespace, "not-ours", OTHER)
     before = gated(guarded.api(), namespace)
     assert drain(guarded, "--release") == 0
-    said = capsys.readouterr().out
-    assert f"{namespace}/a: would be released\n" in said
-    assert f"{namespace}/b: would be released; it stays held by {OTHER}\n" in said
-    assert "2 pods would be released. Nothing was done; add --yes to do it.\n" in said
+    output = capsys.readouterr().out
+    assert f"{namespace}/a: would be released\n" in output
+    assert f"{namespace}/b: would be released; it stays held by {OTHER}\n" in output
+    assert "2 pods would be released. Nothing was done; add --yes to do it.\n" in output
     assert gated(guarded.api(), namespace) == before
 
 
@@ -117,24 +117,26 @@ def test_it_works_where_the_guards_and_the_sweeper_are_gone_already(cluster: Clu
     assert gated(cluster.api(), namespace) == {}
 
 
-def test_it_says_which_right_is_missing(
+def test_it_names_the_right_that_is_missing(
     guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(guarded.api(), namespace, "a", keys.GATE)
     assert drain(guarded, "--release", "--yes", "--sweeper", "system:serviceaccount:a:b") == 1
-    said = capsys.readouterr()
-    assert 'User "system:serviceaccount:a:b" cannot patch resource "pods"' in said.err
-    assert "0 pods released, 1 still wait." in said.out
+    output = capsys.readouterr()
+    assert 'User "system:serviceaccount:a:b" cannot patch resource "pods"' in output.err
+    assert "0 pods released, 1 still wait." in output.out
 
 
-def test_it_tells_what_would_hold_new_pods(guarded: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_names_what_would_hold_new_pods(guarded: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     guarded.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "webhook-configuration.yaml"))
     assert drain(guarded, "--release") == 0
-    told = capsys.readouterr().err
-    assert "MutatingWebhookConfiguration topogate is there: pods created from now on are held again" in told
+    reported = capsys.readouterr().err
+    assert (
+        "MutatingWebhookConfiguration topogate is there: pods created from now on are held again" in reported
+    )
 
 
-def test_it_tells_which_jobs_make_gated_pods_by_themselves(
+def test_it_lists_the_jobs_that_make_gated_pods_by_themselves(
     guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As the Jobs of GPUTasks, which run on when topogate goes."""
@@ -147,6 +149,6 @@ def test_it_tells_which_jobs_make_gated_pods_by_themselves(
         body = {"metadata": {"name": name}, "spec": {"suspend": True, "template": {"spec": spec}}}
         guarded.api().request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=body)
     assert drain(guarded, "--release") == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if namespace in line]
-    assert len(told) == 1
-    assert f"Job {namespace}/of-a-task has the gate in its template" in told[0]
+    reported = [line for line in capsys.readouterr().err.splitlines() if namespace in line]
+    assert len(reported) == 1
+    assert f"Job {namespace}/of-a-task has the gate in its template" in reported[0]

@@ -10,7 +10,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.cli.jobs import job
-from tests.cli.odd_server import Answer, Server, serving
+from tests.cli.unusual_server import Answer, Server, serving
 from tests.support import create_namespace, install_definitions, register_nodes
 from webhook.cli.main import main
 
@@ -67,7 +67,7 @@ LINT, SIMULATE = ["lint", "--cluster"], ["simulate"]
 
 
 @pytest.mark.parametrize("command", [LINT, SIMULATE], ids=["lint", "simulate"])
-def test_what_another_webhook_of_the_cluster_refuses_is_told_in_its_words(
+def test_what_another_webhook_of_the_cluster_refuses_is_reported_in_its_words(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = refused(403, 'admission webhook "images.example" denied the request: no image of this registry')
@@ -87,7 +87,7 @@ def test_what_another_webhook_of_the_cluster_refuses_is_told_in_its_words(
     ],
     ids=["no right", "a webhook without dry run", "a server without dry run", "a proxy"],
 )
-def test_where_the_cluster_takes_no_dry_run_the_policy_decides_and_a_note_says_why(
+def test_where_the_cluster_takes_no_dry_run_the_policy_decides_and_a_note_explains_it(
     command: list[str], answer: Answer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _, err = asked(command, answer, tmp_path, capsys)
@@ -98,7 +98,7 @@ def test_where_the_cluster_takes_no_dry_run_the_policy_decides_and_a_note_says_w
 
 
 @pytest.mark.parametrize("command", [LINT, SIMULATE], ids=["lint", "simulate"])
-def test_a_namespace_that_is_not_opted_in_is_told(
+def test_a_namespace_that_is_not_opted_in_is_reported(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, _ = asked(command, stored(), tmp_path, capsys)

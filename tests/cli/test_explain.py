@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.cli.explanations import GPU, GRID, cluster, job_pods, said
+from tests.cli.explanations import GPU, GRID, cluster, explained, job_pods
 from tests.sweeper.pods import decode, pod_json
 from webhook.extensions.fair_order.account_use import KEY, Record, encode
 from webhook.extensions.node_health.avoided_nodes import NAME, AvoidedNode
@@ -36,19 +36,19 @@ def busy_pod(node: str, priority: int = 0) -> Pod:
     return decode({**pod, "status": {"phase": "Running"}})
 
 
-def test_a_gang_that_fits_is_said_to_fit_and_where() -> None:
-    text = said(cluster(job_pods(2), parallelism=2))
+def test_a_gang_that_fits_is_reported_with_its_domain() -> None:
+    text = explained(cluster(job_pods(2), parallelism=2))
     assert "in the gang Job/train" in text
     assert "2 pods are there, 2 expected; 2 wait, 0 are released" in text
     assert "Now: it fits, on 1 block" in text
 
 
-def test_a_gang_that_lacks_pods_is_said_to_wait_for_them() -> None:
-    assert "waits for 3 more pods of its gang" in said(cluster(job_pods(1), parallelism=4))
+def test_a_gang_that_lacks_pods_waits_for_them() -> None:
+    assert "waits for 3 more pods of its gang" in explained(cluster(job_pods(1), parallelism=4))
 
 
-def test_a_gang_that_does_not_fit_is_told_which_pods_stand_in_the_way() -> None:
-    text = said(cluster([*job_pods(4), busy_pod("node-b0-s0-h00")], parallelism=4))
+def test_a_gang_that_does_not_fit_is_shown_with_the_pods_in_its_place() -> None:
+    text = explained(cluster([*job_pods(4), busy_pod("node-b0-s0-h00")], parallelism=4))
     assert "capacity for 3 of 4" in text
     assert "it fits when 1 other pod ends: ns/busy-node-b0-s0-h00" in text
     assert "not have a lower priority" in text
@@ -60,24 +60,24 @@ def test_pods_that_hold_a_port_which_the_pod_needs_are_named_with_what_would_hel
         decode(pod_json(f"web-{node.name}", nodeName=node.name, schedulingGates=[], containers=[container]))
         for node in GRID
     ]
-    text = said(cluster([*there, decode(pod_json("p", containers=[container]))]), "p")
+    text = explained(cluster([*there, decode(pod_json("p", containers=[container]))]), "p")
     assert "Of 4 nodes, excluded: host port 80/TCP in use: 4." in text
     assert "it fits when 1 other pod ends: ns/web-node-b0-s0-h00" in text
 
 
-def test_a_pod_that_names_its_node_as_a_copy_of_a_placed_one_does_is_told_of_the_field() -> None:
+def test_a_pod_that_names_its_node_as_a_copy_of_a_placed_one_does_is_warned_of_the_field() -> None:
     field = {"key": "metadata.name", "operator": "In", "values": ["node-b0-s0-h00"]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    text = said(cluster([decode(pod_json("p", affinity=affinity))]), "p")
+    text = explained(cluster([decode(pod_json("p", affinity=affinity))]), "p")
     assert "its own spec.affinity.nodeAffinity names the node node-b0-s0-h00 (matchFields" in text
-    assert "matchFields" not in said(cluster([decode(pod_json("p"))]), "p")
+    assert "matchFields" not in explained(cluster([decode(pod_json("p"))]), "p")
 
 
 def test_rules_and_volumes_that_are_not_modelled_are_noted() -> None:
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
     pod = decode(pod_json("p", resourceClaims=[{"name": "gpu"}], volumes=[claim]))
-    text = said(cluster([pod]), "p")
+    text = explained(cluster([pod]), "p")
     assert "Note: which nodes have devices for the claims (gpu) is not known here" in text
     assert "Note: topogate does not know on which nodes its volumes can be used (data)" in text
 
@@ -88,7 +88,7 @@ def test_gangs_that_hold_nodes_are_named_for_who_may_read_their_placements() -> 
     there = dataclasses.replace(
         cluster(job_pods(2)), placements={"theirs/p": msgspec.convert(body, Placement)}
     )
-    assert "Nodes that other gangs hold: 1 for theirs/Job/big until 2026-01-01T00:30:00Z." in said(there)
+    assert "Nodes that other gangs hold: 1 for theirs/Job/big until 2026-01-01T00:30:00Z." in explained(there)
 
 
 def in_fair_order(record: Record | None) -> str:
@@ -99,15 +99,15 @@ def in_fair_order(record: Record | None) -> str:
     ]
     there = cluster([*job_pods(2), *others])
     data = {KEY: encode(record.use, record.at, record.fair)} if record is not None else None
-    return said(dataclasses.replace(there, read_record=lambda _: data))
+    return explained(dataclasses.replace(there, read_record=lambda _: data))
 
 
 def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
     why = "pods of 3 gangs failed there and ran elsewhere"
 
     def by(namespace: str, *nodes: str) -> ClusterReading:
-        kept = [AvoidedNode(name, namespace, "", 3, "a fault", 0, 2**40) for name in nodes]
-        data = {"avoided": msgspec.json.encode(kept).decode()}
+        avoided_nodes = [AvoidedNode(name, namespace, "", 3, "a fault", 0, 2**40) for name in nodes]
+        data = {"avoided": msgspec.json.encode(avoided_nodes).decode()}
         return dataclasses.replace(
             cluster(job_pods(2)), read_record=lambda name: data if name == NAME else None
         )
@@ -119,7 +119,7 @@ def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
     assert line.startswith(f"It avoids the node {GRID[0].name} ({why}")
 
 
-def test_what_a_plan_does_without_is_told_of_a_pod_that_has_one() -> None:
+def test_the_preferences_that_a_plan_does_not_meet_are_shown_for_a_planned_pod() -> None:
     first, second = job_pods(2)
     entry = {"name": first.metadata.name, "uid": first.metadata.uid, "node": GRID[1].name}
     key = key_of(first)
@@ -133,7 +133,7 @@ def test_what_a_plan_does_without_is_told_of_a_pod_that_has_one() -> None:
     assert f"Its plan avoids the node {GRID[0].name} (its GPU failed)." in lines
 
 
-def test_whose_turn_it_is_is_told_to_who_may_read_what_all_have_used() -> None:
+def test_the_fair_order_is_shown_to_who_may_read_what_all_have_used() -> None:
     fair = FairOrder(weights={"ns": 3.0, "team-b": 2.0})
     used = {"ns": {"H100": 6e5}, "team-b": {"H100": 3e5}, "team-c": {"H100": 1e5}}
     text = in_fair_order(Record(time.time(), used, {}, fair))
@@ -146,22 +146,24 @@ def test_whose_turn_it_is_is_told_to_who_may_read_what_all_have_used() -> None:
     )
 
 
-def test_who_may_not_read_that_is_told_what_the_sweeper_says_of_the_own_account() -> None:
-    turn = "fair order: ns has used 60% of the GPU time of late, and is due 50% (weight 3); it comes first"
-    status = {"state": "Waiting", "reason": "no capacity", "turn": turn}
+def test_who_may_not_read_that_sees_what_the_sweeper_writes_about_the_own_account() -> None:
+    fair_order = (
+        "fair order: ns has used 60% of the GPU time of late, and is due 50% (weight 3); it comes first"
+    )
+    status = {"state": "Waiting", "reason": "no capacity", "turn": fair_order}
     body = {"metadata": {"namespace": "ns", "name": "p"}, "spec": {"gang": "Job/train"}, "status": status}
     placement = msgspec.convert(body, Placement)
     there = cluster(job_pods(2))
     key = Snapshotter(there, Settings()).view().gang_of(there.pods[0]).placement_key
-    text = said(dataclasses.replace(there, placements={key: placement}))
-    assert f"Turn, by {turn}." in text
+    text = explained(dataclasses.replace(there, placements={key: placement}))
+    assert f"Turn, by {fair_order}." in text
     assert "team-" not in text
     assert "Fair order:" not in in_fair_order(None)
 
 
-def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:
-    wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}}
-    text = said(cluster(job_pods(3, **wish), parallelism=3))
+def test_a_topology_request_that_alone_prevents_it_is_named() -> None:
+    request = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}}
+    text = explained(cluster(job_pods(3, **request), parallelism=3))
     assert f"without {keys.REQUIRED_TOPOLOGY_ANNOTATION}=block it would fit now, on 2 blocks" in text
     assert text.count("What would help") == 1, "a second suggestion contradicts the first"
     assert "empty cluster" not in text
@@ -170,7 +172,7 @@ def test_a_topology_wish_that_alone_prevents_it_is_named() -> None:
 def test_a_model_that_no_node_has_is_named_with_those_that_there_are() -> None:
     selector = {"nodeSelector": {"nvidia.com/gpu.product": "RTX"}}
     pod = decode(pod_json("p", containers=[{"name": "c", **GPU}], **selector))
-    text = said(cluster([pod]), "p")
+    text = explained(cluster([pod]), "p")
     product = GRID[0].manifest(GRID[0].topology_labels)["metadata"]["labels"]["nvidia.com/gpu.product"]
     assert f"no node has GPU model RTX (there are: {product} on 4 nodes)" in text
     assert text.count("What would help") == 1
@@ -183,20 +185,20 @@ def test_what_excludes_most_nodes_is_named_with_how_many_it_alone_excludes() -> 
     name = GRID[0].name
     spec = msgspec.structs.replace(made.nodes[name].spec, unschedulable=True)
     there = {**made.nodes, name: msgspec.structs.replace(made.nodes[name], spec=spec)}
-    text = said(dataclasses.replace(made, nodes=there), "p")
+    text = explained(dataclasses.replace(made, nodes=there), "p")
     assert "Most of all, label pool=x excludes 4 nodes, 3 of them by itself alone." in text
     assert "no node has the label pool=x" in text
     assert text.count("excluded:") == 1
     assert "Gang: 1 pod is there, 1 expected; 1 waits, 0 are released." in text
 
 
-def test_a_reason_that_has_not_changed_is_told_once() -> None:
+def test_a_reason_that_has_not_changed_is_shown_once() -> None:
     pods = [*job_pods(4), busy_pod("node-b0-s0-h00")]
-    (now,) = (line for line in said(cluster(pods, 4)).splitlines() if line.startswith("Now: "))
+    (now,) = (line for line in explained(cluster(pods, 4)).splitlines() if line.startswith("Now: "))
     key = key_of(pods[0]).placement_key
     body = {"metadata": {"name": "x", "namespace": "ns"}, "status": {"reason": now.removeprefix("Now: ")}}
     there = msgspec.convert({**body, "spec": {"gang": "Job/train"}}, Placement)
-    text = said(dataclasses.replace(cluster(pods, 4), placements={key: there}))
+    text = explained(dataclasses.replace(cluster(pods, 4), placements={key: there}))
     assert "Now: the same." in text
     assert text.count("capacity for 3 of 4") == 2, "in the last try, and in the nearest miss"
 
@@ -205,68 +207,68 @@ def test_a_leader_in_the_wrong_place_is_named_with_where_all_would_fit() -> None
     leader, worker = job_pods(2, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
     spec = msgspec.structs.replace(leader.spec, node_name="node-b0-s0-h00", scheduling_gates=[])
     pods = [msgspec.structs.replace(leader, spec=spec), worker, busy_pod("node-b0-s0-h01")]
-    text = said(cluster(pods, parallelism=2), "train-1")
+    text = explained(cluster(pods, parallelism=2), "train-1")
     assert "In the wrong place: ns/train-0 on node-b0-s0-h00. Made anew with the rest" in text
     assert "all of the gang would fit, on 1 block" in text
-    assert "In the wrong place" not in said(cluster([*pods, busy_pod("node-b1-s0-h00")], 2), "train-1")
+    assert "In the wrong place" not in explained(cluster([*pods, busy_pod("node-b1-s0-h00")], 2), "train-1")
 
 
-def test_a_wish_for_slices_that_alone_prevents_it_is_named() -> None:
-    wish = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}}
-    text = said(cluster(job_pods(4, **wish), parallelism=4))
+def test_a_request_for_slices_that_alone_prevents_it_is_named() -> None:
+    request = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}}
+    text = explained(cluster(job_pods(4, **request), parallelism=4))
     assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=host it would fit now, on 2 blocks" in text
 
 
 def test_of_slices_in_slices_the_inner_ones_are_named_where_they_alone_prevent_it() -> None:
     values = {keys.SLICE_TOPOLOGY_ANNOTATION: "block,host", keys.SLICE_SIZE_ANNOTATION: "4,2"}
-    text = said(cluster(job_pods(4, annotations=values), parallelism=4))
+    text = explained(cluster(job_pods(4, annotations=values), parallelism=4))
     assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=host it would" not in text
     assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=block,host it would fit now, on 2 blocks" in text
     values |= {keys.SLICE_SIZE_ANNOTATION: "2,1", keys.SLICE_TOPOLOGY_ANNOTATION: "block,host"}
-    assert "Now: it fits" in said(cluster(job_pods(4, annotations=values), parallelism=4))
+    assert "Now: it fits" in explained(cluster(job_pods(4, annotations=values), parallelism=4))
 
 
-def test_a_wish_to_be_spread_is_told_and_named_where_it_alone_prevents_it() -> None:
-    wish = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block:1"}}
-    text = said(cluster(job_pods(3, **wish), parallelism=3))
+def test_a_request_to_be_spread_is_shown_and_named_where_it_alone_prevents_it() -> None:
+    request = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block:1"}}
+    text = explained(cluster(job_pods(3, **request), parallelism=3))
     assert (
         "Spread: at most 1 in each domain of level block, counting 0 pods that have a node already." in text
     )
     assert "3 pods, at most 1 in a block: the cluster has capacity for 2 of 3" in text
     assert f"without {keys.SPREAD_TOPOLOGY_ANNOTATION}=block:1 it would fit now, on 2 blocks" in text
-    wish = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}}
-    assert "Spread: evenly over the domains of level block" in said(cluster(job_pods(2, **wish), 2))
+    request = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}}
+    assert "Spread: evenly over the domains of level block" in explained(cluster(job_pods(2, **request), 2))
 
 
-def test_a_gang_that_no_empty_cluster_could_hold_is_told_so() -> None:
-    assert "would not fit even into an empty cluster" in said(cluster(job_pods(5), parallelism=5))
+def test_a_gang_that_no_empty_cluster_could_hold_is_reported_as_that() -> None:
+    assert "would not fit even into an empty cluster" in explained(cluster(job_pods(5), parallelism=5))
 
 
 def test_a_constraint_that_prevents_it_even_in_an_empty_cluster_is_named() -> None:
     """3 pods in one block of 2 nodes; one node of the other block is in use."""
     pods = [*job_pods(3, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})]
     pods += [busy_pod("node-b1-s0-h00"), busy_pod("node-b0-s0-h00")]
-    text = said(cluster(pods, parallelism=3))
+    text = explained(cluster(pods, parallelism=3))
     assert (
         f"What would help: without {keys.REQUIRED_TOPOLOGY_ANNOTATION}=block it would fit once other pods "
         "end; as written it would not fit even into an empty cluster."
     ) in text
 
 
-def test_an_unknown_level_is_told_with_the_known_ones() -> None:
-    wish = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}
-    assert "no level 'rack'; known: block" in said(cluster(job_pods(1, **wish)))
+def test_an_unknown_level_is_reported_with_the_known_ones() -> None:
+    request = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}
+    assert "no level 'rack'; known: block" in explained(cluster(job_pods(1, **request)))
 
 
-def test_a_slice_without_a_size_is_told() -> None:
-    wish = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}}
+def test_a_slice_without_a_size_is_reported() -> None:
+    request = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}}
     complaint = f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}"
-    assert f"Now: it cannot be placed: {complaint}" in said(cluster(job_pods(2, **wish)))
+    assert f"Now: it cannot be placed: {complaint}" in explained(cluster(job_pods(2, **request)))
 
 
 def test_gates_of_others_are_named() -> None:
     gates = [{"name": keys.GATE}, {"name": "quota.example.com/wait"}]
-    assert "Other gates hold it as well: quota.example.com/wait" in said(
+    assert "Other gates hold it as well: quota.example.com/wait" in explained(
         cluster([decode(pod_json("p", schedulingGates=gates))]), "p"
     )
 
@@ -281,11 +283,11 @@ def test_gates_of_others_are_named() -> None:
     ],
     ids=["bound", "bound without us", "another gate", "no gate"],
 )
-def test_a_pod_that_does_not_wait_for_us_is_told_what_it_does(spec: dict[str, Any], sentence: str) -> None:
-    assert sentence in said(cluster([decode(pod_json("p", **spec))]), "p")
+def test_a_pod_that_does_not_wait_for_us_is_shown_with_its_state(spec: dict[str, Any], sentence: str) -> None:
+    assert sentence in explained(cluster([decode(pod_json("p", **spec))]), "p")
 
 
-def test_a_pod_that_is_not_there_is_told() -> None:
+def test_a_missing_pod_is_reported() -> None:
     with pytest.raises(ExplainError, match="no unfinished pod nothing in namespace ns"):
         list(explain(cluster([]), "ns", "nothing", Settings()))
 
@@ -293,10 +295,10 @@ def test_a_pod_that_is_not_there_is_told() -> None:
 def test_a_configured_gate_prefix_decides_which_pods_are_ours() -> None:
     pods = [decode(pod_json("p", schedulingGates=[{"name": "example.com/wait-a"}]))]
     mine = dataclasses.replace(Settings(), gate_prefix="example.com/wait-")
-    assert "waits for topogate" in said(cluster(pods), "p", mine)
+    assert "waits for topogate" in explained(cluster(pods), "p", mine)
 
 
-def test_a_gang_that_waits_for_its_victims_is_told_who_goes_for_it() -> None:
+def test_a_gang_that_waits_for_its_victims_is_shown_with_them() -> None:
     (pod,) = job_pods(1)
     node = GRID[0].name
     body = {
@@ -309,13 +311,13 @@ def test_a_gang_that_waits_for_its_victims_is_told_who_goes_for_it() -> None:
     }
     of = cluster([pod, busy_pod(node)], parallelism=1)
     plans = {key_of(pod).placement_key: msgspec.convert(body, Placement)}
-    text = said(dataclasses.replace(of, placements=plans))
+    text = explained(dataclasses.replace(of, placements=plans))
     assert f"It is planned on {node}, and waits until these have gone for it" in text
     assert f"ns/Pod/busy-{node} (1 pod)" in text
 
 
 @pytest.mark.parametrize(
-    ("minimum", "there", "says"),
+    ("minimum", "there", "expected"),
     [
         (0, 3, "the sweeper has yet to create it"),
         (2, 3, "the sweeper has yet to replace it"),
@@ -323,7 +325,7 @@ def test_a_gang_that_waits_for_its_victims_is_told_who_goes_for_it() -> None:
         (3, 3, ""),
     ],
 )
-def test_a_planned_gang_is_told_why_it_is_held_for_its_pod_group(minimum: int, there: int, says: str) -> None:
+def test_a_planned_gang_shows_why_it_waits_for_its_pod_group(minimum: int, there: int, expected: str) -> None:
     """minimum: minCount of the PodGroup, 0 without one. there: how many of three pods are left."""
     gang = {keys.GANG_ANNOTATION: "train"}
     name = bind_group_name({}, gang, "", "")
@@ -357,6 +359,6 @@ def test_a_planned_gang_is_told_why_it_is_held_for_its_pod_group(minimum: int, t
         placements={key.placement_key: msgspec.convert(body, Placement)},
         read_owners=lambda kind: groups if kind == POD_GROUPS else {},
     )
-    held = [line for line in explain(made, "ns", "train-0", Settings()) if "are held for PodGroup" in line]
-    assert len(held) == bool(says)
-    assert says in "".join(held)
+    lines = [line for line in explain(made, "ns", "train-0", Settings()) if "are held for PodGroup" in line]
+    assert len(lines) == bool(expected)
+    assert expected in "".join(lines)

@@ -26,7 +26,7 @@ class Cluster:
         raise ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
-def test_who_plans_what_is_told_where_kueue_has_a_topology() -> None:
+def test_who_plans_what_is_reported_where_kueue_has_a_topology() -> None:
     cluster: Any = Cluster("v1beta2", "zones", "racks")
     (finding,) = examine(cluster, NOW)
     assert finding.state is State.WELL

@@ -88,13 +88,13 @@ def linted(tmp_path: Path, text: str, *more: str) -> int:
     return main(["lint", str(file), *more])
 
 
-@pytest.mark.parametrize(("manifest", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("manifest", "expected"), WRONG.values(), ids=WRONG)
 def test_the_fault_of_a_wrong_manifest_is_found(
-    manifest: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: dict[str, Any], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert linted(tmp_path, yaml.safe_dump(manifest)) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if said in line], lines
+    assert [line for line in lines if expected in line], lines
     where = f"m.yaml: {manifest['kind']}/{manifest['metadata']['name']}: "
     assert all(where in line for line in lines)
 
@@ -106,10 +106,10 @@ def test_the_examples_have_no_fault(file: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_yaml_error_is_one_line_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert linted(tmp_path, "kind: Job\nspec: {a: [1, 2}\n") == 2
-    said = capsys.readouterr().err
-    assert "line 2, column 16" in said
-    assert "\\n" not in said
-    assert said.count("\n") == 1
+    expected = capsys.readouterr().err
+    assert "line 2, column 16" in expected
+    assert "\\n" not in expected
+    assert expected.count("\n") == 1
 
 
 def test_the_shipped_policy_and_classes_are_those_of_the_manifests() -> None:

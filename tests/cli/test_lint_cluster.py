@@ -64,7 +64,7 @@ def test_a_level_on_nodes_without_topology_labels_is_a_fault(annotations: dict[s
 
 
 @pytest.mark.parametrize(
-    ("pods", "annotations", "told"),
+    ("pods", "annotations", "expected"),
     [
         (9, {}, "the nodes that it may use have no capacity for 9 pods even without any other"),
         (5, {"required_topology": "block"}, "no block has capacity for 5 pods even without any other"),
@@ -73,10 +73,12 @@ def test_a_level_on_nodes_without_topology_labels_is_a_fault(annotations: dict[s
     ],
     ids=["more than the cluster", "more than a block", "a block", "a part of it is enough"],
 )
-def test_a_gang_that_no_empty_cluster_has_room_for_is_a_fault(
-    pods: int, annotations: dict[str, str], told: str
+def test_a_gang_that_does_not_fit_into_the_empty_cluster_is_a_fault(
+    pods: int, annotations: dict[str, str], expected: str
 ) -> None:
-    assert faults(job(8, pods, None, **annotations), LABELLED) == ([f"Job/train: {told}"] if told else [])
+    assert faults(job(8, pods, None, **annotations), LABELLED) == (
+        [f"Job/train: {expected}"] if expected else []
+    )
 
 
 @pytest.mark.parametrize("annotations", [{}, {"required_topology": "node"}, {"preferred_topology": "block"}])

@@ -36,7 +36,7 @@ def test_a_bar_has_the_proportions_of_its_domain(gpus: int, used: int, waiting: 
     assert bar(domain(gpus, used, waiting), is_coloured=False) == want
 
 
-def test_a_domain_stands_below_its_parent_and_says_its_sums() -> None:
+def test_a_domain_stands_below_its_parent_with_its_sums() -> None:
     picture = scene_of(cluster_of([bound_pod("a", "node-b0-s0-h00")])).picture
     printed = list(lines(picture.domains, is_coloured=False))
     assert [line.split()[0] for line in printed] == ["b0", "s0", "s1", "b1", "s0", "s1"]
@@ -44,20 +44,23 @@ def test_a_domain_stands_below_its_parent_and_says_its_sums() -> None:
     assert printed[1].startswith("  s0")
 
 
-def test_what_is_held_for_a_gang_is_drawn_apart_from_what_is_free() -> None:
-    held = msgspec.structs.replace(domain(64, 32), reserved=16)
-    assert bar(held, is_coloured=False) == "#" * 16 + "=" * 8 + "." * 8
-    assert "32 free, 16 of them reserved of 64 GPUs" in next(iter(lines([held], is_coloured=False)))
+def test_what_is_reserved_for_a_gang_is_drawn_separately_from_what_is_free() -> None:
+    reserved = msgspec.structs.replace(domain(64, 32), reserved=16)
+    assert bar(reserved, is_coloured=False) == "#" * 16 + "=" * 8 + "." * 8
+    assert "32 free, 16 of them reserved of 64 GPUs" in next(iter(lines([reserved], is_coloured=False)))
 
 
-def test_a_domain_says_who_holds_it_by_the_gpus_of_each_gang() -> None:
+def test_a_domain_shows_the_gpus_of_each_gang_in_it() -> None:
     drawn = busy_scene().picture
     (block,) = (each for each in drawn.domains if each.level == 0 and each.name == "b2")
     assert holders(drawn, 0)[block.id] == [
         "search/Job/embed: 48 GPUs, 6 pods", "vision/Job/detector: 32 GPUs, 4 pods",
     ]  # fmt: skip
     below = [
-        line for domain, said in holders(drawn, 1).items() if domain.startswith(block.id) for line in said
+        line
+        for domain, drawn_lines in holders(drawn, 1).items()
+        if domain.startswith(block.id)
+        for line in drawn_lines
     ]
     assert sum(int(line.partition(": ")[2].split()[0]) for line in below) == 48 + 32
 
@@ -127,7 +130,7 @@ def test_a_level_that_there_is_not_is_named_with_those_that_there_are(
     assert "block, subblock, host" in capsys.readouterr().err
 
 
-def test_a_level_that_is_not_drawn_is_a_sentence_that_says_where_it_is(
+def test_a_level_that_is_not_drawn_is_a_sentence_with_its_place(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["map", "--level", "node"]) == 2

@@ -7,7 +7,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.cli.explanations import cluster as reading
-from tests.cli.explanations import job_pods, said
+from tests.cli.explanations import explained, job_pods
 from tests.cli.simulations import (
     away_from,
     cluster,
@@ -49,9 +49,9 @@ def jobs(*of: tuple[str, int, dict[str, Any]]) -> dict[str, Any]:
     return owner("JobSet", {"replicatedJobs": [replicated(name, 1, pods, body) for name, pods, body in of]})
 
 
-def whole_nodes(pods: int, spec: dict[str, Any] | None = None, **wishes: Any) -> dict[str, Any]:
+def whole_nodes(pods: int, spec: dict[str, Any] | None = None, **annotations: Any) -> dict[str, Any]:
     """A Job whose pods take a node each."""
-    body = job(pods, **wishes)
+    body = job(pods, **annotations)
     body["spec"]["template"]["spec"]["containers"] = asking(8)["spec"]["containers"]
     return with_spec(body, **(spec or {}))
 
@@ -149,7 +149,7 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_simulate_tells_why_a_gang_has_no_place(
+def test_simulate_explains_why_a_gang_has_no_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], shape: str
 ) -> None:
     manifest, expected = SHAPES[shape]
@@ -167,6 +167,6 @@ def test_explain_names_the_pod_that_has_no_place_and_why() -> None:
         "ownerReferences": [{"kind": "Job", "name": "train", "uid": "j", "controller": True}],
     }
     body = pod_json("train-3", containers=[container], metadata=metadata, nodeSelector=ELSEWHERE)
-    text = said(reading([*job_pods(3), decode(body)], parallelism=4))
+    text = explained(reading([*job_pods(3), decode(body)], parallelism=4))
     assert "for 1 pod like train-3 alone there is capacity for 0 (nodeSelector: 4)" in text
     assert "uid" not in text

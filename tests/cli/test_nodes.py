@@ -14,16 +14,16 @@ from webhook.kube.client import ApiError
 from webhook.kube.state_config_map import path_of
 
 NOW = 1_700_000_000
-FORGIVE = "topogate.io/forgive-failures"
+RESET = "topogate.io/forgive-failures"
 
 
 class Cluster:
     """The boundary to the API server: the sweeper's ConfigMap, and nodes."""
 
-    def __init__(self, data: dict[str, str] | None, **forgiven: str) -> None:
+    def __init__(self, data: dict[str, str] | None, **resets: str) -> None:
         self.data = data
         self.nodes = [
-            {"metadata": {"name": name, "annotations": {FORGIVE: text}}} for name, text in forgiven.items()
+            {"metadata": {"name": name, "annotations": {RESET: text}}} for name, text in resets.items()
         ]
 
     def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
@@ -48,12 +48,12 @@ def avoided(node: str, by: str = "*", until: int = NOW + 60) -> str:
     )
 
 
-def kept(*nodes_: str) -> str:
+def stored(*nodes_: str) -> str:
     return encoded(tuple(proven(each, gang=each, namespace="a", at=NOW) for each in nodes_))
 
 
 def test_avoided_nodes_come_first_and_then_those_with_failures_alone() -> None:
-    data = {"avoided": f"[{avoided('n1')}]", "failures": kept("n0", "n1")}
+    data = {"avoided": f"[{avoided('n1')}]", "failures": stored("n0", "n1")}
     found = bad_nodes.rows(data, NOW)
     assert [(row.node, row.by, row.gangs, row.failures) for row in found] == [
         ("n1", "*", 3, 1),
@@ -66,18 +66,18 @@ def test_a_node_whose_time_is_over_is_not_avoided_though_nobody_has_written_it()
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_who_may_not_read_it_is_told_of_no_node(status: int) -> None:
+def test_who_may_not_read_it_sees_no_node(status: int) -> None:
     assert bad_nodes.avoided(Away(status), NOW) == {}  # type: ignore[arg-type] # a fake
 
 
 def test_what_is_shown_of_avoided_nodes_stays_while_the_api_server_is_away() -> None:
     clock = Clock()
     cluster: Any = Cluster({"avoided": f"[{avoided('n1')}]"})
-    told = bad_nodes.AvoidedNodes(cluster, clock, lambda: NOW)
-    assert set(told()) == {"n1"}
+    avoided_nodes = bad_nodes.AvoidedNodes(cluster, clock, lambda: NOW)
+    assert set(avoided_nodes()) == {"n1"}
     cluster.json = Away(0).json
     clock.now += bad_nodes.AGAIN_SECONDS
-    assert set(told()) == {"n1"}
+    assert set(avoided_nodes()) == {"n1"}
 
 
 def shown(
@@ -90,21 +90,21 @@ def shown(
     return status, captured.out + captured.err
 
 
-def test_the_list_says_by_whom_until_when_why_and_how_to_end_it(
+def test_the_list_shows_by_whom_until_when_why_and_how_to_end_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = {"avoided": f"[{avoided('n1')}]", "failures": kept("n1")}
+    data = {"avoided": f"[{avoided('n1')}]", "failures": stored("n1")}
     status, text = shown(Cluster(data, n2="yes"), monkeypatch, capsys)
     assert status == 0
     assert text.splitlines()[1].split("   ")[0] == "n1"
     assert "2023-11-14 22:14:20Z" in text
     assert "exit status 1" in text
-    assert f'kubectl annotate node NODE --overwrite {FORGIVE}="$(date -u +%FT%TZ)"' in text
+    assert f'kubectl annotate node NODE --overwrite {RESET}="$(date -u +%FT%TZ)"' in text
     assert "Node n2: what is written to forgive its failures is no time: yes" in text
 
 
 @pytest.mark.parametrize("data", [None, {}, {"avoided": "[]", "failures": "[]"}])
-def test_where_nothing_fails_it_says_so(
+def test_where_nothing_fails_one_sentence_reports_it(
     data: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shown(Cluster(data), monkeypatch, capsys) == (0, "No failure of a pod speaks against a node.\n")

@@ -9,7 +9,7 @@ from webhook.text import counted
 
 
 @pytest.mark.parametrize(
-    ("count", "words", "said"),
+    ("count", "words", "expected"),
     [
         (0, ("pod",), "0 pods"),
         (1, ("pod",), "1 pod"),
@@ -18,8 +18,10 @@ from webhook.text import counted
         (2, ("gang waits", "gangs wait"), "2 gangs wait"),
     ],
 )
-def test_a_number_stands_before_the_noun_in_its_form(count: int, words: tuple[str, ...], said: str) -> None:
-    assert counted(count, *words) == said
+def test_a_number_stands_before_the_noun_in_its_form(
+    count: int, words: tuple[str, ...], expected: str
+) -> None:
+    assert counted(count, *words) == expected
 
 
 def test_no_message_leaves_the_form_of_a_noun_open() -> None:

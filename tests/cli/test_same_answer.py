@@ -230,9 +230,9 @@ def simulated(
         return Answers({}, {line.removeprefix("topogate simulate: ") for line in err.splitlines()})
     lines = out.splitlines()
     rows = [line.split() for line in lines if line.startswith("  ")]
-    said = {PREFIX.sub("", line) for line in lines if not ANSWER.match(line)}
-    assert status == (1 if said or not rows else 0) or "have no place" in out
-    return Answers({row[0]: row[1] for row in rows}, said)
+    remainder = {PREFIX.sub("", line) for line in lines if not ANSWER.match(line)}
+    assert status == (1 if remainder or not rows else 0) or "have no place" in out
+    return Answers({row[0]: row[1] for row in rows}, remainder)
 
 
 def swept(documents: list[Object], cluster: list[Object]) -> Answers:
@@ -244,7 +244,7 @@ def swept(documents: list[Object], cluster: list[Object]) -> Answers:
     }
     there.pods = [msgspec.convert(each, Pod) for each in cluster if each["kind"] == "Pod"] + world.pods
     placing = Placing(there, Settings(reserve_share=0.0))
-    placing.says = world.says
+    placing.owner_facts = world.owner_facts
     orders = placing.one()
     reasons = [*world.refusals, *(each.reason for each in orders.outcomes)]
     return Answers(places(orders), {re.sub(r"\b([Gg]ang) \w+/\w+/", r"\1 ", each) for each in reasons})

@@ -47,7 +47,7 @@ def test_a_removed_mode_is_refused_with_those_that_there_are(
     assert f"invalid choice: '{mode}' (choose from" in capsys.readouterr().err
 
 
-def test_pods_of_the_dump_take_their_room(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pods_of_the_dump_use_their_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     requests = {"requests": {"nvidia.com/gpu": "8"}}
     bound = {"nodeName": "b", "containers": [{"name": "c", "resources": requests}]}
     pod = {"kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": bound}
@@ -58,12 +58,12 @@ def test_pods_of_the_dump_take_their_room(tmp_path: Path, capsys: pytest.Capture
     assert {placed["node"] for placed in found["placed"]} == {"c"}
 
 
-def test_a_gang_without_place_is_told_why_and_the_status_says_so(
+def test_a_gang_without_place_is_shown_with_the_reason_and_an_exit_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nodes = cluster(node("a", "b0", 4), node("b", "b1", 8), node("c", "b2", 2))
-    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
-    assert simulated(tmp_path, nodes, job(3, **wish)) == 1
+    request = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+    assert simulated(tmp_path, nodes, job(3, **request)) == 1
     assert capsys.readouterr().out == (
         "Gang train needs capacity for 3 pods in one block: block b1 has capacity for 2 of 3. "
         'Of 3 nodes, excluded: resource "nvidia.com/gpu": 1.\n'
@@ -71,28 +71,28 @@ def test_a_gang_without_place_is_told_why_and_the_status_says_so(
 
 
 @pytest.mark.parametrize("more", [(), ("--preferred", "block")], ids=["as written", "with an override"])
-def test_slices_are_kept_as_the_sweeper_keeps_them(
+def test_slices_are_placed_as_the_sweeper_places_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
 ) -> None:
-    wish = {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}
+    request = {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}
     nodes = cluster(node("a", "b0", 12), node("b", "b0", 12))
-    assert simulated(tmp_path, nodes, job(4, **wish), *more, "--output", "json") == 0
+    assert simulated(tmp_path, nodes, job(4, **request), *more, "--output", "json") == 0
     found = json.loads(capsys.readouterr().out)["placed"]
     assert [placed["node"] for placed in found] == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize(
-    ("pods", "kept"),
+    ("pods", "remaining"),
     [(2, "one block: yes; one host: yes"), (4, "one block: yes; one host: no, it takes 2")],
 )
 @pytest.mark.parametrize("more", [(), ("--preferred", "block,host")], ids=["as written", "with an override"])
-def test_each_preferred_level_is_told_whether_it_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], pods: int, kept: str
+def test_each_preferred_level_is_shown_as_met_or_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], pods: int, remaining: str
 ) -> None:
-    wish = {} if more else {keys.PREFERRED_TOPOLOGY_ANNOTATION: "block,host"}
+    request = {} if more else {keys.PREFERRED_TOPOLOGY_ANNOTATION: "block,host"}
     nodes = cluster(node("a", "b0", 8), node("b", "b0", 8))
-    assert simulated(tmp_path, nodes, job(pods, **wish), *more) == 0
-    assert f"\nPreferred: {kept}.\n" in capsys.readouterr().out
+    assert simulated(tmp_path, nodes, job(pods, **request), *more) == 0
+    assert f"\nPreferred: {remaining}.\n" in capsys.readouterr().out
 
 
 def test_a_preferred_level_that_is_missing_is_an_error(
@@ -102,25 +102,25 @@ def test_a_preferred_level_that_is_missing_is_an_error(
     assert "'block,' names no level" in capsys.readouterr().err
 
 
-def test_a_wish_to_be_spread_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_to_be_spread_is_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = cluster(node("a", "b0", 8), node("b", "b1", 8))
-    wish = {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}
-    assert simulated(tmp_path, nodes, job(2, **wish), "--output", "json") == 0
+    request = {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}
+    assert simulated(tmp_path, nodes, job(2, **request), "--output", "json") == 0
     found = json.loads(capsys.readouterr().out)["placed"]
     assert [placed["node"] for placed in found] == ["a", "b"]
 
 
 def test_a_slice_without_a_size_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wish = {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}
-    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(2, **wish)) == 2
+    request = {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(2, **request)) == 2
     assert f"needs {keys.SLICE_SIZE_ANNOTATION}" in capsys.readouterr().err
 
 
 def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = {keys.GPU_NUMBERS_LABEL: "0.1"}
     more: dict[str, Any] = {keys.I915: "20", keys.MILLICORES: "2000", "labels": labels}
-    wish = {"limits": {keys.I915: 1, keys.MILLICORES: 700}}
-    containers = [{"name": "a", "resources": wish}, {"name": "b"}, {"name": "c", "resources": wish}]
+    request = {"limits": {keys.I915: 1, keys.MILLICORES: 700}}
+    containers = [{"name": "a", "resources": request}, {"name": "b"}, {"name": "c", "resources": request}]
     pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
     assert simulated(tmp_path, cluster(node("a", "b0", 0, **more)), pod) == 0
     assert "  p  a  card0||card1\n" in capsys.readouterr().out
@@ -227,7 +227,7 @@ def test_a_rule_that_is_not_modelled_is_noted(tmp_path: Path, capsys: pytest.Cap
     assert "note: which nodes have devices for the claims (gpu) is not known here" in capsys.readouterr().err
 
 
-def test_the_map_shows_where_a_gang_goes_and_leaves_out_what_it_does_not_use(
+def test_the_map_shows_where_a_gang_is_placed_and_leaves_out_what_it_does_not_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nodes = cluster(node("a", "b0", 4), node("b", "b1", 8), node("c", "b1", 8))
@@ -322,7 +322,7 @@ def test_a_gang_of_several_templates_is_placed_as_the_sweeper_places_it(
     ] == expected
 
 
-def test_a_companion_costs_the_others_nothing_and_is_told_of(
+def test_a_cpu_only_pod_costs_the_others_nothing_and_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest, _ = OF_SEVERAL["a driver on CPUs goes beside the workers"]
@@ -338,9 +338,9 @@ def test_groups_of_a_leader_worker_set_are_gangs_of_their_own(
     both = {"size": 2, "workerTemplate": template(WORKER)}
     body = owner("LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": both})
     assert simulated(tmp_path, racks(2), body) == 1
-    said = capsys.readouterr().out
-    assert "Gang t: 2 pods on 1 block, 1 subblock, 2 hosts, 2 nodes\n  t-0    r0h0\n  t-0-1  r0h1\n" in said
-    assert "Gang t needs capacity for 2 pods" in said
+    output = capsys.readouterr().out
+    assert "Gang t: 2 pods on 1 block, 1 subblock, 2 hosts, 2 nodes\n  t-0    r0h0\n  t-0-1  r0h1\n" in output
+    assert "Gang t needs capacity for 2 pods" in output
 
 
 def test_a_domain_that_an_exclusive_job_of_the_dump_has_is_nobody_s(
@@ -361,14 +361,14 @@ CATALOGUE = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 def test_admission_is_asked_first_so_a_model_that_no_node_has_is_no_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wish = {keys.GPU_MODEL_ANNOTATION: "h100"}
-    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **wish)) == 1
+    request = {keys.GPU_MODEL_ANNOTATION: "h100"}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **request)) == 1
     assert "excluded: nodeSelector: 1" in capsys.readouterr().out
-    assert simulated(tmp_path, cluster(node("a", "b0", 8, labels=CATALOGUE)), job(1, **wish)) == 0
+    assert simulated(tmp_path, cluster(node("a", "b0", 8, labels=CATALOGUE)), job(1, **request)) == 0
 
 
 @pytest.mark.parametrize(
-    ("annotation", "said"),
+    ("annotation", "output"),
     [
         ({keys.INJECT_ANNOTATION: keys.INJECT_NO}, "is not placed by topogate: opted-out"),
         (
@@ -380,13 +380,13 @@ def test_admission_is_asked_first_so_a_model_that_no_node_has_is_no_place(
     ids=["opted out", "unknown model", "unknown tier"],
 )
 def test_a_pod_that_admission_refuses_or_leaves_alone_has_no_place(
-    annotation: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    annotation: dict[str, str], output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **annotation)) == 1
-    assert said in capsys.readouterr().out
+    assert output in capsys.readouterr().out
 
 
-def test_an_annotation_on_the_job_instead_of_its_pods_is_noted_as_lint_says_it(
+def test_an_annotation_on_the_job_instead_of_its_pods_is_noted_as_lint_notes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = job(1)
@@ -401,8 +401,8 @@ def test_an_annotation_on_the_job_instead_of_its_pods_is_noted_as_lint_says_it(
 def test_the_patch_of_admission_is_shown_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wish = {keys.PRIORITY_ANNOTATION: "high"}
-    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **wish), "--show-patch") == 0
+    request = {keys.PRIORITY_ANNOTATION: "high"}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **request), "--show-patch") == 0
     line = capsys.readouterr().err.splitlines()[0]
     operations = json.loads(line.removeprefix("Patch of pod train-0: "))
     changed = {each["path"]: each["value"] for each in operations}
@@ -410,20 +410,20 @@ def test_the_patch_of_admission_is_shown_on_request(
     assert changed["/spec/schedulingGates"] == [{"name": keys.GATE}]
 
 
-def test_the_policy_of_the_files_goes_before_the_shipped_one(tmp_path: Path) -> None:
+def test_the_policy_of_the_files_overrides_the_shipped_one(tmp_path: Path) -> None:
     policy = (
         "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
         "gpuModels: [{name: Z9, labels: {model: z9}}]\n"
     )
     config = {"kind": "ConfigMap", "metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": policy}}
     nodes = [node("a", "b0", 8, labels={"model": "z9"})]
-    wish = {keys.GPU_MODEL_ANNOTATION: "z9"}
-    assert simulated(tmp_path, cluster(*nodes), job(1, **wish)) == 1
-    assert simulated(tmp_path, cluster(*nodes, config), job(1, **wish)) == 0
+    request = {keys.GPU_MODEL_ANNOTATION: "z9"}
+    assert simulated(tmp_path, cluster(*nodes), job(1, **request)) == 1
+    assert simulated(tmp_path, cluster(*nodes, config), job(1, **request)) == 0
 
 
 @pytest.mark.parametrize("amount", ["1.5", "500m", "-1"])
-def test_amounts_that_the_api_server_refuses_are_told(
+def test_amounts_that_the_api_server_refuses_are_reported(
     amount: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = job(1)
@@ -469,8 +469,8 @@ def test_every_kind_that_the_sweeper_knows_can_be_simulated(
     manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
     nodes = cluster(*(node(f"n{i}", "b0", 8) for i in range(4)))
     assert simulated(tmp_path, nodes, manifest) == 0
-    said = capsys.readouterr().out
-    assert len([line for line in said.splitlines() if line.startswith("  ")]) == pods
+    output = capsys.readouterr().out
+    assert len([line for line in output.splitlines() if line.startswith("  ")]) == pods
 
 
 def test_replicas_that_do_not_wait_for_one_another_are_placed_as_far_as_they_fit(

@@ -82,9 +82,9 @@ def test_a_kubeconfig_that_is_not_there_is_a_sentence_and_status_1(
     command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main.main([*command, "--kubeconfig", str(tmp_path / "none")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"topogate {command[0]}: no connection to a cluster")
-    assert len(said.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert output.startswith(f"topogate {command[0]}: no connection to a cluster")
+    assert len(output.splitlines()) == 1
 
 
 def test_a_variable_without_a_value_is_a_sentence_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_a_variable_without_a_value_is_a_sentence_and_status_2(capsys: pytest.Ca
     assert capsys.readouterr().err == "topogate run: --env 'NAME' is not NAME=VALUE\n"
 
 
-def test_run_becomes_a_task_that_says_just_what_was_asked() -> None:
+def test_run_becomes_a_task_with_just_what_was_asked() -> None:
     options = arguments_of(
         "--image", "reg/pytorch:24", "-g", "8", "-m", "h100", "--workers", "2", "-e", "A=b=c",
         "--required", "block", "-n", "team", "--name", "t", "--", "python", "-m", "x",
@@ -109,7 +109,9 @@ def test_run_becomes_a_task_that_says_just_what_was_asked() -> None:
     }  # fmt: skip
 
 
-def test_the_service_of_a_gang_selects_its_workers_before_they_are_ready_and_goes_with_the_task() -> None:
+def test_the_service_of_a_gang_selects_its_workers_before_they_are_ready_and_is_deleted_with_the_task() -> (
+    None
+):
     service = run.service_of({"metadata": {"name": "t", "namespace": "team", "uid": "u"}})
     assert service["metadata"] == {
         "name": "t",
@@ -261,7 +263,7 @@ def test_the_namespace_is_the_kubeconfigs_where_none_is_given(tmp_path: Path) ->
     assert session.namespace_of(argparse.Namespace(namespace="x", kubeconfig=file, context=None)) == "x"
 
 
-def test_a_table_row_tells_gang_size_model_and_reason() -> None:
+def test_a_table_row_has_gang_size_model_and_reason() -> None:
     spec = {"gpu-amount": "8", "workers": 3, "gpu": "h100", "priority": "high"}
     row = ps._row(work(TASK, spec, {"phase": "Waiting", "reason": "Needs room."}), {})
     assert row[:6] == ["w", "3x8", "h100", "high", "Waiting", "-"]
@@ -269,7 +271,7 @@ def test_a_table_row_tells_gang_size_model_and_reason() -> None:
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), ApiError(0, "Unreachable", "no answer")], ids=repr)
-def test_a_restart_that_is_ended_half_way_says_that_the_job_is_suspended(
+def test_an_interrupted_restart_reports_that_the_job_is_suspended(
     end: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Ending:
@@ -285,6 +287,6 @@ def test_a_restart_that_is_ended_half_way_says_that_the_job_is_suspended(
     assert "Job w is suspended now; `topogate restart job/w` lets it go on." in capsys.readouterr().err
 
 
-def test_a_run_that_says_nothing_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_arguments_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["run"]) == 2
     assert "say what to run: --image IMAGE or -- COMMAND" in capsys.readouterr().err

@@ -21,16 +21,16 @@ def is_plain(text: str) -> bool:
 
 
 @given(st.text())
-def test_whatever_is_said_is_one_line_of_plain_text(text: str) -> None:
+def test_whatever_is_printed_is_one_line_of_plain_text(text: str) -> None:
     assert is_plain(printable(text))
 
 
-def test_a_command_says_forged_lines_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_prints_forged_lines_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(FORGED)
     complain(FORGED)
-    for said in capsys.readouterr():
-        assert said.count("\n") == 1
-        assert is_plain(said.rstrip("\n"))
+    for output in capsys.readouterr():
+        assert output.count("\n") == 1
+        assert is_plain(output.rstrip("\n"))
 
 
 def logged(form: str, monkeypatch: pytest.MonkeyPatch) -> str:

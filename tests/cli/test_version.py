@@ -31,7 +31,7 @@ def run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("program", PROJECT["scripts"])
-def test_every_program_says_its_version(program: str, tmp_path: Path) -> None:
+def test_every_program_prints_its_version(program: str, tmp_path: Path) -> None:
     result = run(program, "--version", folder=tmp_path)
     assert result.returncode == 0
     assert result.stdout == f"{program.removeprefix('kubectl-')} {VERSION}\n"
@@ -42,7 +42,7 @@ def test_every_program_that_runs_for_long_is_here() -> None:
 
 
 @pytest.mark.parametrize(("program", "arguments"), MISTAKEN.items())
-def test_the_first_line_of_a_log_says_which_program_it_is_and_its_version(
+def test_the_first_line_of_a_log_names_the_program_and_its_version(
     program: str, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     result = run(program, *arguments, folder=tmp_path)

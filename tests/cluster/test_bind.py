@@ -145,7 +145,7 @@ def test_with_the_sweepers_token_a_thief_makes_and_deletes_pod_groups_of_ours(
     assert "gives these any PriorityClass, by which kube-scheduler preempts others" in row
 
 
-def test_doctor_says_that_kube_scheduler_binds_gangs_as_one(installed: Cluster, tenant: str) -> None:
+def test_doctor_reports_that_kube_scheduler_binds_gangs_as_one(installed: Cluster, tenant: str) -> None:
     job(installed, tenant, 2)
     wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound", 60)
     (finding,) = examine(installed.api(), datetime.now(UTC))
@@ -153,7 +153,7 @@ def test_doctor_says_that_kube_scheduler_binds_gangs_as_one(installed: Cluster, 
     assert re.fullmatch(r"kube-scheduler binds \d+ gangs? as one", finding.sentence)
 
 
-def test_doctor_says_where_the_cluster_cannot_bind_gangs_as_one(cluster: Cluster, namespace: str) -> None:
+def test_doctor_reports_where_the_cluster_cannot_bind_gangs_as_one(cluster: Cluster, namespace: str) -> None:
     api, now = cluster.api(), datetime.now(UTC)
     system = {"metadata": {"name": "topogate-system"}}
     policy = {"metadata": {"name": "topogate-policy"}}

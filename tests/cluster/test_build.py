@@ -14,7 +14,7 @@ import pytest
 
 from hack.local.build import PROGRAMS, ROOT
 
-FAKE_GO = """#!/bin/sh
+FAKE_TOOLCHAIN = """#!/bin/sh
 case "$1" in
   env) echo go{version} ;;
   build)
@@ -38,11 +38,11 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def put_go(tmp_path: Path, version: str) -> Path:
+def put_toolchain(tmp_path: Path, version: str) -> Path:
     log = tmp_path / "builds"
-    go = tmp_path / "bin" / "go"
-    go.write_text(FAKE_GO.format(version=version, log=log))
-    go.chmod(0o755)
+    toolchain = tmp_path / "bin" / "go"
+    toolchain.write_text(FAKE_TOOLCHAIN.format(version=version, log=log))
+    toolchain.chmod(0o755)
     return log
 
 
@@ -58,8 +58,8 @@ def get_programs(environment: dict[str, str]) -> "subprocess.Popen[str]":
 
 
 def test_two_callers_at_once_build_once(tmp_path: Path, environment: dict[str, str]) -> None:
-    log, held = put_go(tmp_path, "1.99.0"), tmp_path / "builds.held"
-    held.touch()
+    log, lock = put_toolchain(tmp_path, "1.99.0"), tmp_path / "builds.held"
+    lock.touch()
     first = get_programs(environment)
     while not log.exists():
         assert first.poll() is None, first.communicate()
@@ -67,23 +67,25 @@ def test_two_callers_at_once_build_once(tmp_path: Path, environment: dict[str, s
     second = get_programs(environment)
     assert second.stderr is not None
     assert any("Another process is building" in line for line in second.stderr), second.communicate()
-    held.unlink()
-    said = [caller.communicate(timeout=60)[1] for caller in (first, second)]
-    assert [caller.returncode for caller in (first, second)] == [0, 0], said
+    lock.unlink()
+    output = [caller.communicate(timeout=60)[1] for caller in (first, second)]
+    assert [caller.returncode for caller in (first, second)] == [0, 0], output
     assert log.read_text() == "built\n"
-    assert "Another process is building" not in said[0]
+    assert "Another process is building" not in output[0]
 
 
-def test_the_fast_way_is_named_before_a_build_begins(tmp_path: Path, environment: dict[str, str]) -> None:
-    put_go(tmp_path, "1.99.0")
-    said = get_programs(environment).communicate(timeout=60)[1]
-    assert f"KUBEBUILDER_ASSETS names a folder with {', '.join(PROGRAMS)}." in said
-    assert said.index("KUBEBUILDER_ASSETS") < said.index("Building the local control plane")
-    assert "usually" not in said
+def test_the_fast_alternative_is_named_before_a_build_begins(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    put_toolchain(tmp_path, "1.99.0")
+    output = get_programs(environment).communicate(timeout=60)[1]
+    assert f"KUBEBUILDER_ASSETS names a folder with {', '.join(PROGRAMS)}." in output
+    assert output.index("KUBEBUILDER_ASSETS") < output.index("Building the local control plane")
+    assert "usually" not in output
 
 
 def test_what_is_built_is_used_again(tmp_path: Path, environment: dict[str, str]) -> None:
-    log = put_go(tmp_path, "1.99.0")
+    log = put_toolchain(tmp_path, "1.99.0")
     for _ in range(2):
         caller = get_programs(environment)
         caller.communicate(timeout=60)
@@ -95,23 +97,23 @@ def test_what_is_built_is_used_again(tmp_path: Path, environment: dict[str, str]
     (Path(sys.executable).parent / "go").exists(), reason="the environment has a Go of its own"
 )
 @pytest.mark.parametrize("version", ["1.21.3", None], ids=["an old one", "none"])
-def test_without_a_go_that_is_new_enough_one_sentence_says_what_would_help(
+def test_without_a_toolchain_that_is_new_enough_one_sentence_names_what_would_help(
     tmp_path: Path, environment: dict[str, str], version: str | None
 ) -> None:
     if version:
-        put_go(tmp_path, version)
+        put_toolchain(tmp_path, version)
     caller = get_programs(environment)
-    said = caller.communicate(timeout=60)[1]
+    output = caller.communicate(timeout=60)[1]
     assert caller.returncode == 1
-    assert "the local control plane needs Go 1.26 or newer on PATH" in said
-    assert "KUBEBUILDER_ASSETS" in said
-    assert "Traceback" not in said
+    assert "the local control plane needs Go 1.26 or newer on PATH" in output
+    assert "KUBEBUILDER_ASSETS" in output
+    assert "Traceback" not in output
 
 
-def test_programs_of_earlier_sources_go_when_new_ones_are_built_but_the_last_used_and_those_in_the_making(
+def test_programs_of_earlier_sources_are_deleted_when_new_ones_are_built_but_the_last_used_and_unfinished(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    put_go(tmp_path, "1.99.0")
+    put_toolchain(tmp_path, "1.99.0")
     cache = tmp_path / "cache" / "topogate"
     for age, name in enumerate(("last-used", "in-the-making", "older", "oldest")):
         folder = cache / f"controlplane-{name}"
@@ -123,8 +125,8 @@ def test_programs_of_earlier_sources_go_when_new_ones_are_built_but_the_last_use
         os.utime(cache / "controlplane-in-the-making", (999_999, 999_999))
         fcntl.flock(lock, fcntl.LOCK_EX)
         program = get_programs(environment)
-        said = program.communicate(timeout=60)[1]
-        assert program.returncode == 0, said
+        output = program.communicate(timeout=60)[1]
+        assert program.returncode == 0, output
     left = {folder.name.removeprefix("controlplane-") for folder in cache.iterdir()}
     assert {"last-used", "in-the-making", "clusters"} < left
     assert not left & {"older", "oldest"}
@@ -133,7 +135,7 @@ def test_programs_of_earlier_sources_go_when_new_ones_are_built_but_the_last_use
 def test_programs_of_another_release_of_kubernetes_stay_when_new_ones_are_built(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    put_go(tmp_path, "1.99.0")
+    put_toolchain(tmp_path, "1.99.0")
     cache = tmp_path / "cache" / "topogate"
     for name in ("1.32.13-old", "1.37.2-old", "usual", "more-usual", "most-usual"):
         folder = cache / f"controlplane-{name}"
@@ -142,8 +144,8 @@ def test_programs_of_another_release_of_kubernetes_stay_when_new_ones_are_built(
         os.utime(folder, (1_000_000, 1_000_000))
     for chosen in ({}, {"TOPOGATE_KUBERNETES": "1.37"}, {"TOPOGATE_KUBERNETES": "v1.32.13"}):
         caller = get_programs(environment | chosen)
-        said = caller.communicate(timeout=60)[1]
-        assert caller.returncode == 0, said
+        output = caller.communicate(timeout=60)[1]
+        assert caller.returncode == 0, output
     left = [folder.name.removeprefix("controlplane-") for folder in cache.iterdir()]
     assert {"1.32.13-old", "1.37.2-old"} < {*left}
     for release in ("1.32", "1.37"):
@@ -154,10 +156,10 @@ def test_programs_of_another_release_of_kubernetes_stay_when_new_ones_are_built(
 def test_a_release_without_a_module_file_is_refused_with_those_that_there_are(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    put_go(tmp_path, "1.99.0")
+    put_toolchain(tmp_path, "1.99.0")
     caller = get_programs(environment | {"TOPOGATE_KUBERNETES": "1.31"})
-    said = caller.communicate(timeout=60)[1]
+    output = caller.communicate(timeout=60)[1]
     assert caller.returncode == 1
-    assert "TOPOGATE_KUBERNETES=1.31" in said
-    assert "1.32.13, 1.36.3, 1.37.2" in said
-    assert "Traceback" not in said
+    assert "TOPOGATE_KUBERNETES=1.31" in output
+    assert "1.32.13, 1.36.3, 1.37.2" in output
+    assert "Traceback" not in output

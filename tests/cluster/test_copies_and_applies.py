@@ -79,8 +79,10 @@ def test_a_copy_of_a_placed_pod_is_warned_of_the_pin_and_runs_once_it_is_made_wi
     (pod,) = wait_for_pods(cluster, opted_in, runs, "the pod to run")
     node = pod["spec"]["nodeName"]
     copied = ("debug", "work", "--copy-to=copy", "--container=c", "--image=y", "--attach=false")
-    told = cluster.kubectl("-n", opted_in, *copied, "--", "sh").stderr
-    assert f'spec.affinity.nodeAffinity matchFields: only "{node}" fits; remove it from a copied pod' in told
+    warnings = cluster.kubectl("-n", opted_in, *copied, "--", "sh").stderr
+    assert (
+        f'spec.affinity.nodeAffinity matchFields: only "{node}" fits; remove it from a copied pod' in warnings
+    )
     path = f"/api/v1/namespaces/{opted_in}/pods/copy"
     copy = installed.api.json("GET", path)
     installed.api.request("DELETE", path, query={"gracePeriodSeconds": "0"})

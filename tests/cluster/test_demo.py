@@ -103,7 +103,7 @@ def test_it_can_leave_its_cluster_up(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("name", ["webhook", "sweeper", "tasks"])
-def test_a_kept_cluster_knows_its_topogate_so_that_down_ends_it(shown: Shown, name: str) -> None:
+def test_a_running_cluster_knows_its_topogate_so_that_down_ends_it(shown: Shown, name: str) -> None:
     assert shown.cluster.alive.get(f"topogate-{name}") is True
 
 

@@ -111,7 +111,7 @@ def test_the_guards_are_all_that_every_installation_has() -> None:
     assert {*GUARDS, *ISSUER_GUARDS} == bindings
 
 
-def test_the_command_prints_a_line_a_finding_and_its_status_tells_scripts(
+def test_the_command_prints_a_line_a_finding_and_exits_with_a_status_for_scripts(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(3):  # a stall of the machine delays one, a command that waits for what is slow delays each
@@ -184,7 +184,7 @@ def test_the_doctor_changes_nothing(installed: Installation) -> None:
     assert acts == [each for each in acts if each in (*tried, *asked)]
 
 
-def test_who_may_look_at_nothing_is_told_so_and_scripts_are(
+def test_who_may_read_nothing_gets_a_sentence_and_an_exit_status(
     installed: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = "/api/v1/namespaces/default/serviceaccounts/default/token"
@@ -198,7 +198,7 @@ def test_who_may_look_at_nothing_is_told_so_and_scripts_are(
 @pytest.mark.parametrize(
     ("hard", "state"), [({"pods": "0"}, State.UNKNOWN), ({"pods": "1"}, State.WELL)], ids=["full", "roomy"]
 )
-def test_a_quota_that_leaves_no_room_to_try_is_no_fault_of_the_webhook(
+def test_a_quota_that_forbids_the_trial_pod_is_no_fault_of_the_webhook(
     installed: Installation, hard: dict[str, str], state: State
 ) -> None:
     namespace = opted_in_of(installed)
@@ -216,20 +216,22 @@ def test_a_quota_that_leaves_no_room_to_try_is_no_fault_of_the_webhook(
 def test_a_program_that_is_scaled_to_nothing_or_gone_is_ill(installed: Installation) -> None:
     deployments = "/apis/apps/v1/namespaces/topogate-system/deployments"
     with patched(installed, f"{deployments}/tasks", "/spec/replicas", 0, 1):
-        installed.cluster.wait_for("no replica", lambda: "tasks: 0 of 0" in programs_told(installed))
+        installed.cluster.wait_for("no replica", lambda: "tasks: 0 of 0" in programs_finding(installed))
     body = installed.api.json("GET", f"{deployments}/certs")
     installed.api.request("DELETE", f"{deployments}/certs")
     try:
-        assert "there is no deployment/certs" in programs_told(installed)
+        assert "there is no deployment/certs" in programs_finding(installed)
     finally:
         made = {"metadata": {"name": "certs", "labels": body["metadata"]["labels"]}, "spec": body["spec"]}
         installed.api.request("POST", deployments, body=made)
 
 
-def programs_told(installed: Installation) -> str:
+def programs_finding(installed: Installation) -> str:
     """What is ill of the programs."""
-    told = [each for each in examine(installed.api) if each.check == "programs" and each.state is State.ILL]
-    return "; ".join(each.sentence for each in told)
+    findings = [
+        each for each in examine(installed.api) if each.check == "programs" and each.state is State.ILL
+    ]
+    return "; ".join(each.sentence for each in findings)
 
 
 def opted_in_of(installed: Installation) -> str:
@@ -287,7 +289,7 @@ def test_a_bundle_that_has_not_signed_what_the_webhook_serves_is_ill(installed: 
     assert (finding.state, "has not signed" in finding.sentence) == (State.ILL, True)
 
 
-def test_a_policy_that_cannot_be_read_is_told_with_a_remedy(installed: Installation) -> None:
+def test_a_policy_that_cannot_be_read_is_reported_with_a_remedy(installed: Installation) -> None:
     before = installed.api.json("GET", POLICY)["data"]["policy.yaml"]
     with patched(installed, POLICY, "/data/policy.yaml", "nonsense: true", before):
         (finding,) = (each for each in examine(installed.api) if each.check == "classes")
@@ -295,7 +297,7 @@ def test_a_policy_that_cannot_be_read_is_told_with_a_remedy(installed: Installat
     assert "the policy cannot be used" in finding.sentence
 
 
-def test_a_labeler_that_does_not_become_ready_somewhere_is_told(installed: Installation) -> None:
+def test_a_labeler_that_does_not_become_ready_somewhere_is_reported(installed: Installation) -> None:
     node = SimulatedNode("silent", ("b", "s", "h"), False, 8)
     with installed.cluster.paused("kwok"):  # so nobody starts its pods
         installed.api.request("POST", "/api/v1/nodes", body=node.manifest(node.topology_labels))
@@ -337,7 +339,7 @@ def test_a_lease_that_nobody_renews_means_that_no_sweeper_leads(installed: Insta
     assert states(installed, datetime.now(UTC) + timedelta(minutes=10))["leader"] is State.ILL
 
 
-def test_a_gpu_node_without_topology_labels_is_odd_and_named(installed: Installation) -> None:
+def test_a_gpu_node_without_topology_labels_is_a_named_finding(installed: Installation) -> None:
     path = "/api/v1/nodes/node-b0-s0-h00"
     labels = dict.fromkeys(keys.PRERELEASE_TOPOLOGY)
     before = installed.api.json("GET", path)["metadata"]["labels"]
@@ -353,7 +355,7 @@ def test_a_gpu_node_without_topology_labels_is_odd_and_named(installed: Installa
 
 
 @pytest.mark.parametrize("name", [None, "nvidia-fff0"], ids=["no model", "an id instead of a name"])
-def test_a_gpu_node_without_a_model_is_odd_and_named(installed: Installation, name: str | None) -> None:
+def test_a_gpu_node_without_a_model_is_a_named_finding(installed: Installation, name: str | None) -> None:
     node, product = "node-b0-s0-h00", "nvidia.com/gpu.product"
     before = installed.api.json("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"][product]
     label_node(installed.api, node, {product: None, keys.GPU_MODEL_LABEL: name})
@@ -377,7 +379,7 @@ def test_a_node_of_several_models_has_models(installed: Installation) -> None:
         label_node(installed.api, node, {product: before, has: None})
 
 
-def test_a_node_with_a_broken_gpu_is_odd_and_named_with_the_gpu_and_its_fault(
+def test_a_node_with_a_broken_gpu_is_a_finding_with_the_gpu_and_its_fault(
     installed: Installation,
 ) -> None:
     node, fault = "node-b0-s0-h00", "0000:18:00.0: it does not answer on its bus"
@@ -394,7 +396,7 @@ def test_a_node_with_a_broken_gpu_is_odd_and_named_with_the_gpu_and_its_fault(
     [(None, ""), ("card0=nvidia.com/gpu:1,card3=nvidia.com/gpu:0", ": card3")],
     ids=["of any device plugin", "of topogate's allocator"],
 )
-def test_a_node_whose_device_plugin_has_unhealthy_devices_is_odd_and_named(
+def test_a_node_whose_device_plugin_has_unhealthy_devices_is_a_named_finding(
     installed: Installation, offers: str | None, named: str
 ) -> None:
     node, resource = "node-b0-s0-h00", "nvidia.com/gpu"
@@ -414,7 +416,7 @@ def test_a_node_whose_device_plugin_has_unhealthy_devices_is_odd_and_named(
     assert finding.sentence == f"node {node} has 1 of 8 devices of {resource} out of use{named}"
 
 
-def test_a_memory_limit_that_the_cluster_outgrows_is_odd_before_it_kills_the_sweeper(
+def test_a_memory_limit_that_the_cluster_outgrows_is_reported_before_it_kills_the_sweeper(
     installed: Installation,
 ) -> None:
     path = "/apis/apps/v1/namespaces/topogate-system/deployments/sweeper"

@@ -30,7 +30,7 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
         yield installation
 
 
-def test_the_labels_that_placement_reads_are_what_the_facts_say(installed: Installation) -> None:
+def test_the_labels_that_placement_reads_follow_the_facts(installed: Installation) -> None:
     labels = installed.api.json("GET", "/api/v1/nodes/node-b1-s1-h01")["metadata"]["labels"]
     assert [labels[key] for key in keys.PRERELEASE_TOPOLOGY] == ["b1", "s1", "h01"]
     assert labels[keys.GPU_NUMBERS_LABEL] == "0.1"
@@ -65,7 +65,7 @@ def test_the_clusters_own_scheduler_binds_each_pod_of_a_gang(installed: Installa
     assert binders() == {pod["metadata"]["name"]: "default-scheduler" for pod in pods}
 
 
-def test_two_pods_of_half_a_card_each_share_one_card(installed: Installation, opted_in: str) -> None:
+def test_two_pods_of_500_millicores_each_share_one_card(installed: Installation, opted_in: str) -> None:
     create_job(installed.api, opted_in, "shares", 2, {keys.I915: 1, keys.MILLICORES: 500})
     pods = wait_for_pods(installed.cluster, opted_in, all_run(2), "two running pods")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
@@ -75,7 +75,7 @@ def test_two_pods_of_half_a_card_each_share_one_card(installed: Installation, op
     assert all(len(stamp) == 19 for stamp in stamps)
 
 
-def test_a_gang_that_does_not_fit_says_why_and_runs_when_it_fits(
+def test_a_gang_that_does_not_fit_shows_the_reason_and_runs_when_it_fits(
     installed: Installation, opted_in: str
 ) -> None:
     blocker = {
@@ -103,7 +103,7 @@ def test_a_gang_that_does_not_fit_says_why_and_runs_when_it_fits(
     wait_for_pods(installed.cluster, opted_in, all_run(6), "six running pods")
 
 
-def test_a_waiting_gang_and_its_reason_are_told_by_kubectl_by_events_and_by_topogate(
+def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_topogate(
     installed: Installation, opted_in: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_job(installed.api, opted_in, "runs", 1, {"nvidia.com/gpu": 1})
@@ -139,7 +139,7 @@ def test_a_waiting_gang_and_its_reason_are_told_by_kubectl_by_events_and_by_topo
     )
     assert reason in shown["Job/waits"]
 
-    def told() -> dict[str, str]:
+    def reported() -> dict[str, str]:
         """Kind and name of what an Event of the sweeper is about -> its note."""
         events = installed.api.json("GET", f"/apis/events.k8s.io/v1/namespaces/{opted_in}/events")["items"]
         return {
@@ -148,10 +148,10 @@ def test_a_waiting_gang_and_its_reason_are_told_by_kubectl_by_events_and_by_topo
             if each["reason"] == "GangWaits"
         }
 
-    installed.cluster.wait_for("the Events", lambda: len(told()) == 2)
+    installed.cluster.wait_for("the Events", lambda: len(reported()) == 2)
     pods = installed.api.json("GET", f"/api/v1/namespaces/{opted_in}/pods")["items"]
     (first,) = (pod["metadata"]["name"] for pod in pods if pod["metadata"]["name"].startswith("waits-0-"))
-    assert told() == {"Job/waits": reason, f"Pod/{first}": reason}
+    assert reported() == {"Job/waits": reason, f"Pod/{first}": reason}
 
     assert main(["gangs", "--kubeconfig", str(installed.cluster.kubeconfig), "-n", opted_in]) == 0
     gangs = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
@@ -177,7 +177,7 @@ def test_a_sweeper_killed_in_the_middle_of_a_gang_is_continued_by_the_next(
     assert blocks_of(pods) == {"b0"}
 
 
-def test_a_placement_goes_when_its_gang_is_gone(installed: Installation, opted_in: str) -> None:
+def test_a_placement_is_deleted_when_its_gang_is_gone(installed: Installation, opted_in: str) -> None:
     create_job(installed.api, opted_in, "short", 1, {"nvidia.com/gpu": 1})
     path = f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements"
     wait_for_pods(installed.cluster, opted_in, all_run(1), "a running pod")
@@ -273,27 +273,27 @@ def test_a_task_is_started_paused_restarted_and_stopped_from_the_command_line(
     again = wait_for_pods(cluster, opted_in, all_run(2), "its workers to run again")
     types(installed, opted_in, "restart", "finetune")
 
-    def anew(pods: list[dict[str, Any]]) -> bool:
+    def replaced(pods: list[dict[str, Any]]) -> bool:
         return all_run(2)(pods) is True and not uids(pods) & uids(again)
 
     def uids(pods: list[dict[str, Any]]) -> set[str]:
         return {pod["metadata"]["uid"] for pod in pods}
 
-    third = wait_for_pods(cluster, opted_in, anew, "it to begin anew")
+    third = wait_for_pods(cluster, opted_in, replaced, "it to begin anew")
     assert not uids(third) & uids(first)
     types(installed, opted_in, "stop", "finetune")
     wait_for_pods(cluster, opted_in, lambda pods: not pods, "its workers to be gone")
     assert installed.api.json("GET", path)["items"] == []
 
 
-def test_a_rehearsed_task_starts_nothing_and_is_told_where_it_would_go_and_who_waits(
+def test_a_rehearsed_task_starts_nothing_and_is_shown_with_its_place_and_who_waits(
     installed: Installation, opted_in: str
 ) -> None:
     run = ["run", "--dry-run", "--image", "me/train", "-m", "h100", "-g", "8", "--workers"]
-    told = types(installed, opted_in, *run, "2", "--name", "small")
-    assert "small would go to 1 block, 1 subblock, 2 hosts, 2 nodes:" in told
-    assert re.search(r"^  worker 1: node-\S+$", told, re.MULTILINE)
-    assert "Nobody waits." in told
+    reported = types(installed, opted_in, *run, "2", "--name", "small")
+    assert "small would go to 1 block, 1 subblock, 2 hosts, 2 nodes:" in reported
+    assert re.search(r"^  worker 1: node-\S+$", reported, re.MULTILINE)
+    assert "Nobody waits." in reported
     create_job(installed.api, opted_in, "waits", 9, {"nvidia.com/gpu": 8})
     waiting = f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements"
     installed.cluster.wait_for("a gang that waits", lambda: bool(installed.api.json("GET", waiting)["items"]))

@@ -70,9 +70,9 @@ def test_what_is_printed_opts_a_namespace_in_and_a_gang_of_the_examples_is_place
 def test_kubectl_topogate_is_the_command(printed: str, folder: Path) -> None:
     pasted(printed)  # the first time it labels the namespace, and says so
     own = shlex.quote(str(ROOT / ".venv/bin/topogate"))
-    said = [pasted(printed, f"{each} map") for each in ("kubectl topogate", "topogate", own)]
-    assert [each.returncode for each in said] == [0, 0, 0], [each.stderr for each in said]
-    assert said[0].stdout == said[1].stdout == said[2].stdout != ""
+    maps = [pasted(printed, f"{each} map") for each in ("kubectl topogate", "topogate", own)]
+    assert [each.returncode for each in maps] == [0, 0, 0], [each.stderr for each in maps]
+    assert maps[0].stdout == maps[1].stdout == maps[2].stdout != ""
     assert f"\n{folder}/" in pasted(printed, "command -v topogate").stdout
 
 

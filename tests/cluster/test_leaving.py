@@ -117,9 +117,9 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
         cluster.kubectl("delete", kind, name)
     installation.stop()
     assert main(["drain", "--kubeconfig", str(cluster.kubeconfig), "--release", "--yes"]) == 0
-    said = capsys.readouterr()
-    assert "40 pods released, 0 still wait." in said.out
-    assert f"Job {namespace}/task has the gate in its template" in said.err
+    output = capsys.readouterr()
+    assert "40 pods released, 0 still wait." in output.out
+    assert f"Job {namespace}/task has the gate in its template" in output.err
     cluster.kubectl("delete", "gputasks", "--all", "--all-namespaces", "--cascade=orphan")
     cluster.kubectl("delete", "-k", str(installation.folder), "--ignore-not-found", "--timeout=120s")
 

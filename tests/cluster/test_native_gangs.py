@@ -24,16 +24,16 @@ JSON_PATCH = "application/json-patch+json"
 class Group:
     """A PodGroup of which two pods are bound together or none, in a namespace and on nodes of its own."""
 
-    def __init__(self, cluster: Cluster, room: int) -> None:
+    def __init__(self, cluster: Cluster, slots: int) -> None:
         """room: nodes, each with room for one pod."""
         self.cluster, self.api = cluster, cluster.api()
         self.namespace = create_namespace(cluster)
         self.pods = f"/api/v1/namespaces/{self.namespace}/pods"
         self.path = native_gangs.path(self.api, self.namespace)
-        self.add_nodes(0, room)
+        self.add_nodes(0, slots)
 
-    def add_nodes(self, there: int, room: int) -> None:
-        register_nodes(self.cluster, nodes.grid(nodes.Shape(nodes=room, blocks=1, subblocks=1))[there:])
+    def add_nodes(self, there: int, slots: int) -> None:
+        register_nodes(self.cluster, nodes.grid(nodes.Shape(nodes=slots, blocks=1, subblocks=1))[there:])
 
     def create(self) -> None:
         self.api.request("POST", self.path, body=native_gangs.pod_group(self.api, "two", 2))
@@ -77,7 +77,7 @@ def names_of_bound(pods: list[dict[str, Any]]) -> set[str]:
 @pytest.fixture
 def group(native_cluster: Cluster) -> Iterator[Group]:
     """One without its PodGroup, beside two nodes."""
-    made = Group(native_cluster, room=2)
+    made = Group(native_cluster, slots=2)
     yield made
     delete_namespace(native_cluster, made.namespace)
 

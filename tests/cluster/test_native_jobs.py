@@ -180,7 +180,7 @@ def sweeping(cluster: Cluster, policy: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_tell_of_it(
+def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_see_it(
     installed: Installation, tmp_path: Path, kind: str
 ) -> None:
     cluster = installed.cluster
@@ -192,14 +192,14 @@ def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_
     before = api.json("GET", POLICY)["data"]["policy.yaml"]
     leaving = f"{before}\nnativeGangs: leave\n"
 
-    def told() -> bool:
+    def is_reported() -> bool:
         events = api.json("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
         about = [each["regarding"]["kind"] for each in events if each["reason"] == "LeftToKubeScheduler"]
         return len(about) >= len(PLANS[kind]) and (kind != "Job" or "Job" in about)
 
     (tmp_path / "policy.yaml").write_text(leaving)
     with sweeping(cluster, tmp_path / "policy.yaml") as port:
-        cluster.wait_for("the Event", told, 60)
+        cluster.wait_for("the Event", is_reported, 60)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert "\ntopogate_native_gang_pods_left 16.0\n" in answer.read().decode()
     for text, state in ((leaving, State.ODD), (before, State.WELL)):

@@ -122,12 +122,12 @@ def not_gated(place: Place) -> str:
 
 
 def refused(place: Place) -> str:
-    said = ""
+    output = ""
     for key, value in (("gpu_model", "h1000"), ("priority", "urgent")):
         with pytest.raises(ApiError) as caught:
             place.pod(**{key: value})
-        said += str(caught.value)
-    return said
+        output += str(caught.value)
+    return output
 
 
 def above_the_maximum(place: Place) -> str:
@@ -162,7 +162,7 @@ def maximum(place: Place, tier: str) -> Iterator[None]:
         place.installed.cluster.wait_for("the policy of before", lambda: not is_refused())
 
 
-def no_room(place: Place) -> str:
+def no_capacity(place: Place) -> str:
     return place.explained(place.job(7))
 
 
@@ -255,7 +255,7 @@ CAUSES: Final[dict[str, Callable[[Place], str]]] = {
     "A GPU pod is not held": not_gated,
     "A pod is refused": refused,
     "A pod's priority is refused": above_the_maximum,
-    "The GPUs are in use": no_room,
+    "The GPUs are in use": no_capacity,
     "The gang waits for a model": no_model,
     "The gang waits for a label": no_label,
     "The gang waits for a level": no_level,
@@ -284,18 +284,18 @@ def test_each_symptom_of_the_page_has_a_cause_that_is_made_here() -> None:
 
 
 @pytest.mark.parametrize("symptom", CAUSES)
-def test_users_see_what_the_page_says(place: Place, symptom: str) -> None:
+def test_users_see_what_the_page_describes(place: Place, symptom: str) -> None:
     quoted = re.findall(r'"([^"]+)"', rows()[symptom])
-    said = CAUSES[symptom](place)
+    output = CAUSES[symptom](place)
     parts = [part.strip() for each in quoted for part in each.split("...") if part.strip()]
     assert parts
-    assert [part for part in parts if part not in said] == [], said
+    assert [part for part in parts if part not in output] == [], output
 
 
 # --- the gang's Event reaches whoever wrote the manifest ------------------------------------------------
 
 
-def test_the_owner_of_a_job_is_told_in_the_words_of_admission_and_of_the_sweeper(place: Place) -> None:
+def test_the_owner_of_a_job_sees_the_messages_of_admission_and_of_the_sweeper(place: Place) -> None:
     metadata = annotated(gangsize="4")
     metadata["annotations"]["kai.scheduler/topology-required-placement"] = "rack"
     place.job(gpus=9, metadata=metadata)
@@ -342,7 +342,7 @@ def wait_read(place: Place, plural: str, labels: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", OWNERS)
-def test_what_stands_for_a_gang_is_told_what_its_controller_is(place: Place, kind: str) -> None:
+def test_a_name_that_stands_for_a_gang_is_answered_with_its_controller(place: Place, kind: str) -> None:
     served, spec, labels = OWNERS[kind]
     group, _, version = served.partition("/")
     cluster, plural = place.installed.cluster, f"{kind.lower()}s"
@@ -369,12 +369,12 @@ def typed(place: Place, *words: str) -> tuple[int, str, str]:
     """Status, output and errors of the command in the namespace, if the words name no other."""
     where = () if "-n" in words else ("-n", place.namespace)
     status = main([*words, *where, "--kubeconfig", str(place.installed.cluster.kubeconfig)])
-    said = place.capsys.readouterr()
-    return status, said.out, said.err
+    output = place.capsys.readouterr()
+    return status, output.out, output.err
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         ("run --image x -m h1000", 2, 'no GPU model "h1000"; did you mean H100'),
         ("run --image x -p urgent", 2, 'no tier "urgent"; allowed here: low, medium and high'),
@@ -383,31 +383,31 @@ def typed(place: Place, *words: str) -> tuple[int, str, str]:
         ("ps -n nosuchns", 1, "there is no namespace nosuchns"),
     ],
 )
-def test_what_cannot_be_meant_makes_no_task(place: Place, words: str, status: int, told: str) -> None:
+def test_what_cannot_be_meant_makes_no_task(place: Place, words: str, status: int, expected: str) -> None:
     ended, out, err = typed(place, *words.split())
     assert (ended, out) == (status, "")
-    assert told in err
+    assert expected in err
     path = f"/apis/falldio.com/v1/namespaces/{place.namespace}/gputasks"
     assert place.api.json("GET", path)["items"] == []
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("-g", "9"), "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8"),
         (("-m", "mi300x"), "no node has GPU model AMD_Instinct_MI300X_OAM (there are: "),
     ],
     ids=["GPUs", "model"],
 )
-def test_what_no_node_has_is_told_as_the_task_is_made(
-    place: Place, words: tuple[str, ...], told: str
+def test_what_no_node_has_is_reported_as_the_task_is_made(
+    place: Place, words: tuple[str, ...], expected: str
 ) -> None:
     status, out, err = typed(place, "run", "--image", "x", "--name", "t", *words)
     assert (status, out) == (0, "gputask/t created\n")
-    assert f"t has to wait: {told}" in err
+    assert f"t has to wait: {expected}" in err
     status, out, err = typed(place, "run", "--image", "x", "--name", "u", "--dry-run", *words)
     assert (status, err) == (1, "")
-    assert told in out
+    assert expected in out
 
 
 # --- what `topogate lint --cluster` says in CI ----------------------------------------------------------
@@ -424,7 +424,7 @@ def job_file(folder: Path, metadata: dict[str, Any], gpus: int, **spec: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("metadata", "gpus", "spec", "told"),
+    ("metadata", "gpus", "spec", "expected"),
     [
         (annotated(gpu_model="rtx4090"), 8, {}, "no node has GPU model NVIDIA-GeForce-RTX-4090 (there are: "),
         ({}, 8, {"nodeSelector": {"pool": "q"}}, "no node has the label pool=q (no node says one)"),
@@ -432,15 +432,15 @@ def job_file(folder: Path, metadata: dict[str, Any], gpus: int, **spec: Any) -> 
     ],
     ids=["model", "label", "GPUs"],
 )
-def test_lint_of_the_cluster_says_before_what_explain_says_once_it_waits(
-    place: Place, tmp_path: Path, metadata: dict[str, Any], gpus: int, spec: dict[str, Any], told: str
+def test_lint_of_the_cluster_reports_before_what_explain_reports_once_it_waits(
+    place: Place, tmp_path: Path, metadata: dict[str, Any], gpus: int, spec: dict[str, Any], expected: str
 ) -> None:
     file = job_file(tmp_path, metadata, gpus, **spec)
     status, out, err = typed(place, "lint", "--cluster", str(file))
     assert (status, err) == (1, "")
     (line,) = out.splitlines()
     sentence = line.removeprefix(f"{file}: Job/train: ")
-    assert sentence.startswith(told)
+    assert sentence.startswith(expected)
     assert typed(place, "lint", str(file)) == (0, "", ""), "without the cluster nothing is wrong with it"
     assert sentence in place.explained(place.job(1, gpus, metadata=metadata, **spec))
 

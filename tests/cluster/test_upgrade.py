@@ -40,7 +40,7 @@ SHARE: Final = {keys.I915: 1, keys.MILLICORES: 300}
 LABELLED: Final = [GRID[0], GRID[-1]]
 """Nodes of each kind on which labelers run."""
 
-ODD: Final = f"int(object.metadata.?annotations[?'{marks.JOB_INDEX_KEY}'].orValue('0')) % 2 == 1"
+EVERY_OTHER_JOB: Final = f"int(object.metadata.?annotations[?'{marks.JOB_INDEX_KEY}'].orValue('0')) % 2 == 1"
 QUIET_SECONDS: Final = 4.0
 REFUSED: Final = re.compile(": (?!404|409)4..$")
 """A write whose answer is not that others were quicker; requests of a program that is killed end with 500."""
@@ -126,7 +126,7 @@ class Gangs:
         self.create("half", 24, {GPU: 1})
         self.wait(lambda pods: 0 < len(gates(named(pods, "half"))) < 24, "a gang that is released in part")
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """What they waited for comes, and new ones: all run that can, and the victim waits."""
         for index in (1, 2):
             create_pod(self.api, self.namespace, f"train-0-{index}", _ungated(lws_pod(index, 3)))
@@ -159,12 +159,12 @@ class Gangs:
             if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
         }
         planned = {each["uid"]: each["node"] for plan in self.plans() for each in plan.get("pods", ())}
-        unplanned = [
+        without_plan = [
             pod["metadata"]["name"]
             for pod in pods
             if planned.get(pod["metadata"]["uid"]) != found.get(pod["metadata"]["uid"])
         ]
-        assert found.items() <= planned.items(), unplanned
+        assert found.items() <= planned.items(), without_plan
         return found
 
     def plans(self) -> list[dict[str, Any]]:
@@ -235,7 +235,7 @@ def replace(source: Installation, target: Installation, gangs: Gangs, logs: Clus
     for program in killed:
         assert program.process is not None
         program.process.send(signal.SIGKILL)
-    gangs.go_on()
+    gangs.resume()
     for program in killed:
         program.start()
     for ends, follows in ((target, source), (source, target)):  # back, and forth again
@@ -276,11 +276,11 @@ def admit_by_both(other: Installation) -> None:
     """Pods of odd ranks are admitted by the other version's webhook: those of each gang by both."""
     (own,) = other.api.json("GET", WEBHOOKS)["webhooks"]
     url = {"url": f"https://127.0.0.1:{other.webhook_port}/mutate"}
-    odd = {**own, "name": "odd.topogate.io", "clientConfig": {**own["clientConfig"], **url}}
+    for_every_other_job = {**own, "name": "odd.topogate.io", "clientConfig": {**own["clientConfig"], **url}}
     conditions = own["matchConditions"]
-    odd["matchConditions"] = [*conditions, {"name": "odd", "expression": ODD}]
-    own["matchConditions"] = [*conditions, {"name": "even", "expression": f"!({ODD})"}]
-    _replace_webhooks(other, [own, odd])
+    for_every_other_job["matchConditions"] = [*conditions, {"name": "odd", "expression": EVERY_OTHER_JOB}]
+    own["matchConditions"] = [*conditions, {"name": "even", "expression": f"!({EVERY_OTHER_JOB})"}]
+    _replace_webhooks(other, [own, for_every_other_job])
 
 
 def admit_by_one(other: Installation) -> None:
@@ -330,7 +330,7 @@ def labels(cluster: Cluster) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("is_back", [False, True], ids=["upgrade", "way back"])
-def test_live_gangs_end_whole_through_an_upgrade_and_the_way_back(
+def test_live_gangs_end_whole_through_an_upgrade_and_a_rollback(
     versions: tuple[Installation, Installation], is_back: bool
 ) -> None:
     source, target = reversed(versions) if is_back else versions
@@ -359,12 +359,14 @@ def comparable(schema: Any, other: Any) -> Any:
         return schema
     others = other if isinstance(other, dict) else {}
     hidden = schema.get("properties", {}).keys() - others.get("properties", {}).keys()
-    kept = {
+    existing = {
         key: value for key, value in schema.items() if not (key == "description" and isinstance(value, str))
     }
-    if "properties" in kept:
-        kept["properties"] = {key: value for key, value in kept["properties"].items() if key not in hidden}
-    return {key: comparable(value, others.get(key)) for key, value in kept.items()}
+    if "properties" in existing:
+        existing["properties"] = {
+            key: value for key, value in existing["properties"].items() if key not in hidden
+        }
+    return {key: comparable(value, others.get(key)) for key, value in existing.items()}
 
 
 @pytest.mark.parametrize("kind", ["placements", "gputasks"])

@@ -14,7 +14,7 @@ from tests.support import create_namespace, wait_for_pods
 SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=0)
 GPUS = "nvidia.com/gpu"
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
-WISHES = {
+REQUESTS = {
     keys.GPU_MODEL_ANNOTATION: "a100 80gb",
     keys.PRIORITY_ANNOTATION: "high",
     keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock",
@@ -28,13 +28,13 @@ def gang(name: str, size: int, zone: str) -> dict[str, Any]:
         "nodeSelector": {"zone": zone},
         "containers": [{"name": "c", "image": "x", "resources": {"limits": {GPUS: 8}}}],
     }
-    template = {"metadata": {"annotations": WISHES}, "spec": spec}
+    template = {"metadata": {"annotations": REQUESTS}, "spec": spec}
     counts = {"completionMode": "Indexed", "completions": size, "parallelism": size}
     return {"metadata": {"name": name}, "spec": {**counts, "template": template}}
 
 
 @pytest.mark.kubernetes("1.36")
-def test_a_gang_made_while_the_webhook_is_dead_is_placed_as_wished_and_told_of_its_class(
+def test_a_gang_made_while_the_webhook_is_dead_is_placed_as_requested_and_warned_of_its_class(
     cluster: Cluster,
 ) -> None:
     grid = nodes.grid(SHAPE)

@@ -18,8 +18,8 @@ NAMESPACE = "demo"
 def gpu(name: str, *, taints: Any = (), more: Any = None, **attributes: Any) -> Body:
     """A device; attributes by their plain values."""
     kinds = {int: "int", bool: "bool", str: "string"}
-    told = {key: {kinds[type(value)]: value} for key, value in attributes.items()}
-    return {"name": name, "attributes": told, "taints": list(taints), **(more or {})}
+    attributes_by_type = {key: {kinds[type(value)]: value} for key, value in attributes.items()}
+    return {"name": name, "attributes": attributes_by_type, "taints": list(taints), **(more or {})}
 
 
 def slice_of(node: str, devices: list[Body], **more: Any) -> ResourceSlice:

@@ -142,14 +142,14 @@ def _draw_pool(dice: random.Random, node: str, name: str, pair: Pair) -> None:
         return
     driver = dice.choice(DRIVERS)
     parts = dice.choice((1, 1, 2))
-    said = parts + (dice.random() < 0.08)  # one is missing
+    slice_count = parts + (dice.random() < 0.08)  # one is missing
     number = 0
     for part in range(parts):
         devices = [device(dice, driver, number + each) for each in range(dice.randrange(1, 7))]
         number += len(devices)
         spec: Body = {
             "driver": driver,
-            "pool": {"name": name, "generation": 2, "resourceSliceCount": said},
+            "pool": {"name": name, "generation": 2, "resourceSliceCount": slice_count},
             "devices": devices,
         }
         where = dice.random()

@@ -18,7 +18,7 @@ from webhook.placement import NodeInfo, Snapshot, Usage, capacity
 from webhook.scheduling import convert
 
 
-def room(found: Needs, waiting: Pod, *there: Pod) -> dict[str, int]:
+def capacity_of(found: Needs, waiting: Pod, *there: Pod) -> dict[str, int]:
     """How many pods like this one each node takes beside others."""
     kind = found.pod_class(waiting, convert.pod_class_of(waiting))
     if kind.problem:
@@ -37,7 +37,7 @@ def one(spec: Body, *slices: ResourceSlice, claims: tuple[ResourceClaim, ...] = 
     supplied = supply(*slices, claims=(claim("c", spec), *claims), **more)
     waiting = pod("p", "c")
     names = {each.spec.node_name: None for each in slices if each.spec.node_name} or {"n": None}
-    return room(needs([waiting], [], nodes(*names), supplied, 16), waiting)
+    return capacity_of(needs([waiting], [], nodes(*names), supplied, 16), waiting)
 
 
 def problem(spec: Body, supplied: Supply | None = None, *others: Pod) -> str:

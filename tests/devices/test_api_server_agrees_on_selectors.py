@@ -64,11 +64,11 @@ def made(cluster: Cluster, namespace: str, number: int, node: str, expression: s
     return True
 
 
-def said(cluster: Cluster, namespace: str, wanted: int) -> dict[str, set[str] | None]:
+def matches(cluster: Cluster, namespace: str, wanted: int) -> dict[str, set[str] | None]:
     """By pod the devices that its selector selects, None where the selector fails on one."""
     found: dict[str, set[str] | None] = {}
 
-    def is_said() -> bool:
+    def is_decided() -> bool:
         for pod in cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]:
             conditions = {each["type"]: each for each in pod["status"].get("conditions", [])}
             reason = conditions.get("PodScheduled", {}).get("reason")
@@ -81,7 +81,7 @@ def said(cluster: Cluster, namespace: str, wanted: int) -> dict[str, set[str] | 
                 found.setdefault(pod["metadata"]["name"], set())
         return len(found) == wanted
 
-    cluster.wait_for("a verdict on each selector", is_said, 240)
+    cluster.wait_for("a verdict on each selector", is_decided, 240)
     for claim in cluster.api().json("GET", f"{GROUP}/namespaces/{namespace}/resourceclaims")["items"]:
         allocation: Any = claim.get("status", {}).get("allocation")
         if allocation:
@@ -128,7 +128,7 @@ def test_we_evaluate_selectors_as_the_api_server_s_own_library_does(cluster: Clu
                     if made(cluster, namespace, n, names[n // PODS_PER_NODE], text):
                         asked[f"s{n}"] = (names[n // PODS_PER_NODE], text)
                         break
-    theirs = said(cluster, namespace, SELECTORS)
+    theirs = matches(cluster, namespace, SELECTORS)
     selectors = Selectors()
     wrong, refused_here = [], []
     for name, (node, expression) in asked.items():
@@ -139,5 +139,5 @@ def test_we_evaluate_selectors_as_the_api_server_s_own_library_does(cluster: Clu
             wrong.append((expression, found, theirs[name]))
     assert not wrong, f"{len(wrong)} of {SELECTORS}: {wrong[:5]}"
     assert len(refused_here) <= SELECTORS // 200, refused_here
-    telling = sum(bool(found) and len(found) < DEVICES for found in theirs.values() if found)
-    assert telling > SELECTORS // 8, f"only {telling} of {SELECTORS} tell devices apart"
+    selective = sum(bool(found) and len(found) < DEVICES for found in theirs.values() if found)
+    assert selective > SELECTORS // 8, f"only {selective} of {SELECTORS} tell devices apart"

@@ -27,7 +27,7 @@ def test_the_attributes_of_a_topology_are_found() -> None:
 @pytest.mark.parametrize(
     ("value", "label"), [("a.1", "a.1"), (7, "7"), (True, "true")], ids=["text", "number", "truth"]
 )
-def test_a_node_is_where_its_devices_say(value: str | int, label: str) -> None:
+def test_a_node_is_in_the_domain_that_its_devices_name(value: str | int, label: str) -> None:
     devices = [gpu("g0", cliqueID=value), gpu("g1", cliqueID=value), gpu("nic")]
     assert labels(slice_of("n", devices)) == ({KEY: label}, [])
 
@@ -37,7 +37,7 @@ def test_an_attribute_of_another_domain_is_another() -> None:
     assert labels(slice_of("n", [gpu("g0", **{KEY.removeprefix("device:"): "a"})])) == ({KEY: "a"}, [])
 
 
-def test_a_node_whose_devices_disagree_is_nowhere_and_that_is_said() -> None:
+def test_a_node_whose_devices_disagree_is_in_no_domain_and_that_is_logged() -> None:
     found, problems = labels(slice_of("n", [gpu(f"g{n}", cliqueID=f"c{n}") for n in range(4)]))
     assert found == {}
     assert problems == [
@@ -45,7 +45,7 @@ def test_a_node_whose_devices_disagree_is_nowhere_and_that_is_said() -> None:
     ]
 
 
-def test_a_node_stays_where_it_was_while_its_driver_publishes_anew() -> None:
+def test_a_node_stays_where_it_was_while_its_driver_publishes_again() -> None:
     supplied = supply(slice_of("n", [gpu("g0", cliqueID="a")]))
     unchanged: dict[str, str] = {}
     assert supplied.labels("n", unchanged, (KEY,))[0] == {KEY: "a"}
@@ -55,7 +55,7 @@ def test_a_node_stays_where_it_was_while_its_driver_publishes_anew() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["device:cliqueID", "device:/x", "device:gpu.example.com/"])
-def test_what_names_no_attribute_is_told(tmp_path: Path, wrong: str) -> None:
+def test_what_names_no_attribute_is_reported(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(f"levels: {{block: example.com/block, clique: '{wrong}'}}\n")
     with pytest.raises(SettingsError, match="is no attribute of devices; write device:DOMAIN/NAME"):

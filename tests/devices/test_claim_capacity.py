@@ -56,7 +56,7 @@ def waiting(spec: Body, names: list[str], *slices: ResourceSlice) -> tuple[Needs
     return needs([decode(body)], [], nodes(*names), found, 64), found
 
 
-def rooms(made: Needs) -> dict[str, int]:
+def capacities(made: Needs) -> dict[str, int]:
     """What each node has of the one resource."""
     (only,) = made.resources
     return {name: made.node(NodeInfo(name)).allocatable[only.name] for name in made.nodes}
@@ -80,11 +80,11 @@ def test_nodes_that_differ_in_names_alone_are_searched_once(searches: list[int])
     spec = claim_spec(exactly(2), constraints=({"matchAttribute": f"{DRIVER}/model"},))
     names = [f"n{number}" for number in range(20)]
     made, _ = waiting(spec, names, *(eight(name, model=name, uuid=f"u-{name}") for name in names))
-    assert rooms(made) == dict.fromkeys(names, 4)
+    assert capacities(made) == dict.fromkeys(names, 4)
     assert len(searches) == 5, "four pods of one node, and the one that finds no capacity"
 
 
-def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_goes_on_in_the_next(
+def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_continues_in_the_next(
     searches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim_capacity, "STEPS", 2000)
@@ -100,7 +100,7 @@ def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_goes_on_in_the_ne
     done = []
     for _ in names:
         before = sum(searches)
-        rooms(made)
+        capacities(made)
         assert sum(searches) - before <= 4000 + 16
         done.append(len(searches))
         if not found.is_undecided:
@@ -108,7 +108,7 @@ def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_goes_on_in_the_ne
         found.update(slices, found.classes, found.claims, found.templates)
     assert not found.is_undecided
     assert len(done) > 1, "it took more than one pass"
-    assert rooms(made) == dict.fromkeys(names, 0)
+    assert capacities(made) == dict.fromkeys(names, 0)
 
 
 def test_claims_that_exhaust_their_share_leave_others_theirs() -> None:
@@ -195,7 +195,7 @@ def small(dice: random.Random, node: str) -> tuple[list[ResourceSlice], list[Res
     kind = dice.choice(("plain", "plain", "shared", "parts"))
     count = 2 if kind == "parts" else 1
     pool = {"name": node, "generation": 1, "resourceSliceCount": count + (dice.random() < 0.15)}
-    devices, held = [], []
+    devices, allocated = [], []
     for number in range(dice.choice((1, 2, 2))):
         more: Body = {"capacity": {"memory": {"value": dice.choice(("40Gi", "80Gi"))}}}
         if kind == "shared":
@@ -211,7 +211,7 @@ def small(dice: random.Random, node: str) -> tuple[list[ResourceSlice], list[Res
             result: Body = {"request": "r", "driver": DRIVER, "pool": node, "device": name}
             if kind == "shared":
                 result |= {"shareID": "s", "consumedCapacity": {"memory": dice.choice(("10Gi", "40Gi"))}}
-            held.append(
+            allocated.append(
                 claim(f"held-{name}", claim_spec(exactly(1)), given={"devices": {"results": [result]}})
             )
     slices = [slice_of(node, devices, pool=pool)]
@@ -220,17 +220,17 @@ def small(dice: random.Random, node: str) -> tuple[list[ResourceSlice], list[Res
     if dice.random() < 0.3:
         empty = {"name": f"{node}-x", "generation": 1, "resourceSliceCount": dice.choice((1, 2))}
         slices.append(slice_of(node, [], pool=empty))
-    return slices, held
+    return slices, allocated
 
 
 @drawing(st.integers(0, 2**32))
 @settings(max_examples=60)
-def test_an_answer_for_nodes_that_are_alike_is_that_of_a_search_on_each(seed: int) -> None:
+def test_an_answer_for_equal_nodes_is_that_of_a_search_on_each(seed: int) -> None:
     dice = random.Random(seed)
     names = [f"n{number}" for number in range(16)]
     drawn = [small(dice, name) for name in names]
     slices = [each for own, _ in drawn for each in own]
-    found = supply(*slices, claims=tuple(each for _, held in drawn for each in held))
+    found = supply(*slices, claims=tuple(each for _, allocated in drawn for each in allocated))
     for spec in ASKED:
         asked = read(msgspec.convert(spec["devices"], DeviceClaim), found.classes)
         for name in names:

@@ -148,7 +148,7 @@ def divided(node: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_pods_with_claims_on_other_classes_than_the_policy_s_are_let_go(
+def test_pods_with_claims_on_other_classes_than_the_policy_s_are_released_without_placement(
     with_devices: Cluster, namespace: str
 ) -> None:
     api = with_devices.api()
@@ -183,16 +183,16 @@ def test_a_level_of_the_topology_may_be_an_attribute_of_the_devices(
     assert len({places[pod["spec"]["nodeName"]] for pod in named(pods, "job")}) == 1
 
 
-def test_a_gang_that_finds_too_few_devices_is_told_which(with_devices: Cluster, namespace: str) -> None:
+def test_a_gang_that_finds_too_few_devices_gets_their_names(with_devices: Cluster, namespace: str) -> None:
     api = with_devices.api()
     claims.create_template(api, namespace, claims.template("more", 9))
     create_job(api, namespace, "job", 2, with_claim("more"))
 
-    def is_told(_: Pods) -> bool:
-        told = "excluded: devices of gpu.example.com: 16."
-        return any(told in reason for reason in reasons(with_devices, namespace))
+    def is_reported(_: Pods) -> bool:
+        expected = "excluded: devices of gpu.example.com: 16."
+        return any(expected in reason for reason in reasons(with_devices, namespace))
 
-    pods = sweep(with_devices, namespace, SETTINGS, is_told, "the reason to be told")
+    pods = sweep(with_devices, namespace, SETTINGS, is_reported, "the reason to be told")
     assert all(pod["spec"].get("schedulingGates") for pod in pods)
     assert not allocated(with_devices)
 
@@ -206,7 +206,7 @@ def test_a_gang_that_finds_too_few_devices_is_told_which(with_devices: Cluster, 
     ],
     ids=["no template", "no claim", "no class"],
 )
-def test_a_pod_whose_claims_cannot_be_answered_waits_and_says_why(
+def test_a_pod_whose_claims_cannot_be_answered_waits_with_the_reason(
     with_devices: Cluster, namespace: str, spec: dict[str, str], sentence: str
 ) -> None:
     api = with_devices.api()
@@ -246,21 +246,21 @@ def test_after_a_defect_a_gang_with_claims_waits_and_runs_once_it_is_mended(
     with monkeypatch.context() as patched:
         patched.setattr(broken, fails)
 
-        def is_told(pods: Pods) -> bool:
-            told = "what its claims on devices ask for is not known in this pass"
+        def is_reported(pods: Pods) -> bool:
+            expected = "what its claims on devices ask for is not known in this pass"
             return run_all(pods, "plain", 1) and any(
-                told in each for each in reasons(with_devices, namespace)
+                expected in each for each in reasons(with_devices, namespace)
             )
 
         pods = sweep(
-            with_devices, namespace, SETTINGS, is_told, "the reason, and the gang without claims to run"
+            with_devices, namespace, SETTINGS, is_reported, "the reason, and the gang without claims to run"
         )
         assert all(pod["spec"].get("schedulingGates") for pod in named(pods, "job"))
         assert not allocated(with_devices)
     sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "job", 2), "the gang to run")
 
 
-def test_a_pod_with_an_allocated_claim_goes_where_its_devices_are(
+def test_a_pod_with_an_allocated_claim_is_placed_where_its_devices_are(
     with_devices: Cluster, namespace: str
 ) -> None:
     api = with_devices.api()
@@ -287,7 +287,7 @@ def test_a_pod_with_an_allocated_claim_goes_where_its_devices_are(
     assert named(pods, "lone")[0]["spec"]["nodeName"] == last
 
 
-def test_a_driver_that_restarts_between_plan_and_bind_costs_no_place_and_one_that_goes_moves_the_gang(
+def test_a_driver_that_restarts_between_plan_and_bind_costs_no_place_and_a_removed_one_moves_the_gang(
     with_devices: Cluster, namespace: str
 ) -> None:
     api, settings = with_devices.api(), replace(SETTINGS, bind_seconds=2)
@@ -296,20 +296,20 @@ def test_a_driver_that_restarts_between_plan_and_bind_costs_no_place_and_one_tha
     try:
         create_job(api, namespace, "job", 2, with_claim("eight"))
         planned = sweep(with_devices, namespace, settings, are_sent(2), "the plan")
-        kept, lost = (pinned_to(pod) for pod in planned)
-        for node in (kept, lost):
+        remaining, lost = (pinned_to(pod) for pod in planned)
+        for node in (remaining, lost):
             api.request("DELETE", f"{SLICES}/{node}")
-        publish_anew(api, kept)
+        republish(api, remaining)
     finally:
         with_devices.start("kube-scheduler")
     pods = sweep(with_devices, namespace, settings, lambda pods: run_all(pods, "job", 2), "both to run")
     places = {pod["spec"]["nodeName"] for pod in pods}
-    assert kept in places, "its devices are there again"
+    assert remaining in places, "its devices are there again"
     assert lost not in places
     assert allocated(with_devices) == dict.fromkeys(places, DEVICES)
     given = devices_given(with_devices)
     assert len(given) == len(set(given)) == 2 * DEVICES
-    assert {name for pool, name in given if pool == kept} == {f"new-gpu-{n}" for n in range(DEVICES)}
+    assert {name for pool, name in given if pool == remaining} == {f"new-gpu-{n}" for n in range(DEVICES)}
 
 
 def are_sent(count: int) -> Callable[[Pods], bool]:
@@ -335,7 +335,7 @@ def devices_given(cluster: Cluster) -> list[tuple[str, str]]:
     ]
 
 
-def publish_anew(api: Api, node: str) -> None:
+def republish(api: Api, node: str) -> None:
     """Publish the devices of a node as a driver that has restarted: a newer generation of the pool, in two
     slices, by other names."""
     (simulated,) = (each for each in GRID if each.name == node)

@@ -116,7 +116,7 @@ def test_devices_of_other_classes_are_no_gpus() -> None:
     [(("*gpu*",), ["gpu", f"x.{DRIVER}"]), (("nic",), ["nic"]), ((), [])],
     ids=["a pattern", "a name", "none"],
 )
-def test_the_classes_of_gpus_are_told_by_name(patterns: tuple[str, ...], found: list[str]) -> None:
+def test_the_classes_of_gpus_are_found_by_name(patterns: tuple[str, ...], found: list[str]) -> None:
     assert gpu_classes(["nic", "gpu", f"x.{DRIVER}"], patterns) == found
 
 

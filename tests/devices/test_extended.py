@@ -55,7 +55,7 @@ def made(pod_name: str, *devices: str, pool: str = "n") -> ResourceClaim:
     return claim(f"{pod_name}-x", claim_spec(exactly(1)), pod_name, allocation, annotations=annotations)
 
 
-def room(
+def capacity_of(
     supplied: Supply, waiting: Pod, *there: Pod, others: tuple[Pod, ...] = (), plugin: int = 0
 ) -> dict[str, int]:
     """How many such pods the nodes n (devices) and m (a device plugin, where plugin says so) take."""
@@ -77,22 +77,22 @@ def room(
 
 
 def test_a_resource_that_a_class_stands_for_is_counted_in_devices() -> None:
-    assert room(supply(gpus("n", 8), classes=(CLASS,)), asking("p", 2)) == {"n": 4, "m": 0}
+    assert capacity_of(supply(gpus("n", 8), classes=(CLASS,)), asking("p", 2)) == {"n": 4, "m": 0}
 
 
-def test_it_goes_together_with_claims_on_the_same_devices() -> None:
+def test_it_combines_with_claims_on_the_same_devices() -> None:
     spec = claim_spec(exactly(3))
-    held = claim("held", spec, given=given("g0", "g1", "g2", pool="n"))
-    supplied = supply(gpus("n", 8), classes=(CLASS,), claims=(held, claim("c", spec)))
-    assert room(supplied, asking("p", 1)) == {"n": 5, "m": 0}
+    claimed = claim("held", spec, given=given("g0", "g1", "g2", pool="n"))
+    supplied = supply(gpus("n", 8), classes=(CLASS,), claims=(claimed, claim("c", spec)))
+    assert capacity_of(supplied, asking("p", 1)) == {"n": 5, "m": 0}
     sent = pod("q", "c", node="n")
-    assert room(supplied, asking("p", 1), sent) == {"n": 2, "m": 0}
+    assert capacity_of(supplied, asking("p", 1), sent) == {"n": 2, "m": 0}
 
 
 def test_a_pod_that_runs_takes_the_devices_of_its_claim_once() -> None:
     runs = asking("r", 2, node="n")
     supplied = supply(gpus("n", 8), classes=(CLASS,), claims=(made("r", "g0", "g1"),))
-    assert room(supplied, asking("p", 2), runs) == {"n": 3, "m": 0}
+    assert capacity_of(supplied, asking("p", 2), runs) == {"n": 3, "m": 0}
 
 
 @pytest.mark.parametrize("namespace", ["demo", "other"])
@@ -103,31 +103,31 @@ def test_a_claim_that_somebody_wrote_for_another_s_pod_is_not_kube_scheduler_s(n
     supplied = supply(gpus("n", 8), classes=(CLASS,))
     claims = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in (real, forged)}
     supplied.update([gpus("n", 8)], supplied.classes, claims, {})
-    assert room(supplied, asking("p", 2), runs) == {"n": 3, "m": 0}
+    assert capacity_of(supplied, asking("p", 2), runs) == {"n": 3, "m": 0}
 
 
 def test_a_pod_that_was_sent_takes_devices_while_its_claim_is_not_made() -> None:
     supplied = supply(gpus("n", 8), classes=(CLASS,))
-    assert room(supplied, asking("p", 2), asking("r", 2, node="n")) == {"n": 3, "m": 0}
+    assert capacity_of(supplied, asking("p", 2), asking("r", 2, node="n")) == {"n": 3, "m": 0}
 
 
 def test_a_node_whose_device_plugin_offers_the_resource_counts_as_ever() -> None:
     supplied = supply(gpus("n", 8), classes=(CLASS,))
     runs = asking("r", 1, node="m")
-    assert room(supplied, asking("p", 2), runs, plugin=4) == {"n": 4, "m": 1}
+    assert capacity_of(supplied, asking("p", 2), runs, plugin=4) == {"n": 4, "m": 1}
 
 
-def test_a_pod_with_a_claim_does_not_go_where_a_device_plugin_offers_the_resource() -> None:
+def test_a_pod_with_a_claim_is_not_placed_where_a_device_plugin_offers_the_resource() -> None:
     supplied = supply(gpus("n", 8), classes=(CLASS,), claims=(claim("c", claim_spec(exactly(2))),))
     both = asking("q", 2), pod("p", "c")
-    assert room(supplied, both[1], others=(both[0],), plugin=4) == {"n": 4, "m": 0}
-    assert room(supplied, both[0], others=(both[1],), plugin=4) == {"n": 4, "m": 2}
+    assert capacity_of(supplied, both[1], others=(both[0],), plugin=4) == {"n": 4, "m": 0}
+    assert capacity_of(supplied, both[0], others=(both[1],), plugin=4) == {"n": 4, "m": 2}
 
 
 def test_a_pod_with_a_claim_and_such_a_resource_gets_both() -> None:
     supplied = supply(gpus("n", 8), classes=(CLASS,), claims=(claim("c", claim_spec(exactly(2))),))
     both = asking("p", 1, resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
-    assert room(supplied, both)["n"] == 2
+    assert capacity_of(supplied, both)["n"] == 2
 
 
 def test_more_devices_than_a_claim_may_have_are_refused() -> None:
@@ -165,7 +165,7 @@ def test_the_claim_asks_for_what_kube_scheduler_would_write(
 def test_a_claim_that_asks_for_nothing_is_readable() -> None:
     spec = {"devices": {"requests": None}}
     supplied = supply(gpus("n", 8), classes=(CLASS,), claims=(claim("x", spec, "r"),))
-    assert room(supplied, asking("p", 2)) == {"n": 4, "m": 0}
+    assert capacity_of(supplied, asking("p", 2)) == {"n": 4, "m": 0}
 
 
 def test_of_several_classes_for_a_resource_the_newest_stands_for_it() -> None:

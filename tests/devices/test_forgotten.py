@@ -52,7 +52,7 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
         assert sorted(found._nodes) == sorted(found._completed) == sorted(names)
 
 
-def test_what_is_kept_of_nodes_that_are_alike_is_bounded_by_their_devices(
+def test_what_is_stored_of_equal_nodes_is_bounded_by_their_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(claim_capacity, "MOST_CACHED", 20)
@@ -62,11 +62,11 @@ def test_what_is_kept_of_nodes_that_are_alike_is_bounded_by_their_devices(
     names = [f"n{number}" for number in range(1, 10)]
     made = needs([pod("p", "c")], [], nodes(*names), found, 16)
     (only,) = made.resources
-    kept_of = []
+    stored_of = []
     for number, name in enumerate(names, 1):
         assert made.node(NodeInfo(name)).allocatable[only.name] == number
-        kept_of.append(len(found._claim_capacity._known))
-    assert kept_of == [1, 2, 3, 4, 5, 1, 2, 1, 2], "of one to nine devices, and one more for each answer"
+        stored_of.append(len(found._claim_capacity._known))
+    assert stored_of == [1, 2, 3, 4, 5, 1, 2, 1, 2], "of one to nine devices, and one more for each answer"
 
 
 def test_claims_of_many_filters_keep_the_answers_of_fewer_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +78,8 @@ def test_claims_of_many_filters_keep_the_answers_of_fewer_nodes(monkeypatch: pyt
     slices = [gpus(name, number) for number, name in enumerate(names, 1)]
     found = supply(*slices, claims=(claim("c", spec),))
     made = needs([pod("p", "c")], [], nodes(*names), found, 16)
-    kept_of = []
+    stored_of = []
     for name in names:
         made.node(NodeInfo(name))
-        kept_of.append(len(found._claim_capacity._known))
-    assert kept_of == [1, 2, 1], "5 of 20, 9 more, and 13 that are too many"
+        stored_of.append(len(found._claim_capacity._known))
+    assert stored_of == [1, 2, 1], "5 of 20, 9 more, and 13 that are too many"

@@ -20,7 +20,7 @@ from tests.devices.bodies import (
     supply,
     template,
 )
-from tests.devices.needed import one, problem, room
+from tests.devices.needed import capacity_of, one, problem
 from webhook.devices.needs import _digest, needs
 from webhook.kube.devices import ResourceSlice
 from webhook.placement import Assignment, Gang, Member, NodeInfo, Snapshot, capacity, place
@@ -40,13 +40,13 @@ def test_a_device_that_a_claim_was_given_is_free_for_nobody_else() -> None:
 
 
 def test_selectors_of_the_class_and_of_the_request_hold_both() -> None:
-    mixed = slice_of("n", [gpu(f"g{n}", model="H100" if n < 3 else "A100") for n in range(8)])
-    assert one(claim_spec(exactly(1, selectors=selecting(MODEL.format("H100")))), mixed) == {"n": 3}
+    heterogeneous = slice_of("n", [gpu(f"g{n}", model="H100" if n < 3 else "A100") for n in range(8)])
+    assert one(claim_spec(exactly(1, selectors=selecting(MODEL.format("H100")))), heterogeneous) == {"n": 3}
 
 
 def test_a_pool_that_is_not_complete_gives_nothing() -> None:
-    half = slice_of("n", [gpu("a")], pool={"name": "n", "generation": 1, "resourceSliceCount": 2})
-    assert one(claim_spec(exactly(1)), half) == {"n": 0}
+    incomplete = slice_of("n", [gpu("a")], pool={"name": "n", "generation": 1, "resourceSliceCount": 2})
+    assert one(claim_spec(exactly(1)), incomplete) == {"n": 0}
 
 
 @pytest.mark.parametrize(("late", "order"), [("a", ["b", "a"]), ("b", ["a", "b"]), ("", ["a", "b"])])
@@ -119,7 +119,7 @@ def test_admin_access_needs_devices_and_takes_none() -> None:
     assert one(claim_spec(exactly(2, adminAccess=True)), gpus("n", 2), gpus("m", 1)) == {"n": 20, "m": 0}
 
 
-def test_pods_with_unlike_claims_on_the_same_devices_take_them_from_each_other() -> None:
+def test_pods_with_different_claims_on_the_same_devices_take_them_from_each_other() -> None:
     small = claim_spec(exactly(2))
     large = claim_spec(exactly(4, selectors=selecting(MODEL.format("H100"))))
     supplied = supply(gpus("n", 8), templates=(template("s", small), template("l", large)), claims=(
@@ -128,29 +128,31 @@ def test_pods_with_unlike_claims_on_the_same_devices_take_them_from_each_other()
     waiting = pod("b", "l", template=True)
     sent = pod("a", "s", template=True, node="n")
     found = needs([waiting], [sent], nodes("n"), supplied, 16)
-    assert room(found, waiting) == {"n": 2}
-    assert room(found, waiting, sent) == {"n": 1}
+    assert capacity_of(found, waiting) == {"n": 2}
+    assert capacity_of(found, waiting, sent) == {"n": 1}
 
 
 def test_claims_that_can_never_be_met_keep_nobody_else_s_pods_off() -> None:
-    mixed = slice_of("n", [gpu(f"g{n}", model="H100" if n else "H200") for n in range(8)])
-    odd = claim_spec(exactly(1, selectors=selecting(MODEL.format("H200"))))
-    held = claim("t", odd, given=given("g0", pool="n"))
-    supplied = supply(mixed, claims=(claim("c", claim_spec(exactly(4))), claim("d", odd), held))
+    heterogeneous = slice_of("n", [gpu(f"g{n}", model="H100" if n else "H200") for n in range(8)])
+    for_h200 = claim_spec(exactly(1, selectors=selecting(MODEL.format("H200"))))
+    allocated = claim("t", for_h200, given=given("g0", pool="n"))
+    supplied = supply(
+        heterogeneous, claims=(claim("c", claim_spec(exactly(4))), claim("d", for_h200), allocated)
+    )
     waiting, never = pod("p", "c"), pod("q", "d")
     found = needs([waiting, never], [], nodes("n"), supplied, 16)
-    assert room(found, never) == {"n": 0}
-    assert room(found, waiting) == {"n": 1}
+    assert capacity_of(found, never) == {"n": 0}
+    assert capacity_of(found, waiting) == {"n": 1}
 
 
-def test_pods_of_one_gang_with_unlike_claims_leave_each_other_enough() -> None:
-    mixed = slice_of("n", [gpu(f"g{n}", model="H100" if n else "H200") for n in range(8)])
-    odd = claim_spec(exactly(1, selectors=selecting(MODEL.format("H200"))))
-    supplied = supply(mixed, claims=(claim("c", claim_spec(exactly(1))), claim("d", odd)))
+def test_pods_of_one_gang_with_different_claims_leave_each_other_enough() -> None:
+    heterogeneous = slice_of("n", [gpu(f"g{n}", model="H100" if n else "H200") for n in range(8)])
+    for_h200 = claim_spec(exactly(1, selectors=selecting(MODEL.format("H200"))))
+    supplied = supply(heterogeneous, claims=(claim("c", claim_spec(exactly(1))), claim("d", for_h200)))
     both = [pod("p", "c"), pod("q", "d")]
     apart = needs(both, [], nodes("n"), supplied, 16)
     together = needs(both, [], nodes("n"), supplied, 16, gang_of=lambda _: "gang")
-    assert [room(each, both[0]) for each in (apart, together)] == [{"n": 8}, {"n": 1}]
+    assert [capacity_of(each, both[0]) for each in (apart, together)] == [{"n": 8}, {"n": 1}]
 
 
 def test_what_a_pass_has_planned_for_others_is_left_to_them() -> None:
@@ -170,22 +172,22 @@ def test_what_a_pass_has_planned_for_others_is_left_to_them() -> None:
 
 
 def test_pods_with_claims_on_other_devices_take_nothing_from_each_other() -> None:
-    mixed = slice_of("n", [gpu(f"g{n}", model="H100" if n < 4 else "A100") for n in range(8)])
+    heterogeneous = slice_of("n", [gpu(f"g{n}", model="H100" if n < 4 else "A100") for n in range(8)])
     specs = {
         name: claim_spec(exactly(2, selectors=selecting(MODEL.format(name)))) for name in ("H100", "A100")
     }
-    supplied = supply(mixed, claims=(claim("c", specs["H100"]), claim("d", specs["A100"])))
+    supplied = supply(heterogeneous, claims=(claim("c", specs["H100"]), claim("d", specs["A100"])))
     waiting, sent = pod("p", "c"), pod("q", "d", node="n")
     found = needs([waiting, pod("r", "d")], [], nodes("n"), supplied, 16)
-    assert room(found, waiting) == {"n": 2} == room(found, waiting, sent)
+    assert capacity_of(found, waiting) == {"n": 2} == capacity_of(found, waiting, sent)
 
 
-def test_a_pod_with_an_allocated_claim_goes_to_the_nodes_of_its_devices_alone() -> None:
+def test_a_pod_with_an_allocated_claim_is_placed_on_the_nodes_of_its_devices_alone() -> None:
     only = {"key": "metadata.name", "operator": "In", "values": ["m"]}
     where = given("g0", pool="m") | {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]}}
     supplied = supply(gpus("n", 2), gpus("m", 2), claims=(claim("c", claim_spec(exactly(1)), given=where),))
     waiting = pod("p", "c")
-    assert room(needs([waiting], [], nodes("n", "m"), supplied, 16), waiting) == {"n": 0, "m": 20}
+    assert capacity_of(needs([waiting], [], nodes("n", "m"), supplied, 16), waiting) == {"n": 0, "m": 20}
 
 
 @pytest.mark.parametrize(
@@ -216,14 +218,14 @@ def test_what_is_not_modelled_is_refused_with_a_sentence(spec: Body, sentence: s
     ],
     ids=["of all nodes", "a partition over nodes"],
 )
-def test_a_claim_that_only_devices_that_are_not_modelled_could_meet_is_told_so(
+def test_a_claim_that_only_devices_that_are_not_modelled_could_meet_is_reported_as_that(
     slices: list[ResourceSlice], sentence: str
 ) -> None:
     spec = claim_spec(exactly(1))
     assert sentence in problem(spec, supply(*slices, claims=(claim("c", spec),)))
 
 
-def test_claims_that_are_not_there_or_another_s_are_told() -> None:
+def test_missing_claims_and_those_of_others_are_reported() -> None:
     spec = claim_spec(exactly(1))
     assert problem(spec, supply()) == 'there is no ResourceClaim "c" for its claim c'
     shared = supply(gpus("n", 8), claims=(claim("c", spec),))
@@ -237,7 +239,7 @@ def test_claims_that_are_not_there_or_another_s_are_told() -> None:
     assert kind.problem == 'the ResourceClaim "p-t" was not made for this pod'
 
 
-def test_nobody_s_many_kinds_of_claims_take_the_turn_of_another_namespace() -> None:
+def test_nobody_s_many_kinds_of_claims_take_the_share_of_another_namespace() -> None:
     specs = {f"c{n}": claim_spec(exactly(1, selectors=selecting(f"{n} == {n}"))) for n in range(20)}
     supplied = supply(gpus("n", 8), claims=tuple(claim(name, spec) for name, spec in specs.items()))
     waiting = [pod(f"p{n}", f"c{n}") for n in range(20)]
@@ -254,7 +256,7 @@ def test_nobody_finds_a_claim_that_is_counted_as_another_s() -> None:
     assert len({_digest(f"device.driver == {n}") for n in range(count)}) == count
 
 
-def test_claims_like_another_s_beyond_one_s_turn_do_not_keep_that_one_waiting() -> None:
+def test_claims_equal_to_another_s_beyond_one_s_share_do_not_keep_that_one_waiting() -> None:
     specs = [claim_spec(exactly(1, selectors=selecting(f"{n} == {n}"))) for n in range(9)]
     many = [claim(f"c{n}", spec) for n, spec in enumerate(specs)]
     same = claim("c", specs[8], namespace="other")
@@ -264,7 +266,7 @@ def test_claims_like_another_s_beyond_one_s_turn_do_not_keep_that_one_waiting() 
     own = pod("q", "c")
     own = msgspec.structs.replace(own, metadata=msgspec.structs.replace(own.metadata, namespace="other"))
     for waiting in ([*theirs, own], [own, *theirs]):
-        assert room(needs(waiting, [], nodes("n"), supplied, 4), own) == {"n": 8}
+        assert capacity_of(needs(waiting, [], nodes("n"), supplied, 4), own) == {"n": 8}
 
 
 def test_a_node_whose_devices_are_as_before_stays_the_same_value() -> None:

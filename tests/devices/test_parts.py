@@ -21,7 +21,7 @@ from tests.devices.bodies import (
     slice_of,
     supply,
 )
-from tests.devices.needed import one, problem, room
+from tests.devices.needed import capacity_of, one, problem
 from webhook.devices.needs import needs
 from webhook.devices.shares import Amount
 from webhook.kube.devices import CapacityPolicy, ResourceSlice
@@ -63,7 +63,7 @@ def test_a_partition_that_somebody_has_uses_up_what_others_would_need() -> None:
     assert one(selected(1), *parted(7, 3, 1, 1), claims=(taken,)) == {"n": 2}
 
 
-def test_nothing_is_given_of_a_pool_whose_counters_are_not_told() -> None:
+def test_nothing_is_given_of_a_pool_whose_counters_are_not_published() -> None:
     devices, _ = parted(1, 1)
     assert one(selected(1), devices) == {"n": 0}
     alone = slice_of("n", [part("p0", 1)])
@@ -77,8 +77,8 @@ def test_a_large_partition_takes_the_place_of_all_the_small_ones_it_may_displace
     supplied = supply(*parted(3, 3, *[1] * 7), claims=(claim("s", small), claim("l", large)))
     waiting, sent = pod("p", "s"), pod("q", "l", node="n")
     found = needs([waiting, pod("r", "l")], [], nodes("n"), supplied, 16)
-    assert room(found, waiting) == {"n": 7}
-    assert room(found, waiting, sent) == {"n": 4}
+    assert capacity_of(found, waiting) == {"n": 7}
+    assert capacity_of(found, waiting, sent) == {"n": 4}
 
 
 def test_shares_are_given_while_the_capacity_lasts() -> None:
@@ -116,8 +116,8 @@ def test_a_large_share_takes_the_place_of_all_the_small_ones_it_may_displace() -
     supplied = supply(shared(), claims=(claim("s", wanting("10Gi")), claim("l", wanting("25Gi"))))
     waiting, sent = pod("p", "s"), pod("q", "l", node="n")
     found = needs([waiting, pod("r", "l")], [], nodes("n"), supplied, 16)
-    assert room(found, waiting) == {"n": 8}
-    assert room(found, waiting, sent) == {"n": 5}
+    assert capacity_of(found, waiting) == {"n": 8}
+    assert capacity_of(found, waiting, sent) == {"n": 5}
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_a_large_share_takes_the_place_of_all_the_small_ones_it_may_displace() -
     ],
     ids=["all", "as asked", "default", "least", "a step up", "above", "a value up", "above all values"],
 )
-def test_what_is_asked_for_is_rounded_up_as_the_device_says(
+def test_what_is_asked_for_is_rounded_up_by_the_device_s_policy(
     policy: Body | None, asked: int | None, consumed: int, is_allowed: bool
 ) -> None:
-    said = msgspec.convert(policy, CapacityPolicy) if policy else None
-    amount = Amount("memory", Fraction(80 * GIB), said)
+    converted = msgspec.convert(policy, CapacityPolicy) if policy else None
+    amount = Amount("memory", Fraction(80 * GIB), converted)
     taken = amount.consumed(None if asked is None else Fraction(asked * GIB))
     assert taken == consumed * GIB
     assert amount.allows(taken) == is_allowed

@@ -132,7 +132,7 @@ def wait_until_seen(cluster: Cluster, namespace: str, node: str) -> None:
     cluster.wait_for(f"the end of {node}-0", lambda: not exists(cluster.api(), path))
 
 
-def verdict(pod: Body) -> bool | None:
+def is_allocatable(pod: Body) -> bool | None:
     """Whether kube-scheduler bound it; None while it has not said. A selector that fails is its error."""
     if pod["spec"].get("nodeName"):
         return True
@@ -152,7 +152,7 @@ def change(cluster: Cluster, namespace: str, name: str, value: str) -> None:
         cluster.api().request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
 
-def verdicts(cluster: Cluster, namespace: str, wanted: int) -> list[Body]:
+def scheduled_pods(cluster: Cluster, namespace: str, wanted: int) -> list[Body]:
     """The pods once kube-scheduler has said of each whether it has a place.
 
     One that is gone by then counts as it was last: pods are evicted whose devices have a NoExecute taint.
@@ -166,28 +166,30 @@ def verdicts(cluster: Cluster, namespace: str, wanted: int) -> list[Body]:
     changed: dict[str, float] = {}
     began = time.monotonic()
 
-    def is_said() -> bool:
+    def is_decided() -> bool:
         for pod in items(cluster, f"/api/v1/namespaces/{namespace}/pods"):
             name = pod["metadata"]["name"]
-            if name not in seen or not verdict(seen[name]):
+            if name not in seen or not is_allocatable(seen[name]):
                 seen[name] = pod
         now = time.monotonic()
         for name, pod in seen.items():
-            if verdict(pod) is None and pod.get("status", {}).get("nominatedNodeName"):
+            if is_allocatable(pod) is None and pod.get("status", {}).get("nominatedNodeName"):
                 if now - chosen.setdefault(name, now) > CHOSEN_SECONDS:
                     pod["spec"]["nodeName"] = pod["status"]["nominatedNodeName"]
             else:
                 chosen.pop(name, None)
-                if verdict(pod) is None and now - changed.get(name, began) > SILENT_SECONDS:
+                if is_allocatable(pod) is None and now - changed.get(name, began) > SILENT_SECONDS:
                     change(cluster, namespace, name, f"looked at again {now:.0f}")
                     changed[name] = now
-        return len(seen) == wanted and all(verdict(pod) is not None for pod in seen.values())
+        return len(seen) == wanted and all(is_allocatable(pod) is not None for pod in seen.values())
 
     try:
-        cluster.wait_for("a verdict on each pod", is_said, 180)
+        cluster.wait_for("a verdict on each pod", is_decided, 180)
     except ClusterError as error:
         silent = [
-            (pod["metadata"]["name"], pod.get("status")) for pod in seen.values() if verdict(pod) is None
+            (pod["metadata"]["name"], pod.get("status"))
+            for pod in seen.values()
+            if is_allocatable(pod) is None
         ]
         raise AssertionError(f"{len(seen)} of {wanted} pods; without a verdict: {silent[:3]}") from error
     return list(seen.values())
@@ -213,7 +215,7 @@ def supplied(cluster: Cluster) -> Supply:
     return supply
 
 
-def room(supply: Supply, pod: objects.Pod, node: objects.Node) -> tuple[int, str]:
+def capacity_of(supply: Supply, pod: objects.Pod, node: objects.Node) -> tuple[int, str]:
     """How many such pods we would send to a node, and why not one."""
     statuses = pod.status.resource_claim_statuses
     if any(f"{pod.metadata.namespace}/{each.resource_claim_name}" not in supply.claims for each in statuses):
@@ -255,8 +257,8 @@ def test_we_send_as_many_pods_with_claims_to_a_node_as_kube_scheduler_binds(
         for number in range(PODS if each.is_template else 1)
     ]
     create(cluster, ((f"/api/v1/namespaces/{namespace}/pods", body) for body in pods))
-    judged = verdicts(cluster, namespace, len(pods))
-    bound = Counter(pod["metadata"]["labels"]["node"] for pod in judged if verdict(pod))
+    judged = scheduled_pods(cluster, namespace, len(pods))
+    bound = Counter(pod["metadata"]["labels"]["node"] for pod in judged if is_allocatable(pod))
     first = {
         pod["metadata"]["labels"]["node"]: pod for pod in judged if pod["metadata"]["name"].endswith("-0")
     }
@@ -264,7 +266,7 @@ def test_we_send_as_many_pods_with_claims_to_a_node_as_kube_scheduler_binds(
     state = {name: msgspec.convert(body, objects.Node) for name, body in steady(cluster, set(names)).items()}
     wrong: list[Any] = []
     for name, each in drawn.items():
-        ours, reason = room(supply, decoded(first[name]), state[name])
+        ours, reason = capacity_of(supply, decoded(first[name]), state[name])
         if bound[name] != min(ours, PODS if each.is_template else 1):
             wrong.append((name, bound[name], ours, reason, first[name]["status"].get("conditions"), each))
     assert not wrong, f"{len(wrong)} of {pairs}: {wrong[:2]}"

@@ -32,7 +32,7 @@ def seen(number: int = 0, **attributes: str | int | bool) -> Described:
     ],
     ids=["a value", "in", "has", "optional", "a value of each", "bound", "a macro over all"],
 )
-def test_a_selector_is_evaluated_once_for_devices_that_look_alike_to_it(expression: str, times: int) -> None:
+def test_a_selector_is_evaluated_once_for_devices_that_are_equal_to_it(expression: str, times: int) -> None:
     selectors = Selectors()
     for _ in range(2):
         for number in range(8):
@@ -47,7 +47,7 @@ def test_a_truth_value_and_a_number_are_not_taken_for_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "expected"),
     [
         (f"{OWN}.missing == 1", "fails on a device"),
         (f"{OWN}.model", "it is no truth value"),
@@ -56,8 +56,8 @@ def test_a_truth_value_and_a_number_are_not_taken_for_each_other() -> None:
     ],
     ids=["a missing attribute", "no truth value", "a function that is not there", "no CEL"],
 )
-def test_a_selector_that_fails_says_how(expression: str, said: str) -> None:
-    with pytest.raises(SelectorError, match=said):
+def test_a_selector_that_fails_reports_how(expression: str, expected: str) -> None:
+    with pytest.raises(SelectorError, match=expected):
         Selectors().matches(expression, seen(model="H100"))
 
 
@@ -67,7 +67,7 @@ def test_an_attribute_of_a_kind_that_is_not_known_is_not_passed_over() -> None:
         Selectors().matches("true", listed)
 
 
-def test_the_time_for_selectors_in_one_pass_is_bounded_and_the_next_goes_on() -> None:
+def test_the_time_for_selectors_in_one_pass_is_bounded_and_the_next_continues() -> None:
     now = iter(range(1000))
     selectors = Selectors(lambda: float(next(now)), seconds=3.0)
 
@@ -107,7 +107,7 @@ def without_cel(code: str) -> str:
     return subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_without_the_extra_a_gang_with_claims_waits_and_says_what_is_missing() -> None:
+def test_without_the_extra_a_gang_with_claims_waits_and_names_what_is_missing() -> None:
     code = """
 from tests.devices.bodies import claim, claim_spec, exactly, gpus, supply
 from tests.devices.needed import problem

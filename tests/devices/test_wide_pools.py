@@ -8,7 +8,7 @@ from webhook.devices.supply import Supply
 from webhook.kube.devices import ResourceSlice
 from webhook.placement import NodeInfo
 
-HELD = claim("held", claim_spec(exactly(4)), given=given("a-0", "b-0", "b-1", "c-3", pool="all"))
+ALLOCATED = claim("held", claim_spec(exactly(4)), given=given("a-0", "b-0", "b-1", "c-3", pool="all"))
 MINE = claim("mine", claim_spec(exactly(1)))
 
 
@@ -24,12 +24,12 @@ def wide(*parts: str) -> list[ResourceSlice]:
     return found
 
 
-def held(*slices: ResourceSlice) -> Supply:
-    return supply(*slices, claims=(HELD, MINE))
+def allocated_from(*slices: ResourceSlice) -> Supply:
+    return supply(*slices, claims=(ALLOCATED, MINE))
 
 
-def test_what_is_taken_elsewhere_in_a_pool_is_not_kept_for_each_node() -> None:
-    found = held(*wide("ab", "cd"))
+def test_what_is_taken_elsewhere_in_a_pool_is_not_stored_for_each_node() -> None:
+    found = allocated_from(*wide("ab", "cd"))
     there = {name: found.on(name, {}).taken.devices for name in "abcd"}
     assert {name: sorted(device for *_, device in each) for name, each in there.items()} == {
         "a": ["a-0"],
@@ -40,7 +40,7 @@ def test_what_is_taken_elsewhere_in_a_pool_is_not_kept_for_each_node() -> None:
 
 
 def test_each_node_has_what_is_free_of_its_own_devices() -> None:
-    found = held(*wide("ab", "cd"))
+    found = allocated_from(*wide("ab", "cd"))
     made = needs([pod("p", "mine")], [], nodes(*"abcde"), found, 64)
     (only,) = made.resources
     there = {name: made.node(NodeInfo(name)).allocatable[only.name] for name in "abcde"}
@@ -52,8 +52,8 @@ def test_a_share_is_taken_once_for_every_claim_that_has_one() -> None:
     pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
     body = {"driver": "gpu.example.com", "pool": pool, "perDeviceNodeSelection": True}
     one = {"metadata": {"name": "one"}, "spec": {**body, "devices": [gpu("s", more=memory)]}}
-    said = {"request": "r", "driver": "gpu.example.com", "pool": "all", "device": "s", "shareID": "x"}
-    share = {"devices": {"results": [{**said, "consumedCapacity": {"memory": "20Gi"}}]}}
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "all", "device": "s", "shareID": "x"}
+    share = {"devices": {"results": [{**result, "consumedCapacity": {"memory": "20Gi"}}]}}
     shares = [claim(f"share-{number}", claim_spec(exactly(1)), given=share) for number in range(2)]
     wanted = claim("mine", claim_spec(exactly(1, capacity={"requests": {"memory": "15Gi"}})))
     found = supply(msgspec.convert(one, ResourceSlice), claims=(*shares, wanted))

@@ -33,7 +33,7 @@ NOON, BROKEN = Extension("noon", after_pass=explains), Extension("broken", after
 @pytest.mark.parametrize(
     "switches", [on(NOON), on(BROKEN, NOON)], ids=["as it is", "while another has a defect"]
 )
-def test_a_gang_without_a_place_is_told_the_note_of_an_extension_beside_the_reason(
+def test_a_gang_without_a_place_has_the_note_of_an_extension_beside_the_reason(
     definitions: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, switches: Sequence[Switch]
 ) -> None:
     monkeypatch.setattr(mortal, "SWITCHES", switches)
@@ -43,10 +43,10 @@ def test_a_gang_without_a_place_is_told_the_note_of_an_extension_beside_the_reas
     api.prepare(None)
     path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         one_pass()
         reasons = [each.get("status", {}).get("reason", "") for each in api.json("GET", path)["items"]]
         return any("1 pod" in each and each.endswith("; more nodes come at noon") for each in reasons)
 
     with living(api, Settings(settle_seconds=0.2)) as one_pass:
-        definitions.wait_for("the note", is_told, 30)
+        definitions.wait_for("the note", is_reported, 30)

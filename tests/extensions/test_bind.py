@@ -178,13 +178,13 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("case", FITS)
-def test_nothing_is_held_or_written_once_the_pod_group_is_there(case: str) -> None:
+def test_nothing_waits_or_is_written_once_the_pod_group_is_there(case: str) -> None:
     view = Scene().view(FITS[case])
     assert (hold_releases(view), list(writes_of(view))) == (set(), [])
 
 
 @pytest.mark.parametrize("case", MISFITS)
-def test_the_pods_are_held_until_it_is(case: str) -> None:
+def test_the_pods_wait_until_it_is(case: str) -> None:
     view = Scene().view(MISFITS[case])
     assert hold_releases(view) == {"p0", "p1", "p2"}
     verbs = [each.verb for each in writes_of(view)]
@@ -192,7 +192,7 @@ def test_the_pods_are_held_until_it_is(case: str) -> None:
     assert verbs == (expected[:1] if case == "deleted" else expected)
 
 
-def test_they_are_held_while_nobody_knows() -> None:
+def test_they_wait_while_nobody_knows() -> None:
     view = Scene().view(is_read=False)
     assert hold_releases(view) == {"p0", "p1", "p2"}
     assert not writes_of(view)
@@ -288,10 +288,10 @@ def test_what_is_planned_of_a_gang_holds_no_nodes_while_its_replacement_finds_no
     assert not invalid_plans(scene.view(), {"p1"}), "one that is sent is released, though it looks gated yet"
 
 
-@pytest.mark.parametrize(("has_begun", "kept"), [(False, set()), (True, {"p2"})])
+@pytest.mark.parametrize(("has_begun", "unchanged"), [(False, set()), (True, {"p2"})])
 @pytest.mark.parametrize("why", ["taken", "refused"])
-def test_once_a_node_of_its_plan_is_lost_an_unreleased_gang_is_planned_anew_as_a_whole(
-    has_begun: bool, kept: set[str], why: str
+def test_once_a_node_of_its_plan_is_lost_an_unreleased_gang_is_planned_again_as_a_whole(
+    has_begun: bool, unchanged: set[str], why: str
 ) -> None:
     """Two of three would hold their nodes, unreleased, for as long as there is none for the third."""
     scene = Scene(released(0) if has_begun else member(0), member(1), member(2))
@@ -302,7 +302,7 @@ def test_once_a_node_of_its_plan_is_lost_an_unreleased_gang_is_planned_anew_as_a
         backoff = backoff.refused(view.gang_of(scene.members[1]), ["n1"], 1.0)
     view = with_valid_plans(view, backoff, sent)
     view = without_overbooked(view, Snapshotter(scene.cluster, scene.settings).snapshot(view), sent)
-    assert view.planned.keys() == kept
+    assert view.planned.keys() == unchanged
 
 
 def test_an_elastic_gang_that_has_its_minimum_without_a_lost_pod_needs_no_patience() -> None:
@@ -345,7 +345,7 @@ def test_one_gang_that_cannot_be_looked_at_stops_no_other() -> None:
     assert hold_releases(view(group(3))) == {"broken"}
 
 
-def test_who_waits_for_long_is_told_once_for_each_reason() -> None:
+def test_a_gang_that_waits_for_long_gets_one_event_for_each_reason() -> None:
     scene = Scene()
     (write,) = writes_of(scene.view())
     failed = [WriteResult(write, error="exceeded quota")]

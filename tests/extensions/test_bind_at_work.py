@@ -138,7 +138,7 @@ def scene(native_cluster: Cluster) -> Iterator[Scene]:
     made.clear()
 
 
-def test_a_gang_is_bound_by_a_pod_group_of_its_size_that_goes_with_it(scene: Scene) -> None:
+def test_a_gang_is_bound_by_a_pod_group_of_its_size_that_is_deleted_with_it(scene: Scene) -> None:
     scene.add("a", "b", "c")
     with scene.sweeping() as until:
         until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
@@ -177,13 +177,13 @@ def test_with_one_planned_node_taken_none_is_bound_and_all_are_once_it_is_free(s
 
 def test_pods_that_terminate_do_not_count_towards_the_minimum_of_those_after_them(scene: Scene) -> None:
     """As where a JobSet is restarted: its new pods are of the same PodGroup."""
-    kept = {"metadata": {"finalizers": ["example.com/kept"]}}
+    finalized = {"metadata": {"finalizers": ["example.com/kept"]}}
     scene.add("a", "b", "c")
     with scene.sweeping() as until:
         until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
         for name in ("a", "b", "c"):
             path = f"{scene.pods_path}/{name}"
-            scene.api.request("PATCH", path, body=kept, content_type=MERGE_PATCH)
+            scene.api.request("PATCH", path, body=finalized, content_type=MERGE_PATCH)
             scene.api.request("DELETE", path)
         scene.add_nodes(3, first=3)
         scene.cluster.stop("kube-scheduler")
@@ -275,7 +275,7 @@ def test_a_pod_group_of_somebody_else_is_not_taken_for_ours(scene: Scene) -> Non
         until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
 
 
-def test_pods_that_turn_out_to_claim_no_gpu_are_released_to_be_bound_one_by_one(scene: Scene) -> None:
+def test_pods_that_prove_to_claim_no_gpu_are_released_to_be_bound_one_by_one(scene: Scene) -> None:
     """Admission holds every pod with claims, whatever their classes; these go where kube-scheduler likes."""
     labels = {"batch.kubernetes.io/job-name": "nics", "batch.kubernetes.io/controller-uid": "u"}
     name = bind_group_name(labels, {}, "", "default-scheduler")

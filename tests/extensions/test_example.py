@@ -101,7 +101,7 @@ def test_the_example_has_at_most_60_lines() -> None:
     assert len(text().splitlines()) <= MOST_LINES
 
 
-def test_the_example_puts_small_gangs_first_and_tells_the_others(example: Extension) -> None:
+def test_the_example_puts_small_gangs_first_and_gives_the_others_a_reason(example: Extension) -> None:
     assert Case().order() == ["large", "small"], "without it, by age and name"
     case = Case(always(example))
     assert case.order() == ["small", "large"]
@@ -150,7 +150,7 @@ def test_a_record_that_no_hook_has_taken_in_is_given_again_and_not_written_over(
     given_records: list[Any] = []
     written: list[Any] = []
 
-    class Kept:
+    class Stored:
         def json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
             written.extend([options["body"]["data"]] if method == "PATCH" else [])
             return {"metadata": {"resourceVersion": "1"}, "data": {"key": "debts"}}
@@ -167,7 +167,7 @@ def test_a_record_that_no_hook_has_taken_in_is_given_again_and_not_written_over(
     record = RecordSpec("name", seconds=10.0)
     case = Case(always(Extension("keeps", record=record, order_gangs=fails_twice, after_pass=writes)))
     clock = cast(Clock, case.surroundings.clock)
-    case.hooks = ExtensionHooks(replace(case.surroundings, api=cast(Api, Kept())))
+    case.hooks = ExtensionHooks(replace(case.surroundings, api=cast(Api, Stored())))
     for _ in range(2):
         clock.now += 10.0
         case.order()

@@ -57,7 +57,7 @@ class Scene(Silent):
         self.cluster = cluster = Nodes(1, gpu_pod("a"), gpu_pod("b"))
         placing = Placing(cluster, Settings())
         self.gangs, self.view = placing.gangs(), placing.view()
-        self.said: list[tuple[str, str, bool]] = []
+        self.events: list[tuple[str, str, bool]] = []
         switches = tuple(Switch(lambda *_: True, lambda found=each: found) for each in extensions)  # type: ignore[misc]
         self.surroundings = Pass(
             cast(Api, None), cast(ClusterCache, cluster), Settings(), announcer=self, clock=Clock(),
@@ -67,10 +67,10 @@ class Scene(Silent):
         self.memories: Memories = {}
 
     def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
-        self.said.append((pod.metadata.name, reason, reason.is_warning))
+        self.events.append((pod.metadata.name, reason, reason.is_warning))
 
     def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
-        self.said.append((node.metadata.name, reason, reason.is_warning))
+        self.events.append((node.metadata.name, reason, reason.is_warning))
 
     def exclude(self, *failed: Pod) -> ExcludedNodes:
         self.cluster.failed += failed
@@ -115,13 +115,13 @@ def test_events_counts_and_the_next_pass_are_as_a_hook_orders() -> None:
     scene = Scene(COUNTING)
     scene.after_pass()
     scene.after_pass()
-    assert scene.said == [("a", "GangWaits", True)] * 2
+    assert scene.events == [("a", "GangWaits", True)] * 2
     registry = scene.surroundings.metrics.registry
     assert registry.get_sample_value("topogate_asked_total", {"of": "nodes"}) == 2
     assert scene.hooks.due_seconds == 7.0
 
 
-def test_a_pass_is_due_when_the_first_hook_says() -> None:
+def test_a_pass_is_due_when_the_first_hook_asks_for_it() -> None:
     def ends(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
         return EndOrders(due_seconds=3.0), memory
 
@@ -178,7 +178,7 @@ ON_SHELF = Extension("shelf", source=ReservationSource(SHELF, shelved))
 
 
 @pytest.mark.parametrize(("excluded", "nodes"), [("", ["n0"]), ("n0", [])])
-def test_an_extension_reserves_nodes_but_none_where_the_gang_cannot_go(
+def test_an_extension_reserves_nodes_but_none_that_the_gang_cannot_use(
     excluded: str, nodes: list[str]
 ) -> None:
     assert shelf(Scene(ON_SHELF), ReservationLedger(), excluded=excluded) == nodes
@@ -191,7 +191,7 @@ def test_what_an_extension_has_reserved_is_free_once_it_is_off() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "nodes"), [(59, ["n0"]), (60, [])])
-def test_while_reserving_has_a_defect_what_was_reserved_goes_on_to_its_end(
+def test_while_reserving_has_a_defect_what_was_reserved_stays_to_its_end(
     seconds: float, nodes: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = after_a_pass(Scene(ON_SHELF))
@@ -245,7 +245,7 @@ def test_a_failed_pod_that_a_hook_cannot_read_hides_no_exclusion(caplog: pytest.
     assert scene.exclude(gpu_pod("z", node="n2")).names == {"n1", "n2"}
 
 
-def test_after_a_defect_of_exclude_nodes_all_stays_excluded_that_was_and_the_log_says_so(
+def test_after_a_defect_of_exclude_nodes_all_stays_excluded_that_was_and_the_log_reports_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene(EXCLUDING)
@@ -310,7 +310,7 @@ def test_events_on_nodes_are_as_a_hook_orders() -> None:
 
     scene = Scene(Extension("ends", after_pass=ends))
     scene.after_pass()
-    assert scene.said == [("n0", "NodeAvoided", True)]
+    assert scene.events == [("n0", "NodeAvoided", True)]
 
 
 # --- plans, and pods that need an extension -----------------------------------------------------------

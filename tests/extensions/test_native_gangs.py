@@ -78,7 +78,7 @@ def gangs_of(
     return list(complete_gangs(GangsInput(found, view, Settings())))
 
 
-def test_without_the_api_a_gang_is_what_its_pods_say() -> None:
+def test_without_the_api_a_gang_is_what_its_pods_name() -> None:
     (gang,) = gangs_of(None, *pods(2))
     assert (gang.fault, gang.problems) == ("", ())
 
@@ -120,8 +120,8 @@ def test_no_fewer_pods_run_than_kube_scheduler_binds_together(
 def test_the_finer_of_the_levels_of_a_group_and_of_its_pods_is_required(
     key: str, own: str | None, expected: str
 ) -> None:
-    wishes = {REQUIRED: own} if own else {}
-    (gang,) = gangs_of({"g": group(2, key)}, *pods(2, **wishes))
+    annotations = {REQUIRED: own} if own else {}
+    (gang,) = gangs_of({"g": group(2, key)}, *pods(2, **annotations))
     assert (gang.fault, gang.required_level) == ("", expected)
 
 
@@ -138,12 +138,12 @@ def test_each_group_of_a_gang_has_a_domain_of_its_own_key() -> None:
 
 
 @pytest.mark.parametrize("key", ["example.com/zone", "subblock", "node"])
-def test_a_key_that_is_no_label_of_a_level_is_told(key: str) -> None:
+def test_a_key_that_is_no_label_of_a_level_is_reported(key: str) -> None:
     (gang,) = gangs_of({"g": group(2, key)}, *pods(2))
     assert f"requires one domain of the label {key}, which is no level" in gang.fault
 
 
-def test_of_very_many_groups_with_problems_a_few_are_told() -> None:
+def test_of_very_many_groups_with_problems_a_few_are_reported() -> None:
     """What is told is kept in the gang's Placement, which has only so much room."""
     names = [f"g{number:03}" for number in range(100)]
     members: list[Pod] = []
@@ -156,20 +156,20 @@ def test_of_very_many_groups_with_problems_a_few_are_told() -> None:
 
 
 @pytest.mark.parametrize("key", [keys.PRERELEASE_TOPOLOGY[1], "fabric.topograph.run/tier-1"])
-def test_a_key_of_a_level_that_no_node_has_is_told(key: str) -> None:
+def test_a_key_of_a_level_that_no_node_has_is_reported(key: str) -> None:
     (gang,) = gangs_of({"g": group(2, key)}, *pods(2))
-    told = f"no node has the label {key} of its PodGroup: kube-scheduler binds none of its pods"
-    assert gang.problems == (told,)
+    problem = f"no node has the label {key} of its PodGroup: kube-scheduler binds none of its pods"
+    assert gang.problems == (problem,)
 
 
-def test_values_that_repeat_under_several_parents_are_told() -> None:
+def test_values_that_repeat_under_several_parents_are_reported() -> None:
     (gang,) = gangs_of({"g": group(2, RACK)}, *pods(2))
-    (told,) = gang.problems
-    assert f"{RACK}=r0 is the label of several domains, under 2 parents" in told
+    (problem,) = gang.problems
+    assert f"{RACK}=r0 is the label of several domains, under 2 parents" in problem
     assert gangs_of({"g": group(2, BLOCK)}, *pods(2))[0].problems == ()
 
 
-def test_whoever_names_the_group_of_another_gang_is_told() -> None:
+def test_whoever_names_the_group_of_another_gang_gets_an_event() -> None:
     both = gangs_of({"g": group(4)}, *pods(2, job="mine"), *pods(2, job="theirs"))
     assert [gang.fault for gang in both] == ["", ""]
     assert all("PodGroup g has pods of Job/" in gang.problems[0] for gang in both)
@@ -256,7 +256,7 @@ def test_where_composite_groups_cannot_be_read_a_pod_group_is_a_gang_of_its_own(
     ("above", "below", "expected"),
     [(BLOCK, RACK, "one block, and PodGroup g within it one subblock"), (RACK, BLOCK, "")],
 )
-def test_a_finer_level_within_that_of_a_composite_group_is_told(
+def test_a_finer_level_within_that_of_a_composite_group_is_reported(
     above: str, below: str, expected: str
 ) -> None:
     (gang,) = gangs_of({"g": group(2, below, **WHOLE)}, *pods(2), composites={"whole": composite(1, above)})
@@ -265,12 +265,12 @@ def test_a_finer_level_within_that_of_a_composite_group_is_told(
     assert expected or gang.required_level == "subblock"
 
 
-def test_values_that_repeat_under_several_parents_are_told_of_a_composite_group_too() -> None:
+def test_values_that_repeat_under_several_parents_are_reported_of_a_composite_group_too() -> None:
     (gang,) = gangs_of({"g": group(2, **WHOLE)}, *pods(2), composites={"whole": composite(1, RACK)})
     assert f"{RACK}=r0 is the label of several domains, under 2 parents" in gang.problems[0]
 
 
-def test_gangs_below_one_composite_group_are_told_of_each_other() -> None:
+def test_gangs_below_one_composite_group_are_reported_with_each_other() -> None:
     groups = {"g": group(2, **WHOLE), "h": group(2, **WHOLE)}
     members = [*pods(2, "g", job="mine"), *pods(2, "h", job="theirs")]
     mine, _ = gangs_of(groups, *members, composites={"whole": composite(2)})
@@ -299,7 +299,7 @@ def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | No
     return PassEnd(view, policy, (), False, namespaces={"in": IN} if labels is None else labels)
 
 
-def test_the_owner_of_a_gang_that_is_left_alone_is_told_once_and_its_pods_are_counted() -> None:
+def test_the_owner_of_a_gang_that_is_left_alone_gets_one_event_and_its_pods_are_counted() -> None:
     policy = Policy(adopts_native_gangs=False)
     given = end_of(policy, *pods(3, job="train", node="n0", **{REQUIRED: "block"}))
     orders, memory = report_left(given, LeftMemory())
@@ -324,7 +324,7 @@ def test_the_owner_of_a_gang_that_is_left_alone_is_told_once_and_its_pods_are_co
     ],
     ids=["adopted", "no-request", "namespace-not-in", "opted-out"],
 )
-def test_nobody_else_is_told(given: PassEnd) -> None:
+def test_nobody_else_gets_an_event(given: PassEnd) -> None:
     orders, _ = report_left(given, LeftMemory())
     assert (orders.events, orders.gauges[LEFT.name]) == ((), {(): 0.0})
 

@@ -191,7 +191,7 @@ def test_an_optional_collection_is_watched_in_the_version_that_the_cluster_serve
     assert MAPS.is_served(served)
 
 
-def test_an_object_of_somebody_else_is_left_alone_and_told_of_until_a_pause_is_over(
+def test_an_object_of_somebody_else_is_left_alone_and_reported_until_a_pause_is_over(
     cluster: Cluster, leader: Leader, namespace: str
 ) -> None:
     theirs = a_map(namespace, "one", {}, key="theirs")
@@ -253,7 +253,7 @@ class Newest(Api):
         return json.dumps(a_map("ns", "one")).encode()
 
 
-def test_an_object_made_anew_does_not_wait_for_the_pause_of_the_one_before() -> None:
+def test_a_recreated_object_does_not_wait_for_the_pause_of_the_one_before() -> None:
     api = Newest()
     surroundings = Pass(api, ClusterCache(api), Settings(), may_act=lambda: True, clock=Clock())
     objects = ExtensionObjects(surroundings, Extension("test", collections=(MAPS,)))

@@ -85,7 +85,7 @@ def connect(folder: Path, url: str, *, brief: bool = True) -> Api:
 
 @pytest.mark.parametrize("prefix", ["", "/clusters/a"])
 @pytest.mark.parametrize("brief", [True, False])
-def test_a_request_says_who_asks_for_what(tmp_path: Path, brief: bool, prefix: str) -> None:
+def test_a_request_names_who_asks_for_what(tmp_path: Path, brief: bool, prefix: str) -> None:
     with serving() as server:
         api = connect(tmp_path, server.url + prefix, brief=brief)
         answer = api.json("POST", "/x", query={"a": "b c"}, body={"spec": 1}, content_type="application/y")
@@ -111,7 +111,7 @@ def test_a_connection_serves_until_the_server_closes_it(
 
 
 @pytest.mark.parametrize("brief", [True, False])
-def test_a_refusal_says_what_and_why(tmp_path: Path, brief: bool) -> None:
+def test_a_refusal_names_what_and_why(tmp_path: Path, brief: bool) -> None:
     with serving(status=429) as server, pytest.raises(ApiError, match="GET /x: so it is") as refused:
         connect(tmp_path, server.url, brief=brief).request("GET", "/x")
     error = refused.value
@@ -126,10 +126,10 @@ def test_a_server_that_is_not_there_is_a_transient_error(tmp_path: Path, brief: 
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ntorn", b"nonsense\r\n\r\n"]
+    "answered", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ntorn", b"nonsense\r\n\r\n"]
 )
-def test_an_answer_that_breaks_off_is_a_transient_error_and_the_next_request_begins_anew(
-    tmp_path: Path, said: bytes
+def test_an_answer_that_breaks_off_is_a_transient_error_and_the_next_request_starts_again(
+    tmp_path: Path, answered: bytes
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -138,7 +138,7 @@ def test_an_answer_that_breaks_off_is_a_transient_error_and_the_next_request_beg
                 connection, _ = listening.accept()
                 with connection:
                     connection.recv(65536)
-                    connection.sendall(said)
+                    connection.sendall(answered)
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -150,7 +150,7 @@ def test_an_answer_that_breaks_off_is_a_transient_error_and_the_next_request_beg
         thread.join()
 
 
-def test_a_server_that_says_nothing_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
+def test_a_silent_server_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         api = connect(tmp_path, f"http://127.0.0.1:{listening.getsockname()[1]}")
         with pytest.raises(ApiError, match="timed out"):

@@ -114,7 +114,7 @@ def test_an_empty_token_file_is_named(tmp_path: Path) -> None:
         Api.connect(path, user_agent="test", context="mine")
 
 
-def test_outside_of_a_pod_and_without_a_kubeconfig_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_a_pod_and_without_a_kubeconfig_it_reports_that(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ConnectError, match="this pod's ServiceAccount"):
         Api.connect(user_agent="test")
@@ -179,14 +179,12 @@ def server(status: int, headers: dict[str, str], body: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"), [("7", 7), ("soon", None), ("\xb2", None)], ids=["seconds", "a word", "no number"]
+    ("header", "seconds"), [("7", 7), ("soon", None), ("\xb2", None)], ids=["seconds", "a word", "no number"]
 )
-def test_what_the_server_says_of_waiting_is_passed_on(
-    tmp_path: Path, said: str, seconds: float | None
-) -> None:
+def test_the_server_s_retry_after_is_passed_on(tmp_path: Path, header: str, seconds: float | None) -> None:
     answer = b'{"reason": "TooManyRequests", "message": "later"}'
     with (
-        server(429, {"Retry-After": said}, answer) as address,
+        server(429, {"Retry-After": header}, answer) as address,
         pytest.raises(ApiError, match="later") as refused,
     ):
         connect(tmp_path, address).request("GET", "/x")

@@ -20,7 +20,7 @@ JSON = st.recursive(
 )
 
 
-def odd(levels: int, *, mappings: bool = True) -> bytes:
+def nested(levels: int, *, mappings: bool = True) -> bytes:
     """A GPUTask whose template has so many levels."""
     opening, closing = (b'{"a":', b"}") if mappings else (b"[", b"]")
     deep = opening * levels + b"1" + closing * levels
@@ -50,7 +50,7 @@ def test_what_is_below_the_levels_is_null_and_the_rest_as_it_was(
 @pytest.mark.parametrize("levels", [900, 997, 1000, DEEPEST])
 def test_an_object_of_very_many_levels_hides_no_other_in_a_list(levels: int, mappings: bool) -> None:
     good = b'{"metadata":{"name":"good","namespace":"t"},"spec":{"gpu":"h100"}}'
-    body = b'{"metadata":{},"items":[' + odd(levels, mappings=mappings) + b"," + good + b"]}"
+    body = b'{"metadata":{},"items":[' + nested(levels, mappings=mappings) + b"," + good + b"]}"
     items, _ = Reader("/gputasks", Task).page(body)
     assert [key for _, key, _ in items] == ["t/odd", "t/good"]
 
@@ -58,7 +58,7 @@ def test_an_object_of_very_many_levels_hides_no_other_in_a_list(levels: int, map
 @pytest.mark.parametrize("levels", [900, 995, 997, 998, 1000, DEEPEST])
 def test_an_object_of_very_many_levels_ends_no_watch(levels: int) -> None:
     reader = Reader("/gputasks", Task)
-    event = reader.event(b'{"type":"ADDED","object":' + odd(levels) + b"}")
+    event = reader.event(b'{"type":"ADDED","object":' + nested(levels) + b"}")
     item, key, why = reader.object(event.object)
     assert (key, why, reader.version(event.object)) == ("t/odd", "", "")
     assert item is not None

@@ -85,7 +85,7 @@ def test_kubectl_shows_the_event_on_its_pod(cluster: Cluster, namespace: str) ->
     assert "topogate.io/sweeper" in described
 
 
-def test_an_event_says_all_that_the_api_server_asks_of_one(cluster: Cluster, namespace: str) -> None:
+def test_an_event_has_all_that_the_api_server_requires(cluster: Cluster, namespace: str) -> None:
     with recording(cluster.api()) as recorder:
         about = pod(cluster, namespace)
         job = Reference("batch/v1", "Job", namespace, "train", "uid-job")
@@ -133,7 +133,7 @@ def wait_until_written(recorder: Recorder) -> None:
         time.sleep(0.01)
 
 
-def test_an_event_that_has_expired_meanwhile_is_written_anew(cluster: Cluster, namespace: str) -> None:
+def test_an_event_that_has_expired_meanwhile_is_written_again(cluster: Cluster, namespace: str) -> None:
     clock = Clock()
     with recording(cluster.api(), clock) as recorder:
         about = pod(cluster, namespace)
@@ -193,10 +193,10 @@ def test_the_caller_does_not_wait_for_an_api_server_that_does_not_answer(
                 recorder.event(uid, "GangWaits", "Place", "no capacity")
             assert time.monotonic() - began < 60, "1000 calls waited for requests that take 60 s each"
             assert recorder.dropped > 500
-        cluster.wait_for("later events to be written", lambda: _is_said(recorder, about, cluster))
+        cluster.wait_for("later events to be written", lambda: _is_recorded(recorder, about, cluster))
 
 
-def _is_said(recorder: Recorder, about: Reference, cluster: Cluster) -> bool:
+def _is_recorded(recorder: Recorder, about: Reference, cluster: Cluster) -> bool:
     recorder.event(about, "GangPlaced", "Place", "placed")
     items = cluster.api().json("GET", f"/apis/events.k8s.io/v1/namespaces/{about.namespace}/events")["items"]
     return any(item["reason"] == "GangPlaced" for item in items)
@@ -217,15 +217,15 @@ class Refusing(Api):
         raise ApiError(self.status, "Refused", "no")
 
 
-@pytest.mark.parametrize(("status", "tries"), [(403, 1), (503, 2)], ids=["forbidden", "overloaded"])
-def test_a_refusal_is_counted_and_tried_again_only_where_that_can_help(status: int, tries: int) -> None:
+@pytest.mark.parametrize(("status", "attempts"), [(403, 1), (503, 2)], ids=["forbidden", "overloaded"])
+def test_a_refusal_is_counted_and_tried_again_only_where_that_can_help(status: int, attempts: int) -> None:
     api = Refusing(status)
     with recording(api) as recorder:
         for _ in range(2):
             recorder.event(POD, "GangWaits", "Place", "no capacity")
             wait_until_written(recorder)
-    assert len(api.bodies) == tries
-    assert recorder.dropped == tries
+    assert len(api.bodies) == attempts
+    assert recorder.dropped == attempts
 
 
 def test_of_a_long_sentence_no_more_is_remembered_than_is_written() -> None:
@@ -251,7 +251,7 @@ def test_a_sentence_that_changes_at_every_pass_does_not_flood_the_object() -> No
 
 
 @pytest.mark.parametrize("owned", [POD, Reference("v1", "Node", "", "n1", "uid-0")], ids=["pod", "node"])
-def test_what_is_said_of_an_owner_that_pods_elsewhere_only_claim_takes_nothing_from_the_object(
+def test_an_event_on_an_owner_that_pods_elsewhere_only_claim_takes_nothing_from_the_object(
     owned: Reference,
 ) -> None:
     """An author writes any uid as that of a pod's owner, and chooses what is quoted of it."""

@@ -82,7 +82,7 @@ def test_selectors_leave_the_rest_out(cluster: Cluster, api: Observed, path: str
         assert sizes(copy) == {"two": "1"}
 
 
-def test_a_broken_watch_goes_on_from_where_it_was_without_a_new_list(
+def test_a_broken_watch_resumes_where_it_was_without_a_new_list(
     cluster: Cluster, api: Observed, path: str
 ) -> None:
     with copy_of(api, path) as copy:
@@ -164,7 +164,7 @@ def test_a_list_whose_next_page_has_been_compacted_away_begins_again(
     assert api.lists == 2
 
 
-def test_a_version_that_the_server_has_never_heard_of_leads_to_a_new_list(
+def test_a_version_that_the_server_has_never_had_leads_to_a_new_list(
     cluster: Cluster, api: Observed, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As after a restore of etcd from a backup: the server asks to wait, and waiting does not help.
@@ -185,16 +185,14 @@ def test_a_version_that_the_server_has_never_heard_of_leads_to_a_new_list(
 # --- interruptions ---------------------------------------------------------------------------------
 
 
-def test_silence_is_told_while_the_api_server_hangs(cluster: Cluster, api: Observed, path: str) -> None:
+def test_silence_is_reported_while_the_api_server_hangs(cluster: Cluster, api: Observed, path: str) -> None:
     with copy_of(api, path) as copy, cluster.paused("kube-apiserver"):
         before = copy.silence_seconds
         # What was on its way to us ends it once more; from then on it grows.
         cluster.wait_for("the silence to be told", lambda: copy.silence_seconds >= before + 0.25)
 
 
-def test_a_copy_that_is_stopped_lets_go_of_its_watch_at_once(
-    cluster: Cluster, api: Observed, path: str
-) -> None:
+def test_a_copy_that_is_stopped_ends_its_watch_at_once(cluster: Cluster, api: Observed, path: str) -> None:
     with copy_of(api, path) as copy:
         cluster.wait_for("a watch", lambda: api.watches > 0)
         copy.stop()
@@ -220,8 +218,8 @@ def test_one_unreadable_object_in_a_list_is_named_and_hides_no_other(
         assert sizes(copy) == {"a": "1", "c": "1"}
         assert list(copy.undecodable) == [f"{namespace}/b"]
         assert "banana" in copy.undecodable[f"{namespace}/b"]
-        (said,) = [line for line in caplog.messages if line.startswith("unreadable ")]
-        assert f"object={namespace}/b" in said
+        (line,) = [line for line in caplog.messages if line.startswith("unreadable ")]
+        assert f"object={namespace}/b" in line
         resize(cluster.api(), path, "b", "2")
         cluster.wait_for("the object", lambda: sizes(copy).get("b") == "2")
         assert copy.undecodable == {}
@@ -249,18 +247,18 @@ def listed(**sizes_: Literal["1", "2"]) -> Listing[ConfigMap]:
     return Listing("9", {name: ConfigMap(metadata[name], Data(size)) for name, size in sizes_.items()})
 
 
-def test_of_a_new_list_only_what_is_another_is_new_and_told() -> None:
+def test_of_a_new_list_only_what_differs_is_reported() -> None:
     """Of an API server restored from a backup a version may come twice, for other contents."""
-    told: list[tuple[ConfigMap | None, ConfigMap | None]] = []
+    changes: list[tuple[ConfigMap | None, ConfigMap | None]] = []
     nobody: Any = None
-    copy = Informer(nobody, "/api/v1/configmaps", ConfigMap, on_event=lambda *each: told.append(each))
+    copy = Informer(nobody, "/api/v1/configmaps", ConfigMap, on_event=lambda *each: changes.append(each))
     copy._replace(listed(same="1", other="1", gone="1"))
     before = copy.items()
-    told.clear()
+    changes.clear()
     copy._replace(listed(same="1", other="2"))
     after = copy.items()
     assert after["same"] is before["same"]
-    assert told == [(before["gone"], None), (before["other"], after["other"])]
+    assert changes == [(before["gone"], None), (before["other"], after["other"])]
     assert sizes(copy) == {"same": "1", "other": "2"}
 
 
@@ -268,7 +266,7 @@ def test_of_a_new_list_only_what_is_another_is_new_and_told() -> None:
 
 
 @LISTS
-def test_what_the_struct_does_not_name_is_not_kept(
+def test_what_the_struct_does_not_name_is_not_stored(
     cluster: Cluster, api: Observed, path: str, stream_lists: bool
 ) -> None:
     create(cluster.api(), path, *(f"c{number}" for number in range(40)), ballast="x" * 100_000)
@@ -278,12 +276,12 @@ def test_what_the_struct_does_not_name_is_not_kept(
     try:
         with copy_of(api, path, stream_lists=stream_lists) as copy:
             gc.collect()
-            kept, peak = tracemalloc.get_traced_memory()
+            traced, peak = tracemalloc.get_traced_memory()
             assert len(sizes(copy)) == 40
     finally:
         tracemalloc.stop()
     assert peak > 100_000, "the bodies were never seen"
-    assert kept < 1_000_000, "4 MB of ballast were read"
+    assert traced < 1_000_000, "4 MB of ballast were read"
 
 
 def test_pauses_grow_up_to_a_limit_and_are_never_in_step() -> None:

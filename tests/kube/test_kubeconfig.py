@@ -45,7 +45,7 @@ def encoded(text: str) -> str:
 # --- files -----------------------------------------------------------------------------------------
 
 
-def test_data_goes_before_files_and_files_count_relative_to_the_kubeconfig(tmp_path: Path) -> None:
+def test_data_overrides_files_and_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     for name in ("ca", "cert", "key"):
         (tmp_path / name).write_text(f"{name} of a file")
     cluster = {"certificate-authority": "ca", "tls-server-name": "other", "proxy-url": "http://proxy:3128"}
@@ -83,7 +83,7 @@ def test_a_user_proves_itself_by_what_the_kubeconfig_holds(
     assert (credential.header() if credential is not None else None) == header
 
 
-def test_the_named_context_goes_before_the_current_one(tmp_path: Path) -> None:
+def test_the_named_context_overrides_the_current_one(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"token": "mine"})
     assert identity_of(path).credential is None
     assert identity_of(path, "mine").credential == Fixed("Bearer mine")
@@ -258,7 +258,7 @@ def test_the_proxy_of_the_environment_is_taken_but_where_it_is_excepted(
     assert _environment_proxy(server) == proxy
 
 
-def test_the_users_proxy_goes_before_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_proxy_overrides_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://other:1")
     pool: Any = manager_of(Identity("https://api:6443", proxy="http://me:secret@mine:3128"), 1)
     assert str(pool.proxy).endswith("mine:3128")
@@ -292,7 +292,7 @@ def plugin(folder: Path, status: dict[str, Any], clock: Any = lambda: 0.0, **spe
         f"#!{sys.executable}\nimport json, os, sys\nfrom pathlib import Path\n"
         f"calls = Path({str(folder / 'calls')!r})\n"
         "calls.open('a').write('.')\n"
-        f"Path({str(folder / 'told')!r}).write_text(os.environ['KUBERNETES_EXEC_INFO'])\n"
+        f"Path({str(folder / 'provides_info')!r}).write_text(os.environ['KUBERNETES_EXEC_INFO'])\n"
         f"text = json.dumps({{'apiVersion': {VERSION!r}, 'kind': 'ExecCredential', 'status': {status!r}}})\n"
         "print(text.replace('CALL', str(len(calls.read_text()))).replace('ENV', os.environ.get('ENV', '')))\n"
     )
@@ -329,12 +329,14 @@ def test_a_plugin_that_has_no_other_token_is_believed(tmp_path: Path) -> None:
     assert not asked.renew("Bearer same")
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_plugin_hears_of_the_cluster_if_the_kubeconfig_says_so(tmp_path: Path, told: bool) -> None:
-    plugin(tmp_path, {"token": "t"}, provideClusterInfo=told, interactiveMode="Never").header()
+@pytest.mark.parametrize("provides_info", [True, False])
+def test_a_plugin_gets_the_cluster_info_if_the_kubeconfig_asks_for_it(
+    tmp_path: Path, provides_info: bool
+) -> None:
+    plugin(tmp_path, {"token": "t"}, provideClusterInfo=provides_info, interactiveMode="Never").header()
     spec = json.loads((tmp_path / "told").read_text())["spec"]
     cluster = {"server": "https://s", "certificate-authority-data": "x", "config": {"audience": "a"}}
-    assert spec == ({"interactive": False, "cluster": cluster} if told else {"interactive": False})
+    assert spec == ({"interactive": False, "cluster": cluster} if provides_info else {"interactive": False})
 
 
 def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
@@ -359,7 +361,7 @@ def test_what_a_plugin_gives_wrongly_is_named(tmp_path: Path, status: dict[str, 
         wrong.certificate()
 
 
-def test_a_plugin_that_needs_a_person_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_needs_a_person_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(ValueError, match="must ask a person, and there is no terminal"):
         plugin(tmp_path, {"token": "t"}, interactiveMode="Always").header()

@@ -188,7 +188,7 @@ def test_a_silent_leader_is_followed_after_its_whole_lease_and_not_before() -> N
 
 
 @pytest.mark.parametrize("year", ["1999", "2099"])
-def test_what_another_clock_says_in_the_record_is_not_believed(year: str) -> None:
+def test_the_time_of_another_clock_in_the_record_is_not_believed(year: str) -> None:
     spec = {
         "holderIdentity": "other",
         "leaseDurationSeconds": 15,
@@ -238,7 +238,7 @@ def test_a_process_under_the_name_of_an_earlier_one_waits_for_its_lease() -> Non
     assert again.is_leader
 
 
-def test_one_that_is_refused_for_as_long_as_a_lease_lasts_says_so_until_it_is_answered() -> None:
+def test_one_that_is_refused_for_as_long_as_a_lease_lasts_reports_it_until_it_is_answered() -> None:
     shelf = Shelf()
     refused = Refused()
     one = Elector(refused, "ns", "sweeper", "a", clock=lambda: shelf.now)
@@ -279,9 +279,9 @@ def test_who_never_led_releases_nothing() -> None:
 
 def test_no_request_delays_the_word_that_leadership_is_over() -> None:
     line = Line(Shelf())
-    told: list[tuple[bool, float]] = []
+    calls: list[tuple[bool, float]] = []
     # Attempts at 2 and 7 s, so that the last one would outlast leadership.
-    one = elector(line, "a", on_change=lambda leads: told.append((leads, line.shelf.now)))
+    one = elector(line, "a", on_change=lambda leads: calls.append((leads, line.shelf.now)))
     one.step()
     line.shelf.advance(2)
     while one.is_leader:
@@ -289,7 +289,7 @@ def test_no_request_delays_the_word_that_leadership_is_over() -> None:
         line.shelf.advance(one.step())
     one.step()
     assert line.timeouts[-2:] == [pytest.approx(3.0), 5.0], "the second ends with leadership"
-    assert told == [(True, 0.0), (False, pytest.approx(10.0))]
+    assert calls == [(True, 0.0), (False, pytest.approx(10.0))]
 
 
 def test_a_leader_leads_on_while_every_answer_takes_four_seconds() -> None:
@@ -337,16 +337,16 @@ def test_who_sees_that_another_holds_the_lease_leads_no_longer() -> None:
     assert not one.is_leader
 
 
-def test_both_ends_of_leadership_are_told_once() -> None:
-    told: list[bool] = []
+def test_both_ends_of_leadership_are_reported_once() -> None:
+    calls: list[bool] = []
     line = Line(Shelf())
-    one = elector(line, "a", on_change=told.append)
+    one = elector(line, "a", on_change=calls.append)
     one.step()
     one.step()
     line.shelf.advance(11)
     line.fates = [("lost", 0.0)] * 2
     one.step()
-    assert told == [True, False]
+    assert calls == [True, False]
 
 
 def test_a_callback_that_fails_does_not_end_the_election() -> None:
@@ -358,7 +358,7 @@ def test_a_callback_that_fails_does_not_end_the_election() -> None:
     assert one.is_leader
 
 
-def test_what_others_wrote_on_the_lease_is_kept() -> None:
+def test_what_others_wrote_on_the_lease_stays() -> None:
     shelf = Shelf()
     one = elector(Line(shelf), "a")
     one.step()
@@ -401,7 +401,7 @@ class Pair:
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.now = 0.0
-        self.told: list[tuple[bool, float]] = []
+        self.calls: list[tuple[bool, float]] = []
         self._cluster, self._path = cluster, PATH.format(namespace)
         self.first, self.second = (
             Elector(
@@ -413,7 +413,7 @@ class Pair:
                 on_change=note,
                 clock=lambda: self.now,
             )
-            for identity, note in (("a", lambda leads: self.told.append((leads, self.now))), ("b", None))
+            for identity, note in (("a", lambda leads: self.calls.append((leads, self.now))), ("b", None))
         )
 
     def until(self, what: str, holds: Callable[[], bool], *each: Elector) -> None:
@@ -452,7 +452,7 @@ def test_of_two_one_leads_and_keeps_on_leading(cluster: Cluster, namespace: str)
     lease = pair.lease()
     assert (lease["holderIdentity"], lease["leaseTransitions"]) == ("a", 0)
     assert lease["leaseDurationSeconds"] == 600
-    assert pair.told == [(True, 0.0)]
+    assert pair.calls == [(True, 0.0)]
 
 
 def test_when_the_leader_dies_silently_the_other_leads_after_the_lease(
@@ -488,7 +488,7 @@ def test_after_a_release_the_other_leads_before_the_lease_is_over(cluster: Clust
         second.stop()
 
 
-def test_a_leader_that_cannot_reach_the_api_server_ends_before_its_lease_and_says_so(
+def test_a_leader_that_cannot_reach_the_api_server_ends_before_its_lease_and_logs_it(
     cluster: Cluster, namespace: str
 ) -> None:
     pair = Pair(cluster, namespace)
@@ -499,7 +499,7 @@ def test_a_leader_that_cannot_reach_the_api_server_ends_before_its_lease_and_say
         while pair.first.is_leader:
             pair.now += pair.first.step()
         pair.first.step()
-    assert pair.told == [(True, 0.0), (False, pytest.approx(400.0))]
+    assert pair.calls == [(True, 0.0), (False, pytest.approx(400.0))]
     pair.until("it to lead again", lambda: pair.first.is_leader, pair.first)
 
 

@@ -187,7 +187,7 @@ def back_by_event(answer: Answer) -> None:
     [lambda answer: answer.rest(), back, back_by_event],
     ids=["silent", "bookmark-back", "event-back"],
 )
-def test_what_a_watch_does_not_tell_is_seen_by_a_list(
+def test_what_a_watch_does_not_report_is_seen_by_a_list(
     watch: Callable[[Answer], None], tmp_path: Path
 ) -> None:
     server = Server({"first": "1"}, watch=watch)
@@ -242,8 +242,8 @@ def test_a_list_that_stays_older_is_of_a_restored_etcd_and_is_taken(
         server.objects, server.version = {"first": "1"}, 50
         until("object of the backup alone", lambda: set(sizes(copy)) == {"first"})
         until("watch from the version of the backup", lambda: server.watches[-1] == "50")
-    (said,) = [line for line in caplog.messages if line.startswith("history_went_back ")]
-    assert "from=100 to=50" in said
+    (line,) = [line for line in caplog.messages if line.startswith("history_went_back ")]
+    assert "from=100 to=50" in line
 
 
 @contextmanager
@@ -274,7 +274,7 @@ def test_an_object_that_took_the_name_of_a_removed_one_stays(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("status", [403, 429, 500, 503, 504])
-def test_a_copy_whose_watches_are_refused_is_kept_by_lists(status: int, tmp_path: Path) -> None:
+def test_a_copy_whose_watches_are_refused_is_updated_by_lists(status: int, tmp_path: Path) -> None:
     server = Server({"first": "1"}, refuse_watch=(status, ""))
     with copied(server, tmp_path) as copy:
         server.put("second")
@@ -293,7 +293,7 @@ def test_no_longer_wait_is_taken_over_from_a_server_than_ours(
         until("second object", lambda: "second" in sizes(copy))
 
 
-def test_the_bounds_are_those_that_are_told() -> None:
+def test_the_bounds_are_those_of_the_docs() -> None:
     """Not those of this module's tests: two minutes for a silent watch, half an hour for all else."""
     assert client._LONGEST_RETRY_SECONDS == 30
     assert module.RELIST_SECONDS == 1800

@@ -37,24 +37,24 @@ def gang_of(*pods: Pod) -> PodGang:
     return gang
 
 
-def kept_bytes(pod: Pod) -> int:
+def stored_bytes(pod: Pod) -> int:
     texts = pod.metadata.annotations
     return sum(sys.getsizeof(text) for pair in texts.items() for text in pair)
 
 
-def test_annotations_that_nobody_reads_are_not_kept() -> None:
+def test_annotations_that_nobody_reads_are_not_stored() -> None:
     many = {f"example.com/{number}": "x" * 100 for number in range(2000)}
-    assert kept_bytes(pod(**many)) < 200
-    assert kept_bytes(pod(note="x" * QUARTER)) < 200
-    assert kept_bytes(pod(**{"topogate.io/no-such-wish": "x" * QUARTER})) < 200
+    assert stored_bytes(pod(**many)) < 200
+    assert stored_bytes(pod(note="x" * QUARTER)) < 200
+    assert stored_bytes(pod(**{"topogate.io/no-such-wish": "x" * QUARTER})) < 200
 
 
-def test_of_annotations_that_are_read_no_more_is_kept_than_makes_sense() -> None:
+def test_of_annotations_that_are_read_no_more_is_stored_than_makes_sense() -> None:
     read = annotated.SHORT | annotated.LONG
     hostile = dict.fromkeys(read, "x" * QUARTER)
-    assert kept_bytes(pod(**hostile)) < 16 * 1024
+    assert stored_bytes(pod(**hostile)) < 16 * 1024
     largest = {key: "x" * most_characters(key) for key in read}
-    assert kept_bytes(pod(**largest)) < 64 * 1024
+    assert stored_bytes(pod(**largest)) < 64 * 1024
 
 
 NEVER_READ_HERE = {
@@ -68,7 +68,7 @@ entries alone."""
 
 
 @pytest.mark.parametrize("name", sorted(name for name in vars(keys) if name.endswith("_ANNOTATION")))
-def test_an_annotation_that_has_a_name_in_the_contract_is_kept(name: str) -> None:
+def test_an_annotation_that_has_a_name_in_the_contract_is_stored(name: str) -> None:
     """So that nobody reads a new one in vain."""
     key = getattr(keys, name)
     if key in annotated.OF_NODES:
@@ -78,7 +78,7 @@ def test_an_annotation_that_has_a_name_in_the_contract_is_kept(name: str) -> Non
     assert (pod(**{key: "x"}).metadata.annotations == {key: "x"}) == (key not in NEVER_READ_HERE)
 
 
-def test_a_value_that_is_read_is_kept_as_it_is() -> None:
+def test_a_value_that_is_read_is_stored_as_it_is() -> None:
     texts = {key: "x" * most_characters(key) for key in annotated.SHORT | annotated.LONG}
     assert min(map(len, texts.values())) > 253, "the longest name of an object"
     assert pod(**texts, other="gone").metadata.annotations == texts
@@ -89,23 +89,23 @@ def test_the_cards_of_a_large_pod_are_read_whole() -> None:
     slot = tuple(annotations.SlotCard(card, (0, 1)) for card in range(16))
     texts = annotations.encode_allocation([slot] * 50, 1_764_000_000_000_000_000)
     assert max(map(len, texts.values())) > 10_000
-    kept = pod(**texts).metadata.annotations
-    assert annotations.decode_allocation(kept, 50) == annotations.decode_allocation(texts, 50)
+    stored = pod(**texts).metadata.annotations
+    assert annotations.decode_allocation(stored, 50) == annotations.decode_allocation(texts, 50)
 
 
-def test_an_allocation_that_is_too_long_books_no_cards_like_any_that_cannot_be_read() -> None:
+def test_an_allocation_that_is_too_long_reserves_no_cards_as_any_that_cannot_be_read() -> None:
     long = with_annotation(keys.GAS_CARDS_ANNOTATION, ",".join(["card0"] * 40_000))
     assert convert.usage_of(long).cards == {}
 
 
 @pytest.mark.parametrize("key", sorted(annotated.NEVER_SHORTENED))
-def test_a_wish_that_is_too_long_is_told_and_not_passed_over(key: str) -> None:
+def test_a_request_that_is_too_long_is_reported_and_not_ignored(key: str) -> None:
     gang = gang_of(with_annotation(key, "x" * (most_characters(key) + 1)))
-    with pytest.raises(PlacementError) as told:
+    with pytest.raises(PlacementError) as raised:
         question(gang, gang.gated, {})
-    assert f"annotation {key} of pod p is longer than topogate reads" in str(told.value)
-    assert f"of at most {most_characters(key)} characters" in str(told.value)
-    assert len(str(told.value)) < 300
+    assert f"annotation {key} of pod p is longer than topogate reads" in str(raised.value)
+    assert f"of at most {most_characters(key)} characters" in str(raised.value)
+    assert len(str(raised.value)) < 300
 
 
 def test_two_gangs_whose_names_are_too_long_are_not_one() -> None:
@@ -127,24 +127,29 @@ def test_a_size_that_is_too_long_is_no_size() -> None:
 @pytest.mark.parametrize(
     "texts", [{}, {"theirs": "stays"}, {keys.GANG_ANNOTATION: "g", "theirs": "stays"}], ids=str
 )
-def test_a_release_leaves_annotations_that_were_not_kept_on_the_pod(texts: dict[str, str]) -> None:
+def test_a_release_leaves_annotations_that_were_not_stored_on_the_pod(texts: dict[str, str]) -> None:
     raw = pod_json(metadata={"annotations": texts} if texts else {})
     written = {keys.GAS_CARDS_ANNOTATION: "card0"}
     after: Any = jsonpatch.apply_patch(raw, patches.release_patch(decode(raw), "n", written))
     assert after["metadata"]["annotations"] == texts | written
 
 
-def test_what_stands_for_a_long_value_is_told_from_a_value() -> None:
-    (kept,) = with_annotation(keys.GANG_ANNOTATION, "x" * 5000).metadata.annotations.values()
-    assert is_too_long(kept)
+def test_what_stands_for_a_long_value_differs_from_every_value() -> None:
+    (stored,) = with_annotation(keys.GANG_ANNOTATION, "x" * 5000).metadata.annotations.values()
+    assert is_too_long(stored)
     assert not is_too_long("x" * 10)
 
 
 def test_sentences_repeat_a_bounded_part_of_what_authors_write() -> None:
     """A gang of 200 pods that contradict each other in every wish, with values as long as are read."""
-    wishes = (*marks.GANG_SIZE_KEYS, keys.REQUIRED_TOPOLOGY_ANNOTATION, keys.PREFERRED_TOPOLOGY_ANNOTATION)
+    request_keys = (
+        *marks.GANG_SIZE_KEYS,
+        keys.REQUIRED_TOPOLOGY_ANNOTATION,
+        keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    )
     pods = [
-        job_pod(number, annotations=dict.fromkeys(wishes, f"{number}" + "x" * 1000)) for number in range(200)
+        job_pod(number, annotations=dict.fromkeys(request_keys, f"{number}" + "x" * 1000))
+        for number in range(200)
     ]
     (gang,) = gather(pods, [], lambda _: OwnerFacts())
     assert 3 < len(gang.problems) <= 6
@@ -154,7 +159,7 @@ def test_sentences_repeat_a_bounded_part_of_what_authors_write() -> None:
 # --- equal parts -------------------------------------------------------------------------------------------
 
 
-def alike(number: int, **spec: Any) -> Pod:
+def equal_pod(number: int, **spec: Any) -> Pod:
     """One of many pods of a Job."""
     container = {"name": "main", "resources": {"requests": {"nvidia.com/gpu": "8", "cpu": "1"}}}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
@@ -164,8 +169,8 @@ def alike(number: int, **spec: Any) -> Pod:
     return decode(pod_json(f"p{number}", metadata=metadata, **(body | spec)))
 
 
-def test_what_is_equal_in_two_pods_is_kept_once() -> None:
-    one, two = alike(1), alike(2)
+def test_what_is_equal_in_two_pods_is_stored_once() -> None:
+    one, two = equal_pod(1), equal_pod(2)
     assert one.spec.containers is two.spec.containers
     assert one.spec.tolerations is two.spec.tolerations
     assert one.spec.node_name is two.spec.node_name
@@ -179,7 +184,9 @@ def test_what_is_not_equal_stays_as_it_is(amounts: tuple[object, object]) -> Non
     found = []
     for number, amount in enumerate(amounts):
         container = {"name": "c", "resources": {"requests": {"x.com/y": amount}}}
-        found.append(alike(number, containers=[container]).spec.containers[0].resources.requests["x.com/y"])
+        found.append(
+            equal_pod(number, containers=[container]).spec.containers[0].resources.requests["x.com/y"]
+        )
     assert tuple(found) == amounts
 
 
@@ -192,15 +199,15 @@ def test_a_number_that_is_too_large_to_be_shared_is_read_all_the_same() -> None:
 
 def test_what_is_remembered_of_hostile_pods_is_bounded() -> None:
     for number in range(sharing.MOST + 10):
-        alike(number, nodeName=f"n{number}", nodeSelector={"a": str(number)})
-    huge = alike(0, nodeSelector={str(number): "x" * 60 for number in range(1000)})
+        equal_pod(number, nodeName=f"n{number}", nodeSelector={"a": str(number)})
+    huge = equal_pod(0, nodeSelector={str(number): "x" * 60 for number in range(1000)})
     assert len(sharing._parts) <= sharing.MOST
     assert len(sharing._texts) <= sharing.MOST
     assert not [key for _, key in sharing._parts if len(key) > sharing.LARGEST]
     assert len(huge.spec.node_selector) == 1000
 
 
-def test_of_conditions_those_are_kept_that_are_read() -> None:
+def test_of_conditions_those_are_stored_that_are_read() -> None:
     conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "PodScheduled", "Ready")]
     raw = pod_json() | {"status": {"conditions": conditions}}
     assert [each.type for each in decode(raw).status.conditions] == ["PodScheduled"]
@@ -226,11 +233,11 @@ def reporting(requests: dict[str, str], **status: Any) -> Pod:
     ],
     ids=["nothing", "what it has", "what it has and what is set aside"],
 )
-def test_of_a_container_that_has_what_it_requests_nothing_is_kept(status: dict[str, Any]) -> None:
+def test_of_a_container_that_has_what_it_requests_nothing_is_stored(status: dict[str, Any]) -> None:
     assert reporting({"cpu": "1"}, **status).status == PodStatus(phase="Running")
 
 
-def test_of_a_container_that_is_resized_its_requests_are_kept() -> None:
+def test_of_a_container_that_is_resized_its_requests_are_stored() -> None:
     has = {"requests": {"cpu": "1"}, "limits": {"cpu": "9"}}
     pod = reporting({"cpu": "2"}, resources=has, allocatedResources={"cpu": "2"})
     (status,) = pod.status.container_statuses
@@ -238,7 +245,7 @@ def test_of_a_container_that_is_resized_its_requests_are_kept() -> None:
     assert status.allocated_resources == pod.status.allocated_resources == {"cpu": "2"}
 
 
-def test_of_a_container_that_is_only_troubled_no_resources_are_kept() -> None:
+def test_of_a_container_that_is_only_troubled_no_resources_are_stored() -> None:
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
     pod = reporting({"cpu": "1"}, state=waits, resources={"requests": {"cpu": "1"}})
     (status,) = pod.status.container_statuses

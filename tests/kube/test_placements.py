@@ -26,7 +26,7 @@ def spec(pod: str, attempt: int = 0) -> PlacementSpec:
     )
 
 
-def test_a_plan_of_a_later_controller_does_not_go_with_the_earlier_one(
+def test_a_plan_of_a_later_controller_is_not_deleted_with_the_earlier_one(
     cluster: Cluster, namespace: str
 ) -> None:
     install_definitions(cluster)
@@ -59,7 +59,7 @@ def test_a_plan_of_several_controllers_has_no_owner_any_more(cluster: Cluster, n
     assert placements.write_plan(api, first, metadata, spec("b")).metadata.owner_references == []
 
 
-def test_a_gang_that_began_anew_is_not_complete_because_its_earlier_life_was(
+def test_a_gang_that_began_again_is_not_complete_because_its_earlier_life_was(
     cluster: Cluster, namespace: str
 ) -> None:
     install_definitions(cluster)
@@ -68,13 +68,13 @@ def test_a_gang_that_began_anew_is_not_complete_because_its_earlier_life_was(
     first = placements.write_plan(api, None, metadata, spec("a"))
     done = placements.write_status(api, first, PlacementStatus(placements.BOUND, 1, 1, 1, complete=True))
     assert done.is_complete
-    kept = placements.write_plan(api, done, metadata, spec("b"))
-    assert kept.is_complete, "a pod more"
-    anew = placements.write_plan(api, kept, metadata, spec("c", attempt=1))
-    assert anew.status.complete, "the status is written in a write of its own"
-    assert not anew.is_complete
+    written = placements.write_plan(api, done, metadata, spec("b"))
+    assert written.is_complete, "a pod more"
+    rewritten = placements.write_plan(api, written, metadata, spec("c", attempt=1))
+    assert rewritten.status.complete, "the status is written in a write of its own"
+    assert not rewritten.is_complete
     again = PlacementStatus(placements.BOUND, 1, 1, 1, complete=True, attempt=1)
-    assert placements.write_status(api, anew, again).is_complete
+    assert placements.write_status(api, rewritten, again).is_complete
 
 
 def test_a_plan_that_somebody_wrote_meanwhile_is_not_written_over(cluster: Cluster, namespace: str) -> None:
@@ -88,7 +88,7 @@ def test_a_plan_that_somebody_wrote_meanwhile_is_not_written_over(cluster: Clust
     assert refused.value.status == 409
 
 
-def test_a_plan_of_20_000_pods_is_kept_and_a_smaller_one_after_it_is_plain_again(
+def test_a_plan_of_20_000_pods_is_stored_and_a_smaller_one_after_it_is_plain_again(
     cluster: Cluster, namespace: str
 ) -> None:
     install_definitions(cluster)
@@ -107,7 +107,7 @@ def test_a_plan_of_20_000_pods_is_kept_and_a_smaller_one_after_it_is_plain_again
     assert "packed" not in stored
 
 
-def test_a_plan_that_is_too_large_for_one_object_is_refused_for_good_and_it_is_said_why(
+def test_a_plan_that_is_too_large_for_one_object_is_refused_for_good_with_the_reason(
     control_plane: Cluster,
 ) -> None:
     spec = PlacementSpec(gang="Job/g", pods=drawn(60_000))

@@ -30,7 +30,7 @@ def test_what_is_packed_comes_out_as_it_was(given_pods: list[PlannedPod]) -> Non
     assert unpack(pack(given_pods)) == given_pods
 
 
-def test_equal_plans_are_packed_alike() -> None:
+def test_equal_plans_are_packed_equally() -> None:
     assert pack(drawn(50)) == pack(drawn(50))
 
 
@@ -58,7 +58,7 @@ def sealed(plain: bytes, times: int = 1) -> str:
         (sealed(b'{"name":["a"],"uid":[],"node":[],"rank":[],"annotations":[]}'), "argument 2 is shorter"),
     ],
 )
-def test_other_text_is_refused_and_it_is_said_why(text: str, why: str) -> None:
+def test_other_text_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         unpack(text)
 

@@ -29,7 +29,7 @@ class Watched:
     api: Observed
     copy: Informer[ConfigMap]
     meanwhile: dict[str, str] = field(default_factory=dict)
-    told: list[tuple[str, str]] = field(default_factory=list)
+    changes: list[tuple[str, str]] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +43,21 @@ def restarted(module_cluster: Cluster) -> Iterator[dict[str, Watched]]:
         patch.setattr(module, "_WATCH_FAILURES", 10**6)  # what leads to a list here is the server's word
         for name in ("connected", "cut-off"):
             api = Observed.to(module_cluster)
-            told: list[tuple[str, str]] = []
+            changes: list[tuple[str, str]] = []
 
-            def note(before: ConfigMap | None, after: ConfigMap | None, told: Any = told) -> None:
+            def note(before: ConfigMap | None, after: ConfigMap | None, changes: Any = changes) -> None:
                 item = after or before
                 assert item is not None
-                told.append((item.metadata.name, "gone" if after is None else after.data.size))
+                changes.append((item.metadata.name, "gone" if after is None else after.data.size))
 
             copy = stack.enter_context(copy_of(api, path, on_event=note))
-            watched[name] = Watched(api, copy, told=told)
-            told.clear()
+            watched[name] = Watched(api, copy, changes=changes)
+            changes.clear()
         cut_off(module_cluster, watched["cut-off"])
         module_cluster.api().request("DELETE", f"{path}/goes")
         create(module_cluster.api(), path, "comes")
-        heard = partial(is_level, watched["connected"].copy)
-        module_cluster.wait_for("the one that is connected to hear of it", heard)
+        is_connected = partial(is_level, watched["connected"].copy)
+        module_cluster.wait_for("the one that is connected to hear of it", is_connected)
         compact(module_cluster)
         module_cluster.running["kube-apiserver"].send(signal.SIGKILL)
         module_cluster.stop("kube-apiserver")
@@ -120,12 +120,12 @@ def test_while_the_server_is_away_a_copy_stays_as_it_last_was(
     assert restarted[name].meanwhile == meanwhile
 
 
-def test_a_copy_whose_version_was_forgotten_lists_again_and_tells_what_it_missed(
+def test_a_copy_whose_version_was_forgotten_lists_again_and_reports_what_it_missed(
     restarted: dict[str, Watched],
 ) -> None:
     assert restarted["cut-off"].api.lists >= 2, "nothing had expired"
-    told = dict(restarted["cut-off"].told)
-    assert told["goes"] == "gone"
-    assert told["comes"] == "1"
-    assert told["changes"] == "3"
-    assert "stays" not in told
+    changes = dict(restarted["cut-off"].changes)
+    assert changes["goes"] == "gone"
+    assert changes["comes"] == "1"
+    assert changes["changes"] == "3"
+    assert "stays" not in changes

@@ -79,7 +79,7 @@ def test_a_watch_that_stays_silent_is_given_up_and_asked_for_again_from_where_it
     assert [query["resourceVersion"] for query in silent.watches[:2]] == [["7"], ["7"]]
 
 
-def test_silence_is_told_while_it_lasts(silent: Silent, tmp_path: Path) -> None:
+def test_silence_is_reported_while_it_lasts(silent: Silent, tmp_path: Path) -> None:
     api = connect(tmp_path, f"http://127.0.0.1:{silent.server_port}")
     with copy_of(api, PATH, stream_lists=False) as copy:
         deadline = time.monotonic() + 90

@@ -58,13 +58,14 @@ PLAIN = (
                 "admission",
                 "allocator",
                 "browser",
+                "cli",
+                "cluster",
                 "contract",
+                "devices",
+                "extensions",
                 "images",
-                "labeler",
-                "manifests",
-                "monitoring",
             ),
-            *("node", "releases", "repository", "suite"),
+            *("kube", "labeler", "manifests", "monitoring", "node", "releases", "repository", "suite"),
         )
     ),
 )

@@ -87,8 +87,10 @@ def test_each_component_is_an_option_of_the_chart_that_is_tried_and_on_the_page_
     tried = (ROOT / "tests/releases/test_chart.py").read_text()
     assert f'"{component}"' in tried, f"add {component} to TABLE in tests/releases/test_chart.py"
     rows = [line for line in (OPERATORS / "install.md").read_text().splitlines() if line.startswith("|")]
-    messages = any(f"`components/{component}`" in row for row in rows)
-    assert messages or component == "cert-manager", f"add a row for {component} to docs/operators/install.md"
+    is_documented = any(f"`components/{component}`" in row for row in rows)
+    assert is_documented or component == "cert-manager", (
+        f"add a row for {component} to docs/operators/install.md"
+    )
 
 
 @pytest.mark.parametrize("source", SOURCES)

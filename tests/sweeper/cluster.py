@@ -115,7 +115,7 @@ class Placing:
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
         self.heartbeat: Callable[[], None] = lambda: None
-        self.says: Callable[[GangKey], OwnerFacts] = lambda _: OwnerFacts()
+        self.owner_facts: Callable[[GangKey], OwnerFacts] = lambda _: OwnerFacts()
         self.asked: list[str] = []
         self.version = 0
 
@@ -176,7 +176,7 @@ class Placing:
     def gangs(self) -> list[PodGang]:
         """The gangs that have a gated pod."""
         view = self.view()
-        return gather(view.gated, view.others, self.says)
+        return gather(view.gated, view.others, self.owner_facts)
 
     def one(
         self,
@@ -189,7 +189,7 @@ class Placing:
         without: gangs that are not asked about. going: those that are evicted.
         """
         view = self.view()
-        gangs = gather(view.gated, view.others, self.says)
+        gangs = gather(view.gated, view.others, self.owner_facts)
         self.version += 1
         snapshot = self.snapshotter.snapshot(view)
         self.remember(gangs, view, snapshot)

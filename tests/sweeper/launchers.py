@@ -34,10 +34,10 @@ def node(name: str, place: str, gpus: int = 0, cpu: str = "64", **spec: Any) -> 
     return msgspec.convert(body, Node)
 
 
-def placing(nodes: list[Node], *pods: Pod, says: OwnerFacts | None = None) -> Placing:
+def placing(nodes: list[Node], *pods: Pod, owner_facts: OwnerFacts | None = None) -> Placing:
     cluster = Nodes(0, *pods)
     cluster.nodes = {each.metadata.name: each for each in nodes}
     made = Placing(cluster, SETTINGS)
-    told = says or OwnerFacts(len(pods), devices=some_devices)
-    made.says = lambda _: told
+    told = owner_facts or OwnerFacts(len(pods), devices=some_devices)
+    made.owner_facts = lambda _: told
     return made

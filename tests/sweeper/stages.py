@@ -32,7 +32,7 @@ class Group:
     """A gang: the pods of each of its stages, and how many stages its controller has made."""
 
     stages: list[list[Pod]]
-    says: OwnerFacts
+    owner_facts: OwnerFacts
     made: int = 0
 
     @property
@@ -71,7 +71,7 @@ def groups_of(
         "spec": {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": worker},
     }
     owner = msgspec.convert(body, sets.LeaderWorkerSet)
-    says = OwnerFacts(size, staged=True, shape=sets.leader_worker_set_shape(owner))
+    owner_facts = OwnerFacts(size, staged=True, shape=sets.leader_worker_set_shape(owner))
 
     def member(group: int, index: int) -> Pod:
         labels = {
@@ -84,7 +84,7 @@ def groups_of(
         return _pod(f"{name}-{group}-{index}", gpus, labels, {**annotations, **written, **size_of})
 
     return [
-        Group([[member(group, 0)], [member(group, index) for index in range(1, size)]], says)
+        Group([[member(group, 0)], [member(group, index) for index in range(1, size)]], owner_facts)
         for group in range(replicas)
     ]
 
@@ -100,7 +100,7 @@ def ordered_sets(
             "spec": {"replicas": size, "template": _template(gpus, wishes)},
         }
         owner = msgspec.convert(body, builtin.StatefulSet)
-        says = OwnerFacts(size, staged=True, shape=builtin.stateful_set_shape(owner))
+        owner_facts = OwnerFacts(size, staged=True, shape=builtin.stateful_set_shape(owner))
         of = {
             "apiVersion": "apps/v1", "kind": "StatefulSet", "name": f"shard-{number}",
             "uid": f"uid-of-{number}", "controller": True,
@@ -108,7 +108,7 @@ def ordered_sets(
         pods = [
             _pod(f"shard-{number}-{index}", gpus, {}, wishes, ownerReferences=[of]) for index in range(size)
         ]
-        return Group([[pod] for pod in pods], says)
+        return Group([[pod] for pod in pods], owner_facts)
 
     return [one(number) for number in range(count)]
 
@@ -135,11 +135,11 @@ class Stages:
     def lead(self) -> None:
         """Another process leads: what the one before remembered is gone."""
         self.placing = exclusive(Placing(self.cluster, self.settings))
-        self.placing.says = self._says
+        self.placing.owner_facts = self._says
 
     def _says(self, key: GangKey) -> OwnerFacts:
         gang_of = self.placing.view().gang_of
-        return next((each.says for each in self.groups if gang_of(each.pods[0]) == key), OwnerFacts())
+        return next((each.owner_facts for each in self.groups if gang_of(each.pods[0]) == key), OwnerFacts())
 
     def sweep(self) -> Orders:
         """One pass, whose plans are written and carried out."""

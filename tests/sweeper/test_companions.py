@@ -128,7 +128,7 @@ def test_nobody_goes_where_the_workers_have_no_room() -> None:
 def test_a_launcher_made_anew_goes_beside_the_workers_that_run() -> None:
     near = [node("c0", "b0/s0/c"), node("c1", "b1/s1/c")]
     running = [pod("worker-0", {GPU: "8"}, on="g10"), pod("worker-1", {GPU: "8"}, on="g11")]
-    made = placing([*GPUS, *near], *running, launcher(), says=OwnerFacts(99, devices=some_devices))
+    made = placing([*GPUS, *near], *running, launcher(), owner_facts=OwnerFacts(99, devices=some_devices))
     assert places(made.one()) == {"launcher": "c1"}, "and waits for nobody, though its size is not there"
 
 
@@ -182,7 +182,7 @@ def test_explain_says_of_a_launcher_what_it_waits_for_and_of_its_gang_why_that_w
 
 def test_explain_says_of_a_gang_without_gpus_that_it_is_let_go() -> None:
     lines = explained(
-        placing([node("c", "")], launcher(), says=OwnerFacts(1, devices=no_devices)), "launcher"
+        placing([node("c", "")], launcher(), owner_facts=OwnerFacts(1, devices=no_devices)), "launcher"
     )
     assert any("released at once" in line for line in lines)
     assert not any(line.startswith("Now:") for line in lines)
@@ -200,7 +200,7 @@ def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_let_go_at_once() -> None:
         [node("c", "b0/s0/c")],
         launcher(),
         pod("worker-0", {"cpu": "1"}),
-        says=OwnerFacts(8, devices=no_devices),
+        owner_facts=OwnerFacts(8, devices=no_devices),
     )
     orders = made.one()
     assert free(orders)
@@ -208,14 +208,16 @@ def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_let_go_at_once() -> None:
 
 
 def test_one_whose_owner_does_not_tell_is_let_go_when_it_is_quiet() -> None:
-    made = placing([node("c", "b0/s0/c")], launcher(), says=OwnerFacts())
+    made = placing([node("c", "b0/s0/c")], launcher(), owner_facts=OwnerFacts())
     assert not made.one().plans
     made.clock.now += SETTINGS.settle_seconds
     assert free(made.one())
 
 
 def test_one_whose_workers_are_to_come_waits_for_them() -> None:
-    made = placing([*GPUS, node("near", "b0/s0/c")], launcher(), says=OwnerFacts(3, devices=some_devices))
+    made = placing(
+        [*GPUS, node("near", "b0/s0/c")], launcher(), owner_facts=OwnerFacts(3, devices=some_devices)
+    )
     assert not made.one().plans
     made.cluster.pods += workers(2)
     assert places(made.one())["launcher"] == "near"
@@ -228,7 +230,7 @@ def test_one_whose_workers_are_to_come_waits_for_them() -> None:
 )
 def test_one_whose_author_asks_for_it_is_placed_though_it_has_no_gpu(gate: str, wish: dict[str, str]) -> None:
     only = launcher(schedulingGates=[{"name": gate}], wish=wish)
-    made = placing([node("c", "b0/s0/c")], only, says=OwnerFacts(1, devices=no_devices))
+    made = placing([node("c", "b0/s0/c")], only, owner_facts=OwnerFacts(1, devices=no_devices))
     assert places(made.one()) == {"launcher": "c"}
 
 
@@ -255,8 +257,8 @@ def test_a_leader_on_cpus_that_its_workers_wait_for_goes_where_they_are_planned(
     owner = msgspec.convert(body, LWS.struct)
     labels = {"leaderworkerset.sigs.k8s.io/name": "train", "leaderworkerset.sigs.k8s.io/worker-index": "0"}
     leader = decode(pod_json("train-0", metadata={"labels": labels}))
-    says = OwnerFacts(LWS.size(owner), True, LWS.shape(owner), devices=lambda: LWS.devices(owner))
-    made = placing([*GPUS, node("c0", "b0/s0/c"), node("c1", "b1/s1/c")], leader, says=says)
+    owner_facts = OwnerFacts(LWS.size(owner), True, LWS.shape(owner), devices=lambda: LWS.devices(owner))
+    made = placing([*GPUS, node("c0", "b0/s0/c"), node("c1", "b1/s1/c")], leader, owner_facts=owner_facts)
     (plan,) = made.one().plans
     assert places(made.one()) == {"train-0": "c1"}
     assert plan.later_pod_nodes == ("g10", "g11", "g12"), "the only block with capacity for three"

@@ -15,13 +15,13 @@ OPEN, STAGED, OF_THREE = OwnerFacts(None), OwnerFacts(3, staged=True), OwnerFact
 class Case:
     """A gang whose pods come and go while the clock is moved."""
 
-    def __init__(self, says: OwnerFacts) -> None:
-        self.says = says
+    def __init__(self, owner_facts: OwnerFacts) -> None:
+        self.owner_facts = owner_facts
         self.clock = Clock()
         self.growth: Growth | None = None
 
     def gang(self, *numbers: int) -> PodGang:
-        (gang,) = gather([job_pod(number) for number in numbers], [], lambda _key: self.says)
+        (gang,) = gather([job_pod(number) for number in numbers], [], lambda _key: self.owner_facts)
         return gang
 
     def remaining(self, now: float, *numbers: int) -> float:
@@ -37,12 +37,14 @@ def test_a_gang_with_all_its_pods_is_complete_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "wait"), [(OPEN, 5), (STAGED, 5), (OF_THREE, 60)], ids=["of unknown size", "staged", "of three"]
+    ("owner_facts", "wait"),
+    [(OPEN, 5), (STAGED, 5), (OF_THREE, 60)],
+    ids=["of unknown size", "staged", "of three"],
 )
 def test_a_gang_with_too_few_pods_is_placed_as_it_is_once_it_has_been_quiet(
-    says: OwnerFacts, wait: float
+    owner_facts: OwnerFacts, wait: float
 ) -> None:
-    case = Case(says)
+    case = Case(owner_facts)
     assert case.remaining(0, 0) == wait
     assert case.remaining(wait - 1, 0, 1) == wait, "a new pod begins it anew"
     assert case.remaining(2 * wait - 1, 0, 1) == 0

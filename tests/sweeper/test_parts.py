@@ -61,7 +61,7 @@ def part(
 
 
 def found(nodes: list[Node], *pods: Pod) -> dict[str, str]:
-    return places(placing(nodes, *pods, says=OwnerFacts(len(pods))).one())
+    return places(placing(nodes, *pods, owner_facts=OwnerFacts(len(pods))).one())
 
 
 def where(placed: dict[str, str], job: int, length: int) -> set[str]:
@@ -100,7 +100,7 @@ def test_none_of_it_goes_where_one_part_has_no_room() -> None:
         grid([1, 1, 1, 1]),
         *part(0, 2, {REQUIRED: "block"}),
         *part(1, 2, {REQUIRED: "subblock"}),
-        says=OwnerFacts(4),
+        owner_facts=OwnerFacts(4),
     )
     orders = made.one()
     assert not orders.plans
@@ -115,7 +115,7 @@ UNLIKE = ({REQUIRED: "block"}, {REQUIRED: "subblock"})
 def test_a_gang_in_parts_preempts_nobody(wishes: tuple[dict[str, str], ...], expected: bool) -> None:
     lesser = gpu_pod("lesser", gpus=8, node="b0s0h0", priority=1)
     pods = [each for job, wish in enumerate(wishes) for each in part(job, 1, wish, priority=10)]
-    plans = placing(grid([2]), lesser, *pods, says=OwnerFacts(2)).one().plans
+    plans = placing(grid([2]), lesser, *pods, owner_facts=OwnerFacts(2)).one().plans
     assert [plan.preempts for plan in plans] == [True] * expected
 
 
@@ -126,7 +126,7 @@ def test_a_gang_in_parts_holds_no_node(wishes: tuple[dict[str, str], ...], expec
     cluster = Nodes(0, other, *pods)
     cluster.nodes = {each.metadata.name: each for each in grid([2])}
     made = Placing(cluster, Settings(reserve_seconds=0, preempt=False))
-    made.says = lambda _: OwnerFacts(2)
+    made.owner_facts = lambda _: OwnerFacts(2)
     made.one()
     assert bool(made.reserved) == expected
 
@@ -177,7 +177,7 @@ def test_more_parts_than_are_served_are_refused_in_a_sentence() -> None:
         for job, level in enumerate(("block", "subblock", "host", "node", keys.HOSTNAME_LABEL))
         for each in part(job, 1, {REQUIRED: level})
     ]
-    orders = placing(grid([9]), *pods, says=OwnerFacts(5)).one()
+    orders = placing(grid([9]), *pods, owner_facts=OwnerFacts(5)).one()
     assert orders.outcomes[0].reason == "its pods name levels or slices in 5 ways; at most 4"
 
 
@@ -185,7 +185,9 @@ def test_parts_that_want_one_domain_together_have_their_own_levels_inside_it() -
     own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[0]}
     pods = [*part(0, 2, {**own, REQUIRED: "block"}), *part(0, 4, {**own, REQUIRED: "subblock"})[2:]]
     of_one = [with_labels(each, {marks.JOBS_OF_JOBSET: "1"}) for each in pods]
-    placed = places(exclusive(placing(grid([2, 1], [1, 1, 1, 1], [2, 2]), *of_one, says=OwnerFacts(4))).one())
+    placed = places(
+        exclusive(placing(grid([2, 1], [1, 1, 1, 1], [2, 2]), *of_one, owner_facts=OwnerFacts(4))).one()
+    )
     assert where(placed, 0, BLOCK) == {"b2"}
     assert placed["j0-2"][:SUBBLOCK] == placed["j0-3"][:SUBBLOCK]
 
@@ -194,7 +196,7 @@ def test_pods_of_one_domain_of_their_own_wish_the_same_where_there_are_several()
     own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[1], REQUIRED: "block"}
     pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:], *part(1, 1, own)]
     of_two = [with_labels(each, {marks.JOBS_OF_JOBSET: "2"}) for each in pods]
-    orders = exclusive(placing(grid([9]), *of_two, says=OwnerFacts(3))).one()
+    orders = exclusive(placing(grid([9]), *of_two, owner_facts=OwnerFacts(3))).one()
     assert orders.outcomes[0].reason == "the pods of one domain of their own name unlike levels or slices"
 
 

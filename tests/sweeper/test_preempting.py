@@ -68,7 +68,7 @@ def test_a_pod_that_comes_in_the_pass_in_which_its_gang_goes_is_not_placed_besid
     found = scene.look()
     assert going(found) == ["low-1", "low-0"]
     placing = Placing(scene.cluster, SETTINGS)
-    placing.says = lambda key: OwnerFacts(size=3 if key.name == "low" else 1)
+    placing.owner_facts = lambda key: OwnerFacts(size=3 if key.name == "low" else 1)
     assert places(placing.one()) == {"low-2": "n2"}, "there is capacity for it"
     orders = placing.one(going=found.going)
     assert places(orders) == {}
@@ -112,7 +112,7 @@ def test_who_was_chosen_goes_though_others_would_be_cheaper_by_now() -> None:
     scene.cluster.placements[key] = cheap
     assert going(scene.look()) == ["low-1", "low-0"]
     placing = Placing(scene.cluster, SETTINGS)
-    placing.says = lambda _: OwnerFacts(size=1)
+    placing.owner_facts = lambda _: OwnerFacts(size=1)
     assert placing.one().plans == ()
 
 
@@ -273,7 +273,7 @@ def placing_in_the_place_of_low(*more: Pod) -> Placing:
     scene.cluster.placements = dict([plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"})])
     scene.cluster.pods += [gpu_pod("stranger", node="n2", priority=100), *more]
     placing = Placing(scene.cluster, SETTINGS)
-    placing.says = lambda _: OwnerFacts(size=1)
+    placing.owner_facts = lambda _: OwnerFacts(size=1)
     return placing
 
 

@@ -142,9 +142,9 @@ def test_complaints_are_read_once_for_all_gangs_of_a_pass() -> None:
 
 
 def of_three(count: int, said_at: str) -> PodGang:
-    says = OwnerFacts(3, hindered=lambda: (said_at, "no quota"))
+    owner_facts = OwnerFacts(3, hindered=lambda: (said_at, "no quota"))
     pods = [job_pod(number, creationTimestamp="2026-01-01T00:00:05Z") for number in range(count)]
-    (gang,) = gather(pods, [], lambda _: says)
+    (gang,) = gather(pods, [], lambda _: owner_facts)
     return gang
 
 
@@ -170,10 +170,10 @@ def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
 def test_a_job_that_lacks_pods_after_some_failed_tells_how_long_its_controller_takes_its_time(
     failed: int, said: str, told: tuple[str, ...]
 ) -> None:
-    def says(key: GangKey) -> OwnerFacts:
+    def owner_facts(key: GangKey) -> OwnerFacts:
         return OwnerFacts(3, hindered=lambda: ("2099" if said else "", said), failed=lambda: failed)
 
-    (gang,) = gather([job_pod(0)], [], says)
+    (gang,) = gather([job_pod(0)], [], owner_facts)
     assert len(gang.problems) == len(told)
     for problem, beginning in zip(gang.problems, told, strict=True):
         assert problem.startswith(beginning)

@@ -220,19 +220,19 @@ def said(dice: random.Random) -> OwnerFacts:
 def test_gangs_that_are_remembered_are_those_gathered_anew(seed: int) -> None:
     story, journal, cache = ClaimedStory(seed), Journal(), GangCache()
     remembers = Looks(story.cluster, Settings(), journal)
-    says: dict[GangKey, OwnerFacts] = {}
+    owner_facts: dict[GangKey, OwnerFacts] = {}
     for _ in range(80):
         story.told(journal)
         view = remembers.view()
         for pod in view.gated:
-            if (key := view.gang_of(pod)) not in says or story.dice.random() < 0.1:
-                says[key] = said(story.dice)
+            if (key := view.gang_of(pod)) not in owner_facts or story.dice.random() < 0.1:
+                owner_facts[key] = said(story.dice)
             elif story.dice.random() < 0.2:
                 now = said(story.dice)
-                says[key] = replace(says[key], hindered=now.hindered, devices=now.devices)
-        made = gather(view.gated, view.mates, says.__getitem__, view.gang_of, cache.gang_of)
+                owner_facts[key] = replace(owner_facts[key], hindered=now.hindered, devices=now.devices)
+        made = gather(view.gated, view.mates, owner_facts.__getitem__, view.gang_of, cache.gang_of)
         cache.end_pass()
-        assert made == gather(view.gated, view.mates, says.__getitem__, view.gang_of)
+        assert made == gather(view.gated, view.mates, owner_facts.__getitem__, view.gang_of)
 
 
 class Written(Api):

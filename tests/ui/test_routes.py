@@ -297,7 +297,7 @@ def test_what_if_can_change_the_model_of_a_waiting_gang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "owner_facts"),
     [
         ({"manifest": "a: ["}, "neither YAML nor JSON"),
         ({"manifest": "kind: ConfigMap\nmetadata: {name: x}"}, "describes no pods"),
@@ -311,11 +311,11 @@ def test_what_if_can_change_the_model_of_a_waiting_gang() -> None:
     ids=["no YAML", "no pods", "no level", "no size", "too many", "no gang", "no field", "too long"],
 )  # fmt: skip
 def test_a_question_that_cannot_be_meant_is_answered_by_a_sentence(
-    page: FlaskClient, body: dict[str, Any], says: str
+    page: FlaskClient, body: dict[str, Any], owner_facts: str
 ) -> None:
     answer = page.post("/api/what-if", json=body)
     assert answer.status_code == 400
-    assert says in answer.json["error"]  # type: ignore[index]
+    assert owner_facts in answer.json["error"]  # type: ignore[index]
 
 
 def test_a_short_text_that_stands_for_a_huge_document_is_refused(page: FlaskClient) -> None:

@@ -169,7 +169,7 @@ def test_a_job_stays_in_the_domain_where_its_pods_are_though_their_node_is_gone(
     assert placed(cluster) == {"a1": "r1"}
 
 
-def test_what_takes_the_place_of_a_pod_goes_to_its_domain_while_that_one_ends() -> None:
+def test_a_replacement_is_placed_in_the_domain_of_a_pod_while_that_one_ends() -> None:
     labels = {marks.JOB_NAME_LABEL: "a", "batch.kubernetes.io/controller-uid": "a"}
     ends = {"annotations": {marks.JOBSET_EXCLUSIVE: "rack"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
     new = member("new", "a", **{keys.GANG_SIZE_ANNOTATION: "1"})
@@ -178,7 +178,7 @@ def test_what_takes_the_place_of_a_pod_goes_to_its_domain_while_that_one_ends() 
     ) == {"new": "r1"}
 
 
-def test_a_plan_says_which_domain_its_gang_has_for_itself() -> None:
+def test_a_plan_names_the_domain_its_gang_has_for_itself() -> None:
     cluster = racks(3, pods=(member("a0", "a"), member("a1", "a"), gpu_pod("other")))
     (of_job, of_other) = exclusive(Placing(cluster, AT_ONCE)).one().plans
     assert (of_job.domains, of_other.domains) == ({"": "r0"}, {})
@@ -214,7 +214,7 @@ def test_a_plan_does_not_hold_again_once_another_job_has_its_domain(
     assert [entry.node for _, entry in unfinished(view, placing.backoff, SentReleases())] == ["n0"] * holds
 
 
-def test_a_pod_that_has_been_let_go_is_where_it_was_sent_whoever_has_that_domain() -> None:
+def test_a_released_pod_is_where_it_was_sent_whoever_has_that_domain() -> None:
     cluster = racks(3, pods=(member("a0", "a"), member("b0", "b", node="n1")))
     cluster.placements = plan_of("a", "r0", a0="n0")
     placing = Placing(cluster, Settings())
@@ -266,7 +266,7 @@ def test_an_annotation_alone_takes_no_domain_from_another_namespace(has_affinity
     ("theirs", "mine", "expected"),
     [(True, True, {}), (True, False, {}), (False, True, {}), (False, False, {"mine": "r0"})],
 )
-def test_jobs_of_jobsets_of_two_namespaces_shun_each_other_where_either_s_affinity_says_so(
+def test_jobs_of_jobsets_of_two_namespaces_exclude_each_other_where_either_s_affinity_asks_for_it(
     theirs: bool, mine: bool, expected: dict[str, str]
 ) -> None:
     there = of_set("theirs", "b", "theirs", node="n0", has_affinity=theirs)
@@ -277,7 +277,7 @@ def test_nodes_without_the_label_are_in_no_domain() -> None:
     assert placed(racks(3, key="other", pods=(member("a0", "a"), member("a1", "a")))) == {}
 
 
-def test_exclusive_jobs_are_gangs_of_their_own_where_nobody_says_how_many_they_are() -> None:
+def test_exclusive_jobs_are_gangs_of_their_own_where_nobody_knows_how_many_they_are() -> None:
     """As JobSet did before it wrote that number."""
     gangs = gather_all(member("a0", "a"), member("b0", "b"))
     assert sorted((gang.key.kind, gang.key.name) for gang in gangs) == [("Job", "a"), ("Job", "b")]

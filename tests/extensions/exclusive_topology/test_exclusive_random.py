@@ -52,12 +52,12 @@ class Life:
             left -= 1
             if left >= 0:
                 self.release(pod, planned)
-        gangs = gather(view.gated, view.others, placing.says)
+        gangs = gather(view.gated, view.others, placing.owner_facts)
         placing.version += 1
         placing.remember(gangs, view)
         queue = ReleaseQueue(view, sent, placing.clock())
-        ground = PassInput(view, placing.snapshotter.snapshot(view), queue, frozenset(), placing.version)
-        for made in placing.place(gangs, ground).plans:
+        pass_input = PassInput(view, placing.snapshotter.snapshot(view), queue, frozenset(), placing.version)
+        for made in placing.place(gangs, pass_input).plans:
             left -= 1
             if left >= 0:
                 self.write(made)

@@ -27,11 +27,11 @@ KEY = "jobset.sigs.k8s.io/job-key"
 (JOBSET,) = (each for each in WORKLOADS if each.kind == "JobSet")
 
 
-def grid(*rooms: list[int], gpus: int = 8) -> list[Node]:
+def grid(*capacities: list[int], gpus: int = 8) -> list[Node]:
     """For each block the nodes of each of its subblocks; each subblock is a pool as well."""
     return [
         in_pool(node(f"b{b}s{s}h{h}", f"b{b}/b{b}s{s}/h{h}", gpus=gpus), f"b{b}s{s}")
-        for b, subblocks in enumerate(rooms)
+        for b, subblocks in enumerate(capacities)
         for s, count in enumerate(subblocks)
         for h in range(count)
     ]
@@ -59,7 +59,7 @@ def member(
     gpus: int = 8,
     of: str = "train",
     jobs: int = 2,
-    wish: dict[str, str] | None = None,
+    request: dict[str, str] | None = None,
     **spec: Any,
 ) -> Pod:
     """A pod of a Job of the JobSet as it stands after admission; "" over: of a Job that wants no domain."""
@@ -81,7 +81,7 @@ def member(
         **bound,
         **spec,
     }
-    metadata = {"labels": labels, "annotations": {**written, **(wish or {})}}
+    metadata = {"labels": labels, "annotations": {**written, **(request or {})}}
     return decode(pod_json(f"{of}-{job}-{index}", metadata=metadata, **made))
 
 
@@ -91,14 +91,14 @@ def jobset(*sizes: int, **more: Any) -> list[Pod]:
     ]
 
 
-def sets_on(nodes: list[Node], *pods: Pod, says: OwnerFacts | None = None) -> Placing:
-    return exclusive(placing(nodes, *pods, says=says))
+def sets_on(nodes: list[Node], *pods: Pod, owner_facts: OwnerFacts | None = None) -> Placing:
+    return exclusive(placing(nodes, *pods, owner_facts=owner_facts))
 
 
-def found(nodes: list[Node], *pods: Pod, says: OwnerFacts | None = None) -> dict[str, str]:
+def found(nodes: list[Node], *pods: Pod, owner_facts: OwnerFacts | None = None) -> dict[str, str]:
     """Pod -> node."""
     gated = sum(not pod.spec.node_name for pod in pods)
-    return places(sets_on(nodes, *pods, says=says or OwnerFacts(gated)).one())
+    return places(sets_on(nodes, *pods, owner_facts=owner_facts or OwnerFacts(gated)).one())
 
 
 def domains(placed: dict[str, str], job: int, of: str = "train") -> set[str]:
@@ -107,7 +107,7 @@ def domains(placed: dict[str, str], job: int, of: str = "train") -> set[str]:
 
 
 def reason(nodes: list[Node], *pods: Pod) -> str:
-    orders = sets_on(nodes, *pods, says=OwnerFacts(sum(not pod.spec.node_name for pod in pods))).one()
+    orders = sets_on(nodes, *pods, owner_facts=OwnerFacts(sum(not pod.spec.node_name for pod in pods))).one()
     assert not orders.plans
     return orders.outcomes[0].reason
 
@@ -123,8 +123,8 @@ def test_all_jobs_are_placed_in_one_plan_each_in_a_domain_of_its_own(over: str) 
 
 @OVER
 def test_no_job_is_placed_where_not_all_have_a_domain(over: str) -> None:
-    said = reason(grid([2, 4]), *jobset(2, 2, 2, over=over))
-    assert f"needs 3 domains of {over} to itself: there is capacity for 2" in said
+    message = reason(grid([2, 4]), *jobset(2, 2, 2, over=over))
+    assert f"needs 3 domains of {over} to itself: there is capacity for 2" in message
 
 
 @OVER
@@ -145,16 +145,16 @@ def test_the_large_job_gets_the_large_domain_whatever_its_number() -> None:
     assert [domains(placed, job) for job in range(2)] == [{"b0s0"}, {"b0s1"}]
 
 
-def test_a_domain_that_has_room_for_two_jobs_is_one_job_s() -> None:
+def test_a_domain_with_capacity_for_two_jobs_is_one_job_s() -> None:
     assert found(grid([4]), *jobset(2, 2)) == {}
 
 
 @OVER
 def test_domains_of_other_jobsets_are_left_to_them(over: str) -> None:
     others = [member(0, 0, of="other", jobs=1, over=over, on="b0s0h0")]
-    said = reason(grid([5, 2]), *others, *jobset(2, 2, over=over))
-    assert "others have b0s0" in said
-    placed = found(grid([3, 2, 2]), *others, *jobset(2, 2, over=over), says=OwnerFacts(4))
+    message = reason(grid([5, 2]), *others, *jobset(2, 2, over=over))
+    assert "others have b0s0" in message
+    placed = found(grid([3, 2, 2]), *others, *jobset(2, 2, over=over), owner_facts=OwnerFacts(4))
     assert [domains(placed, job) for job in range(2)] == [{"b0s1"}, {"b0s2"}]
 
 
@@ -186,20 +186,20 @@ def test_a_driver_on_cpus_is_near_the_domains_and_in_none_of_them() -> None:
 def test_a_replaced_pod_returns_to_the_domain_of_its_job() -> None:
     pods = jobset(2, 2)
     there = [member(0, 0, on="b0s0h0"), member(1, 0, on="b0s1h0"), member(1, 1, on="b0s1h1")]
-    placed = found(grid([3, 3]), *there, pods[1], says=OwnerFacts(4))
+    placed = found(grid([3, 3]), *there, pods[1], owner_facts=OwnerFacts(4))
     assert placed == {"train-0-1": "b0s0h1"}
 
 
-def test_a_job_made_anew_takes_a_domain_that_no_other_job_of_its_set_has() -> None:
+def test_a_recreated_job_takes_a_domain_that_no_other_job_of_its_set_has() -> None:
     there = [member(1, index, on=f"b0s0h{index}") for index in range(2)]
-    placed = found(grid([4, 2]), *there, *(member(0, index) for index in range(2)), says=OwnerFacts(4))
+    placed = found(grid([4, 2]), *there, *(member(0, index) for index in range(2)), owner_facts=OwnerFacts(4))
     assert domains(placed, 0) == {"b0s1"}
 
 
 def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone() -> None:
     """A plan says which domain each Job has: its kubelet may run the pod on."""
     there = [member(0, 0, on="gone"), member(1, 0, on="b0s1h0")]
-    cluster = sets_on(grid([2, 2, 2]), *there, member(0, 1), member(1, 1), says=OwnerFacts(4))
+    cluster = sets_on(grid([2, 2, 2]), *there, member(0, 1), member(1, 1), owner_facts=OwnerFacts(4))
     pods = [
         PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node=pod.spec.node_name) for pod in there
     ]
@@ -209,26 +209,26 @@ def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone() -> None:
     assert places(cluster.one()) == {"train-0-1": "b0s2h0", "train-1-1": "b0s1h1"}
 
 
-def test_a_plan_says_which_domain_each_job_has() -> None:
-    (plan,) = sets_on(grid([2, 2]), *jobset(2, 2), says=OwnerFacts(4)).one().plans
+def test_a_plan_names_the_domain_of_each_job() -> None:
+    (plan,) = sets_on(grid([2, 2]), *jobset(2, 2), owner_facts=OwnerFacts(4)).one().plans
     assert plan.domains == {"Job 0": "b0s0", "Job 1": "b0s1"}
 
 
 def test_jobs_of_which_there_are_too_many_are_placed_each_by_itself() -> None:
     pods = [member(job, 0, jobs=129) for job in range(3)]
-    orders = sets_on(grid([1, 1]), *pods, says=OwnerFacts(1)).one()
+    orders = sets_on(grid([1, 1]), *pods, owner_facts=OwnerFacts(1)).one()
     assert len(orders.plans) == 2
 
 
 @pytest.mark.parametrize("level", ["block", "subblock"])
 def test_a_coarser_level_that_is_required_holds_the_whole_jobset(level: str) -> None:
-    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: level}
-    pods = jobset(2, 2, wish=wish)
+    request = {keys.REQUIRED_TOPOLOGY_ANNOTATION: level}
+    pods = jobset(2, 2, request=request)
     assert bool(found(grid([2], [2]), *pods)) is (level == "subblock")
     assert len(found(grid([2], [2, 2]), *pods)) == 4
 
 
-def said_by(spec: dict[str, Any], count: int, over: str = SUBBLOCK) -> OwnerFacts:
+def facts_of(spec: dict[str, Any], count: int, over: str = SUBBLOCK) -> OwnerFacts:
     """What the JobSet says; "" over: its Jobs say which of them want domains."""
     annotations = {marks.JOBSET_EXCLUSIVE: over} if over else {}
     owner = msgspec.convert(
@@ -245,24 +245,24 @@ def replicated(name: str, replicas: int, count: int) -> dict[str, Any]:
 
 
 def test_leaders_are_placed_where_their_followers_will_fit_too() -> None:
-    says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
-    orders = sets_on(grid([1, 1], [3, 3]), member(0, 0), member(1, 0), says=says).one()
+    owner_facts = facts_of({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
+    orders = sets_on(grid([1, 1], [3, 3]), member(0, 0), member(1, 0), owner_facts=owner_facts).one()
     assert places(orders) == {"train-0-0": "b1s0h0", "train-1-0": "b1s1h0"}
     assert orders.plans[0].later_pod_nodes == ("b1s0h1", "b1s0h2", "b1s1h1", "b1s1h2")
 
 
-def test_a_leader_is_the_first_of_its_job_though_it_alone_is_kept_off_by_others() -> None:
+def test_a_leader_is_the_first_of_its_job_though_it_alone_is_excluded_by_others() -> None:
     jobs = {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 2, 2)]}
-    says = said_by({**jobs, "startupPolicy": {"startupPolicyOrder": "InOrder"}}, 5)
+    owner_facts = facts_of({**jobs, "startupPolicy": {"startupPolicyOrder": "InOrder"}}, 5)
     first = member(0, 0, on="b0s0h0", jobs=3)
     leaders = [member(job, 0, jobs=3) for job in (1, 2)]
-    orders = sets_on(grid([1, 1], [3, 3], [3, 3]), first, *leaders, says=says).one()
+    orders = sets_on(grid([1, 1], [3, 3], [3, 3]), first, *leaders, owner_facts=owner_facts).one()
     assert places(orders) == {"train-1-0": "b1s0h0", "train-2-0": "b1s1h0"}
 
 
 def test_leaders_wait_until_all_jobs_have_theirs() -> None:
-    says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
-    orders = sets_on(grid([3, 3]), member(0, 0), says=says).one()
+    owner_facts = facts_of({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
+    orders = sets_on(grid([3, 3]), member(0, 0), owner_facts=owner_facts).one()
     assert (orders.plans, orders.outcomes[0].settles) == ((), True)
 
 
@@ -270,41 +270,43 @@ def test_leaders_wait_for_one_another_though_a_stage_before_them_runs() -> None:
     workers = replicated("w", 2, 3)
     workers["template"]["metadata"] = {"annotations": {marks.JOBSET_EXCLUSIVE: SUBBLOCK}}
     in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
-    says = said_by({"replicatedJobs": [replicated("d", 1, 1), workers], **in_order}, 7, over="")
+    owner_facts = facts_of({"replicatedJobs": [replicated("d", 1, 1), workers], **in_order}, 7, over="")
     driver = member(0, 0, over="", on="b1s0h0", jobs=3)
-    orders = sets_on(grid([3, 3], [1]), driver, member(1, 0, jobs=3), says=says).one()
+    orders = sets_on(grid([3, 3], [1]), driver, member(1, 0, jobs=3), owner_facts=owner_facts).one()
     assert (orders.plans, orders.outcomes[0].settles) == ((), True)
-    orders = sets_on(grid([3, 3], [1]), driver, *(member(job, 0, jobs=3) for job in (1, 2)), says=says).one()
+    orders = sets_on(
+        grid([3, 3], [1]), driver, *(member(job, 0, jobs=3) for job in (1, 2)), owner_facts=owner_facts
+    ).one()
     assert places(orders) == {"train-1-0": "b0s0h0", "train-2-0": "b0s1h0"}
 
 
 def test_followers_of_one_job_do_not_wait_for_those_of_another() -> None:
-    says = said_by({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
+    owner_facts = facts_of({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
     there = [member(0, 0, on="b0s0h0"), member(1, 0, on="b0s1h0")]
-    orders = sets_on(grid([3, 3]), *there, member(0, 1), member(0, 2), says=says).one()
+    orders = sets_on(grid([3, 3]), *there, member(0, 1), member(0, 2), owner_facts=owner_facts).one()
     assert places(orders) == {"train-0-1": "b0s0h1", "train-0-2": "b0s0h2"}
     assert orders.plans[0].later_pod_nodes == ("b0s1h1", "b0s1h2")
 
 
-def test_a_leader_made_anew_does_not_wait_for_jobs_that_have_ended_nor_are_they_planned() -> None:
-    says = said_by({"replicatedJobs": [replicated("w", 3, 3)]}, 6)
+def test_a_recreated_leader_does_not_wait_for_jobs_that_have_ended_nor_are_they_planned() -> None:
+    owner_facts = facts_of({"replicatedJobs": [replicated("w", 3, 3)]}, 6)
     there = [member(1, index, on=f"b0s0h{index}", jobs=3) for index in range(3)]
     there += [member(2, index, on=f"b0s1h{index}", jobs=3) for index in (1, 2)]
-    orders = sets_on(grid([3, 3]), *there, member(2, 0, jobs=3), says=says).one()
+    orders = sets_on(grid([3, 3]), *there, member(2, 0, jobs=3), owner_facts=owner_facts).one()
     assert places(orders) == {"train-2-0": "b0s1h0"}
     assert orders.plans[0].later_pod_nodes == ()
 
 
 @pytest.mark.parametrize("seed", range(40))
 @OVER
-def test_alike_jobs_find_domains_wherever_there_are_some_in_as_few_blocks_as_possible(
+def test_identical_jobs_find_domains_wherever_there_are_some_in_as_few_blocks_as_possible(
     seed: int, over: str
 ) -> None:
     dice = random.Random(seed)
-    rooms = [[dice.randint(0, 4) for _ in range(dice.randint(1, 4))] for _ in range(4)]
+    capacities = [[dice.randint(0, 4) for _ in range(dice.randint(1, 4))] for _ in range(4)]
     count, size = dice.randint(1, 5), dice.randint(1, 3)
-    placed = found(grid(*rooms), *jobset(*[size] * count, over=over))
-    holds = sorted((sum(room >= size for room in block) for block in rooms), reverse=True)
+    placed = found(grid(*capacities), *jobset(*[size] * count, over=over))
+    holds = sorted((sum(capacity >= size for capacity in block) for block in capacities), reverse=True)
     if sum(holds) < count:
         assert not placed
         return
@@ -316,12 +318,12 @@ def test_alike_jobs_find_domains_wherever_there_are_some_in_as_few_blocks_as_pos
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_unlike_jobs_find_domains_wherever_there_are_some(seed: int) -> None:
+def test_different_jobs_find_domains_wherever_there_are_some(seed: int) -> None:
     dice = random.Random(seed)
-    rooms = [[dice.randint(0, 4) for _ in range(3)] for _ in range(3)]
+    capacities = [[dice.randint(0, 4) for _ in range(3)] for _ in range(3)]
     sizes = [dice.randint(1, 4) for _ in range(dice.randint(1, 5))]
-    placed = found(grid(*rooms), *jobset(*sizes))
-    there = sorted((room for block in rooms for room in block), reverse=True)
+    placed = found(grid(*capacities), *jobset(*sizes))
+    there = sorted((capacity for block in capacities for capacity in block), reverse=True)
     wanted = sorted(sizes, reverse=True)
     possible = len(wanted) <= len(there) and all(w <= t for w, t in zip(wanted, there, strict=False))
     assert bool(placed) is possible

@@ -64,7 +64,7 @@ def explained(*pods: Pod) -> list[str]:
     return list(explain(given))
 
 
-def test_explain_says_which_domains_a_gang_wants_and_who_has_them() -> None:
+def test_explain_lists_the_domains_a_gang_wants_and_who_has_them() -> None:
     alone, other = member("a0", "a"), member("other", "other", node="n0")
     line = "Exclusive topology: it wants 1 domain of rack to itself; "
     assert explained(alone) == [f"{line}nobody has any yet."]

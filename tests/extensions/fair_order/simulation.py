@@ -51,7 +51,7 @@ class Cluster:
     def free(self) -> int:
         return self.gpus - sum(gang.gpus for _, _, gang in self.running)
 
-    def go_to(self, now: float) -> None:
+    def advance_to(self, now: float) -> None:
         """Let the running gangs use their GPUs until then."""
         for _, _, gang in self.running:
             spent = self.used.get(gang.account, 0.0) + gang.gpus * (now - self.now)
@@ -78,11 +78,11 @@ class Cluster:
         known = account_scores(self.book.use, self.book.rates, accounts, self.fair)
         served = self.book.served_lately(self.now, self.fair)
         ordered, late = sorted_waiters(waiters, known, self.fair, self.free, served)
-        free, held = self.free, 0
+        free, in_use = self.free, 0
         self.tried = set()
         for waiter in ordered:
             gang = waiter.gang
-            if gang.gpus <= free - held:
+            if gang.gpus <= free - in_use:
                 free -= gang.gpus
                 heapq.heappush(self.running, (self.now + gang.seconds, gang.name, gang))
                 self.started[gang.name] = self.now
@@ -91,7 +91,7 @@ class Cluster:
             else:
                 self.tried.add(gang.name)
                 if self.now - gang.created >= RESERVE_SECONDS:
-                    held = min(held + gang.gpus, self.gpus // 2)
+                    in_use = min(in_use + gang.gpus, self.gpus // 2)
         self.waiting = [gang for gang in self.waiting if gang.name not in self.started]
         self._look()
 
@@ -108,7 +108,7 @@ class Cluster:
             self.waiting += arrivals(self)
             self.one_pass()
             ends = self.running[0][0] if self.running else until
-            self.go_to(min(until, max(self.now + 1.0, min(ends, self.now + HOUR / 4))))
+            self.advance_to(min(until, max(self.now + 1.0, min(ends, self.now + HOUR / 4))))
             self.end_those_that_are_over()
 
     def share(self, account: str, since: dict[str, float] | None = None) -> float:

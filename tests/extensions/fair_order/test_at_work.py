@@ -33,7 +33,7 @@ SECONDS = 60.0
 
 
 @pytest.fixture
-def kept(cluster: Cluster) -> Cluster:
+def recording(cluster: Cluster) -> Cluster:
     """A cluster with the ConfigMap, as the manifests make it."""
     api = cluster.api()
     api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": NAMESPACE}})
@@ -65,9 +65,9 @@ def test_two_namespaces_of_weights_1_and_3_get_1_and_3_of_4_places(two_nodes: Cl
     assert 8 <= begun[one] <= 14, f"11 of 44 are its share; {begun}"
 
     waiting = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{one}/placements")["items"]
-    turns = {each["status"]["turn"] for each in waiting if each["status"].get("turn")}
-    assert any(f"{one} has used" in turn and "(weight 1)" in turn for turn in turns)
-    assert not any(three in turn for turn in turns), "nobody is told who the others are"
+    positions = {each["status"]["turn"] for each in waiting if each["status"].get("turn")}
+    assert any(f"{one} has used" in position and "(weight 1)" in position for position in positions)
+    assert not any(three in position for position in positions), "nobody is told who the others are"
 
 
 class Leader:
@@ -111,57 +111,57 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_the_next_leader_reads_what_the_last_one_wrote(kept: Cluster, clock: Clock) -> None:
-    first = Leader(kept, clock)
+def test_the_next_leader_reads_what_the_last_one_wrote(recording: Cluster, clock: Clock) -> None:
+    first = Leader(recording, clock)
     first.one_pass(5.0)
-    assert not text_of(kept), "at most once a minute"
+    assert not text_of(recording), "at most once a minute"
     clock.now += SECONDS
     first.one_pass(7.0)
-    record = decode(text_of(kept))
+    record = decode(text_of(recording))
     assert (record.use, record.at) == ({"a": {"H100": 7.0}}, 1e9 + SECONDS)
-    second = Leader(kept, clock)
+    second = Leader(recording, clock)
     second.one_pass()
     assert second.use == {"a": {"H100": 7.0}}
 
 
-def test_what_an_operator_has_written_meanwhile_is_taken_over(kept: Cluster, clock: Clock) -> None:
-    leader = Leader(kept, clock)
+def test_what_an_operator_has_written_meanwhile_is_taken_over(recording: Cluster, clock: Clock) -> None:
+    leader = Leader(recording, clock)
     leader.one_pass(7.0)
-    forgiven = {"data": {KEY: encode({}, 1e9, FAIR)}}
-    kept.api().request("PATCH", PATH, body=forgiven, content_type="application/merge-patch+json")
+    reset = {"data": {KEY: encode({}, 1e9, FAIR)}}
+    recording.api().request("PATCH", PATH, body=reset, content_type="application/merge-patch+json")
     clock.now += SECONDS
     leader.one_pass(7.0)
-    assert json.loads(text_of(kept))["accounts"] == {}, "it is not overwritten"
+    assert json.loads(text_of(recording))["accounts"] == {}, "it is not overwritten"
     leader.one_pass()
     assert leader.use == {}
     clock.now += SECONDS
     leader.one_pass(3.0)
-    assert decode(text_of(kept)).use == {"a": {"H100": 3.0}}
+    assert decode(text_of(recording)).use == {"a": {"H100": 3.0}}
 
 
-def test_who_leads_no_more_writes_nothing(kept: Cluster, clock: Clock) -> None:
-    leader = Leader(kept, clock, lambda: False)
+def test_who_leads_no_more_writes_nothing(recording: Cluster, clock: Clock) -> None:
+    leader = Leader(recording, clock, lambda: False)
     leader.one_pass()
     clock.now += SECONDS
     leader.one_pass(7.0)
-    assert not text_of(kept)
+    assert not text_of(recording)
 
 
-def test_what_cannot_be_read_is_said_and_replaced(
-    kept: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
+def test_what_cannot_be_read_is_logged_and_replaced(
+    recording: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = {"data": {KEY: "{"}}
-    kept.api().request("PATCH", PATH, body=broken, content_type="application/merge-patch+json")
-    leader = Leader(kept, clock)
+    recording.api().request("PATCH", PATH, body=broken, content_type="application/merge-patch+json")
+    leader = Leader(recording, clock)
     leader.one_pass()
     assert leader.use == {}
     assert "will be replaced" in caplog.text
     clock.now += SECONDS
     leader.one_pass(7.0)
-    assert decode(text_of(kept)).use == {"a": {"H100": 7.0}}
+    assert decode(text_of(recording)).use == {"a": {"H100": 7.0}}
 
 
-def test_without_its_configmap_the_order_goes_on_and_it_is_said_once(
+def test_without_its_configmap_the_order_continues_and_that_is_logged_once(
     cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     leader = Leader(cluster, clock)

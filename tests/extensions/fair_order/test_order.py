@@ -32,7 +32,7 @@ CREATED = "2027-01-15T08:00:00Z"
 """NOW as pods say it."""
 
 
-class Kept:
+class Stored:
     """The ConfigMap, as far as the sweeper asks for it."""
 
     def __init__(self, text: str = "", error: int = 0) -> None:
@@ -54,17 +54,17 @@ class Case:
         self,
         *pods: Pod,
         fair: FairOrder | None = FairOrder(),  # noqa: B008 - frozen
-        kept: Kept | None = None,
+        stored: Stored | None = None,
         labels: Mapping[str, Mapping[str, str]] | None = None,
         **policy: Any,
     ) -> None:
-        self.clock, self.kept = Clock(), kept or Kept()
+        self.clock, self.stored = Clock(), stored or Stored()
         self.cluster = Nodes(4, *pods, gpus=8)
         self.cluster.labels = labels
         cache = cast(ClusterCache, self.cluster)
         self.policy: Policy | None = Policy(fair_order=fair, **policy)
         self.surroundings = Pass(
-            cast(Api, self.kept),
+            cast(Api, self.stored),
             cache,
             Settings(),
             clock=self.clock,
@@ -95,7 +95,7 @@ class Case:
         assert isinstance(found, FairMemory)
         return found
 
-    def told_order(self) -> list[str]:
+    def sentences_of_the_order(self) -> list[str]:
         """The same, of gangs that have found no room before."""
         self.order()
         self.causes = self.found_no_place
@@ -128,10 +128,10 @@ def test_without_the_policy_s_word_nothing_changes_and_nothing_is_read() -> None
     assert case.order() == ["a1", "b1"]
     case.policy = None
     assert case.order() == ["a1", "b1"]
-    assert case.kept.reads == 0
+    assert case.stored.reads == 0
 
 
-def test_use_counts_on_after_a_pod_has_gone_and_is_half_forgotten_after_a_half_life() -> None:
+def test_use_counts_on_after_a_pod_has_gone_and_decays_by_a_half_life() -> None:
     case = Case(*WAITING, runs("a"), runs("b", "later"), fair=FairOrder(half_life_seconds=HOUR))
     case.order()
     case.cluster.pods = [*WAITING, runs("b", "later")]
@@ -154,14 +154,14 @@ def test_use_counts_on_after_a_pod_has_gone_and_is_half_forgotten_after_a_half_l
     ],
     ids=["is being deleted", "says odd things of itself", "has only been bound"],
 )
-def test_a_pod_counts_from_its_place_to_its_end_whatever_it_says(more: dict[str, Any]) -> None:
+def test_a_pod_counts_from_its_place_to_its_end_whatever_its_status_is(more: dict[str, Any]) -> None:
     assert Case(*WAITING, runs("a", **more)).order() == ["b1", "a1"]
 
 
 def test_nodes_that_a_plan_keeps_for_later_stages_count() -> None:
     ends = datetime(2027, 1, 15, 9, tzinfo=UTC)
-    kept = Reservation(LATER_STAGE, "a/job-staged", frozenset({"n0"}), 0.0, HOUR, ends)
-    assert Case(*WAITING).order({"a/job-staged": kept}) == ["b1", "a1"]
+    stored = Reservation(LATER_STAGE, "a/job-staged", frozenset({"n0"}), 0.0, HOUR, ends)
+    assert Case(*WAITING).order({"a/job-staged": stored}) == ["b1", "a1"]
 
 
 @pytest.mark.parametrize(("claims_make_gpu_pods", "first"), [(True, "b1"), (False, "a1")])
@@ -189,7 +189,7 @@ def test_a_pod_without_gpus_counts_nothing() -> None:
     assert Case(*WAITING, runs("a", gpus=0)).order() == ["a1", "b1"]
 
 
-def test_namespaces_of_one_account_share_its_turn() -> None:
+def test_namespaces_of_one_account_share_its_position() -> None:
     labels = {"a": {"team": "x"}, "a2": {"team": "x"}, "b": {}}
     fair = FairOrder(account_label="team")
     assert Case(*WAITING, runs("a2"), fair=fair, labels=labels).order() == ["b1", "a1"]
@@ -207,16 +207,16 @@ def test_weights_and_costs_of_models_count() -> None:
     assert case.order() == ["a1", "b1"]
 
 
-def test_the_next_leader_goes_on_from_what_was_written_down() -> None:
-    kept = Kept(encode({"a": {"": 1e6}}, NOW - HOUR, FairOrder()))
-    assert Case(*WAITING, runs("b"), kept=kept).order() == ["b1", "a1"]
-    assert Case(*WAITING, runs("b"), kept=Kept()).order() == ["a1", "b1"]
+def test_the_next_leader_continues_from_what_was_written_down() -> None:
+    stored = Stored(encode({"a": {"": 1e6}}, NOW - HOUR, FairOrder()))
+    assert Case(*WAITING, runs("b"), stored=stored).order() == ["b1", "a1"]
+    assert Case(*WAITING, runs("b"), stored=Stored()).order() == ["a1", "b1"]
 
 
 def test_what_still_runs_counts_for_the_time_between_two_leaders() -> None:
-    kept = Kept(encode({"b": {"": 8 * HOUR}}, NOW - 2 * HOUR, FairOrder()))
+    stored = Stored(encode({"b": {"": 8 * HOUR}}, NOW - 2 * HOUR, FairOrder()))
     long: dict[str, Any] = {"metadata": {"creationTimestamp": "2027-01-15T05:00:00Z"}, "gpus": 8}
-    case = Case(*WAITING, runs("a", **long), kept=kept)
+    case = Case(*WAITING, runs("a", **long), stored=stored)
     case.order()
     case.cluster.pods = [*WAITING]
     assert case.order() == ["b1", "a1"]
@@ -224,16 +224,16 @@ def test_what_still_runs_counts_for_the_time_between_two_leaders() -> None:
 
 @pytest.mark.parametrize("error", [0, 403, 404, 500])
 def test_an_api_server_that_does_not_give_it_stops_no_order(error: int) -> None:
-    case = Case(*WAITING, runs("a"), kept=Kept("{" if not error else "", error))
+    case = Case(*WAITING, runs("a"), stored=Stored("{" if not error else "", error))
     assert case.order() == ["b1", "a1"]
     assert case.order() == ["b1", "a1"]
-    assert case.kept.reads == 1, "it is asked again a minute later"
+    assert case.stored.reads == 1, "it is asked again a minute later"
 
 
 def test_a_clock_that_jumps_by_years_leaves_an_order_by_what_runs() -> None:
     for written in (0.0, NOW + 1e9):
-        kept = Kept(encode({"b": {"": 100.0}}, written, FairOrder()))
-        assert Case(*WAITING, runs("a", gpus=8), kept=kept).order() == ["b1", "a1"]
+        stored = Stored(encode({"b": {"": 100.0}}, written, FairOrder()))
+        assert Case(*WAITING, runs("a", gpus=8), stored=stored).order() == ["b1", "a1"]
 
 
 def test_switched_off_and_on_again_it_begins_from_what_is_written() -> None:
@@ -244,17 +244,17 @@ def test_switched_off_and_on_again_it_begins_from_what_is_written() -> None:
     assert case.metric("topogate_fair_used_ratio", "a") is None
     case.policy = on
     assert case.order() == ["b1", "a1"]
-    assert case.kept.reads == 2
+    assert case.stored.reads == 2
 
 
-def test_each_is_told_how_its_own_account_stands_and_nobody_who_the_others_are() -> None:
+def test_each_gang_sees_how_its_own_account_stands_and_nobody_who_the_others_are() -> None:
     case = Case(*WAITING, runs("a"), fair=FairOrder(weights={"b": 3.0}))
     case.order()
     case.clock.now = HOUR
-    case.told_order()
-    told = dict(case.hooks.sentences)
-    assert len(told) == 2
-    first, second = (next(text for text in told.values() if f"order: {name} " in text) for name in "ba")
+    case.sentences_of_the_order()
+    sentences = dict(case.hooks.sentences)
+    assert len(sentences) == 2
+    first, second = (next(text for text in sentences.values() if f"order: {name} " in text) for name in "ba")
     assert (
         first
         == "fair order: b has used 0% of the GPU time of late, and is due 75% (weight 3); it comes first"
@@ -265,9 +265,9 @@ def test_each_is_told_how_its_own_account_stands_and_nobody_who_the_others_are()
     )
 
 
-def test_what_was_told_stands_for_a_while_so_that_it_is_not_written_in_each_pass() -> None:
+def test_a_sentence_stays_for_a_while_so_that_it_is_not_written_in_each_pass() -> None:
     case = Case(*WAITING, runs("a"))
-    case.told_order()
+    case.sentences_of_the_order()
     before = dict(case.hooks.sentences)
     case.clock.now = 30.0
     case.order()
@@ -277,9 +277,9 @@ def test_what_was_told_stands_for_a_while_so_that_it_is_not_written_in_each_pass
     assert case.hooks.sentences != before
 
 
-def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_is_told_so() -> None:
+def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_has_a_sentence() -> None:
     case = Case(*WAITING, runs("a", gpus=8))
-    case.told_order()
+    case.sentences_of_the_order()
     case.clock.now = 12 * HOUR
     case.cluster.pods.append(pod("b2", "b", metadata={"creationTimestamp": "2027-01-15T07:00:00Z"}))
     case.causes = {key: Cause.NO_CAPACITY for key in case.causes if key.name == "a1"}

@@ -29,10 +29,10 @@ def test_it_is_read_as_it_was_written(use: Use) -> None:
 def test_however_many_accounts_there_are_it_fits_and_those_that_used_least_are_left_out() -> None:
     use: Use = {f"{number:05}-{'x' * 57}": {"m" * 60: float(number)} for number in range(20_000)}
     text = encode(use, 0.0, FairOrder())
-    kept = decode(text).use
+    stored = decode(text).use
     assert len(text) <= MOST_BYTES
-    assert 1000 < len(kept) < len(use)
-    assert min(float(name[:5]) for name in kept) == len(use) - len(kept)
+    assert 1000 < len(stored) < len(use)
+    assert min(float(name[:5]) for name in stored) == len(use) - len(stored)
 
 
 GOOD: dict[str, Any] = json.loads(encode({"a": {"m": 1.0}}, 0.0, FairOrder()))

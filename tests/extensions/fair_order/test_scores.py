@@ -19,10 +19,10 @@ FAIR = FairOrder(weights={"b": 3.0})
 
 
 def waiter(
-    name: str, *, cost: float = 8, tier: int = 0, created: int = 0, no_room: bool = False, waited: float = 0
+    name: str, *, cost: float = 8, tier: int = 0, created: int = 0, no_fit: bool = False, waited: float = 0
 ) -> Waiter[str]:
     """A gang of the account that its name begins with."""
-    return Waiter(name, tier, name[0], f"{created:06}", name, cost, round(cost), no_room, waited)
+    return Waiter(name, tier, name[0], f"{created:06}", name, cost, round(cost), no_fit, waited)
 
 
 def order(
@@ -56,7 +56,7 @@ def test_without_any_use_gangs_of_weights_1_and_3_alternate_1_to_3() -> None:
     assert (first.count("a"), first.count("b")) == (3, 9)
 
 
-def test_a_gang_of_many_gpus_moves_its_account_s_turn_back_by_as_much() -> None:
+def test_a_gang_of_many_gpus_moves_its_account_s_position_back_by_as_much() -> None:
     waiters = [
         waiter("a1", cost=64),
         waiter("a2", created=1),
@@ -77,19 +77,19 @@ def test_what_an_account_has_now_counts_before_it_is_used() -> None:
     ]
 
 
-def test_a_gang_that_found_no_room_does_not_move_its_account_back() -> None:
-    large = waiter("a1", cost=512, no_room=True)
+def test_a_gang_that_did_not_fit_does_not_move_its_account_back() -> None:
+    large = waiter("a1", cost=512, no_fit=True)
     assert order(large, waiter("a2", created=1), waiter("c1", created=2)) == ["a1", "a2", "c1"]
 
 
-def test_where_there_is_room_again_those_that_found_none_before_take_turns() -> None:
-    waiters = [waiter(f"{account}{number}", no_room=True) for account in "ac" for number in range(3)]
+def test_where_there_is_free_capacity_again_those_that_found_none_before_alternate() -> None:
+    waiters = [waiter(f"{account}{number}", no_fit=True) for account in "ac" for number in range(3)]
     assert order(*waiters, free=8) == ["a0", "c0", "a1", "c1", "a2", "c2"]
     assert order(*waiters, free=7) == ["a0", "a1", "a2", "c0", "c1", "c2"]
 
 
 def test_hundreds_of_gangs_that_never_fit_do_not_keep_others_behind_them() -> None:
-    flood = [waiter(f"a{number:03}", cost=512, no_room=True) for number in range(500)]
+    flood = [waiter(f"a{number:03}", cost=512, no_fit=True) for number in range(500)]
     assert order(*flood, waiter("c1", created=9)).index("c1") == FREE_ATTEMPTS + 1
 
 
@@ -107,18 +107,18 @@ def test_models_count_by_their_costs() -> None:
 LATE = FAIR.maximum_wait_seconds
 
 
-def test_the_oldest_that_found_no_room_for_the_longest_wait_comes_before_all_turns() -> None:
-    late = waiter("a1", no_room=True, waited=LATE)
+def test_the_oldest_that_did_not_fit_for_the_longest_wait_comes_before_all_positions() -> None:
+    late = waiter("a1", no_fit=True, waited=LATE)
     assert order(waiter("c1"), late, waiter("a0", created=7), use={"a": 1e9}) == ["a1", "c1", "a0"]
 
 
-def test_one_that_was_not_asked_about_or_does_not_wait_for_room_is_not_overdue() -> None:
+def test_one_that_was_not_asked_about_or_does_not_wait_for_capacity_is_not_overdue() -> None:
     assert order(waiter("c1"), waiter("a1", waited=LATE), use={"a": 1e9}) == ["c1", "a1"]
 
 
 def test_an_account_that_was_served_as_overdue_waits_as_long_for_the_next() -> None:
     book = Book()
-    late = [waiter(f"a{number}", no_room=True, waited=LATE, created=number) for number in range(3)]
+    late = [waiter(f"a{number}", no_fit=True, waited=LATE, created=number) for number in range(3)]
 
     def overdue(now: float) -> list[str]:
         known, served = account_scores({}, {}, {"a"}, FAIR), book.served_lately(now, FAIR)
@@ -139,7 +139,7 @@ def crowds(draw: st.DrawFn) -> list[Waiter[str]]:
             cost=draw(st.sampled_from((0, 1, 8, 64))),
             tier=draw(st.integers(0, 2)),
             created=draw(st.integers(0, 9)),
-            no_room=draw(st.booleans()),
+            no_fit=draw(st.booleans()),
             waited=draw(st.sampled_from((0.0, LATE))),
         )
         for number in range(draw(st.integers(0, 30)))
@@ -147,7 +147,7 @@ def crowds(draw: st.DrawFn) -> list[Waiter[str]]:
 
 
 @given(crowds(), st.dictionaries(st.sampled_from("abcde"), st.floats(0, 1e15)))
-def test_every_gang_has_one_turn_and_no_lower_priority_comes_before_a_higher(
+def test_every_gang_has_one_position_and_no_lower_priority_comes_before_a_higher(
     crowd: list[Waiter[str]], use: dict[str, float]
 ) -> None:
     names = order(*crowd, use=use)

@@ -13,7 +13,7 @@ HOUR = 3600.0
 FAIR = FairOrder(half_life_seconds=HOUR)
 
 
-def test_after_a_half_life_half_is_left() -> None:
+def test_after_a_half_life_50_percent_is_left() -> None:
     assert advanced({"a": {"m": 1000.0}}, HOUR, {}, HOUR) == {"a": {"m": 500.0}}
 
 

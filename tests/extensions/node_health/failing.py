@@ -18,7 +18,7 @@ def clock_time(at: int) -> str:
     return f"{DAY}T00:{at // 60:02}:{at % 60:02}Z"
 
 
-def told(
+def reported(
     node: str,
     at: int,
     *,

@@ -44,7 +44,7 @@ def places(pods: Pods) -> list[str]:
     return sorted(pod["spec"].get("nodeName", "") for pod in pods)
 
 
-def kept(api: Api) -> list[dict[str, Any]]:
+def stored(api: Api) -> list[dict[str, Any]]:
     data = api.json("GET", PATH).get("data") or {}
     found: list[dict[str, Any]] = json.loads(data.get("failures") or "[]")
     return found
@@ -54,12 +54,12 @@ def one_gang(cluster: Cluster, namespace: str, broken: BrokenNodes, how: str = E
     """A gang of two whose pod on the broken node fails while the other runs on; then it is deleted."""
     api, broken.how = cluster.api(), how
     create_job(api, namespace, "train", 2, template(8))
-    before = len(kept(api))
+    before = len(stored(api))
 
     def is_proven(pods: Pods) -> bool:
         broken.nodes = broken.nodes or {min(places(pods))} - {""}
         broken.fail_once()
-        found = kept(api)
+        found = stored(api)
         return len(found) > before and all(each["state"] == "proven" for each in found)
 
     sweep(cluster, namespace, SETTINGS, is_proven, "a failure that speaks against its node")
@@ -77,7 +77,7 @@ def avoided(api: Api) -> list[str]:
     return [each.node for each in avoided_nodes.avoided(api.json("GET", PATH)["data"])]
 
 
-def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while_others_have_room(
+def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while_others_have_capacity(
     two_subblocks: Cluster, tenants: tuple[str, str, str]
 ) -> None:
     """Each gang has a sweeper of its own, which knows of the earlier ones what the API server keeps."""
@@ -100,8 +100,8 @@ def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while
     assert bad in places(pods)
 
     assert avoided(api) == [bad]
-    forgive = {keys.FORGIVE_FAILURES_ANNOTATION: "2999-01-01T00:00:00Z"}
-    body = {"metadata": {"annotations": forgive}}
+    reset = {keys.FORGIVE_FAILURES_ANNOTATION: "2999-01-01T00:00:00Z"}
+    body = {"metadata": {"annotations": reset}}
     api.request("PATCH", f"/api/v1/nodes/{bad}", body=body, content_type=MERGE_PATCH)
     sweep(two_subblocks, third, SETTINGS, lambda _: not avoided(api), "that nothing is avoided any more")
 
@@ -135,7 +135,7 @@ def test_what_a_kubelet_has_refused_runs_elsewhere(
     pods = sweep(two_subblocks, namespace, SETTINGS, have_moved, "the next pods to run")
     for pod in pods:
         assert pod["spec"]["nodeName"] != before[pod["metadata"]["name"]][1], pod["metadata"]["name"]
-    assert kept(api) == []
+    assert stored(api) == []
 
 
 def test_a_program_that_fails_wherever_it_runs_condemns_no_node(
@@ -149,10 +149,10 @@ def test_a_program_that_fails_wherever_it_runs_condemns_no_node(
 
         def is_recorded(_: Pods, number: int = number) -> bool:
             broken.fail_once()
-            return len({each["namespace"] for each in kept(api)}) == number
+            return len({each["namespace"] for each in stored(api)}) == number
 
         sweep(two_subblocks, namespace, SETTINGS, is_recorded, "a failure that is kept")
-    assert {each["state"] for each in kept(api)} == {"open"}
+    assert {each["state"] for each in stored(api)} == {"open"}
     assert avoided(api) == []
 
 
@@ -171,12 +171,12 @@ def test_the_successor_of_a_pod_on_a_bad_node_uses_the_spare_node_of_its_block(
     (spare,) = names - set(places(pods))
     create_job(api, other, "small", 1, template(8))
 
-    def is_told(_: Pods) -> bool:
+    def is_reported(_: Pods) -> bool:
         found = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{other}/placements")["items"]
-        told = [each.get("status", {}).get("reason", "") for each in found]
-        return any("1 free node is kept for replacements of failed pods" in each for each in told)
+        reasons = [each.get("status", {}).get("reason", "") for each in found]
+        return any("1 free node is kept for replacements of failed pods" in each for each in reasons)
 
-    sweep(two_subblocks, other, settings, is_told, "a new gang that is kept off the spare node")
+    sweep(two_subblocks, other, settings, is_reported, "a new gang that is kept off the spare node")
     delete_gang(two_subblocks, other, "small")
     bad = min(places(pods))
     broken = BrokenNodes(api, {bad})

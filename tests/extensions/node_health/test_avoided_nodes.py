@@ -8,7 +8,7 @@ from webhook.sweeper.extension import DoctorInput
 from webhook.sweeper.settings import Settings
 
 NOW = 1_700_000_000
-FORGIVE = "topogate.io/forgive-failures"
+RESET = "topogate.io/forgive-failures"
 
 
 def avoided(node: str, by: str = "*", until: int = NOW + 60) -> str:
@@ -18,17 +18,19 @@ def avoided(node: str, by: str = "*", until: int = NOW + 60) -> str:
     )
 
 
-def test_what_all_avoid_or_the_own_namespace_is_told_with_its_reason_and_nothing_of_others() -> None:
-    kept_ = f"[{avoided('n1')}, {avoided('n2', by='a')}, {avoided('n3', by='b')}, {avoided('n4', until=NOW)}]"
-    data = {"avoided": kept_}
+def test_what_all_avoid_or_the_own_namespace_is_listed_with_its_reason_and_nothing_of_others() -> None:
+    stored = (
+        f"[{avoided('n1')}, {avoided('n2', by='a')}, {avoided('n3', by='b')}, {avoided('n4', until=NOW)}]"
+    )
+    data = {"avoided": stored}
     found = reasons(data, NOW, "a")
     assert set(found) == {"n1", "n2"}
     assert set(reasons(data, NOW)) == {"n1"}
-    told = "pods of 3 gangs failed there and ran elsewhere, last at 2023-11-14 22:13:20Z by exit status 1"
-    assert found["n1"] == told
+    cause = "pods of 3 gangs failed there and ran elsewhere, last at 2023-11-14 22:13:20Z by exit status 1"
+    assert found["n1"] == cause
 
 
-def test_what_the_namespace_called_all_avoids_is_told_to_nobody_else() -> None:
+def test_what_the_namespace_called_all_avoids_is_shown_to_nobody_else() -> None:
     data = {"avoided": f"[{avoided('n1', by='all')}]"}
     assert reasons(data, NOW, "a") == {}
     assert reasons(data, NOW) == {}
@@ -36,7 +38,7 @@ def test_what_the_namespace_called_all_avoids_is_told_to_nobody_else() -> None:
 
 
 def examined(data: dict[str, str], **reset_at: str) -> list[tuple[bool, str]]:
-    nodes = [node(name, annotations={FORGIVE: text}) for name, text in reset_at.items()]
+    nodes = [node(name, annotations={RESET: text}) for name, text in reset_at.items()]
     given = DoctorInput(Settings(), nodes, datetime.fromtimestamp(NOW, UTC), data)
     return [(not each.remedy, each.sentence) for each in examine(given)]
 
@@ -54,7 +56,7 @@ def test_the_doctor_finds_all_well_where_no_node_is_avoided() -> None:
     assert examined({}, n0="2026-01-01T00:00:00Z") == [(True, "no node is avoided")]
 
 
-def test_the_doctor_says_what_to_do_with_what_it_cannot_read() -> None:
+def test_the_doctor_names_what_to_do_with_what_it_cannot_read() -> None:
     ((is_well, sentence),) = examined({"avoided": "nonsense"})
     assert not is_well
     assert sentence.startswith("topogate-node-failures cannot be read")

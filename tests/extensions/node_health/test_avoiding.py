@@ -39,20 +39,20 @@ def placing(cluster: Nodes, failing_nodes: FailingNodes, settings: Settings = SE
 
 
 def gang(count: int, name: str = "train", gpus: int = 1) -> list[Pod]:
-    wish = {"annotations": {"topogate.io/gang": name, "topogate.io/gang-size": str(count)}}
-    return [gpu_pod(f"{name}-{number}", gpus=gpus, metadata=wish) for number in range(count)]
+    annotations = {"annotations": {"topogate.io/gang": name, "topogate.io/gang-size": str(count)}}
+    return [gpu_pod(f"{name}-{number}", gpus=gpus, metadata=annotations) for number in range(count)]
 
 
 def reasons(orders: Orders) -> str:
     return "; ".join(each.reason for each in orders.outcomes)
 
 
-def test_a_gang_goes_where_no_node_is_bad_as_long_as_it_fits_there() -> None:
+def test_a_gang_is_placed_where_no_node_is_bad_as_long_as_it_fits_there() -> None:
     orders = placing(Nodes(4, *gang(2)), bad("n0", "n1")).one()
     assert sorted(places(orders).values()) == ["n2", "n3"]
 
 
-def test_it_is_told_which_nodes_it_does_without_and_why() -> None:
+def test_it_gets_a_sentence_on_which_nodes_it_does_without_and_why() -> None:
     (plan,) = placing(Nodes(3, *gang(2)), bad("n0")).one().plans
     assert list(plan.avoided) == ["n0"]
     assert (
@@ -60,22 +60,22 @@ def test_it_is_told_which_nodes_it_does_without_and_why() -> None:
     )
 
 
-def test_a_bad_node_is_used_where_nothing_else_fits_and_then_it_is_not_told_of() -> None:
+def test_a_bad_node_is_used_where_nothing_else_fits_and_then_it_is_not_reported() -> None:
     (plan,) = placing(Nodes(3, *gang(3)), bad("n0")).one().plans
     assert {entry.node for entry in plan.entries} == {"n0", "n1", "n2"}
     assert plan.avoided == {}
 
 
 @pytest.mark.parametrize(
-    ("nodes", "goes"), [(3, {"low-2"}), (2, {"low-1"})], ids=["two of three", "one of two"]
+    ("nodes", "evicted"), [(3, {"low-2"}), (2, {"low-1"})], ids=["two of three", "one of two"]
 )
-def test_a_gang_that_preempts_passes_over_a_bad_node_as_well(nodes: int, goes: set[str]) -> None:
+def test_a_gang_that_preempts_passes_over_a_bad_node_as_well(nodes: int, evicted: set[str]) -> None:
     """Who stands on the bad nodes would be the cheaper victim."""
     low = [gpu_pod(f"low-{number}", node=f"n{number}", priority=number) for number in range(nodes)]
     failing_nodes = bad("n0", "n1") if nodes == 3 else bad("n0")
     (plan,) = placing(Nodes(nodes, *low, gpu_pod("high", priority=100)), failing_nodes).one().plans
     by_uid = {pod.metadata.uid: pod.metadata.name for pod in low}
-    assert {by_uid[uid] for group in plan.victims for uid in group.pods} == goes
+    assert {by_uid[uid] for group in plan.victims for uid in group.pods} == evicted
 
 
 def test_who_preempts_takes_a_bad_node_where_nothing_else_can_be_had() -> None:
@@ -85,7 +85,7 @@ def test_who_preempts_takes_a_bad_node_where_nothing_else_can_be_had() -> None:
     assert places(orders) == {"high": "n0"}
 
 
-def test_where_the_operator_says_so_a_gang_waits_rather_and_is_told() -> None:
+def test_where_the_operator_asks_for_it_a_gang_waits_instead_with_the_reason() -> None:
     settings = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.HARD))
     orders = placing(Nodes(3, *gang(3)), bad("n0"), settings).one()
     assert not orders.plans
@@ -99,7 +99,7 @@ def test_where_it_is_off_nothing_is_taken_in() -> None:
     assert made.observe(1e10, ended("p", "n0", status=status)) == HealthMemory()
 
 
-def test_a_gang_that_has_failed_somewhere_tries_elsewhere_first() -> None:
+def test_a_gang_that_has_failed_somewhere_is_placed_elsewhere_first() -> None:
     """Also though it is not known yet whether the node is at fault."""
     cluster = Nodes(2, *gang(1))
     made = placing(cluster, FailingNodes())
@@ -119,20 +119,20 @@ def test_what_one_namespace_accuses_alone_others_use() -> None:
     assert places(orders) == {"train-0": "n0"}
 
 
-def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_says() -> None:
+def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_shows() -> None:
     cluster = Nodes(2)
     made = HealthPlacing(cluster, SETTINGS)
     now = seconds_of(clock_time(100)) or 0
-    wish = {"topogate.io/gang": "train", "topogate.io/gang-size": "2"}
+    annotations = {"topogate.io/gang": "train", "topogate.io/gang-size": "2"}
     status = {"phase": "Failed", "containerStatuses": [exited(1, 50, started=20)]}
     cluster.pods = [
-        ended("peer", "n1", status={"phase": "Running"}, annotations=wish, uid="peer"),
-        ended("next", "n0", status={"phase": "Running"}, annotations=wish, uid="next", created=60),
+        ended("peer", "n1", status={"phase": "Running"}, annotations=annotations, uid="peer"),
+        ended("next", "n0", status={"phase": "Running"}, annotations=annotations, uid="next", created=60),
     ]
     states = []
     for at in (0, 39, 40, 599, 600):
         made.clock.now = at
-        made.observe(now, ended("old", "n0", status=status, annotations=wish, uid="old"))
+        made.observe(now, ended("old", "n0", status=status, annotations=annotations, uid="old"))
         states.append([each.state for each in made.health.failures])
     assert states == [
         [FailureState.OPEN],
@@ -161,12 +161,12 @@ def test_containers_that_do_not_start_have_failed_once_however_often_they_are_lo
         )
         for number in range(MOST_OF_A_NAMESPACE + 5)
     ]
-    kept = made.observe(now).failures
-    assert len(kept) == MOST_OF_A_NAMESPACE
-    assert made.observe(now + 10).failures is kept
+    failures = made.observe(now).failures
+    assert len(failures) == MOST_OF_A_NAMESPACE
+    assert made.observe(now + 10).failures is failures
 
 
-def test_failures_on_nodes_that_are_not_there_or_in_namespaces_of_the_system_are_not_kept() -> None:
+def test_failures_on_missing_nodes_or_in_namespaces_of_the_system_are_not_stored() -> None:
     made = HealthPlacing(Nodes(1), SETTINGS)
     status = {"phase": "Failed", "containerStatuses": [exited(1, 50)]}
     elsewhere = ended("p", "gone", status=status)
@@ -174,7 +174,7 @@ def test_failures_on_nodes_that_are_not_there_or_in_namespaces_of_the_system_are
     assert made.observe(float(seconds_of(clock_time(100)) or 0), elsewhere, of_system).failures == ()
 
 
-def test_what_an_operator_writes_to_forgive_and_is_no_time_forgives_nothing_and_is_told() -> None:
+def test_a_reset_of_failures_that_is_no_time_resets_nothing_and_is_reported() -> None:
     cluster = Nodes(2)
     cluster.nodes["n0"] = node("n0", annotations={"topogate.io/forgive-failures": "yes"})
     failures = (proven("n0", gang="g", namespace="a", at=int(9e8)),)
@@ -211,18 +211,18 @@ def test_a_new_gang_leaves_a_node_of_each_block_free() -> None:
     assert sorted(places(made.one()).values()) == ["n0", "n1", "n3", "n4"]
 
 
-def test_a_new_gang_takes_them_if_nothing_else_fits_where_the_operator_says_so() -> None:
+def test_a_new_gang_takes_them_if_nothing_else_fits_where_the_operator_allows_it() -> None:
     settings = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1, if_nothing_else_fits=True))
     assert len(places(HealthPlacing(in_blocks(2, 3, *gang(5)), settings).one())) == 5
     assert "n2" not in places(HealthPlacing(in_blocks(1, 3, *gang(2)), settings).one()).values()
 
 
 @pytest.mark.parametrize(("left", "nodes"), [(2, {"n2"}), (0, set[str]())], ids=["one is lost", "all are"])
-def test_a_gang_that_loses_all_its_pods_at_once_begins_like_a_new_one(left: int, nodes: set[str]) -> None:
-    wish = {"topogate.io/gang": "train", "topogate.io/gang-size": "3"}
+def test_a_gang_that_loses_all_its_pods_at_once_begins_as_a_new_one(left: int, nodes: set[str]) -> None:
+    annotations = {"topogate.io/gang": "train", "topogate.io/gang-size": "3"}
 
     def member(number: int, life: int, node: str = "") -> Pod:
-        metadata = {"annotations": wish, "uid": f"{number}-{life}"}
+        metadata = {"annotations": annotations, "uid": f"{number}-{life}"}
         return gpu_pod(f"train-{number}", node=node, metadata=metadata)
 
     cluster = in_blocks(1, 3, *(member(number, 0, f"n{number}") for number in range(3)))
@@ -240,7 +240,7 @@ def test_a_gang_that_loses_all_its_pods_at_once_begins_like_a_new_one(left: int,
 
 
 @pytest.mark.parametrize(("nodes", "spread"), [(3, True), (2, False)], ids=["capacity beside it", "a spare"])
-def test_a_gang_does_not_go_anew_to_nodes_that_are_kept_free_for_replacements(
+def test_a_gang_is_not_replaced_onto_nodes_that_are_reserved_for_replacements(
     nodes: int, spread: bool
 ) -> None:
     """Replacements go there beside what their gang has left; of this one all would be new."""
@@ -251,7 +251,7 @@ def test_a_gang_does_not_go_anew_to_nodes_that_are_kept_free_for_replacements(
     assert bool(case.place_again(gang)) is spread
 
 
-def test_a_gang_does_not_go_anew_to_nodes_that_are_bad() -> None:
+def test_a_gang_is_not_replaced_onto_nodes_that_are_bad() -> None:
     case = HealthPlacing(subblocks(1, 2), Settings(patience_seconds=0, bad_nodes=BadNodes(Avoid.HARD)))
     bad = FailingNode("n1", "", 3, "exit status 1", 0, 10**10)
     case.health = HealthMemory(failing_nodes=FailingNodes({"n1": bad}))
@@ -285,8 +285,8 @@ def test_all_are_passed_over_before_the_cheaper_ones_are_taken(
     assert steps_of(*sets) == steps
 
 
-def test_of_many_bad_nodes_ten_are_told_and_those_of_other_models_not() -> None:
+def test_of_many_bad_nodes_ten_are_named_and_those_of_other_models_not() -> None:
     why = {f"n{number}": Exclusion("bad") for number in range(20)}
-    told = GangExclusions.of(why).unused({"n1"}, lambda name: name != "n0")
-    assert len(told) == 10
-    assert not {"n0", "n1"} & told.keys()
+    unused_nodes = GangExclusions.of(why).unused({"n1"}, lambda name: name != "n0")
+    assert len(unused_nodes) == 10
+    assert not {"n0", "n1"} & unused_nodes.keys()

@@ -50,7 +50,7 @@ def test_without_the_word_of_any_namespace_enough_is_left(names: str) -> None:
     assert list(of(*three("n0", *names)).for_all) == ["n0"]
 
 
-def test_a_namespace_avoids_alone_what_only_its_own_gangs_accuse() -> None:
+def test_a_namespace_avoids_alone_where_only_its_own_gangs_failed() -> None:
     found = of(*three("n0", "a", "a", "a"))
     assert list(found.of("a")) == ["n0"]
     assert list(found.of("b")) == []
@@ -76,9 +76,7 @@ def test_a_gang_that_fails_on_another_node_too_accuses_none() -> None:
     assert of(*three("n0", "a", "b", "c"), also).for_all == {}
 
 
-def test_a_node_is_avoided_for_twice_as_long_with_each_further_gang_and_never_for_longer_than_is_kept() -> (
-    None
-):
+def test_a_node_is_avoided_for_twice_as_long_with_each_further_gang_up_to_the_maximum() -> None:
     namespaces = "abcdefgh"
     untils = [of(*three("n0", *namespaces[:count])).for_all["n0"].until for count in range(3, 9)]
     assert untils == [1100, 2100, 4100, 5100, 5100, 5100]
@@ -160,7 +158,7 @@ def failures_of(namespaces: str) -> st.SearchStrategy[list[GangFailure]]:
     )
 
 
-def accusers(node: str, failures: list[GangFailure]) -> dict[tuple[str, str], int]:
+def failed_gangs(node: str, failures: list[GangFailure]) -> dict[tuple[str, str], int]:
     """The gangs that accuse a node, with the time of the last failure by which each does."""
     found = {}
     for key in {(each.namespace, each.gang) for each in failures}:
@@ -178,7 +176,7 @@ def accusers(node: str, failures: list[GangFailure]) -> dict[tuple[str, str], in
 
 def is_bad(node: str, failures: list[GangFailure], now: float) -> bool:
     """Whether all are to avoid a node, share or not: whichever namespace is left out."""
-    against = accusers(node, failures)
+    against = failed_gangs(node, failures)
     for left_out in {namespace for namespace, _ in against}:
         times = [at for (namespace, _), at in against.items() if namespace != left_out]
         if len(times) < RULES.failures - 1:
@@ -190,7 +188,7 @@ def is_bad(node: str, failures: list[GangFailure], now: float) -> bool:
 
 
 @given(failures_of("abc"), st.integers(0, 4000))
-def test_random_failures_condemn_the_nodes_that_the_rule_says(failures: list[GangFailure], now: int) -> None:
+def test_random_failures_exclude_the_nodes_of_the_rule(failures: list[GangFailure], now: int) -> None:
     rules = replace(RULES, share=1)
     found = failing_nodes(failures, NODES, rules, now).for_all
     assert set(found) == {node for node in NODES if is_bad(node, failures, now)}
@@ -202,7 +200,7 @@ def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
 ) -> None:
     found = failing_nodes([*honest, *hostile], NODES, replace(RULES, share=1), now)
     for node in found.for_all:
-        assert len(accusers(node, honest)) >= RULES.failures - 1
+        assert len(failed_gangs(node, honest)) >= RULES.failures - 1
     alone = failing_nodes(honest, NODES, replace(RULES, share=1), now)
     for namespace in "abc":
         assert set(found.of(namespace)) - set(found.for_all) <= set(alone.of(namespace))

@@ -57,11 +57,11 @@ class Listener(Silent):
     """Hears what is said of nodes."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
 
     def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
         assert note
-        self.said.append((node.metadata.name, reason))
+        self.events.append((node.metadata.name, reason))
 
 
 class Cache:
@@ -159,7 +159,7 @@ def test_failed_pods_are_taken_in_once_the_api_server_answers() -> None:
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_where_nothing_can_be_kept_all_goes_on_without(status: int) -> None:
+def test_where_nothing_can_be_stored_everything_works_without(status: int) -> None:
     api = OneConfigMap()
     api.fault = ApiError(status, "No", "no such thing for you")
     life = Life(api, Nodes(2), failed())
@@ -237,22 +237,22 @@ def test_what_an_operator_has_emptied_meanwhile_is_forgotten() -> None:
     assert life.step() == ()
 
 
-def test_an_event_on_the_node_says_once_that_it_is_avoided_and_once_that_it_is_used_again() -> None:
+def test_an_event_on_the_node_reports_once_that_it_is_avoided_and_once_that_it_is_used_again() -> None:
     api = OneConfigMap({"failures": encoded(TWO[:1])})
     life = Life(api, Nodes(2))
     life.step()
-    assert life.listener.said == []
+    assert life.listener.events == []
     life.know(*TWO)
     life.step()
     life.step()
-    assert life.listener.said == [("n0", "NodeAvoided")]
+    assert life.listener.events == [("n0", "NodeAvoided")]
     assert Life(api, Nodes(2)).step() == TWO  # a leader that follows
     again = Life(api, Nodes(2))
     again.step()
-    assert again.listener.said == []
+    assert again.listener.events == []
     life.know()
     life.step()
-    assert life.listener.said == [("n0", "NodeAvoided"), ("n0", "NodeRecovered")]
+    assert life.listener.events == [("n0", "NodeAvoided"), ("n0", "NodeRecovered")]
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -274,9 +274,9 @@ def test_metrics_count_avoided_nodes_by_model_and_name_each() -> None:
 def test_people_read_which_nodes_are_avoided_by_whom_and_why() -> None:
     api = OneConfigMap({"failures": encoded(TWO)})
     Life(api, Nodes(2)).step()
-    (told,) = json.loads(api.data["avoided"])
-    assert (told["node"], told["by"]) == ("n0", "*")
-    assert told["gangs"] == 2
+    (stored,) = json.loads(api.data["avoided"])
+    assert (stored["node"], stored["by"]) == ("n0", "*")
+    assert stored["gangs"] == 2
     assert avoided(api.data)[0].cause == "exit status 1"
 
 
@@ -286,11 +286,11 @@ def test_failures_are_read_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no json", '[{"namespace": 1}]', "{}"])
-def test_what_cannot_be_read_is_begun_anew(text: str) -> None:
+def test_what_cannot_be_read_is_begun_again(text: str) -> None:
     assert decoded(text) == ()
 
 
-def test_all_that_is_kept_fits_into_one_object() -> None:
+def test_all_that_is_stored_fits_into_one_object() -> None:
     """The API server takes 1 MiB of a ConfigMap."""
     name = "x" * 253
     one = proven(name, gang="0" * 12, namespace="n" * 63, at=int(NOW))

@@ -102,7 +102,7 @@ def test_it_does_not_count_that(why: str) -> None:
     assert failure(status, **pod) is None
 
 
-def test_of_pods_that_run_well_no_container_is_kept() -> None:
+def test_of_pods_that_run_well_no_container_is_stored() -> None:
     """There are many of them."""
     pod = ended("p", "n0", status=running(containerStatuses=[{"name": "c", "state": {"running": {}}}]))
     assert pod.status.container_statuses == ()

@@ -66,8 +66,8 @@ handlers, the CPU, memory, device and topology managers, and the volume manager.
 
 def gone(reason: str, on: str, name: str = "old", **status: Any) -> Pod:
     """A pod of the gang that was refused on a node."""
-    told = refused(reason, REASONS[reason]) | {"containerStatuses": [], "startTime": clock_time(10)}
-    return ended(name, on, status=told | status, **GANG)
+    refusal = refused(reason, REASONS[reason]) | {"containerStatuses": [], "startTime": clock_time(10)}
+    return ended(name, on, status=refusal | status, **GANG)
 
 
 def after(pods: list[Pod], *failed: Pod, count: int = 3) -> dict[str, str]:
@@ -78,7 +78,7 @@ def after(pods: list[Pod], *failed: Pod, count: int = 3) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("reason", REASONS)
-def test_after_a_refusal_for_whatever_reason_the_next_pod_goes_elsewhere_while_there_is_other_room(
+def test_after_a_refusal_for_whatever_reason_the_next_pod_is_placed_elsewhere_while_other_nodes_are_free(
     reason: str,
 ) -> None:
     next_one = gpu_pod("new", metadata=GANG)
@@ -92,11 +92,11 @@ def test_each_node_that_refused_some_of_a_gang_is_avoided_though_they_were_refus
     assert after([gpu_pod("new", metadata=GANG)], *failed, count=5) == {"new": "n4"}
 
 
-def test_other_gangs_go_there_all_the_same() -> None:
+def test_other_gangs_are_placed_there_all_the_same() -> None:
     assert after([gpu_pod("other")], gone("TopologyAffinityError", "n0")) == {"other": "n0"}
 
 
-def test_its_plan_tells_where_it_was_refused_and_why() -> None:
+def test_its_plan_has_where_it_was_refused_and_why() -> None:
     case = HealthPlacing(Nodes(2, gpu_pod("new", metadata=GANG)), SETTINGS)
     case.observe(NOW, gone("OutOfnvidia.com/gpu", "n0"))
     (plan,) = case.one().plans
@@ -118,7 +118,7 @@ def test_a_refusal_counts_for_as_long_as_any_failure(seconds: int) -> None:
 
 
 @pytest.mark.parametrize("at", [5, 15])
-def test_what_an_operator_has_forgiven_counts_no_more(at: int) -> None:
+def test_failures_that_an_operator_has_reset_count_no_more(at: int) -> None:
     annotations = {keys.FORGIVE_FAILURES_ANNOTATION: clock_time(at)}
     view = View([], [], {"n0": node("n0", annotations=annotations)}, {})
     memory = observed(view, SETTINGS, HealthMemory(), NOW, gone("OutOfcpu", "n0"))
@@ -167,7 +167,7 @@ def test_four_times_as_many_refusals_at_once_cost_about_four_times_as_much() -> 
     assert work(10_000) < 8 * work(2_500), "by the square it would be sixteen times"
 
 
-def test_a_node_whose_clock_is_ahead_is_avoided_no_longer_than_others() -> None:
+def test_a_node_whose_clock_is_fast_is_avoided_no_longer_than_others() -> None:
     pod = gone("OutOfcpu", "n0")
     refusal = refusal_of(pod, NOW - 1e6)
     assert refusal is not None

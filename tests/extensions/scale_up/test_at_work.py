@@ -106,7 +106,7 @@ def test_a_request_has_the_gang_s_shape_and_nothing_that_only_its_author_should_
     assert owners == {"Placement"}
 
 
-def test_a_gang_that_goes_takes_its_request_with_it(empty: Cluster, namespace: str, one_pass: Any) -> None:
+def test_the_request_of_a_deleted_gang_is_deleted(empty: Cluster, namespace: str, one_pass: Any) -> None:
     create_job(empty.api(), namespace, "train", 3, template(8))
     until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs/train"
@@ -114,7 +114,7 @@ def test_a_gang_that_goes_takes_its_request_with_it(empty: Cluster, namespace: s
     until(empty, one_pass, "nothing to be left", lambda: not left_of(empty, namespace))
 
 
-def test_a_gang_that_changes_asks_anew(empty: Cluster, namespace: str, one_pass: Any) -> None:
+def test_a_gang_that_changes_asks_again(empty: Cluster, namespace: str, one_pass: Any) -> None:
     create_job(empty.api(), namespace, "train", 3, template(8))
     until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
     (before,) = requests_of(empty, namespace)
@@ -131,7 +131,7 @@ def test_a_gang_that_changes_asks_anew(empty: Cluster, namespace: str, one_pass:
     assert before["metadata"]["name"] not in left_of(empty, namespace)
 
 
-def test_a_refused_request_is_told_and_made_again_until_there_are_nodes(
+def test_a_refused_request_is_reported_and_made_again_until_there_are_nodes(
     empty: Cluster, namespace: str, one_pass: Any
 ) -> None:
     create_job(empty.api(), namespace, "train", 2, template(8))
@@ -187,7 +187,7 @@ def test_nodes_that_were_removed_before_the_gang_could_use_them_are_asked_for_ag
     assert nodes_left == {GRID[2].name, GRID[3].name}
 
 
-def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_told(
+def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_reported(
     empty: Cluster, namespace: str, one_pass: Any
 ) -> None:
     api = empty.api()
@@ -201,11 +201,11 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_t
     create_job(api, namespace, "small", 1, template(8))
     api.request("POST", "/api/v1/nodes", body=GRID[0].manifest(GRID[0].topology_labels))
 
-    def is_told() -> bool:
-        said = "new nodes are reserved for gangs that have asked for them: 1 for "
-        return said in reason_of(empty, namespace)
+    def is_reported() -> bool:
+        expected = "new nodes are reserved for gangs that have asked for them: 1 for "
+        return expected in reason_of(empty, namespace)
 
-    until(empty, one_pass, "the small one to be told", is_told)
+    until(empty, one_pass, "the small one to be told", is_reported)
     pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
     assert all(map(is_gated, pods)), "the node was taken by the gang that did not ask for it"
     api.request("POST", "/api/v1/nodes", body=GRID[1].manifest(GRID[1].topology_labels))

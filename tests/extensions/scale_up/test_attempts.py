@@ -25,33 +25,35 @@ def test_a_gang_without_a_request_asks() -> None:
         ({"Provisioned": "False", "Failed": "True"}, Progress.FAILED),
     ],
 )
-def test_how_far_a_request_is_its_conditions_say(conditions: dict[str, str], state: Progress) -> None:
+def test_the_progress_of_a_request_follows_its_conditions(
+    conditions: dict[str, str], state: Progress
+) -> None:
     assert progress_of(request(want(), conditions=conditions)).state is state
 
 
 @pytest.mark.parametrize("conditions", [{}, {"Provisioned": "False"}, {"Provisioned": "True"}])
-def test_a_request_under_way_is_left_alone_and_told(conditions: dict[str, str]) -> None:
-    wish = want()
-    made = steps([wish], set(), [request(wish, conditions=conditions)], CHOICES, BEGAN)
+def test_a_request_in_progress_is_left_alone_and_reported(conditions: dict[str, str]) -> None:
+    wanted = want()
+    made = steps([wanted], set(), [request(wanted, conditions=conditions)], CHOICES, BEGAN)
     assert (made.asks, made.withdrawn) == ([], [])
-    assert "ProvisioningRequest job-train-1" in made.notes[wish.gang.key]
+    assert "ProvisioningRequest job-train-1" in made.notes[wanted.gang.key]
 
 
-def test_of_a_request_that_nobody_answers_that_is_told() -> None:
-    wish = want()
-    made = steps([wish], set(), [request(wish)], CHOICES, BEGAN + 121)
-    assert made.notes[wish.gang.key].endswith("no autoscaler has said anything of it yet")
+def test_a_request_that_nobody_answers_is_reported_as_that() -> None:
+    wanted = want()
+    made = steps([wanted], set(), [request(wanted)], CHOICES, BEGAN + 121)
+    assert made.notes[wanted.gang.key].endswith("no autoscaler has said anything of it yet")
 
 
 @pytest.mark.parametrize("end", ["Failed", "BookingExpired", "CapacityRevoked"])
 def test_what_has_ended_is_asked_for_again_after_a_pause_that_grows(end: str) -> None:
-    wish = want()
+    wanted = want()
     for attempt, pause in ((1, 60), (2, 120), (3, 240)):
-        there = [request(wish, attempt, conditions={end: "True"})]
-        early = steps([wish], set(), there, CHOICES, BEGAN + pause - 1)
+        there = [request(wanted, attempt, conditions={end: "True"})]
+        early = steps([wanted], set(), there, CHOICES, BEGAN + pause - 1)
         assert (early.asks, early.due_seconds) == ([], 1)
-        assert "asked again at 00:0" in early.notes[wish.gang.key]
-        assert asked(steps([wish], set(), there, CHOICES, BEGAN + pause)) == [("train", attempt + 1)]
+        assert "asked again at 00:0" in early.notes[wanted.gang.key]
+        assert asked(steps([wanted], set(), there, CHOICES, BEGAN + pause)) == [("train", attempt + 1)]
 
 
 def test_the_pause_grows_to_an_hour_whatever_attempt_is_written_there() -> None:
@@ -59,29 +61,29 @@ def test_the_pause_grows_to_an_hour_whatever_attempt_is_written_there() -> None:
 
 
 def test_once_another_attempt_is_there_the_one_before_is_withdrawn() -> None:
-    wish = want()
-    there = [request(wish, 1, conditions={"Failed": "True"}), request(wish, 2)]
-    made = steps([wish], set(), there, CHOICES, BEGAN + 100)
+    wanted = want()
+    there = [request(wanted, 1, conditions={"Failed": "True"}), request(wanted, 2)]
+    made = steps([wanted], set(), there, CHOICES, BEGAN + 100)
     assert (made.asks, [each.metadata.name for each in made.withdrawn]) == ([], ["job-train-1"])
 
 
 def test_a_gang_that_asks_for_something_else_withdraws_first_and_then_asks() -> None:
-    wish = want()
-    made = steps([wish], set(), [request(wish, shape="another")], CHOICES, BEGAN)
+    wanted = want()
+    made = steps([wanted], set(), [request(wanted, shape="another")], CHOICES, BEGAN)
     assert (asked(made), len(made.withdrawn)) == ([], 1)
 
 
-def test_what_nobody_wants_is_withdrawn_unless_its_gang_is_on_its_way_to_the_nodes() -> None:
+def test_what_nobody_wants_is_withdrawn_unless_its_gang_is_being_released_to_the_nodes() -> None:
     there = [request(want(), conditions={"Provisioned": "True"})]
     assert len(steps([], set(), there, CHOICES, BEGAN).withdrawn) == 1
     assert steps([], {"ns-train"}, there, CHOICES, BEGAN).withdrawn == []
 
 
 def test_a_namespace_has_so_many_requests_at_a_time_and_others_have_their_own() -> None:
-    wishes = [want(f"j{number}", pods=1) for number in range(5)] + [want("x", "other")]
-    made = steps(wishes, set(), [], CHOICES, BEGAN)
+    wants = [want(f"j{number}", pods=1) for number in range(5)] + [want("x", "other")]
+    made = steps(wants, set(), [], CHOICES, BEGAN)
     assert asked(made) == [("j0", 1), ("x", 1), ("j1", 1), ("j2", 1)]
-    assert "3 requests for nodes, as many as it may" in made.notes[wishes[4].gang.key]
+    assert "3 requests for nodes, as many as it may" in made.notes[wants[4].gang.key]
 
 
 @pytest.mark.parametrize(
@@ -98,16 +100,16 @@ def test_what_was_provided_for_gangs_that_have_their_nodes_counts_no_more(
     conditions: Conditions, placed: set[str], asks: list[tuple[str, int]]
 ) -> None:
     there = [request(want(f"j{number}"), conditions=conditions) for number in range(3)]
-    kept = {f"ns-j{number}" for number in range(3)}
-    assert asked(steps([want("j3")], kept, there, CHOICES, BEGAN, placed=placed)) == asks
+    unchanged = {f"ns-j{number}" for number in range(3)}
+    assert asked(steps([want("j3")], unchanged, there, CHOICES, BEGAN, placed=placed)) == asks
 
 
 def test_a_namespace_asks_for_so_many_pods_in_all() -> None:
-    wishes = [want("a", pods=6), want("b", pods=6), want("c", pods=11), want("d", pods=4)]
-    made = steps(wishes, set(), [], CHOICES, BEGAN)
+    wants = [want("a", pods=6), want("b", pods=6), want("c", pods=11), want("d", pods=4)]
+    made = steps(wants, set(), [], CHOICES, BEGAN)
     assert asked(made) == [("a", 1), ("d", 1)]
-    assert "nodes for 6 pods already, of the 10" in made.notes[wishes[1].gang.key]
-    assert "it has 11 pods" in made.notes[wishes[2].gang.key]
+    assert "nodes for 6 pods already, of the 10" in made.notes[wants[1].gang.key]
+    assert "it has 11 pods" in made.notes[wants[2].gang.key]
 
 
 def test_of_ten_thousand_gangs_of_one_tenant_the_bound_is_asked_for_and_another_s_is_not_behind_them() -> (
@@ -124,6 +126,6 @@ def test_of_ten_thousand_gangs_of_one_tenant_the_bound_is_asked_for_and_another_
 
 
 def test_writes_of_one_pass_are_bounded() -> None:
-    wishes = [want("j", f"ns{number}", 1) for number in range(3 * MOST_WRITES)]
-    made = steps(wishes, set(), [], CHOICES, BEGAN)
+    wants = [want("j", f"ns{number}", 1) for number in range(3 * MOST_WRITES)]
+    made = steps(wants, set(), [], CHOICES, BEGAN)
     assert (len(made.asks), made.due_seconds) == (MOST_WRITES, 0.0)

@@ -48,61 +48,61 @@ class Cluster:
         return {"status": {"allowed": (asked["verb"], asked["resource"]) != self.refused}}
 
 
-def told(cluster: Any) -> tuple[State, str]:
+def finding(cluster: Any) -> tuple[State, str]:
     (finding,) = CHECKS["scale-up"](cluster, NOW)
     return finding.state, f"{finding.sentence} {finding.remedy}"
 
 
 def test_all_is_well_where_nothing_is_asked_for() -> None:
-    assert told(Cluster(args=())) == (State.WELL, "no nodes are asked for: scale-up is off ")
+    assert finding(Cluster(args=())) == (State.WELL, "no nodes are asked for: scale-up is off ")
 
 
 def test_all_is_well_where_an_autoscaler_answers() -> None:
-    heard = request("r", "2026-01-01T00:00:00Z", "Accepted")
+    accepted = request("r", "2026-01-01T00:00:00Z", "Accepted")
     new = request("s", "2026-01-01T00:09:00Z")
-    state, sentence = told(Cluster(heard, new))
+    state, sentence = finding(Cluster(accepted, new))
     assert state is State.WELL
     assert f"by the class {CLASS}; requests now: 2" in sentence
 
 
-def test_what_the_settings_file_says_counts_as_well() -> None:
+def test_the_settings_file_counts_as_well() -> None:
     cluster = Cluster(args=("--config=/etc/topogate/sweeper.yaml",))
     cluster.file = FILE
-    assert f"by the class {CLASS}; requests now: 0" in told(cluster)[1]
+    assert f"by the class {CLASS}; requests now: 0" in finding(cluster)[1]
     cluster.is_served = False
-    assert told(cluster)[0] is State.ILL
+    assert finding(cluster)[0] is State.ILL
     cluster.file = "interval_seconds: 30"
-    assert told(cluster)[0] is State.WELL
+    assert finding(cluster)[0] is State.WELL
 
 
 def test_flags_come_before_the_file_and_wrong_ones_are_left_out() -> None:
     cluster = Cluster(args=("--config=/etc/topogate/sweeper.yaml", "--scale-up=one", "--scale-up-pods=none"))
     cluster.file = FILE
-    assert "by the class one; requests now: 0" in told(cluster)[1]
+    assert "by the class one; requests now: 0" in finding(cluster)[1]
     cluster.args = ("--config=/etc/topogate/sweeper.yaml", "--scale-up=")
-    assert told(cluster)[0] is State.WELL
-    assert "scale-up is off" in told(cluster)[1]
+    assert finding(cluster)[0] is State.WELL
+    assert "scale-up is off" in finding(cluster)[1]
 
 
-def test_that_requests_are_not_served_is_told() -> None:
+def test_that_requests_are_not_served_is_reported() -> None:
     cluster = Cluster()
     cluster.is_served = False
-    state, sentence = told(cluster)
+    state, sentence = finding(cluster)
     assert state is State.ILL
     assert "are not served Install the CustomResourceDefinition" in sentence
 
 
 @pytest.mark.parametrize("right", [("create", "provisioningrequests"), ("watch", "podtemplates")])
-def test_a_right_that_is_missing_is_told(right: tuple[str, str]) -> None:
+def test_a_right_that_is_missing_is_reported(right: tuple[str, str]) -> None:
     cluster = Cluster()
     cluster.refused = right
-    state, sentence = told(cluster)
+    state, sentence = finding(cluster)
     assert state is State.ILL
     assert f"the sweeper may not {' '.join(right)} Apply" in sentence
 
 
-def test_that_nobody_answers_is_told_after_a_while() -> None:
-    state, sentence = told(Cluster(request("r", "2026-01-01T00:07:59Z")))
+def test_that_nobody_answers_is_reported_after_a_while() -> None:
+    state, sentence = finding(Cluster(request("r", "2026-01-01T00:07:59Z")))
     assert state is State.ODD
     assert "requests for nodes of which no autoscaler has said anything: 1 (team-a/r)" in sentence
     assert "Karpenter serves no ProvisioningRequests" in sentence

@@ -39,12 +39,12 @@ def test_it_waits_for_a_complete_set_of_labels_and_no_longer_than_it_may(
     assert found == ({} if left is None else {"n0": left})
 
 
-@pytest.mark.parametrize(("ahead", "left"), [(1, 61), (60, 120), (61, None), (3600, None), (86400, None)])
+@pytest.mark.parametrize(("fast_by", "left"), [(1, 61), (60, 120), (61, None), (3600, None), (86400, None)])
 def test_a_node_of_the_future_is_waited_for_only_where_clocks_differ_a_little(
-    ahead: float, left: float | None
+    fast_by: float, left: float | None
 ) -> None:
     """Our clock was set back, or the API server's was ahead when the node was made."""
-    found = missing_labels({"n0": node({})}, 60.0, Topology(), BEGAN - ahead)
+    found = missing_labels({"n0": node({})}, 60.0, Topology(), BEGAN - fast_by)
     assert found == ({} if left is None else {"n0": left})
 
 
@@ -73,8 +73,8 @@ def test_a_gang_waits_for_the_labels_of_new_nodes_where_nodes_are_asked_for(is_o
     orders = placed(placing)
     if is_on:
         assert places(orders) == {}
-        told = "avoids the node n0 (it is new, and has no topology labels yet)"
-        assert told in orders.outcomes[0].reason
+        sentence = "avoids the node n0 (it is new, and has no topology labels yet)"
+        assert sentence in orders.outcomes[0].reason
         cluster.nodes["n0"] = node(PLACE, just_now)
         assert places(placed(placing)) == {"p": "n0"}
     else:

@@ -33,8 +33,12 @@ SETTINGS = Settings(settle_seconds=0, reserve_share=1.0, reserve_seconds=1e12)
 
 def gang(name: str, pods: int, *, namespace: str = "ns", gpus: int = 1, **spec: Any) -> list[Pod]:
     """A gang that is older than all others."""
-    wishes = {keys.GANG_ANNOTATION: name, keys.GANG_SIZE_ANNOTATION: str(pods)}
-    metadata = {"annotations": wishes, "namespace": namespace, "creationTimestamp": "2026-01-01T00:00:05Z"}
+    annotations = {keys.GANG_ANNOTATION: name, keys.GANG_SIZE_ANNOTATION: str(pods)}
+    metadata = {
+        "annotations": annotations,
+        "namespace": namespace,
+        "creationTimestamp": "2026-01-01T00:00:05Z",
+    }
     return [
         gpu_pod(f"{name}-{number}", gpus=gpus, metadata={**metadata, "uid": f"{name}-{number}"}, **spec)
         for number in range(pods)
@@ -77,11 +81,11 @@ class Scene:
         self.cluster.nodes = dict(list(self.all.items())[:count])
         return self.placing.one()
 
-    def held(self) -> list[str]:
-        return sorted(name for held in self.placing.ledger.by_gang().values() for name in held.nodes)
+    def reserved(self) -> list[str]:
+        return sorted(name for reserved in self.placing.ledger.by_gang().values() for name in reserved.nodes)
 
 
-def verdict(orders: Orders, name: str) -> GangOutcome:
+def outcome(orders: Orders, name: str) -> GangOutcome:
     (found,) = [each for each in orders.outcomes if each.gang.key.name == name]
     return found
 
@@ -91,23 +95,28 @@ def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
     for count in (1, 2):
         orders = scene.come(count)
         assert places(orders) == {}
-        assert len(scene.held()) == count
-    told = verdict(orders, "p")
-    assert "new nodes are reserved for gangs that have asked for them: 2 for ns/Gang/g until" in told.reason
-    assert told.cause is Cause.NO_CAPACITY, "it may ask for nodes of its own"
+        assert len(scene.reserved()) == count
+    outcome_of_p = outcome(orders, "p")
+    assert (
+        "new nodes are reserved for gangs that have asked for them: 2 for ns/Gang/g until"
+        in outcome_of_p.reason
+    )
+    assert outcome_of_p.cause is Cause.NO_CAPACITY, "it may ask for nodes of its own"
     assert places(scene.come(3)) == {"g-0": "n0", "g-1": "n1", "g-2": "n2"}
 
 
-def test_no_new_node_is_held_for_a_gang_that_is_not_to_go_there() -> None:
+def test_no_new_node_is_reserved_for_a_gang_that_may_not_use_it() -> None:
     scene = Scene()
     (key,) = [each.key for each in scene.placing.gangs() if each.key.name == "g"]
     scene.placing.avoid(key, "n0")
     assert places(scene.come(1)) == {"p": "n0"}
-    assert scene.held() == []
+    assert scene.reserved() == []
 
 
 @pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.RESERVED), (True, Cause.NO_CAPACITY)])
-def test_who_would_not_go_where_others_hold_nodes_may_ask_for_new_ones(avoids: bool, cause: Cause) -> None:
+def test_a_gang_that_would_not_fit_where_nodes_are_reserved_may_ask_for_new_ones(
+    avoids: bool, cause: Cause
+) -> None:
     younger = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
     scene = Scene(*gang("g", 3), younger, books=False)
     scene.come(2)
@@ -115,7 +124,7 @@ def test_who_would_not_go_where_others_hold_nodes_may_ask_for_new_ones(avoids: b
     scene.placing.reserve(holder, ["n0", "n1"])
     if avoids:
         scene.placing.avoid(other, "n0", "n1")
-    assert verdict(scene.come(2), "p").cause is cause
+    assert outcome(scene.come(2), "p").cause is cause
 
 
 def test_each_group_of_one_set_has_the_new_nodes_that_were_made_for_it() -> None:
@@ -126,10 +135,12 @@ def test_each_group_of_one_set_has_the_new_nodes_that_were_made_for_it() -> None
         if each.key.kind == "LeaderWorkerSet":
             scene.bookings.append(Booking(each.key.placement_key, each.key.id, ASKED, 3, True))
     orders = scene.come(5)
-    assert len(scene.held()) == 5
+    assert len(scene.reserved()) == 5
     assert places(orders) == {}
-    said = "new nodes are reserved for gangs that have asked for them: 5 for ns/LeaderWorkerSet/serve until"
-    assert said in verdict(orders, "p").reason
+    expected = (
+        "new nodes are reserved for gangs that have asked for them: 5 for ns/LeaderWorkerSet/serve until"
+    )
+    assert expected in outcome(orders, "p").reason
 
 
 def test_without_a_request_the_older_one_takes_the_first_node() -> None:
@@ -155,7 +166,7 @@ def test_nodes_that_were_there_before_it_asked_are_nobody_s() -> None:
     assert places(scene.come(1)) == {"p": "n0"}
 
 
-def test_no_more_nodes_are_held_than_have_room_for_the_gang() -> None:
+def test_no_more_nodes_are_reserved_than_the_gang_needs() -> None:
     scene = Scene(*gang("g", 3, gpus=2), old("p"), gpus=4)
     assert places(scene.come(1)) == {}
     # Two of its pods fit on a node: it needs two, and the third node is anybody's.
@@ -163,31 +174,31 @@ def test_no_more_nodes_are_held_than_have_room_for_the_gang() -> None:
     assert {name.split("-")[0] for name in places(orders)} == {"g", "p"}
 
 
-@pytest.mark.parametrize(("share", "held"), [(1.0, 2), (0.5, 1), (0.0, 0)])
-def test_no_more_than_a_share_of_all_nodes_is_held(share: float, held: int) -> None:
+@pytest.mark.parametrize(("share", "reserved"), [(1.0, 2), (0.5, 1), (0.0, 0)])
+def test_no_more_than_a_share_of_all_nodes_is_reserved(share: float, reserved: int) -> None:
     settings = Settings(settle_seconds=0, reserve_share=share, reserve_seconds=1e12)
     scene = Scene(settings=settings)
     scene.come(2)
-    assert len(scene.held()) == held
+    assert len(scene.reserved()) == reserved
 
 
 @pytest.mark.parametrize(
-    ("share", "is_served", "held"),
+    ("share", "is_served", "reserved"),
     [(0.5, True, 3), (0.5, False, 2), (0.0, True, 0)],
     ids=["made for it", "not yet made", "nothing may be held"],
 )
 def test_nodes_that_were_made_for_a_gang_are_all_its_own_whatever_the_share(
-    share: float, is_served: bool, held: int
+    share: float, is_served: bool, reserved: int
 ) -> None:
     settings = Settings(settle_seconds=0, reserve_share=share, reserve_seconds=1e12)
     scene = Scene(*gang("g", 4), *gang("h", 4), old("p"), settings=settings, books=False)
     scene.book("g", 3, is_served=is_served, is_made=True)
     scene.come(4)
-    assert len(scene.held()) == held
+    assert len(scene.reserved()) == reserved
 
 
-@pytest.mark.parametrize(("nodes", "held"), [(4, 4), (5, 5), (8, 8), (9, 8)])
-def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes: int, held: int) -> None:
+@pytest.mark.parametrize(("nodes", "reserved"), [(4, 4), (5, 5), (8, 8), (9, 8)])
+def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes: int, reserved: int) -> None:
     settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
     scene = Scene(*gang("g", 9), *gang("h", 9), settings=settings, books=False)
     scene.book("g", 4, is_made=True)
@@ -196,22 +207,22 @@ def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes:
     sizes = {key: len(each.nodes) for key, each in scene.placing.ledger.by_gang().items()}
     own = [size for key, size in sizes.items() if "-g-" in key]
     assert own == [4]
-    assert sum(sizes.values()) == held, "half of the nodes beside what was made"
+    assert sum(sizes.values()) == reserved, "half of the nodes beside what was made"
 
 
-def test_what_is_held_in_vain_is_let_go_in_time_and_rests() -> None:
+def test_an_unused_reservation_expires_in_time_and_has_a_cooldown() -> None:
     scene = Scene()
     assert places(scene.come(1)) == {}
     scene.placing.clock.now += SETTINGS.reserve_hold_seconds
     assert places(scene.come(1)) == {"p": "n0"}
     scene.bookings[0] = Booking(scene.bookings[0].placement, "another", ASKED, 3, True)
     scene.come(1)
-    assert scene.held() == [], "nor by another request of the same gang"
+    assert scene.reserved() == [], "nor by another request of the same gang"
     assert len(scene.come(2).plans) == 1, "p, which this scene never binds, goes to the node that rests"
-    assert scene.held() == ["n1"]
+    assert scene.reserved() == ["n1"]
 
 
-def test_a_node_that_was_not_ready_for_a_moment_is_held_again_for_the_same_gang() -> None:
+def test_a_node_that_was_not_ready_for_a_moment_is_reserved_again_for_the_same_gang() -> None:
     scene = Scene()
     scene.come(1)
     ready = scene.all["n0"]
@@ -219,10 +230,10 @@ def test_a_node_that_was_not_ready_for_a_moment_is_held_again_for_the_same_gang(
     status = msgspec.structs.replace(ready.status, conditions=not_ready)
     scene.all["n0"] = msgspec.structs.replace(ready, status=status)
     scene.come(1)
-    assert scene.held() == []
+    assert scene.reserved() == []
     scene.all["n0"] = ready
     assert places(scene.come(1)) == {}
-    assert scene.held() == ["n0"]
+    assert scene.reserved() == ["n0"]
 
 
 def test_what_is_wrong_with_one_gang_that_has_asked_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +265,7 @@ def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> 
 
 
 @pytest.mark.parametrize("first", ["g", "h"])
-def test_of_those_that_are_served_alike_nodes_are_first_of_whom_has_asked_first(first: str) -> None:
+def test_among_equal_gangs_nodes_are_reserved_first_for_the_one_that_asked_first(first: str) -> None:
     scene = Scene(*gang("g", 2), *gang("h", 2), books=False)
     for name in ("g", "h"):
         scene.book(name, 2, created=ASKED if name == first else "2026-01-01T00:00:11Z")
@@ -264,21 +275,21 @@ def test_of_those_that_are_served_alike_nodes_are_first_of_whom_has_asked_first(
     assert f"-{first}-" in holder
 
 
-def test_a_gang_that_goes_leaves_its_nodes_to_the_others() -> None:
+def test_a_deleted_gang_leaves_its_nodes_to_the_others() -> None:
     scene = Scene()
     scene.come(1)
     scene.cluster.pods = scene.cluster.pods[3:]
     assert places(scene.come(1)) == {"p": "n0"}
 
 
-def test_those_of_another_namespace_are_told_without_its_name() -> None:
+def test_those_of_another_namespace_are_reported_without_its_name() -> None:
     scene = Scene(*gang("g", 3), old("p", metadata={"namespace": "theirs"}))
-    told = verdict(scene.come(1), "p").reason
-    assert "1 for a gang of another namespace until" in told
-    assert "ns/Gang" not in told
+    outcome_of_p = outcome(scene.come(1), "p").reason
+    assert "1 for a gang of another namespace until" in outcome_of_p
+    assert "ns/Gang" not in outcome_of_p
 
 
-def test_a_node_that_no_pod_of_the_gang_may_use_is_not_held_for_it() -> None:
+def test_a_node_that_no_pod_of_the_gang_may_use_is_not_reserved_for_it() -> None:
     scene = Scene(*gang("g", 3, nodeSelector={"pool": "other"}), old("p"))
     assert places(scene.come(1)) == {"p": "n0"}
 
@@ -301,11 +312,11 @@ def test_gangs_that_suit_no_node_cost_a_bounded_share_of_a_pass_and_others_none_
     monkeypatch.setattr(new_nodes, "MOST_LOOKS", 8)
     monkeypatch.setattr(new_nodes, "AT_ONCE", 1)
     scene.come(2)
-    assert scene.held() == ["n0", "n1"], "g has asked last"
+    assert scene.reserved() == ["n0", "n1"], "g has asked last"
     assert sum(looked) == 4 + 2
 
 
-def test_what_a_gang_held_before_new_nodes_came_is_held_beside_them() -> None:
+def test_what_was_reserved_for_a_gang_before_new_nodes_came_stays_reserved_beside_them() -> None:
     younger = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
     scene = Scene(*gang("g", 3), younger)
     scene.all["n0"] = made_at(scene.all["n0"], "2026-01-01T00:00:00Z")
@@ -313,13 +324,13 @@ def test_what_a_gang_held_before_new_nodes_came_is_held_beside_them() -> None:
     scene.placing.reserve(reserved_for, ["n0"])
     for _ in range(2):
         assert places(scene.come(2)) == {}
-        assert scene.held() == ["n0", "n1"]
+        assert scene.reserved() == ["n0", "n1"]
 
 
-def test_what_was_booked_is_kept_by_the_gang_s_plan_from_then_on() -> None:
+def test_what_was_reserved_belongs_to_the_gang_s_plan_from_then_on() -> None:
     scene = Scene()
     scene.come(2)
-    assert scene.held() == ["n0", "n1"]
+    assert scene.reserved() == ["n0", "n1"]
     (key,) = scene.placing.ledger.by_gang()
     # The plan of the first stage, whose other pods are made once it runs, takes over what was booked.
     (leader,) = gang("g", 1)
@@ -332,7 +343,7 @@ def test_what_was_booked_is_kept_by_the_gang_s_plan_from_then_on() -> None:
     )
     for number in range(3):
         assert places(scene.come(2)) == {}, number
-        assert scene.held() == ["n1"], number
+        assert scene.reserved() == ["n1"], number
 
 
 def test_what_was_made_for_one_gang_pushes_out_nothing_that_the_plan_of_another_keeps() -> None:
@@ -347,11 +358,11 @@ def test_what_was_made_for_one_gang_pushes_out_nothing_that_the_plan_of_another_
     scene.book("g", 5, is_made=True)
     for number in range(3):
         scene.come(6)
-        assert scene.held() == ["n0", "n1", "n2", "n3", "n5"], number
+        assert scene.reserved() == ["n0", "n1", "n2", "n3", "n5"], number
 
 
-@pytest.mark.parametrize("is_kept", [False, True], ids=["booked", "kept by its plan"])
-def test_what_was_made_for_one_gang_leaves_others_that_go_anew_their_share(is_kept: bool) -> None:
+@pytest.mark.parametrize("is_reserved", [False, True], ids=["booked", "kept by its plan"])
+def test_what_was_made_for_one_gang_leaves_others_that_are_replaced_their_share(is_reserved: bool) -> None:
     """Else a gang whose released part is deleted would find its places taken."""
     settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
     runs = gpu_pod("h-0", node="n6", metadata={"uid": "h-0", "annotations": {keys.GANG_ANNOTATION: "h"}})
@@ -360,9 +371,9 @@ def test_what_was_made_for_one_gang_leaves_others_that_go_anew_their_share(is_ke
         scene.all[name] = made_at(scene.all[name], "2026-01-01T00:00:00Z")
     scene.book("g", 4, is_made=True)
     scene.come(8)
-    assert scene.held() == ["n0", "n1", "n2", "n3"]
+    assert scene.reserved() == ["n0", "n1", "n2", "n3"]
     other = next(each.key for each in scene.placing.gangs() if each.key.name == "h")
-    if is_kept:
+    if is_reserved:
         (key,) = scene.placing.ledger.by_gang()
         (leader,) = gang("g", 1)
         runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
@@ -376,7 +387,7 @@ def test_what_was_made_for_one_gang_leaves_others_that_go_anew_their_share(is_ke
     assert scene.placing.ledger.of(other.placement_key) == {"n4", "n5"}
 
 
-def test_what_was_made_for_a_gang_is_kept_by_its_plan_whatever_the_share() -> None:
+def test_what_was_made_for_a_gang_stays_with_its_plan_whatever_the_share() -> None:
     """Its first pod runs, and the others are made once it is ready."""
     settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
     scene = Scene(*gang("g", 5), old("p"), settings=settings, books=False)
@@ -386,19 +397,19 @@ def test_what_was_made_for_a_gang_is_kept_by_its_plan_whatever_the_share() -> No
     (leader,) = gang("g", 1)
     runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
     scene.cluster.pods = [runs, old("p")]
-    kept = ["n1", "n2", "n3"]
+    remaining = ["n1", "n2", "n3"]
     namespace, name = key.split("/")
     metadata = Metadata(name=name, namespace=namespace, uid="plan")
-    spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], kept=kept)
+    spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], kept=remaining)
     scene.cluster.placements[key] = Placement(metadata=metadata, spec=spec)
     for number in range(3):
         assert places(scene.come(4)) == {}, number
-        assert scene.held() == kept, number
+        assert scene.reserved() == remaining, number
 
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_came_since(data: Any) -> None:
+def test_whatever_is_asked_for_each_node_is_reserved_once_within_the_share_and_came_since(data: Any) -> None:
     """Nodes that were made for a gang are beyond the share."""
     count, share = data.draw(st.integers(1, 9)), data.draw(st.sampled_from((0.0, 0.3, 0.5, 1.0)))
     names = [f"g{number}" for number in range(data.draw(st.integers(1, 3)))]
@@ -413,21 +424,21 @@ def test_whatever_is_asked_for_each_node_is_booked_once_within_the_share_and_cam
     came = {node: f"2026-01-01T00:00:1{data.draw(st.integers(0, 3))}Z" for node in scene.all}
     scene.all = {name: made_at(node, came[name]) for name, node in scene.all.items()}
     orders = scene.come(count)
-    held = scene.placing.ledger.by_gang()
-    nodes = [name for each in held.values() for name in each.nodes]
+    reserved = scene.placing.ledger.by_gang()
+    nodes = [name for each in reserved.values() for name in each.nodes]
     by_placement = {booking.placement: booking for booking in scene.bookings}
     bounded = [
         name
-        for placement, each in held.items()
+        for placement, each in reserved.items()
         for name in each.nodes
         if not (makes and by_placement[placement].is_served)
     ]
     assert len(nodes) == len(set(nodes))
     assert len(bounded) <= (max(1, int(count * share)) if share else 0)
     assert share or not nodes
-    for placement, each in held.items():
+    for placement, each in reserved.items():
         assert all(came[node] >= by_placement[placement].created for node in each.nodes)
         assert len(each.nodes) <= by_placement[placement].pods
     taken = {entry.node: plan.gang.key.placement_key for plan in orders.plans for entry in plan.entries}
-    others = {node: placement for placement, each in held.items() for node in each.nodes}
+    others = {node: placement for placement, each in reserved.items() for node in each.nodes}
     assert all(others.get(node, placement) == placement for node, placement in taken.items())

@@ -10,10 +10,10 @@ from webhook.extensions.scale_up.attempts import steps
 from webhook.extensions.scale_up.provisioning import ProvisioningRequest, sighted, since_by_uid
 
 
-def failed(told_at: float) -> ProvisioningRequest:
+def failed(reported_at: float) -> ProvisioningRequest:
     """A request that the API server took at BEGAN, and of which the autoscaler says that it failed then."""
     made = request(want(), conditions={"Failed": "True"})
-    at = f"{datetime.fromtimestamp(told_at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    at = f"{datetime.fromtimestamp(reported_at, UTC):%Y-%m-%dT%H:%M:%SZ}"
     (condition,) = made.status.conditions
     status = msgspec.structs.replace(
         made.status, conditions=(msgspec.structs.replace(condition, last_transition_time=at),)
@@ -21,9 +21,11 @@ def failed(told_at: float) -> ProvisioningRequest:
     return msgspec.structs.replace(made, status=status)
 
 
-@pytest.mark.parametrize("told_at", [BEGAN - 1e6, BEGAN + 30, BEGAN + 1e6], ids=["behind", "right", "ahead"])
-def test_whose_end_was_seen_is_asked_for_again_a_pause_after_that(told_at: float) -> None:
-    there = failed(told_at)
+@pytest.mark.parametrize(
+    "reported_at", [BEGAN - 1e6, BEGAN + 30, BEGAN + 1e6], ids=["behind", "right", "ahead"]
+)
+def test_whose_end_was_seen_is_asked_for_again_a_pause_after_that(reported_at: float) -> None:
+    there = failed(reported_at)
     sightings = sighted({}, [request(want())], BEGAN + 20)
     sightings = sighted(sightings, [there], BEGAN + 30)
     for after, asks in ((59, []), (60, [("train", 2)])):
@@ -33,19 +35,21 @@ def test_whose_end_was_seen_is_asked_for_again_a_pause_after_that(told_at: float
 
 
 @pytest.mark.parametrize(
-    ("told_at", "since"),
+    ("reported_at", "since"),
     [(BEGAN - 1e6, BEGAN), (BEGAN + 30, BEGAN + 30), (BEGAN + 1e6, BEGAN + 100)],
     ids=["behind", "right", "ahead"],
 )
-def test_a_new_leader_believes_no_time_before_the_request_nor_after_now(told_at: float, since: float) -> None:
-    there = failed(told_at)
+def test_a_new_leader_believes_no_time_before_the_request_nor_after_now(
+    reported_at: float, since: float
+) -> None:
+    there = failed(reported_at)
     sightings = sighted({}, [there], BEGAN + 100)
     assert since_by_uid(sightings) == {there.metadata.uid: since}
     sightings = sighted(sightings, [there], BEGAN + 200)
     assert since_by_uid(sightings) == {there.metadata.uid: since}, "it does not move on with the time"
 
 
-def test_a_clock_that_was_ahead_for_a_while_delays_no_request_for_as_long() -> None:
+def test_a_clock_that_was_fast_for_a_while_delays_no_request_for_as_long() -> None:
     there = failed(BEGAN)
     sightings = sighted({}, [request(want())], BEGAN)
     sightings = sighted(sightings, [there], BEGAN + 1e6)

@@ -100,7 +100,7 @@ def test_the_sweeper_changes_none(place: tuple[Cluster, str, str]) -> None:
         sweeper.request("PATCH", f"{path}/fixed", body=[CHANGES[kind]], content_type=JSON_PATCH)
 
 
-def test_a_tenant_makes_none_that_looks_like_the_sweepers(place: tuple[Cluster, str, str]) -> None:
+def test_a_tenant_makes_none_that_could_be_the_sweepers(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     with pytest.raises(ApiError, match="only the topogate sweeper"):
         make(cluster.api().acting_as(TENANT), kind, path, "forged", ours=True)

@@ -57,7 +57,7 @@ class Scene:
         self.are_read = True
         self.memory, self.orders = ScaleUpMemory(), EndOrders()
         self.written: Sequence[WriteResult] = ()
-        self.said: list[tuple[str, bool]] = []
+        self.reported: list[tuple[str, bool]] = []
         self.counts: dict[str, float] = {}
         view = Snapshotter(self.cluster, self.settings).view()
         self.gangs = gather(view.gated, (), lambda _: OwnerFacts())
@@ -81,7 +81,7 @@ class Scene:
         )  # fmt: skip
         self.orders, self.memory = after_pass(given, self.memory)
         self.written = [WriteResult(each, True) for each in self.orders.writes]
-        self.said += [
+        self.reported += [
             (f"{each.pod.metadata.name} {each.reason}", each.reason.is_warning)
             for each in self.orders.events
             if isinstance(each, PodEvent)
@@ -115,10 +115,10 @@ def test_a_gang_asks_once_it_has_waited_and_not_twice() -> None:
     (gang,) = scene.gangs
     assert scene.notes()[gang.key].startswith("nodes are asked for by ProvisioningRequest pod-p-")
     assert scene.step() == []
-    assert (scene.said, scene.counts) == ([("p NodesRequested", False)], {"asked": 1})
+    assert (scene.reported, scene.counts) == ([("p NodesRequested", False)], {"asked": 1})
 
 
-def test_a_request_that_the_api_server_refuses_is_told_and_ordered_again() -> None:
+def test_a_request_that_the_api_server_refuses_is_reported_and_ordered_again() -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     (gang,) = scene.gangs
     assert scene.step() == ASKED
@@ -127,7 +127,7 @@ def test_a_request_that_the_api_server_refuses_is_told_and_ordered_again() -> No
     scene.written = [WriteResult(first, True), WriteResult(second, False, "exceeded quota", 4.0)]
     assert scene.step() == ["create provisioningrequests"], "its template is there"
     assert scene.notes()[gang.key] == "nodes cannot be asked for: exceeded quota"
-    assert (scene.said, scene.counts) == ([], {})
+    assert (scene.reported, scene.counts) == ([], {})
 
 
 def test_templates_are_removed_once_nobody_wants_what_they_are_for() -> None:
@@ -148,17 +148,19 @@ def test_requests_of_gangs_that_need_no_more_nodes_are_withdrawn() -> None:
 
 
 @pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.NO_CAPACITY, Cause.UNDECIDED}))
-def test_a_gang_that_waits_for_anything_but_room_asks_for_nothing(cause: Cause) -> None:
+def test_a_gang_that_waits_for_anything_but_capacity_asks_for_nothing(cause: Cause) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     scene.step(cause)
     scene.clock.now += 60.0
     assert scene.step(cause) == []
 
 
-def test_a_gang_that_no_node_can_help_waits_for_its_wish_and_not_for_room() -> None:
-    wish = {"topogate.io/gang": "g", keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
-    pods = [gpu_pod(f"p{number}", node=f"n{number}", metadata={"annotations": wish}) for number in (0, 1)]
-    cluster = Nodes(2, *pods, gpu_pod("p2", metadata={"annotations": wish}))
+def test_a_gang_that_no_node_can_help_waits_for_its_request_and_not_for_capacity() -> None:
+    annotations = {"topogate.io/gang": "g", keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+    pods = [
+        gpu_pod(f"p{number}", node=f"n{number}", metadata={"annotations": annotations}) for number in (0, 1)
+    ]
+    cluster = Nodes(2, *pods, gpu_pod("p2", metadata={"annotations": annotations}))
     for number, node in enumerate(cluster.nodes.values()):
         place = (f"b{number}", "s0", "h0")
         labels = dict(zip(keys.PRERELEASE_TOPOLOGY, place, strict=True))
@@ -166,12 +168,12 @@ def test_a_gang_that_no_node_can_help_waits_for_its_wish_and_not_for_room() -> N
         cluster.nodes[node.metadata.name] = msgspec.structs.replace(node, metadata=metadata)
     placing = Placing(cluster, Settings(settle_seconds=0))
     placing.one()
-    (verdict,) = placing.one().outcomes
-    assert "its placed pods are in" in verdict.reason
-    assert verdict.cause is Cause.REQUEST
+    (outcome,) = placing.one().outcomes
+    assert "its placed pods are in" in outcome.reason
+    assert outcome.cause is Cause.REQUEST
 
 
-def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_are_told() -> None:
+def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_get_a_reason() -> None:
     many = [gpu_pod(f"p{number}") for number in range(2_000)]
     other = gpu_pod("x", metadata={"namespace": "other"})
     scene = Scene(*many, other, after_seconds=0.0, requests=3)
@@ -192,7 +194,7 @@ def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_are_told() 
         ({"CapacityRevoked": "True"}, ("p NodesRevoked", True), "revoked"),
     ],
 )
-def test_what_an_autoscaler_says_is_an_event_once_and_counted(
+def test_the_answer_of_an_autoscaler_is_an_event_once_and_counted(
     conditions: dict[str, str], event: tuple[str, bool], outcome: str
 ) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
@@ -201,7 +203,7 @@ def test_what_an_autoscaler_says_is_an_event_once_and_counted(
     scene.requests["ns/r"] = request(want, conditions=conditions)
     scene.step()
     scene.step()
-    assert scene.said == [event]
+    assert scene.reported == [event]
     assert scene.counts == {outcome: 1}
     assert scene.orders.gauges[STATES.name][outcome,] == 1
     assert "ProvisioningRequest" in scene.notes()[gang.key]
@@ -215,11 +217,11 @@ def test_each_refusal_is_an_event_also_of_the_request_made_after_one() -> None:
         for conditions in ({"Failed": "True"}, {}):
             scene.requests = {"ns/r": request(want, attempt, conditions=conditions)}
             scene.step()
-    assert scene.said == [("p NodesRefused", True)] * 2
+    assert scene.reported == [("p NodesRefused", True)] * 2
     assert scene.counts == {"failed": 2}
 
 
-def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:
+def test_that_requests_cannot_be_read_is_reported_after_a_while() -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     scene.are_read = False
     assert (scene.step(), dict(scene.notes())) == ([], {})
@@ -229,7 +231,7 @@ def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conditions", "booked"),
+    ("conditions", "reserved"),
     [
         ({}, []),
         ({"Accepted": "True"}, [False]),
@@ -241,24 +243,24 @@ def test_that_requests_cannot_be_read_is_told_after_a_while() -> None:
     ids=["unheard", "accepted", "provided", "delayed", "expired", "failed"],
 )
 def test_new_nodes_are_for_gangs_whose_requests_an_autoscaler_works_on(
-    conditions: dict[str, str], booked: list[bool]
+    conditions: dict[str, str], reserved: list[bool]
 ) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     (gang,) = scene.gangs
-    hear(scene, conditions)
+    observe(scene, conditions)
     found = bookings_of(scene.view())
-    assert [each.is_served for each in found] == booked
+    assert [each.is_served for each in found] == reserved
     assert all((each.placement, each.pods) == (gang.key.placement_key, 1) for each in found)
 
 
 @pytest.mark.parametrize(("name", "is_made"), [(CHECK_CAPACITY, False), (CLASS, True)])
 def test_only_classes_that_make_nodes_have_made_any(name: str, is_made: bool) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
-    hear(scene, {"Provisioned": "True"}, name)
+    observe(scene, {"Provisioned": "True"}, name)
     assert [each.is_made for each in bookings_of(scene.view())] == [is_made]
 
 
-def hear(scene: Scene, conditions: dict[str, str], class_name: str = CLASS) -> None:
+def observe(scene: Scene, conditions: dict[str, str], class_name: str = CLASS) -> None:
     """Let the gang's request be there, with what an autoscaler says of it."""
     (gang,) = scene.gangs
     owner = scene.cluster.placements[gang.key.placement_key]
@@ -275,7 +277,7 @@ def test_pods_name_the_request_by_which_their_nodes_were_provided(
     conditions: dict[str, str], is_named: bool
 ) -> None:
     scene = Scene(gpu_pod("p"))
-    hear(scene, conditions)
+    observe(scene, conditions)
     (gang,), (made,) = scene.gangs, scene.requests.values()
     named = {marks.CONSUMED_REQUEST: made.metadata.name, marks.PROVISIONING_CLASS: CLASS}
     assert annotations(scene.view()) == ({gang.key.placement_key: named} if is_named else {})

@@ -27,7 +27,7 @@ def of_gang(name: str, gpus: int = 1, labels: dict[str, str] | None = None, **sp
     return gpu_pod(name, gpus=gpus, metadata=metadata, **spec)
 
 
-def test_pods_that_are_alike_are_one_kind_with_the_labels_that_they_share() -> None:
+def test_identical_pods_are_one_class_with_the_labels_that_they_share() -> None:
     want = wanted(
         of_gang("a", labels={"app": "x", "index": "0"}), of_gang("b", labels={"app": "x", "index": "1"})
     )
@@ -35,7 +35,7 @@ def test_pods_that_are_alike_are_one_kind_with_the_labels_that_they_share() -> N
     assert (kind.count, kind.template["metadata"]["labels"]) == (2, {"app": "x"})
 
 
-def test_unlike_pods_are_kinds_of_their_own() -> None:
+def test_different_pods_are_classes_of_their_own() -> None:
     want = wanted(of_gang("a", 8), of_gang("b", 1), of_gang("c", 1))
     counts = {
         kind.template["spec"]["containers"][0]["resources"]["requests"][GPU]: kind.count
@@ -45,7 +45,7 @@ def test_unlike_pods_are_kinds_of_their_own() -> None:
     assert want.pods == 3
 
 
-def test_the_template_has_what_kube_scheduler_goes_by_and_no_gate() -> None:
+def test_the_template_has_what_kube_scheduler_reads_and_no_gate() -> None:
     selects_all: dict[str, Any] = {}
     spread = {
         "topologyKey": "zone",
@@ -94,7 +94,7 @@ def test_pods_that_are_made_once_others_run_are_asked_for_as_well() -> None:
     assert members(replace(gang, later=(worker,)), view) == [leader, worker]
 
 
-def test_what_is_planned_or_goes_beside_the_others_is_not_asked_for() -> None:
+def test_what_is_planned_or_fits_beside_the_others_is_not_asked_for() -> None:
     pods = of_gang("a"), of_gang("b"), of_gang("launcher", 0)
     (gang,) = gather_all(*pods)
     view = Snapshotter(Nodes(0, *pods), Settings()).view()

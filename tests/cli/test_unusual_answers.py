@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.odd_server import Answer, Server, serving
+from tests.cli.unusual_server import Answer, Server, serving
 from webhook.cli import main
 
 META: Final = {
@@ -41,7 +41,7 @@ def items(*found: dict[str, Any]) -> Answer:
 
 
 @pytest.fixture
-def said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     def run(server: Server, *words: str) -> tuple[int, str, str]:
         with serving(server, tmp_path) as kubeconfig:
             status = main.main([*words, "--kubeconfig", str(kubeconfig)])
@@ -51,7 +51,7 @@ def said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tu
     return run
 
 
-Said = Callable[..., tuple[int, str, str]]
+Run = Callable[..., tuple[int, str, str]]
 WELL: Final = {
     "/gputasks/t0": (200, task("t0")), "/gputasks": items(task("t0")), "/jobs": items(), "/pods": items(),
 }  # fmt: skip
@@ -64,9 +64,9 @@ WELL: Final = {
     "name", ["t0?x=y", "t0#", "..", "t0/../t1", "?x", "é", "T0", "a" * 254, "t%30", " t0", "t0\n"]
 )
 @pytest.mark.parametrize("command", ["logs", "stop", "restart", "explain"])
-def test_what_is_no_name_is_a_sentence_and_reaches_no_server(said: Said, command: str, name: str) -> None:
+def test_what_is_no_name_is_a_sentence_and_reaches_no_server(run: Run, command: str, name: str) -> None:
     server = Server(WELL)
-    status, _, err = said(server, command, name)
+    status, _, err = run(server, command, name)
     assert status in (1, 2)
     assert (len(err.splitlines()), err.startswith(f"topogate {command}: ")) == (1, True)
     assert server.asked == []
@@ -75,19 +75,19 @@ def test_what_is_no_name_is_a_sentence_and_reaches_no_server(said: Said, command
 @pytest.mark.parametrize("namespace", ["kube-system/pods?x", "a/b", "..", "", "A", "a.b", "é", "a" * 64])
 @pytest.mark.parametrize("command", [["ps"], ["logs", "t0"], ["run", "--image", "x"]], ids=str)
 def test_what_is_no_namespace_is_a_sentence_and_reaches_no_server(
-    said: Said, command: list[str], namespace: str
+    run: Run, command: list[str], namespace: str
 ) -> None:
     server = Server(WELL)
-    status, _, err = said(server, *command, "-n", namespace)
+    status, _, err = run(server, *command, "-n", namespace)
     assert (status, "is no namespace" in err, server.asked) == (2, True, [])
 
 
 # --- rights ------------------------------------------------------------------------------------------
 
 
-def test_who_may_not_read_tasks_still_sees_jobs_and_is_told(said: Said) -> None:
+def test_who_may_not_read_tasks_still_sees_jobs_and_a_note(run: Run) -> None:
     server = Server({"/gputasks": FORBIDDEN, "/jobs": items(job("j0")), "/placements": items()})
-    status, out, err = said(server, "ps")
+    status, out, err = run(server, "ps")
     assert (status, "j0" in out, "GPUTasks are not shown: gputasks.falldio.com is forbidden" in err) == (
         0,
         True,
@@ -95,20 +95,20 @@ def test_who_may_not_read_tasks_still_sees_jobs_and_is_told(said: Said) -> None:
     )
 
 
-def test_who_may_not_read_jobs_still_sees_tasks_and_is_told(said: Said) -> None:
-    status, out, err = said(Server({**WELL, "/jobs": FORBIDDEN}), "ps")
+def test_who_may_not_read_jobs_still_sees_tasks_and_a_note(run: Run) -> None:
+    status, out, err = run(Server({**WELL, "/jobs": FORBIDDEN}), "ps")
     assert (status, "t0" in out, "Jobs are not shown: " in err) == (0, True, True)
 
 
-def test_who_may_not_read_tasks_names_a_job_without_its_kind(said: Said) -> None:
+def test_who_may_not_read_tasks_names_a_job_without_its_kind(run: Run) -> None:
     server = Server({"/gputasks/j0": FORBIDDEN, "/jobs/j0": (200, job("j0")), "/pods": items()})
-    status, _, err = said(server, "logs", "j0")
+    status, _, err = run(server, "logs", "j0")
     assert (status, err) == (1, "topogate logs: j0 has no pods yet\n")
 
 
 @pytest.mark.parametrize("command", [["ps"], ["logs", "x"]], ids=str)
-def test_who_may_read_neither_gets_the_servers_words(said: Said, command: list[str]) -> None:
-    status, _, err = said(Server({"s": FORBIDDEN, "/x": FORBIDDEN}), *command)
+def test_who_may_read_neither_gets_the_servers_words(run: Run, command: list[str]) -> None:
+    status, _, err = run(Server({"s": FORBIDDEN, "/x": FORBIDDEN}), *command)
     assert (status, "is forbidden" in err, len(err.splitlines())) == (1, True, 1)
 
 
@@ -118,13 +118,13 @@ def test_who_may_read_neither_gets_the_servers_words(said: Said, command: list[s
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_the_machine_readable_list_is_a_list_of_whole_objects_however_many(
-    said: Said, count: int, form: str
+    run: Run, count: int, form: str
 ) -> None:
     import yaml
 
     jobs = [job(f"j{number}") for number in range(count)]
     tasks = [task(f"t{number}") for number in range(count)]
-    _, out, _ = said(Server({"/gputasks": items(*tasks), "/jobs": items(*jobs)}), "ps", "-o", form)
+    _, out, _ = run(Server({"/gputasks": items(*tasks), "/jobs": items(*jobs)}), "ps", "-o", form)
     found = yaml.safe_load(out)
     assert (found["apiVersion"], found["kind"]) == ("v1", "List")
     kinds = [(each["apiVersion"], each["kind"]) for each in found["items"]]
@@ -152,15 +152,15 @@ def test_the_machine_readable_list_is_a_list_of_whole_objects_however_many(
     ],
     ids=str,
 )
-def test_a_server_that_is_no_api_server_is_a_sentence(said: Said, command: list[str], body: bytes) -> None:
-    status, out, err = said(Server({"": (200, body)}), *command)
+def test_a_server_that_is_no_api_server_is_a_sentence(run: Run, command: list[str], body: bytes) -> None:
+    status, out, err = run(Server({"": (200, body)}), *command)
     assert status == 1
     assert "is it an API server?" in err + out
     assert "Traceback" not in err
 
 
-def test_run_beside_a_server_that_makes_nothing_is_a_sentence(said: Said) -> None:
-    status, _, err = said(Server({"": (200, {})}), "run", "--image", "x")
+def test_run_beside_a_server_that_makes_nothing_is_a_sentence(run: Run) -> None:
+    status, _, err = run(Server({"": (200, {})}), "run", "--image", "x")
     assert (status, "answers without the task that was made" in err) == (1, True)
 
 
@@ -237,7 +237,7 @@ POLICY: Final = {
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["-m", "h1000"], 'no GPU model "h1000"; did you mean H100?'),
         (["-p", "urgent"], 'priority: no tier "urgent"; allowed here: low'),
@@ -245,26 +245,26 @@ POLICY: Final = {
     ],
     ids=["model", "priority", "level"],
 )
-def test_a_misspelled_wish_starts_no_task(said: Said, words: list[str], told: str) -> None:
+def test_a_misspelled_request_starts_no_task(run: Run, words: list[str], expected: str) -> None:
     server = Server({"/topogate-policy": (200, POLICY), "/gputasks": (200, task("t"))})
-    status, out, err = said(server, "run", "--image", "x", *words)
+    status, out, err = run(server, "run", "--image", "x", *words)
     assert (status, out) == (2, "")
-    assert told in err
+    assert expected in err
     assert not [path for path in server.asked if "gputasks" in path], "nothing was sent"
 
 
 @pytest.mark.parametrize("command", ["ps", "gangs"])
-def test_an_empty_answer_about_a_namespace_that_is_not_there_says_so(said: Said, command: str) -> None:
+def test_an_empty_answer_about_a_missing_namespace_reports_it(run: Run, command: str) -> None:
     nothing = {"/pods": items(), "/nodes": items(), "/placements": items()}
     server = Server({"/gputasks": items(), "/jobs": items(), **nothing})
-    status, _, err = said(server, command, "-n", "nosuchns")
+    status, _, err = run(server, command, "-n", "nosuchns")
     assert (status, "there is no namespace nosuchns" in err) == (1, True)
 
 
 @pytest.mark.parametrize("command", ["logs", "stop", "explain"])
-def test_a_name_that_is_misspelled_is_told_with_the_one_that_is_meant(said: Said, command: str) -> None:
+def test_a_name_that_is_misspelled_is_reported_with_the_one_that_is_meant(run: Run, command: str) -> None:
     empty = dict.fromkeys(("/nodes", "/placements", "/events"), items())
-    status, _, err = said(Server({**WELL, **empty, "/gputasks": items(task("train"))}), command, "trai")
+    status, _, err = run(Server({**WELL, **empty, "/gputasks": items(task("train"))}), command, "trai")
     assert (status, "there is no task or job trai in namespace default; did you mean train?" in err) == (
         1,
         True,
