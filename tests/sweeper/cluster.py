@@ -13,13 +13,12 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Snapshot
 from webhook.sweeper.decide.asking import DivideGang, undivided
-from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
+from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
-from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
+from webhook.sweeper.decide.node_exclusions import NO_SPARES, NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import timestamps_of
-from webhook.sweeper.decide.preemption import none_protected
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, ReservationSource, share_of
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
@@ -144,21 +143,33 @@ class Placing:
         """What is reserved by now."""
         return self.memory.ledger
 
-    def rules(self, view: View, gangs: Iterable[PodGang] = ()) -> PassRules:
-        """What a pass on this view works with."""
-        timestamps = timestamps_of(view, self.memory.stamp)
-        return PassRules(self.settings, self.exclude(gangs), timestamps, none_protected, self.divide)
+    def given(
+        self,
+        view: View,
+        snapshot: Snapshot,
+        queue: ReleaseQueue,
+        version: int,
+        blocked: frozenset[str] = frozenset(),
+        going: Set[GangKey] = frozenset(),
+    ) -> PassInput:
+        """What a pass on this view goes by."""
+        return PassInput(
+            view, snapshot, self.settings, queue, timestamps_of(view, self.memory.stamp), blocked, version,
+            going, self.backoff, divide=self.divide,
+        )  # fmt: skip
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""
+        spares = NO_SPARES if snapshot is None else self.exclude(gangs).spares_on(snapshot)
         self.memory = remembered(
-            self.memory, gangs, view, snapshot, self.rules(view, gangs), self.sources, self._excluded
+            self.memory, gangs, view, snapshot, self.settings, spares, self.sources, self._excluded
         )
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """What a pass decides that has taken that in."""
-        rules, watch = self.rules(given.view, gangs), Stopwatch(self.clock, self.heartbeat)
-        orders, self.memory, self.state = place(gangs, given, rules, self.memory, watch)
+        given = replace(given, excluded=self.exclude(gangs))
+        watch = Stopwatch(self.clock, self.heartbeat)
+        orders, self.memory, self.state = place(gangs, given, self.memory, watch)
         return orders
 
     def place_again(self, gang: PodGang) -> str:
@@ -194,7 +205,7 @@ class Placing:
         snapshot = self.snapshotter.snapshot(view)
         self.remember(gangs, view, snapshot)
         queue = ReleaseQueue(view, SentReleases(), self.clock())
-        given = PassInput(view, snapshot, queue, blocked, self.version, going, self.backoff)
+        given = self.given(view, snapshot, queue, self.version, blocked, going)
         return self.place([gang for gang in gangs if gang.key.name not in without], given)
 
 

@@ -13,7 +13,6 @@ from webhook.kube.objects import Node
 from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import asking
-from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, reserved_sentence
@@ -315,7 +314,7 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
         order = gangs[number:] + gangs[:number] if number % 2 else gangs[::-1]
         case.remember(order, view)
         queue = ReleaseQueue(view, SentReleases(), case.clock())
-        case.place(order, PassInput(view, case.snapshotter.snapshot(view), queue, frozenset(), case.version))
+        case.place(order, case.given(view, case.snapshotter.snapshot(view), queue, case.version))
     assert set(asked.names) == {f"p{number}" for number in range(9)}
 
 

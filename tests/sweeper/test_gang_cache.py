@@ -9,7 +9,6 @@ from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangCache, GangKey, OwnerFacts, PodGang, gang_of
@@ -71,7 +70,7 @@ def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None
     gang = replace(placing.gangs()[0], fault=OWN_ERROR)
     placing.remember([gang], view, snapshot)
     placing.reserve(gang.key, ["n0"])
-    ground = PassInput(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), frozenset(), 1)
+    ground = placing.given(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), 1)
     (verdict,) = placing.place([gang], ground).outcomes
     assert (verdict.reason, verdict.cause) == (OWN_ERROR, Cause.DEFECT)
     assert placing.reserved == {"n0"}

@@ -10,7 +10,7 @@ from tests.sweeper.preemptions import SETTINGS, Scene, member, plan
 from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
-from webhook.sweeper.decide.preempting import Preempting
+from webhook.sweeper.decide.preemption import Preempting
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.settings import Settings

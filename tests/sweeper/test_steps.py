@@ -12,7 +12,6 @@ from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.stored import WithStorage
 from webhook.sweeper import decision
-from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import CHECKS, STEPS, PlacingMemory
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
@@ -93,7 +92,7 @@ def orders_on(view: View, placing: Placing) -> Orders:
     gangs = placing.gangs()
     placing.remember(gangs, view, snapshot)
     queue = ReleaseQueue(view, SentReleases(), placing.clock())
-    return placing.place(gangs, PassInput(view, snapshot, queue, frozenset(), 1))
+    return placing.place(gangs, placing.given(view, snapshot, queue, 1))
 
 
 def shown(orders: Orders) -> object:

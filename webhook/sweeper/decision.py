@@ -28,15 +28,21 @@ from webhook.sweeper.decide.admission_followup import (
     warn_of_ungated,
 )
 from webhook.sweeper.decide.asking import DivideGang, undivided
-from webhook.sweeper.decide.attempt import PassInput, PassRules, PassState, Stopwatch
+from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import ApplyMemory, Backoff
-from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
-from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders
+from webhook.sweeper.decide.node_exclusions import NO_SPARES, NOTHING_EXCLUDED, ExcludedNodes
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished
-from webhook.sweeper.decide.preempting import Preempting, VictimsSince, look_for_victims, waiting_for
-from webhook.sweeper.decide.preemption import Keeps, none_protected, preempting
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
+from webhook.sweeper.decide.preemption import (
+    AGAIN_SECONDS,
+    Keeps,
+    Preempting,
+    VictimsSince,
+    look_for_victims,
+    plans_with_victims,
+)
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger, ReservationSource
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import Moment, View, identity
@@ -118,13 +124,14 @@ class Observation:
 class Decided:
     """How far a pass has come.
 
-    memory: what the next pass is given. orders: by step. failed: steps that had a defect.
-    without_model_labels: gangs that are placed once they have their labels. queue: of releases, None
-    before `finish`. state: what placing has come to, None before it.
+    memory: what the next pass is given. timestamps: for plans and releases. orders: by step. failed: steps
+    that had a defect. without_model_labels: gangs that are placed once they have their labels. queue: of
+    releases, None before `finish`. state: what placing has come to, None before it.
     """
 
     memory: Memory
-    rules: PassRules
+    settings: Settings
+    timestamps: Timestamps
     orders: Mapping[str, Orders] = field(default_factory=dict)
     failed: frozenset[str] = frozenset()
     repaired: Repaired = field(default_factory=Repaired)
@@ -132,11 +139,6 @@ class Decided:
     without_model_labels: frozenset[GangKey] = frozenset()
     queue: ReleaseQueue | None = None
     state: PassState | None = None
-
-    @property
-    def settings(self) -> Settings:
-        """The operator's choices."""
-        return self.rules.settings
 
     @property
     def to_apply(self) -> Iterator[Orders]:
@@ -172,8 +174,7 @@ def decide(
     are_gangs_known: else only that is decided for which none need be known.
     """
     timestamps = timestamps_of(seen.view, memory.placing.stamp)
-    rules = PassRules(settings, seen.excluded, timestamps, none_protected, seen.divide)
-    now = Decided(memory, rules)
+    now = Decided(memory, settings, timestamps)
     for name, step in STEPS.items():
         if not are_gangs_known and name not in _OF_PODS:
             continue
@@ -212,9 +213,9 @@ def finish(seen: Observation, now: Decided) -> Decided:
     queue = _release_queue(seen, now)
     waiting = now.preempting.waiting_uids
     if "victims" in now.failed:  # nobody knows whether they are gone, and a release is for good
-        waiting = frozenset(pod.metadata.uid for _, pods in preempting(view) for pod in pods)
+        waiting = frozenset(pod.metadata.uid for _, pods in plans_with_victims(view) for pod in pods)
     pairs = unfinished(view, memory.backoff, memory.sent, waiting | view.not_released)
-    taken = stamped(queue.take(pairs), now.rules.timestamps, view.now.ns)
+    taken = stamped(queue.take(pairs), now.timestamps, view.now.ns)
     orders = Orders(releases=taken, reads=tuple(queue.reads))
     return _with_orders(replace(now, queue=queue), "finish", orders)
 
@@ -226,14 +227,24 @@ def remember(seen: Observation, now: Decided) -> Decided:
     def excluded(gang: PodGang) -> frozenset[str]:
         return memory.backoff.nodes_of(gang.key, gang.maker) | seen.excluded.hard_of(gang.key)
 
-    placing = remembered(memory.placing, seen.gangs, view, seen.snapshot, now.rules, seen.sources, excluded)
+    spares = NO_SPARES if seen.snapshot is None else seen.excluded.spares_on(seen.snapshot)
+    placing = remembered(
+        memory.placing, seen.gangs, view, seen.snapshot, now.settings, spares, seen.sources, excluded
+    )
     repairs = memory.repairs.of(seen.gangs, view.now.seconds)
     return replace(now, memory=replace(memory, placing=placing, repairs=repairs))
 
 
 def preempt(seen: Observation, now: Decided) -> Decided:
     """The victims are evicted, and the gangs told that wait for them."""
-    return _with_orders(now, "preempt", waiting_for(now.preempting, seen.gangs))
+    found = now.preempting
+    waits = ((gang, found.sentences.get(gang.key.placement_key)) for gang in seen.gangs)
+    orders = Orders(
+        evictions=tuple(found.evictions.values()),
+        outcomes=tuple(GangOutcome(gang, sentence, Cause.VICTIMS) for gang, sentence in waits if sentence),
+        due_seconds=AGAIN_SECONDS if found.waiting_uids else NO_HURRY,
+    )
+    return _with_orders(now, "preempt", orders)
 
 
 def add_model_labels(seen: Observation, now: Decided) -> Decided:
@@ -250,12 +261,12 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
         return now
     queue = now.queue if now.queue is not None else _release_queue(seen, now)
     given = PassInput(
-        seen.view, seen.snapshot, queue, now.repaired.blocked, seen.usage_version, now.preempting.going,
-        now.memory.backoff,
+        seen.view, seen.snapshot, now.settings, queue, now.timestamps, now.repaired.blocked,
+        seen.usage_version, now.preempting.going, now.memory.backoff, seen.excluded,
+        _keeps(seen, _allowance(seen, now)), seen.divide,
     )  # fmt: skip
     steady = [gang for gang in seen.gangs if gang.key not in now.without_model_labels]
-    rules = replace(now.rules, keeps=_keeps(seen, _allowance(seen, now)))
-    orders, placing, state = place(steady, given, rules, now.memory.placing, seen.watch)
+    orders, placing, state = place(steady, given, now.memory.placing, seen.watch)
     now = replace(now, memory=replace(now.memory, placing=placing), state=state)
     return _with_orders(now, "place", orders)
 

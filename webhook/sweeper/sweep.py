@@ -31,12 +31,11 @@ What holds whichever step it stops in:
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Snapshot
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
@@ -65,18 +64,6 @@ _KINDS: Final = (STARVATION, LATER_STAGE)
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Cluster:
-    """The cluster as a pass sees it.
-
-    snapshot: in a large cluster it is most of a pass, so None if nobody waits, but now and then for metrics.
-    """
-
-    view: View
-    snapshot: Snapshot | None
-    usage_version: int
-
-
 class Sweeper:
     """The passes of one leader."""
 
@@ -100,29 +87,34 @@ class Sweeper:
 
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing is heard."""
-        cluster = self._observe()
-        gangs = None
+        seen, gangs = self._observe(), None
         with self._guarded("gather"):
-            gangs = self._gather(cluster.view)
+            gangs = self._gather(seen.view)
         with self._guarded("exclude"):
-            memories = self._hooks.exclude(gangs or (), cluster.view, self._memory.extensions)
+            memories = self._hooks.exclude(gangs or (), seen.view, self._memory.extensions)
             self._memory = replace(self._memory, extensions=memories)
-        decided = decide(
-            self._seen(cluster, gangs), self._memory, self._pass.settings, self._guarded, gangs is not None
+        seen = replace(
+            seen, gangs=gangs or (), excluded=self._hooks.excluded, ungated=self._look_for_ungated()
         )
+        decided = decide(seen, self._memory, self._pass.settings, self._guarded, gangs is not None)
         self._memory = decided.memory
-        due = min(decided.due_seconds, self._apply(decided, cluster.view))
+        due = min(decided.due_seconds, self._apply(decided, seen.view))
         if gangs is None:
             return SOON_SECONDS  # nobody knows who waits, so nobody is told or forgotten
-        self._after_pass(cluster.view, gangs)
-        is_reported = self._report(decided, cluster, gangs)
+        self._after_pass(seen.view, gangs)
+        is_reported = self._report(decided, seen)
         is_whole = is_reported and not decided.failed
         due = min(due, self._hooks.due_seconds)
         return min(due, self._pass.settings.interval_seconds if is_whole else SOON_SECONDS)
 
     # --- observe --------------------------------------------------------------------------------
 
-    def _observe(self) -> _Cluster:
+    def _observe(self) -> Observation:
+        """What there is, but for gangs and what is said of them.
+
+        In a large cluster a snapshot is most of a pass: there is none if nobody waits, but now and then for
+        metrics.
+        """
         usage_version = self._pass.cache.usage_version
         with self._timed("observe"):
             seen = self._snapshotter.view(self._now())
@@ -142,7 +134,15 @@ class Sweeper:
                 without = without_overbooked(view, snapshot, memory.sent)
                 if without is not view:
                     view, snapshot = without, self._snapshotter.snapshot(without)
-        return _Cluster(view, snapshot, usage_version)
+        cache, budgets = self._pass.cache, Budgets(is_read=False)  # until they are read anybody may be kept
+        with self._guarded("observe"):
+            if snapshot is not None:
+                budgets = cache.budgets()
+        watch = Stopwatch(self._pass.clock, self._pass.heartbeat)
+        return Observation(
+            view, snapshot, (), usage_version, budgets, cache.owners.job, watch, policy=self._pass.policy(),
+            sources=self._hooks.sources, divide=self._hooks.divide,
+        )  # fmt: skip
 
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gang_cache.asking(self._pass.cache.asker())
@@ -159,27 +159,6 @@ class Sweeper:
             )
             self._memory = replace(self._memory, extensions=memories)
         return gangs
-
-    def _seen(self, cluster: _Cluster, gangs: Sequence[PodGang] | None) -> Observation:
-        cache = self._pass.cache
-        budgets = Budgets(is_read=False)  # until they are read anybody may be kept by one
-        with self._guarded("observe"):
-            if cluster.snapshot is not None:
-                budgets = cache.budgets()
-        return Observation(
-            cluster.view,
-            cluster.snapshot,
-            gangs or (),
-            cluster.usage_version,
-            budgets,
-            cache.owners.job,
-            Stopwatch(self._pass.clock, self._pass.heartbeat),
-            self._hooks.excluded,
-            self._pass.policy(),
-            self._look_for_ungated(),
-            self._hooks.sources,
-            self._hooks.divide,
-        )
 
     def _look_for_ungated(self) -> Mapping[str, Sequence[Pod]]:
         """Pods that came past admission, by namespace; they are counted."""
@@ -242,21 +221,21 @@ class Sweeper:
 
     # --- report ---------------------------------------------------------------------------------
 
-    def _report(self, decided: Decided, cluster: _Cluster, gangs: Sequence[PodGang]) -> bool:
+    def _report(self, decided: Decided, seen: Observation) -> bool:
         """Tell people, and count; returns whether all was told."""
         is_reported = False
-        ledger, view = self._memory.placing.ledger, cluster.view
+        ledger, view = self._memory.placing.ledger, seen.view
         with self._guarded("report"):
             waiters = decided.queue.waiters.values() if decided.queue is not None else ()
             is_reported, memory = self._reporter.report(
-                view, gangs, self._memory.report, self._memory.repairs.evicted, ledger.by_gang(),
+                view, seen.gangs, self._memory.report, self._memory.repairs.evicted, ledger.by_gang(),
                 self._hooks.sentences, sentences(waiters, view.gang_of),
             )  # fmt: skip
             self._memory = replace(self._memory, report=memory)
         with self._guarded("measure"):
             kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
             by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}
-            self._measurements.note(view, cluster.snapshot, by_kind)
+            self._measurements.note(view, seen.snapshot, by_kind)
         return is_reported
 
     # --- what all need --------------------------------------------------------------------------

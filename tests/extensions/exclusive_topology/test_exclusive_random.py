@@ -13,7 +13,6 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.attempt import PassInput
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.plan import unfinished
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
@@ -56,7 +55,7 @@ class Life:
         placing.version += 1
         placing.remember(gangs, view)
         queue = ReleaseQueue(view, sent, placing.clock())
-        pass_input = PassInput(view, placing.snapshotter.snapshot(view), queue, frozenset(), placing.version)
+        pass_input = placing.given(view, placing.snapshotter.snapshot(view), queue, placing.version)
         for made in placing.place(gangs, pass_input).plans:
             left -= 1
             if left >= 0:

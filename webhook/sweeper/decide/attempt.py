@@ -20,9 +20,9 @@ from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.completion import Growth
 from webhook.sweeper.decide.gang_question import GangQuestion, question
-from webhook.sweeper.decide.node_exclusions import NOTHING, ExcludedNodes, GangExclusions
+from webhook.sweeper.decide.node_exclusions import NOTHING, NOTHING_EXCLUDED, ExcludedNodes, GangExclusions
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
-from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt
+from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt, none_protected
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, reserved_sentence
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -72,33 +72,25 @@ class GangMemory:
 
 @dataclass(frozen=True)
 class PassInput:
-    """What gangs are placed on in one pass.
+    """What gangs are placed by in one pass.
 
-    blocked: nodes to go to only if there is no other way. usage_version: see Changes. going: gangs that are
-    evicted as a whole in this pass. backoff: after refusals, as of this pass.
+    timestamps: for plans of this pass. blocked: nodes to go to only if there is no other way. usage_version:
+    see Changes. going: gangs that are evicted as a whole in this pass. backoff: after refusals, as of this
+    pass. excluded: nodes that gangs do not use. keeps: tells which gangs are rather not to go for others.
+    divide: the ways to ask about a gang.
     """
 
     view: View
     snapshot: Snapshot
+    settings: Settings
     queue: ReleaseQueue
-    blocked: frozenset[str]
-    usage_version: int
+    timestamps: Timestamps
+    blocked: frozenset[str] = frozenset()
+    usage_version: int = 0
     going: Set[GangKey] = frozenset()
     backoff: Backoff = field(default_factory=Backoff)
-
-
-@dataclass(frozen=True)
-class PassRules:
-    """What steps work with beside what is seen.
-
-    excluded: nodes that gangs do not use. timestamps: for plans of this pass.
-    keeps: tells which gangs are rather not to go for others. divide: the ways to ask about a gang.
-    """
-
-    settings: Settings
-    excluded: ExcludedNodes
-    timestamps: Timestamps
-    keeps: Keeps
+    excluded: ExcludedNodes = NOTHING_EXCLUDED
+    keeps: Keeps = none_protected
     divide: DivideGang = undivided
 
 
@@ -157,7 +149,6 @@ class PassState:
     """
 
     given: PassInput
-    rules: PassRules
     snapshot: Snapshot
     ledger: ReservationLedger
     volumes: VolumeCounts | None = None
@@ -181,7 +172,7 @@ class PassState:
     @property
     def settings(self) -> Settings:
         """The operator's choices."""
-        return self.rules.settings
+        return self.given.settings
 
     def with_plan(self, plan: NewPlan) -> "PassState":
         """What comes after it is placed on what this plan leaves."""

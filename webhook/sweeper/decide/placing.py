@@ -25,16 +25,15 @@ from webhook.sweeper.decide.attempt import (
     Outcome,
     PassedOver,
     PassInput,
-    PassRules,
     PassState,
     Step,
     Stopwatch,
 )
 from webhook.sweeper.decide.completion import grown
-from webhook.sweeper.decide.node_exclusions import NO_SPARES
+from webhook.sweeper.decide.node_exclusions import NO_SPARES, Spares
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.plan import new_plan
-from webhook.sweeper.decide.preemption import preempting
+from webhook.sweeper.decide.preemption import plans_with_victims
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
     STARVATION,
@@ -68,6 +67,7 @@ from webhook.sweeper.decide.steps import (
 )
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, by_age
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
 
 CHECKS: Final[tuple[Step, ...]] = (
     not_evicted,
@@ -134,18 +134,18 @@ def remembered(
     gangs: Sequence[PodGang],
     view: View,
     snapshot: Snapshot | None,
-    rules: PassRules,
+    settings: Settings,
+    spares: Spares = NO_SPARES,
     sources: Iterable[ReservationSource] = (),
     excluded: Excluded = excludes_none,
 ) -> PlacingMemory:
     """With what a pass sees; what is known of gangs that are gone is forgotten.
 
-    sources: of reservations beside those for later stages.
+    spares: nodes that are spare on the snapshot. sources: of reservations beside those for later stages.
     """
     gang_memories = {gang.key: _known(memory.gangs.get(gang.key), gang, view) for gang in gangs}
-    spares = NO_SPARES if snapshot is None else rules.excluded.spares_on(snapshot)
     before = replace(memory.ledger, spares=spares)
-    ledger = opened(before, gangs, view, snapshot, (LATER_STAGES, *sources), rules.settings, excluded)
+    ledger = opened(before, gangs, view, snapshot, (LATER_STAGES, *sources), settings, excluded)
     return replace(memory, gangs=gang_memories, ledger=ledger)
 
 
@@ -155,16 +155,16 @@ def _known(before: GangMemory | None, gang: PodGang, view: View) -> GangMemory:
 
 
 def place(
-    gangs: Sequence[PodGang], given: PassInput, rules: PassRules, memory: PlacingMemory, watch: Stopwatch
+    gangs: Sequence[PodGang], given: PassInput, memory: PlacingMemory, watch: Stopwatch
 ) -> tuple[Orders, PlacingMemory, PassState]:
     """New plans, and of each gang without one why that is so; and the state that the pass has come to.
 
     memory: as remembered in this pass; a gang that it lacks, after a defect there, is one that has just come.
     """
     new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
-    found = _Results({**memory.gangs, **new}, due_seconds=rules.settings.interval_seconds)
-    due, now = _checked(gangs, _begin(gangs, given, rules, memory.ledger), found)
-    for attempt in _in_time(due, memory.next, rules.settings.pass_seconds, watch, found):
+    found = _Results({**memory.gangs, **new}, due_seconds=given.settings.interval_seconds)
+    due, now = _checked(gangs, _begin(gangs, given, memory.ledger), found)
+    for attempt in _in_time(due, memory.next, given.settings.pass_seconds, watch, found):
         outcome = _through(STEPS, attempt, now)
         assert not isinstance(outcome, Attempt), "the last step always answers"
         now = _conclude(attempt.gang, outcome, now, found)
@@ -176,12 +176,12 @@ def place(
         due_seconds=found.due_seconds,
         unasked=frozenset(found.unasked),
     )
-    return orders, PlacingMemory(found.memories, now.ledger, found.next, rules.timestamps.last), now
+    return orders, PlacingMemory(found.memories, now.ledger, found.next, given.timestamps.last), now
 
 
 def _checked(gangs: Sequence[PodGang], now: PassState, found: _Results) -> tuple[list[Attempt], PassState]:
     """The gangs that are to be placed now. Nothing stays reserved for one all of whose pods have a place."""
-    await_victims = {placement.key for placement, _ in preempting(now.view)}
+    await_victims = {placement.key for placement, _ in plans_with_victims(now.view)}
     due = []
     for gang in gangs:
         waiting = tuple(_waiting(gang, now.view))
@@ -198,16 +198,13 @@ def _checked(gangs: Sequence[PodGang], now: PassState, found: _Results) -> tuple
     return due, now
 
 
-def _begin(
-    gangs: Sequence[PodGang], given: PassInput, rules: PassRules, ledger: ReservationLedger
-) -> PassState:
+def _begin(gangs: Sequence[PodGang], given: PassInput, ledger: ReservationLedger) -> PassState:
     return PassState(
         given,
-        rules,
         given.snapshot,
         ledger.in_order(gangs),
         given.view.volumes,
-        promised=tuple(group for each, _ in preempting(given.view) for group in each.spec.victims),
+        promised=tuple(group for each, _ in plans_with_victims(given.view) for group in each.spec.victims),
     )
 
 
@@ -303,13 +300,13 @@ def _again(
 ) -> Assignment | None:
     settings, view = now.settings, now.view
     given = DivisionInput(gang, view, now.plans, settings.topology)
-    first = next(variants_of(given, now.rules.divide))
+    first = next(variants_of(given, now.given.divide))
     # Where others hold nodes its new pods could not go, and would have ended for nothing.
     reserved = ledger.reserved(gang, (*gang.gated, *part), view)
     avoid = now.given.backoff.nodes_of(gang.key, gang.maker)
     avoid |= first.closed | reserved.nodes
     # Nor to excluded or spare nodes: those of now, and those that are spare once they are gone.
-    excluded = now.rules.excluded
+    excluded = now.given.excluded
     spares_then = excluded.spares_on(without_part(part, view, now.snapshot))
     avoid |= excluded.hard_of(gang.key) | ledger.spares.hard | spares_then.hard
     budget = Budget(QUESTIONS * settings.options.bound)

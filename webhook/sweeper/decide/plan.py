@@ -23,6 +23,7 @@ from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.cpu_pods import Beside, beside
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.orders import NewPlan, Pair
+from webhook.sweeper.decide.preemption import wanted_resources
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
@@ -229,10 +230,10 @@ def new_plan(
     assert isinstance(answer, Assignment)
     others = now.view.placed_on(gang.workers)
     found = _beside(attempt, answer, {**others, **answer.nodes}, now)
-    entries = planned_pods(gang, asked, answer, now.rules.timestamps, now.view.now.ns, found)
+    entries = planned_pods(gang, asked, answer, now.given.timestamps, now.view.now.ns, found)
     if unpinned:
         entries = [replace(entry, node="") for entry in entries]
-    # One with victims is released once these have gone, see preempting.
+    # One with victims is released once these have gone, see look_for_victims.
     first = () if victims else _released_now(entries, {**asked.pods, **found.pods}, now)
     nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
     labels = now.view.labels_of(nodes)
@@ -317,7 +318,11 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
         if placement.spec.preempts
         for planned in placement.spec.pods
     }
-    wanted = {pod.metadata.uid: _wanted(pod, view) for pod in view.gated if pod.metadata.uid in view.planned}
+    wanted = {
+        pod.metadata.uid: wanted_resources(pod, view)
+        for pod in view.gated
+        if pod.metadata.uid in view.planned
+    }
     dropped = {
         uid
         for uid, planned in view.planned.items()
@@ -352,13 +357,6 @@ def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
     if not uids:
         return view
     return view.with_plans({uid: each for uid, each in view.planned.items() if uid not in uids})
-
-
-def _wanted(pod: Pod, view: View) -> frozenset[str]:
-    try:
-        return frozenset(name for name, _ in view.class_of(pod).requests)
-    except ValueError:
-        return frozenset()
 
 
 def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[str]) -> bool:

@@ -1,24 +1,36 @@
-"""Who goes for a more important gang: gangs as a whole, and single pods of others. Pure.
+"""Preemption: who goes for a more important gang, and when those go that a plan has chosen. Pure.
 
-Of a gang that went through us all pods are bound, of lower priority, and none of them is one that would stay
-or come again at once: else nothing of it may go. What it has above its minimum it can spare.
+Gangs go as a whole, and single pods of others. Of a gang that went through us all pods are bound, of lower
+priority, and none of them is one that would stay or come again at once: else nothing of it may go. What it
+has above its minimum it can spare.
+
+A plan names its victims; its pods are not released until these have gone. All of that follows from the plan
+and from what is there, so that whoever leads goes on with what was begun. Who was chosen goes only as long as
+that helps: while the plan's pods wait, and its nodes are too full for them. A gang that goes whole goes with
+all that it has by then, also with pods that came after it was chosen. Those that the plan names on such nodes
+go last, so that one that was begun is seen to be. A plan is a Placement, which others may have written:
+nobody goes by it who is not of lower priority than the pods that wait, or is of another gang than the rest of
+its group.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.victim_gangs import Unit, VictimGangs, choose
+from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.gang_question import GangQuestion, in_order
+from webhook.sweeper.decide.orders import Eviction
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.pods import Sort, name_of
+from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort, name_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
+from webhook.text import counted
 
 MOST_PODS: Final = 5_000
 """Pods that go for one gang: they stand in its plan, which is one object."""
@@ -40,17 +52,6 @@ class PossibleVictims:
     units: tuple[Unit, ...]
     leaving: frozenset[str]
     promised: tuple[VictimGroup, ...] = ()
-
-    def groups(self, choice: VictimGangs, nodes: Set[str], view: View) -> tuple[VictimGroup, ...]:
-        """Who goes, as a plan says it: those that are chosen, and those that go for others from its nodes."""
-        chosen = tuple(VictimGroup(pods=list(each.pods), whole=each.is_broken) for each in choice.going)
-        pods = view.by_uid
-        beside = (
-            group
-            for group in self.promised
-            if any(uid in pods and pods[uid].spec.node_name in nodes for uid in group.pods)
-        )
-        return (*chosen, *beside)
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,22 @@ class VictimSearch:
         found = choose(asked.gang, self.snapshot, options, herd.units, herd.leaving, self.budget)
         if found is None or asked.rules is None:
             return self._of(found, found.assignment, herd) if found is not None else None
-        checked = in_order(
-            found.assignment, asked.rules
-        )  # beside the victims: until they are gone they count
+        # Beside the victims: until they are gone they count.
+        checked = in_order(found.assignment, asked.rules)
         return None if checked is None else self._of(found, checked, herd)
 
     def _of(self, found: VictimGangs, assignment: Assignment, herd: PossibleVictims) -> Preemption | None:
-        victims = herd.groups(found, frozenset(assignment.nodes.values()), self.view)
+        """Who goes: those that are chosen, and those that go for others from the nodes of the plan."""
+        chosen = (VictimGroup(pods=list(each.pods), whole=each.is_broken) for each in found.going)
+        nodes, pods = frozenset(assignment.nodes.values()), self.view.by_uid
+        victims = (
+            *chosen,
+            *(
+                group
+                for group in herd.promised
+                if any(uid in pods and pods[uid].spec.node_name in nodes for uid in group.pods)
+            ),
+        )
         if sum(len(group.pods) for group in victims) > MOST_PODS:
             return None
         units = [each.unit for each in found.going]
@@ -198,7 +208,7 @@ def spare(key: GangKey, count: int, placements: Mapping[str, Placement]) -> int:
     return max(0, count - least) if least else 0
 
 
-def preempting(view: View) -> Iterator[tuple[Placement, list[Pod]]]:
+def plans_with_victims(view: View) -> Iterator[tuple[Placement, list[Pod]]]:
     """The plans that wait for victims and still hold, each with its pods that wait."""
     gated: dict[str, Pod] = {}
     plans = (each for each in view.placements.values() if each.spec.preempts and each.spec.victims)
@@ -215,3 +225,306 @@ def _holds(placement: Placement, entry: PlannedPod, pod: Pod, view: View) -> boo
     planned = view.planned.get(entry.uid)
     is_of_the_plan = pod.metadata.namespace == placement.metadata.namespace
     return is_of_the_plan and planned is not None and planned.node == entry.node
+
+
+# --- plans that wait for their victims ----------------------------------------------------------------
+
+
+AGAIN_SECONDS: Final = 5.0
+"""How soon it is looked at again whether a budget lets a gang go."""
+
+_NAMED: Final = 3
+"""Victims that a sentence names."""
+
+_NONE_TO_SPARE: Final = "their gang cannot spare them now"
+_NOT_ALL: Final = "their gang has pods that may not go for it"
+_NOT_YET: Final = "pods of their gang are on their way to nodes"
+_ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
+
+
+@dataclass(frozen=True)
+class RunningVictims:
+    """Victims that are there still, of one gang.
+
+    late: those among the pods that the plan does not name. blocked: why it is not begun,
+    as all of it cannot go.
+    """
+
+    gang: GangKey
+    pods: tuple[Pod, ...]
+    whole: bool
+    late: frozenset[str] = frozenset()
+    blocked: str = ""
+
+    @property
+    def going(self) -> tuple[Pod, ...]:
+        """Those that are yet to be evicted."""
+        return tuple(pod for pod in self.pods if not pod.metadata.deletion_timestamp)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether some have gone of a gang that goes whole, and is of no use without them."""
+        return self.whole and len(self.going) < len(self.pods)
+
+    @property
+    def priority(self) -> int:
+        """That of the most important of its pods."""
+        return max((pod.spec.priority or 0 for pod in self.pods), default=0)
+
+    def in_order(self, nodes: Set[str]) -> list[Pod]:
+        """The same, late ones first: as long as one is left that is in the plan's way, they all are found."""
+
+        def position(pod: Pod) -> int:
+            return 0 if pod.metadata.uid in self.late else 1 + (pod.spec.node_name in nodes)
+
+        return sorted(self.going, key=position)
+
+
+@dataclass(frozen=True)
+class Preempting:
+    """What plans that wait for victims come to in one pass.
+
+    waiting_uids: uids of pods that are not released yet. sentences: by Placement, what its gang waits for.
+    going: gangs that go whole in this pass: of them no pod is placed in it, which would stand alone
+    afterwards.
+    """
+
+    waiting_uids: frozenset[str] = frozenset()
+    going: frozenset[GangKey] = frozenset()
+    evictions: Mapping[str, Eviction] = field(default_factory=dict)
+    sentences: Mapping[str, str] = field(default_factory=dict)
+
+    def evicting(self, group: RunningVictims, pods: Sequence[Pod], reason: str) -> "Preempting":
+        """These pods of a group go."""
+        going = {group.gang} if group.whole and pods else set[GangKey]()
+        cause = "preempted" if group.whole else "spared"
+        orders = {
+            pod.metadata.uid: Eviction(pod, cause, reason, may_run=True, for_others=True) for pod in pods
+        }
+        return replace(self, going=self.going | going, evictions={**self.evictions, **orders})
+
+    def holding(self, plan: "_WaitingPlan", sentence: str) -> "Preempting":
+        """A plan's pods are not released yet."""
+        waiting_uids = self.waiting_uids.union(pod.metadata.uid for pod in plan.waiting)
+        sentences = {**self.sentences, plan.placement.key: sentence}
+        return replace(self, waiting_uids=waiting_uids, sentences=sentences)
+
+
+VictimsSince = Mapping[str, float]
+"""By Placement, since when its plan waits for victims, in seconds of Moment; losing it only delays."""
+
+
+class _WaitingPlan(NamedTuple):
+    """A plan that waits for victims.
+
+    waiting: its pods; nodes: theirs, of those that are there. priority: the least of the pods', which its
+    victims are below, as each pod may have to preempt them.
+    """
+
+    placement: Placement
+    waiting: Sequence[Pod]
+    nodes: Set[str]
+    priority: int
+
+    @classmethod
+    def of(
+        cls, placement: Placement, waiting: Sequence[Pod], view: View, snapshot: Snapshot
+    ) -> "_WaitingPlan":
+        nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
+        return cls(placement, waiting, nodes, min(pod.spec.priority or 0 for pod in waiting))
+
+    def wanted(self, view: View) -> Mapping[str, Set[str]]:
+        """By node, the resources that its pods ask for there."""
+        found: dict[str, frozenset[str]] = {}
+        for pod in self.waiting:
+            node = view.planned[pod.metadata.uid].node
+            found[node] = found.get(node, frozenset()) | wanted_resources(pod, view)
+        return found
+
+    def is_of(self, namespace: str) -> bool:
+        """Whether it is told of gangs there by their names."""
+        return namespace == self.placement.metadata.namespace
+
+
+def look_for_victims(
+    view: View, snapshot: Snapshot, budgets: Budgets, since: VictimsSince, settings: Settings
+) -> tuple[Preempting, VictimsSince]:
+    """Whom to evict now for which plans, and which of their pods wait."""
+    found, known = Preempting(), dict[str, float]()
+    if not settings.preempt:
+        return found, known
+    now = view.now.seconds
+    plans = [
+        _WaitingPlan.of(placement, waiting, view, snapshot) for placement, waiting in plans_with_victims(view)
+    ]
+    promised = [pod for pod in view.gated if plans and pod.metadata.uid in view.planned]
+    promised_gangs = frozenset(map(view.gang_of, promised))
+    for plan in plans:
+        groups = _needed(_groups(plan, view, promised_gangs), plan, view, snapshot)
+        if not groups:
+            continue
+        found, budgets, blocked = _evicting(groups, plan, view, found, budgets)
+        began = known[plan.placement.key] = since.get(plan.placement.key, now)
+        if now - began < (settings.bind_seconds if blocked else ENDING_SECONDS):
+            # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
+            found = found.holding(plan, _waits(groups, plan, blocked))
+    return found, known
+
+
+def _evicting(
+    groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, found: Preempting, budgets: Budgets
+) -> tuple[Preempting, Budgets, str]:
+    """With those of a plan's victims that go now, and what they leave of budgets; and why some are kept."""
+    blocked = ""
+    for group in groups:
+        # Those that go for another plan already are not asked for twice.
+        going = [pod for pod in group.in_order(plan.nodes) if pod.metadata.uid not in found.evictions]
+        if why := _why_not_evicted(group, going, plan, view, found, budgets):
+            blocked = why
+            continue
+        budgets = budgets.without(going)
+        found = found.evicting(group, going, _why_evicted(group, plan))
+    return found, budgets, blocked
+
+
+def _why_not_evicted(
+    group: RunningVictims,
+    going: Sequence[Pod],
+    plan: _WaitingPlan,
+    view: View,
+    found: Preempting,
+    budgets: Budgets,
+) -> str:
+    """Why these pods of a group are not evicted for a plan now, "" if they are."""
+    if not group.whole and len(going) > _to_spare(group.gang, view, found):
+        return _NONE_TO_SPARE
+    if group.blocked:
+        return group.blocked
+    # Also of one that has lost some, by us or by itself: what a budget refuses would stand alone.
+    why = budgets.why_not(going)
+    return why if not why or plan.is_of(group.gang.namespace) else _ITS_BUDGET
+
+
+def _groups(plan: _WaitingPlan, view: View, promised: Set[GangKey]) -> list[RunningVictims]:
+    """The victims of a plan that are there still; not those that may not go for its pods.
+
+    promised: gangs of which a pod has its place in a plan, and is gated still.
+    """
+    if any(pod.spec.preemption_policy == "Never" for pod in plan.waiting):
+        return []
+    found: dict[GangKey, RunningVictims] = {}
+    for group in plan.placement.spec.victims:
+        victims = _running_victims(group, plan, view)
+        if victims is None:
+            continue
+        if group.whole and victims.going:  # else what is there beside them has been placed anew
+            victims = _with_late(victims, plan.priority, view, promised)
+        found.setdefault(victims.gang, victims)
+    return list(found.values())
+
+
+def _running_victims(group: VictimGroup, plan: _WaitingPlan, view: View) -> RunningVictims | None:
+    """The victims of a group that are there still, None if those in the way are not of one gang."""
+    listed = (view.by_uid.get(uid) for uid in group.pods)
+    there = [pod for pod in listed if pod is not None and _may_evict(pod, plan.priority, view)]
+    gangs = {view.gang_of(pod) for pod in there if pod.spec.node_name in plan.nodes}
+    if len(gangs) != 1:
+        return None
+    gang = gangs.pop()
+    own = tuple(pod for pod in there if view.gang_of(pod) == gang)
+    return RunningVictims(gang, own, group.whole)
+
+
+def _with_late(victims: RunningVictims, below: int, view: View, promised: Set[GangKey]) -> RunningVictims:
+    """With what its gang has beside: pods that were bound, or sent to a node, since it was chosen.
+
+    What is about to be sent to one would stand there alone, so that is waited for.
+    """
+    if victims.gang in promised:
+        return replace(victims, blocked=_NOT_YET)
+    named = {pod.metadata.uid for pod in victims.pods}
+    late = [pod for pod in view.bound_gangs.get(victims.gang, ()) if pod.metadata.uid not in named]
+    if not all(_is_lower(pod, below, view) for pod in late):
+        return replace(victims, blocked=_NOT_ALL)
+    uids = frozenset(pod.metadata.uid for pod in late)
+    return replace(victims, pods=(*victims.pods, *late), late=uids)
+
+
+def _may_evict(pod: Pod, below: int, view: View) -> bool:
+    return bool(pod.spec.node_name) and view.is_ours(pod) and _is_lower(pod, below, view)
+
+
+def _is_lower(pod: Pod, below: int, view: View) -> bool:
+    return (pod.spec.priority or 0) < below and not view.is_lasting(pod)
+
+
+def _to_spare(gang: GangKey, view: View, found: Preempting) -> int:
+    """How many pods a gang that goes on can lose: it may have lost some since it was chosen."""
+    there = [pod for pod in view.bound_gangs.get(gang, ()) if pod.metadata.uid not in found.evictions]
+    return spare(gang, sum(bool(pod.spec.node_name) for pod in there), view.placements)
+
+
+def wanted_resources(pod: Pod, view: View) -> frozenset[str]:
+    """The resources that a pod asks for; none if that cannot be read, which is told where it is placed."""
+    try:
+        return frozenset(name for name, _ in view.class_of(pod).requests)
+    except ValueError:
+        return frozenset()
+
+
+def _needed(
+    groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, snapshot: Snapshot
+) -> list[RunningVictims]:
+    """The groups whose going helps: those without whom the plan's nodes would still be too full."""
+    gone = _gone(plan, view).union(pod.metadata.uid for group in groups for pod in group.pods)
+    wanted, found = plan.wanted(view), []
+    for group in sorted(groups, key=lambda each: (-each.priority, -len(each.pods), each.gang)):
+        own = {pod.metadata.uid for pod in group.going}
+        here = {pod.spec.node_name for pod in group.going} & plan.nodes
+        if not group.is_begun and not _are_short(here, gone - own, wanted, snapshot):
+            gone -= own
+            # Those that end already are waited for all the same.
+            group = replace(group, pods=tuple(pod for pod in group.pods if pod.metadata.deletion_timestamp))
+        found.append(group)
+    return [group for group in found if group.pods]
+
+
+def _gone(plan: _WaitingPlan, view: View) -> set[str]:
+    """Who goes in any case: pods that are being deleted, and victims that are left to kube-scheduler."""
+    listed = (view.by_uid.get(uid) for group in plan.placement.spec.victims for uid in group.pods)
+    foreign = (pod for pod in listed if pod is not None and not view.is_ours(pod))
+    return {pod.metadata.uid for pod in (*foreign, *view.leaving)}
+
+
+def _are_short(nodes: Set[str], gone: Set[str], wanted: Mapping[str, Set[str]], snapshot: Snapshot) -> bool:
+    """Whether any of these nodes is too full for what is wanted there also once these pods have gone."""
+    for node in nodes:
+        state = snapshot.nodes[node]
+        freed = [use.requests for use in state.usages if use.uid in gone]
+        for name in wanted.get(node, ()):
+            if state.free.get(name, 0) + sum(requests.get(name, 0) for requests in freed) < 0:
+                return True
+    return False
+
+
+def _why_evicted(group: RunningVictims, plan: _WaitingPlan) -> str:
+    """What the victim is told; of another namespace's gang only how important it is."""
+    is_same = plan.is_of(group.gang.namespace)
+    whom = f"gang {plan.placement.spec.gang}" if is_same else "a gang of another namespace"
+    whom, name = f"{whom} of priority {plan.priority}", f"{group.gang.kind}/{group.gang.name}"
+    if not group.whole:
+        return f"evicted for {whom}; its gang {name} goes on without it"
+    count = sum(bool(pod.spec.node_name) for pod in group.pods)
+    return f"evicted with its gang {name}, {counted(count, 'pod')} on nodes, for {whom}"
+
+
+def _waits(groups: Sequence[RunningVictims], plan: _WaitingPlan, blocked: str) -> str:
+    """What the gang that waits is told; gangs of other namespaces are not named."""
+
+    def name(gang: GangKey) -> str:
+        return f"{gang.kind}/{gang.name}" if plan.is_of(gang.namespace) else "a gang of another namespace"
+
+    shown = [f"{name(group.gang)} ({counted(len(group.pods), 'pod')})" for group in groups[:_NAMED]]
+    more = f" and {counted(len(groups) - _NAMED, 'more gang')}" if len(groups) > _NAMED else ""
+    sentence = f"pods of lower priority are evicted for it: {', '.join(shown)}{more}"
+    return f"{sentence}; not yet: {blocked}" if blocked else sentence

@@ -110,7 +110,7 @@ def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 def divide(attempt: Attempt, now: PassState) -> Attempt:
     """The ways to ask about it, see variants_of."""
     given = DivisionInput(attempt.gang, now.view, now.plans, now.settings.topology)
-    variants = variants_of(given, now.rules.divide)
+    variants = variants_of(given, now.given.divide)
     first = next(variants)
     return replace(attempt, gang=first.gang, variant=first, variants=variants)
 
@@ -129,9 +129,9 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
 
     Replacements of lost pods may use reserved and spare nodes, see ReservationLedger.reserved.
     """
-    gang, waiting, rules = attempt.gang, attempt.workers, now.rules
+    gang, waiting = attempt.gang, attempt.workers
     reserved = now.ledger.reserved(gang, waiting, now.view)
-    exclusions = GangExclusions.of(rules.excluded.of(gang.key), reserved.spares, reserved.soft)
+    exclusions = GangExclusions.of(now.given.excluded.of(gang.key), reserved.spares, reserved.soft)
     refusing = now.given.backoff.nodes_of(gang.key, gang.maker)
     variant = attempt.variant
     assert variant is not None, "the step before has divided the gang"
@@ -236,7 +236,7 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlace
         return attempt
     promised = (*now.promised, *(group for plan in now.plans for group in plan.victims))
     search = VictimSearch(
-        gang, now.view, now.snapshot, promised, now.rules.keeps, now.settings, attempt.budget
+        gang, now.view, now.snapshot, promised, now.given.keeps, now.settings, attempt.budget
     )
     found = search.find(attempt.asked, attempt.nodes.exclusions.steps)
     if found is None:
