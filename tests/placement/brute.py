@@ -11,7 +11,7 @@ from webhook.placement.snapshot import NodeState
 Counts = dict[str, int]
 
 
-def rooms(pod: PodClass, state: NodeState) -> int:
+def slots_of(pod: PodClass, state: NodeState) -> int:
     if any(state.node.labels.get(key) != value for key, value in pod.rules.selector):
         return 0
     count = min(max(0, state.free.get(resource, 0)) // amount for resource, amount in pod.requests)
@@ -23,7 +23,7 @@ def rooms(pod: PodClass, state: NodeState) -> int:
 def fits(pods: list[PodClass], state: NodeState) -> bool:
     need: Counts = {}
     for pod in pods:
-        if not rooms(pod, state):
+        if not slots_of(pod, state):
             return False
         for resource, amount in pod.requests:
             need[resource] = need.get(resource, 0) + amount
@@ -59,10 +59,12 @@ class Instance:
             states = [state for state in states if state.path is not None]
         self.states = [state for state in states if state.name not in gang.excluded_nodes]
         self.anchored = [{domain(state, at) for state in self.anchors} for at in range(4)]
-        self.room: list[dict[tuple[str, ...], int]] = [{} for _ in range(4)]
+        self.capacity: list[dict[tuple[str, ...], int]] = [{} for _ in range(4)]
         for state in self.states:
-            for at, room in enumerate(self.room):
-                room[domain(state, at)] = room.get(domain(state, at), 0) + rooms(self.reference, state)
+            for at, capacity in enumerate(self.capacity):
+                capacity[domain(state, at)] = capacity.get(domain(state, at), 0) + slots_of(
+                    self.reference, state
+                )
         self.penalties = {state.name: self.penalty(state) for state in self.states}
 
     def penalty(self, state: NodeState) -> int:
@@ -80,8 +82,8 @@ class Instance:
         for at in range(4):
             mine = {domain(state, at) for state in used} - self.anchored[at]
             domains.append(len(mine))
-            leftover.append(sum(self.room[at][key] for key in mine))
-        squares = sum(rooms(self.reference, s) ** 2 for s in used if domain(s, 3) not in self.anchored[3])
+            leftover.append(sum(self.capacity[at][key] for key in mine))
+        squares = sum(slots_of(self.reference, s) ** 2 for s in used if domain(s, 3) not in self.anchored[3])
         penalty = sum(self.penalties[s.name] for s in used)
         return Objective(tuple(domains), tuple(leftover), penalty, squares if self.keep_whole else 0)
 
@@ -91,44 +93,44 @@ class Instance:
 
     def sets(self) -> Iterator[tuple[NodeState, ...]]:
         """The sets of nodes that could hold the gang as far as sums and the required level tell."""
-        can = [state for state in self.states if any(rooms(kind, state) for kind, _ in self.kinds)]
+        can = [state for state in self.states if any(slots_of(kind, state) for kind, _ in self.kinds)]
         for size in range(1, sum(count for _, count in self.kinds) + 1):
             for used in combinations(can, size):
                 if self.level is not None:
                     where = {domain(state, self.level) for state in [*used, *self.anchors]}
                     if len(where) > 1:
                         continue
-                if all(sum(rooms(kind, state) for state in used) >= count for kind, count in self.kinds):
+                if all(sum(slots_of(kind, state) for state in used) >= count for kind, count in self.kinds):
                     yield used
 
     def holds(self, used: tuple[NodeState, ...]) -> bool:
         """Whether some distribution keeps all rules and uses each of these nodes."""
 
-        def spread(number: int, held: list[list[PodClass]]) -> bool:
+        def spread(number: int, counted: list[list[PodClass]]) -> bool:
             if number == len(self.kinds):
-                return all(held) and self.sliced(used, held)
+                return all(counted) and self.sliced(used, counted)
             kind, count = self.kinds[number]
-            return any(spread(number + 1, more) for more in ways(kind, count, 0, held))
+            return any(spread(number + 1, more) for more in ways(kind, count, 0, counted))
 
         def ways(
-            kind: PodClass, count: int, at: int, held: list[list[PodClass]]
+            kind: PodClass, count: int, at: int, counted: list[list[PodClass]]
         ) -> Iterator[list[list[PodClass]]]:
             if at == len(used):
                 if not count:
-                    yield held
+                    yield counted
                 return
             for takes in range(count + 1):
-                here = [*held[at], *[kind] * takes]
+                here = [*counted[at], *[kind] * takes]
                 if takes and not fits(here, used[at]):
                     return
-                yield from ways(kind, count - takes, at + 1, [*held[:at], here, *held[at + 1 :]])
+                yield from ways(kind, count - takes, at + 1, [*counted[:at], here, *counted[at + 1 :]])
 
         return spread(0, [[] for _ in used])
 
-    def sliced(self, used: tuple[NodeState, ...], held: list[list[PodClass]]) -> bool:
+    def sliced(self, used: tuple[NodeState, ...], counted: list[list[PodClass]]) -> bool:
         for at, size in self.slices:
             per: dict[tuple[str, ...], int] = {}
-            for state, pods in zip(used, held, strict=True):
+            for state, pods in zip(used, counted, strict=True):
                 count = pods.count(self.kinds[0][0])
                 per[domain(state, at)] = per.get(domain(state, at), 0) + count
             if any(count % size for count in per.values()):

@@ -37,8 +37,8 @@ def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
     def descend(depth: int) -> bool:
         if depth == len(demands):
             return True
-        pod, wishes = demands[depth]
-        for chosen in combinations(range(len(states)), wishes[0].count):
+        pod, requests = demands[depth]
+        for chosen in combinations(range(len(states)), requests[0].count):
             if not all(usable(pod, number) for number in chosen):
                 continue
             if pod.single_numa and len({states[number].card.numa for number in chosen}) > 1:
@@ -46,15 +46,15 @@ def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
             if pod.linked and not linked(*chosen):
                 continue
             for number in chosen:
-                for wish in wishes:
-                    for resource, amount in wish.per_card:
+                for request in requests:
+                    for resource, amount in request.per_card:
                         free[number][resource] -= amount
             good = all(amount >= 0 for number in chosen for amount in free[number].values())
             if good and descend(depth + 1):
                 return True
             for number in chosen:
-                for wish in wishes:
-                    for resource, amount in wish.per_card:
+                for request in requests:
+                    for resource, amount in request.per_card:
                         free[number][resource] += amount
         return False
 

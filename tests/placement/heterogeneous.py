@@ -44,9 +44,9 @@ def asked_of(dice: random.Random, most: int) -> Gang:
         kind = pod_class(dice.choice((1, 2, 3)), memory=dice.randint(0, 4))
         kinds += [kind] * dice.choice((1, 1, 2))
     workers = size * dice.randint(1, max(1, most // size))
-    odd = [kind for kind in kinds if kind != worker][: workers - 1]
+    minority = [kind for kind in kinds if kind != worker][: workers - 1]
     members = [Member(f"w{rank}", rank, worker) for rank in range(workers)]
-    members += [Member(f"o{rank}", workers + rank, kind) for rank, kind in enumerate(odd)]
+    members += [Member(f"o{rank}", workers + rank, kind) for rank, kind in enumerate(minority)]
     above = LEVELS.index(slices[0].level) if slices else 3
     required = dice.choice((None, None, *LEVELS[: above + 1][:2]))
     return Gang("g", tuple(members), required_level=required, slices=slices)

@@ -26,14 +26,14 @@ class _Full:
     def __init__(self, cards: int) -> None:
         self.free = [[1000, SHARES, TILES] for _ in range(cards)]
 
-    def take(self, wish: CardRequest) -> bool:
+    def take(self, request: CardRequest) -> bool:
         """Take cards side by side with enough free, if there are any; each is linked to the next."""
-        per_card = dict(wish.per_card)
-        needs = [per_card["m"], per_card[PLUGIN], wish.tiles]
+        per_card = dict(request.per_card)
+        needs = [per_card["m"], per_card[PLUGIN], request.tiles]
         enough = [all(map(int.__le__, needs, free)) for free in self.free]
         for first in range(len(self.free)):
-            chosen = [(first + number) % len(self.free) for number in range(wish.count)]
-            if len(set(chosen)) == wish.count and all(enough[number] for number in chosen):
+            chosen = [(first + number) % len(self.free) for number in range(request.count)]
+            if len(set(chosen)) == request.count and all(enough[number] for number in chosen):
                 for number in chosen:
                     self.free[number] = list(map(int.__sub__, self.free[number], needs))
                 return True
@@ -45,15 +45,15 @@ def _kind(dice: random.Random) -> PodClass:
     sort = dice.choice(("whole", "whole", "tile", "share", "share"))
     linked = False
     if sort == "whole":
-        wish = CardRequest(dice.choice((1, 2, 3, 4)), ((PLUGIN, SHARES), ("m", 1000)))
-        linked = wish.count == 2 and dice.random() < 1 / 3
+        request = CardRequest(dice.choice((1, 2, 3, 4)), ((PLUGIN, SHARES), ("m", 1000)))
+        linked = request.count == 2 and dice.random() < 1 / 3
     elif sort == "tile":
-        wish = CardRequest(1, ((PLUGIN, 1), ("m", 500)), 1)
+        request = CardRequest(1, ((PLUGIN, 1), ("m", 500)), 1)
     else:
-        wish = CardRequest(1, ((PLUGIN, 1), ("m", dice.choice((130, 210, 270, 340, 450, 610)))))
-    amounts = {name: wish.count * amount for name, amount in wish.per_card}
+        request = CardRequest(1, ((PLUGIN, 1), ("m", dice.choice((130, 210, 270, 340, 450, 610)))))
+    amounts = {name: request.count * amount for name, amount in request.per_card}
     amounts |= {"cpu": dice.randint(1, 16), "memory": dice.randint(1, 32), "pods": 1}
-    return PodClass(vector(amounts), cards=(wish,), linked=linked)
+    return PodClass(vector(amounts), cards=(request,), linked=linked)
 
 
 def planted_cards(nodes: int, kinds: int, slack: int, seed: int) -> tuple[Gang, Snapshot]:

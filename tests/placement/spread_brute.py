@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import product
 
-from tests.placement.brute import Instance, domain, rooms
+from tests.placement.brute import Instance, domain, slots_of
 from webhook.placement import (
     Gang,
     Objective,
@@ -36,7 +36,7 @@ def distributions(gang: Gang, snapshot: Snapshot) -> Iterator[dict[str, int]]:
     labelled = snapshot.topology.level(gang.spread.level) < 3
     states = [s for s in instance.states if s.path is not None or not labelled]
     kind, wanted = instance.kinds[0]
-    for amounts in product(*(range(min(wanted, rooms(kind, state)) + 1) for state in states)):
+    for amounts in product(*(range(min(wanted, slots_of(kind, state)) + 1) for state in states)):
         if sum(amounts) != wanted:
             continue
         on = {state.name: count for state, count in zip(states, amounts, strict=True) if count}
@@ -52,11 +52,11 @@ def best(gang: Gang, snapshot: Snapshot) -> tuple[int, Objective] | None:
     assert gang.spread is not None
     if snapshot.topology.level(gang.spread.level) < 3:  # the others are of no use
         instance.states = [state for state in instance.states if state.path is not None]
-        instance.room = [{} for _ in range(4)]
+        instance.capacity = [{} for _ in range(4)]
         for state in instance.states:
-            for at, room in enumerate(instance.room):
+            for at, capacity in enumerate(instance.capacity):
                 key = domain(state, at)
-                room[key] = room.get(key, 0) + rooms(instance.reference, state)
+                capacity[key] = capacity.get(key, 0) + slots_of(instance.reference, state)
     found = [
         (value, instance.value(tuple(snapshot.nodes[name] for name in on)))
         for on in distributions(gang, snapshot)

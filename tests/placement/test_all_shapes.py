@@ -59,9 +59,9 @@ def classes(dice: Dice, count: int, *, with_cards: bool = False) -> list[PodClas
     for cpu, memory in sizes:
         pod = pod_class(cpu, memory=memory)
         if with_cards and dice.random() < 0.8:
-            wish = CardRequest(dice.choice((1, 1, 2)), vector({M: dice.choice((3, 5, 10))}))
-            amounts = dict(pod.requests) | {M: wish.count * dict(wish.per_card)[M]}
-            pod = replace(pod, requests=vector(amounts), cards=(wish,), single_numa=dice.random() < 0.5)
+            drawn = CardRequest(dice.choice((1, 1, 2)), vector({M: dice.choice((3, 5, 10))}))
+            amounts = dict(pod.requests) | {M: drawn.count * dict(drawn.per_card)[M]}
+            pod = replace(pod, requests=vector(amounts), cards=(drawn,), single_numa=dice.random() < 0.5)
         if dice.random() < 0.15:
             pod = replace(pod, rules=Rules(selector=(POOL,)))
         found.append(pod)
@@ -101,8 +101,8 @@ def with_cards(dice: Dice) -> Gang:
 
 
 def spread(dice: Dice) -> Gang:
-    wish = Spread(dice.choice(("block", "subblock", "host")), dice.choice((None, None, 1, 2)))
-    return Gang("g", members(classes(dice, 1), [dice.randint(1, 5)]), spread=wish)
+    drawn = Spread(dice.choice(("block", "subblock", "host")), dice.choice((None, None, 1, 2)))
+    return Gang("g", members(classes(dice, 1), [dice.randint(1, 5)]), spread=drawn)
 
 
 SHAPES: Final[dict[str, Callable[[Dice], Gang]]] = {

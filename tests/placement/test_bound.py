@@ -37,7 +37,7 @@ BOUND = 100_000
     ("family", "seed"),
     [*(("small", n) for n in range(60)), *((family, n) for family in FAMILIES for n in range(3))],
 )
-def test_an_answer_takes_at_most_twice_its_bound_and_says_what_it_does_not_prove(
+def test_an_answer_takes_at_most_twice_its_budget_and_names_what_it_does_not_prove(
     family: str, seed: int
 ) -> None:
     asked, snapshot, options = FAMILIES[family](random.Random(seed))
@@ -72,7 +72,7 @@ def test_no_further_field_of_a_large_program_is_begun_once_the_steps_are_used_up
     ],
     ids=str,
 )
-def test_identical_pods_that_the_bound_is_too_short_for_are_placed_and_said_not_to_be_proven(
+def test_identical_pods_that_the_budget_is_too_short_for_are_placed_and_not_proven(
     rules: dict[str, Any],
 ) -> None:
     dice = random.Random(5)
@@ -98,8 +98,8 @@ LAST_LOOK = 1_000_000
 
 
 @pytest.mark.parametrize("bound", [1, 300, 3000])
-def test_no_bound_of_domains_is_told_while_the_rooms_of_cards_are_not_decided(bound: int) -> None:
-    told = 0
+def test_no_bound_of_domains_is_given_while_the_capacities_of_cards_are_not_decided(bound: int) -> None:
+    bounded = 0
     for seed in range(142, 146):
         dice = random.Random(seed)
         snapshot = hostile_cluster(dice, carded=True)
@@ -113,8 +113,8 @@ def test_no_bound_of_domains_is_told_while_the_rooms_of_cards_are_not_decided(bo
         if isinstance(found, Assignment):
             assert least is not None
             assert all(low <= used for low, used in zip(least, found.objective.domains, strict=False))
-            told += bool(least)
-    assert told or bound < 3000
+            bounded += bool(least)
+    assert bounded or bound < 3000
 
 
 @pytest.mark.parametrize("seed", [3, 4, 24])
@@ -140,7 +140,7 @@ def test_a_question_takes_the_same_steps_each_time() -> None:
     assert spent[0] == spent[1]
 
 
-def test_victims_that_are_not_found_in_time_are_not_said_to_be_none() -> None:
+def test_victims_that_are_not_found_in_time_are_not_reported_as_none() -> None:
     nodes = [NodeInfo(f"n{number}", allocatable={"gpu": 8}) for number in range(4)]
     usage = [(node.name, Usage({"gpu": 8}, name=f"u-{node.name}")) for node in nodes]
     asked = Gang("g", tuple(Member(f"p{n}", n, PodClass((("gpu", 5 + n % 2),))) for n in range(4)))

@@ -11,7 +11,7 @@ from webhook.placement.capacity import MOST_COLUMNS, Columns, columns_of, count_
 
 @pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("amounts", [3, 10**6], ids=["nodes of few kinds", "each node its own kind"])
-def test_rooms_of_many_nodes_are_those_of_each(seed: int, amounts: int) -> None:
+def test_capacities_of_many_nodes_are_those_of_each(seed: int, amounts: int) -> None:
     """Also where pods take more than there is, so that less than nothing is free."""
     dice = random.Random(seed)
     named = {"cpu": 10**6, "memory": 10**6, "pods": 10**6}
@@ -32,6 +32,6 @@ def test_a_block_keeps_what_is_free_of_few_resources_whatever_gangs_ask_for() ->
     (block, *_) = snapshot.blocks.values()
     for number in range(3 * MOST_COLUMNS):
         count_slots_by_node(PodClass(vector({f"example.com/r{number}": 1})), columns_of(block))
-    kept: Columns = columns_of(block)
-    assert len(kept._free) <= MOST_COLUMNS
-    assert len(kept._groups) <= MOST_COLUMNS
+    cached: Columns = columns_of(block)
+    assert len(cached._free) <= MOST_COLUMNS
+    assert len(cached._groups) <= MOST_COLUMNS

@@ -37,19 +37,19 @@ def states_of(dice: random.Random) -> list[CardState]:
 
 
 def pod_of(dice: random.Random) -> PodClass:
-    wishes = tuple(
+    requests = tuple(
         CardRequest(dice.choice((0, 1, 1, 2)), ((PLUGIN, 1), (MILLI, dice.choice((1, 3, 5, 7)))))
         for _ in range(dice.randint(1, 3))
     )
-    singles = tuple(number for number, wish in enumerate(wishes) if wish.count == 1)
+    singles = tuple(number for number, request in enumerate(requests) if request.count == 1)
     return PodClass(
         (),
-        cards=wishes,
+        cards=requests,
         same_card=singles if len(singles) > 1 and dice.random() < 0.3 else (),
         allowed_cards=("card0", "card2") if dice.random() < 0.15 else None,
         denied_cards=("card1",) if dice.random() < 0.15 else (),
         single_numa=dice.random() < 0.3,
-        linked=all(wish.count in (0, 2) for wish in wishes) and dice.random() < 0.5,
+        linked=all(request.count in (0, 2) for request in requests) and dice.random() < 0.5,
     )
 
 
@@ -63,7 +63,7 @@ def test_a_feasible_choice_of_cards_is_never_missed(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_room_for_like_pods_is_the_most_that_fit_together(seed: int) -> None:
+def test_the_capacity_for_identical_pods_is_the_most_that_fit_together(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(40):
         states, pod = states_of(dice), pod_of(dice)
@@ -89,14 +89,14 @@ def test_the_cards_that_are_chosen_hold_what_is_asked_of_them(seed: int, polish:
         free = {state.card.name: dict(state.free) for state in states}
         cards = {state.card.name: state.card for state in states}
         for pod, slots in zip(pods, found, strict=True):
-            for wish, slot in zip(pod.cards, slots, strict=True):
+            for request, slot in zip(pod.cards, slots, strict=True):
                 names = [share.card for share in slot]
-                assert len(set(names)) == wish.count
+                assert len(set(names)) == request.count
                 assert not any(cards[name].disabled or name in pod.denied_cards for name in names)
                 assert pod.allowed_cards is None or set(names) <= set(pod.allowed_cards)
                 assert not pod.single_numa or len({cards[name].numa for name in names}) <= 1
                 for name in names:
-                    for resource, amount in wish.per_card:
+                    for resource, amount in request.per_card:
                         free[name][resource] -= amount
             assert len({slots[number] for number in pod.same_card}) <= 1
         assert all(amount >= 0 for amounts in free.values() for amount in amounts.values())
@@ -107,8 +107,8 @@ def test_tiles_are_given_out_once_also_where_the_choice_is_not_polished() -> Non
         card_state(Card(f"card{n}", {PLUGIN: 4}, 4), {PLUGIN: 1}, frozenset({used}))
         for n, used in enumerate((1, 2))
     ]
-    wish = CardRequest(2, ((PLUGIN, 1),), 1)
-    found = choose(states, [PodClass((), cards=(wish, wish, wish))], polish=0).slots
+    request = CardRequest(2, ((PLUGIN, 1),), 1)
+    found = choose(states, [PodClass((), cards=(request, request, request))], polish=0).slots
     assert found is not None
     given = sorted((share.card, share.tiles) for slot in found[0] for share in slot)
     assert given == [("card0", (n,)) for n in (0, 2, 3)] + [("card1", (n,)) for n in (0, 1, 3)]
@@ -120,7 +120,7 @@ def test_tiles_are_given_out_once_also_where_the_choice_is_not_polished() -> Non
 TWO = gpu_node("0.1", i915="20", millicores="2000", memory_max="17")
 
 
-def in_turn(node: objects.Node, pods: Sequence[objects.Pod]) -> Iterator[str]:
+def one_by_one(node: objects.Node, pods: Sequence[objects.Pod]) -> Iterator[str]:
     """Each pod's cards, with those before it running."""
     running: list[objects.Pod] = []
     for pod in pods:
@@ -138,23 +138,23 @@ def one(milli: int) -> objects.Pod:
 
 def test_shares_fill_cards_until_nothing_fits() -> None:
     pods = [one(500), one(600), one(500), one(401), one(400)]
-    assert list(in_turn(TWO, pods)) == ["card0", "card1", "card0", "no", "card1"]
+    assert list(one_by_one(TWO, pods)) == ["card0", "card1", "card0", "no", "card1"]
 
 
 def test_whole_cards_and_what_is_left_of_them() -> None:
     pods = [gpu_pod({"i915": 2, "millicores": 2000}), gpu_pod({"i915": 1}), one(1)]
-    assert list(in_turn(TWO, pods)) == ["card0,card1", "card0", "no"]
+    assert list(one_by_one(TWO, pods)) == ["card0,card1", "card0", "no"]
 
 
 def test_card_memory_is_the_node_s_shared_out_and_rounded_down() -> None:
     pods = [gpu_pod({"i915": 1, "memory_max": amount}) for amount in (9, 8, 8, 1)]
-    assert list(in_turn(TWO, pods)) == ["no", "card0", "card1", "no"]
+    assert list(one_by_one(TWO, pods)) == ["no", "card0", "card1", "no"]
 
 
-def test_cards_go_by_number_not_by_text() -> None:
+def test_cards_are_ordered_by_number_not_by_text() -> None:
     node = gpu_node("0.1.10.2", i915="4")
     pods = [gpu_pod({"i915": 1}) for _ in range(5)]
-    assert list(in_turn(node, pods)) == ["card0", "card1", "card2", "card10", "no"]
+    assert list(one_by_one(node, pods)) == ["card0", "card1", "card2", "card10", "no"]
 
 
 CASES: list[tuple[str, objects.Node, objects.Pod, str]] = [
@@ -250,7 +250,7 @@ def test_a_known_case_has_its_known_cards(node: objects.Node, pod: objects.Pod, 
     ],
     ids=["one", "twice", "unknown", "none"],
 )
-def test_a_malformed_wish_for_one_card_is_refused_in_words(names: str, expected: str) -> None:
+def test_a_malformed_request_for_one_card_is_refused_in_words(names: str, expected: str) -> None:
     problem = text_of(TWO, gpu_pod({"i915": 1}, {"i915": 1}, gas_same_gpu=names))
     assert problem == f"gas-same-gpu: {expected}"
 
@@ -302,13 +302,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_cards_are_booked_whatever_the_tiles_and_the_time_say(case: str) -> None:
+def test_cards_are_reserved_whatever_the_tiles_and_the_time_are(case: str) -> None:
     """Other schedulers write such; a reader that passed the cards over would give them out once more."""
     running = gpu_pod({"i915": 1, "millicores": 600}, gas_container_cards="card0", **BROKEN[case])
     assert text_of(TWO, one(500), [running]) == "card1"
 
 
-def test_tiles_are_booked_beside_cards_that_cannot_be_read() -> None:
+def test_tiles_are_reserved_beside_cards_that_cannot_be_read() -> None:
     node = gpu_node("0", i915="4", tiles="4")
     texts = {"gas_container_cards": "the first", "gas_container_tiles": "card0:gt0+gt1"}
     running = gpu_pod({"i915": 1, "tiles": 2}, **texts)
@@ -328,7 +328,7 @@ def test_annotations_of_a_pod_that_asks_for_no_gpu_take_nothing_from_others(aske
     assert (usage.cards, usage.tiles) == ({}, {})
 
 
-def test_tiles_are_not_booked_for_a_pod_that_asks_for_none() -> None:
+def test_tiles_are_not_reserved_for_a_pod_that_asks_for_none() -> None:
     running = gpu_pod({"i915": 1}, gas_container_cards="card0", gas_container_tiles="card0:gt0+gt1+gt2")
     assert convert.usage_of(running).tiles == {}
 
@@ -362,7 +362,7 @@ def test_packing_keeps_cards_whole_where_a_balanced_scheduler_spreads_over_them(
     """
     node = gpu_node("0.1.2", i915="30", millicores="3000")
     pods = [one(300), one(100), one(100), one(50), gpu_pod({"i915": 2, "millicores": 200})]
-    assert list(in_turn(node, pods)) == ["card0", "card0", "card0", "card0", "card0,card1"]
+    assert list(one_by_one(node, pods)) == ["card0", "card0", "card0", "card0", "card0,card1"]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_packing_keeps_cards_whole_where_a_balanced_scheduler_spreads_over_them(
     ],
     ids=["card", "tile"],
 )
-def test_a_preferred_card_or_tile_gives_way_to_packing(
+def test_a_preferred_card_or_tile_yields_to_packing(
     label: str, containers: dict[str, int], expected: str
 ) -> None:
     """A preference by telemetry would open a whole card, or break a run of tiles, so it is not weighed."""
@@ -393,7 +393,7 @@ def test_containers_that_share_a_card_need_a_share_of_it_each(used: int, expecte
     assert text_of(node, pod, running) == expected
 
 
-def test_amounts_beyond_64_bits_add_up_exactly_and_leave_no_room() -> None:
+def test_amounts_beyond_64_bits_add_up_exactly_and_leave_no_capacity() -> None:
     """GPU Aware Scheduling refuses such a sum as an overflow; ours has no largest number to overflow."""
     huge = 2**63 - 1
     running = [gpu_pod({"i915": 1, "millicores": huge}, gas_container_cards="card0") for _ in range(2)]

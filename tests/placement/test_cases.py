@@ -149,12 +149,12 @@ CASES: list[tuple[str, Tree, int, dict[str, Any], dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(
-    ("tree", "count", "wish", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+    ("tree", "count", "asked", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_a_known_case_has_its_known_result(
-    tree: Tree, count: int, wish: dict[str, Any], expected: dict[str, int]
+    tree: Tree, count: int, asked: dict[str, Any], expected: dict[str, int]
 ) -> None:
-    assert taken(placed(gang_of(count, **wish), snapshot_of(tree)).nodes) == expected
+    assert taken(placed(gang_of(count, **asked), snapshot_of(tree)).nodes) == expected
 
 
 REFUSED: list[tuple[str, Tree, int, dict[str, Any], str]] = [
@@ -178,12 +178,12 @@ REFUSED: list[tuple[str, Tree, int, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("tree", "count", "wish", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+    ("tree", "count", "asked", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
-def test_a_gang_without_place_is_told_what_came_nearest(
-    tree: Tree, count: int, wish: dict[str, Any], words: str
+def test_a_gang_without_place_gets_the_nearest_domain(
+    tree: Tree, count: int, asked: dict[str, Any], words: str
 ) -> None:
-    found = place(gang_of(count, **wish), snapshot_of(tree))
+    found = place(gang_of(count, **asked), snapshot_of(tree))
     assert isinstance(found, NoFit)
     assert words in found.sentence
     assert found.proven
@@ -291,7 +291,7 @@ def test_equal_names_under_different_parents_are_different_domains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "words"),
+    ("asked", "words"),
     [
         ({"required_level": "zone"}, "no level 'zone'"),
         ({"slices": (Slice("rack", 2),)}, "no level 'rack'"),
@@ -302,9 +302,9 @@ def test_equal_names_under_different_parents_are_different_domains() -> None:
     ],
     ids=["level", "slice level", "slice size", "remainder", "slice above required", "slices in slices"],
 )
-def test_a_gang_that_contradicts_itself_is_an_error_that_says_so(wish: dict[str, Any], words: str) -> None:
+def test_a_gang_that_contradicts_itself_is_an_error_that_names_it(asked: dict[str, Any], words: str) -> None:
     with pytest.raises(PlacementError, match=words):
-        place(gang_of(4, **wish), snapshot_of(DEFAULT))
+        place(gang_of(4, **asked), snapshot_of(DEFAULT))
 
 
 def test_the_result_does_not_depend_on_the_order_of_the_nodes() -> None:

@@ -27,17 +27,17 @@ from webhook.placement import (
 from webhook.placement.budget import Budget
 
 
-def unlike(dice: random.Random, count: int) -> Gang:
+def heterogeneous(dice: random.Random, count: int) -> Gang:
     kinds = [pod_class(dice.randint(1, 4), memory=dice.randint(1, 9)) for _ in range(count)]
     return Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
 
 
-HALVES = [pod_class(cpu) for cpu in (6, 5, 5, 5)]
-ONE_TOO_MANY = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(HALVES)))
+TWO_A_NODE = [pod_class(cpu) for cpu in (6, 5, 5, 5)]
+ONE_TOO_MANY = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(TWO_A_NODE)))
 THREE_NODES = {"b": {"r": {"x": 9, "y": 9, "z": 9}}}
 
 
-def test_a_search_that_was_cut_never_says_that_there_is_no_place() -> None:
+def test_a_search_that_was_cut_never_answers_that_there_is_no_place() -> None:
     found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES), Options(bound=3))
     assert isinstance(found, NoFit)
     assert not found.proven
@@ -72,7 +72,7 @@ def tight(dice: random.Random, nodes: int) -> tuple[Gang, Snapshot]:
 
 
 @pytest.mark.parametrize("seed", sorted({*range(20)} - GIVEN_UP))
-def test_unlike_pods_that_just_fit_find_their_place(seed: int) -> None:
+def test_different_pods_that_just_fit_find_their_place(seed: int) -> None:
     dice = random.Random(seed)
     asked, snapshot = tight(dice, dice.randint(4, 14))
     found = place(asked, snapshot)
@@ -91,7 +91,7 @@ def test_a_leader_and_two_hundred_workers_get_a_proven_answer_within_the_budget(
     assert check(found, asked, snapshot) == []
 
 
-def test_a_large_gang_of_identical_pods_hears_what_came_closest() -> None:
+def test_a_large_gang_of_identical_pods_gets_the_nearest_domain() -> None:
     nodes = [node(f"n{i}", (f"b{i // 1000}", f"r{i // 20}", f"h{i}"), 8) for i in range(2500)]
     found = place(gang_of(9000, required_level="block"), Snapshot.build(nodes, []))
     assert isinstance(found, NoFit)
@@ -101,7 +101,7 @@ def test_a_large_gang_of_identical_pods_hears_what_came_closest() -> None:
 
 
 @pytest.mark.parametrize("cpu", [0, 4], ids=["no capacity at all", "capacity for some"])
-def test_hundreds_of_unlike_pods_that_do_not_fit_are_told_so(cpu: int) -> None:
+def test_hundreds_of_different_pods_that_do_not_fit_get_that_answer(cpu: int) -> None:
     kinds = [pod_class(1, memory=rank + 1) for rank in range(310)]
     asked = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
     nodes = [node(f"n{i}", ("b", "r", f"h{i}"), cpu, memory=200) for i in range(20)]
@@ -123,10 +123,8 @@ def test_many_slices_that_each_lost_a_pod_are_completed_and_proven() -> None:
     assert found.nodes == {f"p{rank}": f"n{rank // 4:02}-0" for rank in range(0, 200, 4)}
 
 
-@pytest.mark.parametrize(("nodes", "new", "is_room"), [(6, 2, True), (3, 2, False)])
-def test_slices_that_each_lost_a_pod_are_completed_beside_new_ones(
-    nodes: int, new: int, is_room: bool
-) -> None:
+@pytest.mark.parametrize(("nodes", "new", "fits"), [(6, 2, True), (3, 2, False)])
+def test_slices_that_each_lost_a_pod_are_completed_beside_new_ones(nodes: int, new: int, fits: bool) -> None:
     """Nothing packs slices, so that the steps are for the search. nodes: of one pod each, in a rack."""
     racks = {f"r{rack:02}": {f"n{rack:02}-{i}": 1 for i in range(nodes)} for rack in range(31)}
     ranks = [*range(2, 93, 3), *range(93, 93 + 3 * new)]
@@ -135,7 +133,7 @@ def test_slices_that_each_lost_a_pod_are_completed_beside_new_ones(
     members = tuple(Member(f"p{rank}", rank, pod_class(1)) for rank in ranks)
     asked = Gang("g", members, slices=(Slice("subblock", 3),), anchors=anchors)
     found = place(asked, snapshot_of({"b": racks}, usage))
-    assert isinstance(found, Assignment) is is_room
+    assert isinstance(found, Assignment) is fits
     assert found.proven
 
 
@@ -169,13 +167,13 @@ def in_pools(dice: random.Random, pools: int, moved: int, nodes: int = 4) -> tup
             replace(pod_class(dice.randint(1, 4), memory=dice.randint(1, 5)), rules=rules) for _ in range(3)
         ]
         for number in range(nodes):
-            held = [dice.choice(kinds) for _ in range(dice.randint(2, 3))]
-            cpu, memory = (sum(dict(kind.requests)[name] for kind in held) for name in ("cpu", "memory"))
+            in_block = [dice.choice(kinds) for _ in range(dice.randint(2, 3))]
+            cpu, memory = (sum(dict(kind.requests)[name] for kind in in_block) for name in ("cpu", "memory"))
             over = dice.choice((0, 1)) if pool < pools - 1 else {0: moved, 1: -moved}.get(number, 0)
             place = ("b", f"r{pool}", f"h{pool}-{number}")
             each = node(f"n{pool}-{number}", place, cpu // 1000 + over, memory=memory + dice.choice((0, 1)))
             made.append(replace(each, labels={**each.labels, "pool": f"p{pool}"}))
-            members += [Member(f"p{len(members) + n}", None, kind) for n, kind in enumerate(held)]
+            members += [Member(f"p{len(members) + n}", None, kind) for n, kind in enumerate(in_block)]
     return Gang("g", tuple(members)), Snapshot.build(made, [])
 
 

@@ -121,7 +121,7 @@ def test_small_gangs_keep_racks_of_eighteen_whole_for_large_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "expected"),
     [
         (("r0-0", "r0-1"), "1 zone, 1 NVLink domain, 2 hosts, 2 nodes"),
         (("plain-0", "plain-1"), "1 zone, 2 hosts, 2 nodes"),
@@ -129,16 +129,16 @@ def test_small_gangs_keep_racks_of_eighteen_whole_for_large_ones() -> None:
         (("r0-0", "bare"), "2 zones, 2 NVLink domains, 2 hosts, 2 nodes"),
     ],
 )
-def test_where_a_gang_went_is_told_in_the_words_of_its_nodes_families(
-    names: tuple[str, ...], told: str
+def test_the_domains_of_a_gang_are_named_in_the_words_of_its_nodes_families(
+    names: tuple[str, ...], expected: str
 ) -> None:
     bare = NodeInfo("bare", allocatable={"cpu": 1000, "pods": 110})
     others = frozenset({each.name for each in pools()} | {"bare"}) - set(names)
     asked = replace(gang_of(2), excluded_nodes=others)
-    assert placed(asked, Snapshot.build([*pools(), bare], [])).spread == told
+    assert placed(asked, Snapshot.build([*pools(), bare], [])).spread == expected
 
 
-def test_a_gang_without_room_is_told_so_in_the_words_of_the_nearest_family() -> None:
+def test_a_gang_without_capacity_gets_a_reason_in_the_words_of_the_nearest_family() -> None:
     racks = [each for each in pools() if not each.name.startswith("plain")]
     none = place(gang_of(4, required_level="subblock"), Snapshot.build(racks, []))
     assert isinstance(none, NoFit)
@@ -148,7 +148,7 @@ def test_a_gang_without_room_is_told_so_in_the_words_of_the_nearest_family() -> 
     assert "at most 3 in an NVLink domain" in none.sentence
 
 
-def test_an_operator_s_own_names_of_levels_are_kept() -> None:
+def test_an_operator_s_own_names_of_levels_stay() -> None:
     topology = Topology(level_names=("pod", "rack", "host"))
     found = placed(gang_of(3), Snapshot.build(pools(), [], topology))
     assert found.spread == "1 pod, 1 rack, 3 hosts, 3 nodes"

@@ -25,11 +25,11 @@ def drawn_cards(dice: random.Random, count: int) -> list[CardState]:
 
 
 def drawn_pod(dice: random.Random) -> PodClass:
-    wishes = [
+    requests = [
         CardRequest(dice.choice((1, 1, 2)), vector({M: dice.choice((2, 3, 5))}), dice.choice((0, 0, 1)))
         for _ in range(dice.choice((1, 1, 2)))
     ]
-    return replace(pod_class(1), cards=tuple(wishes), single_numa=dice.random() < 0.5)
+    return replace(pod_class(1), cards=tuple(requests), single_numa=dice.random() < 0.5)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -53,7 +53,7 @@ def test_pods_that_get_the_first_cards_have_cards_together(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_the_first_cards_serve_no_more_pods_than_there_is_room_for(seed: int) -> None:
+def test_the_first_cards_serve_no_more_pods_than_fit(seed: int) -> None:
     dice = random.Random(seed)
     states, pod = drawn_cards(dice, 4), drawn_pod(dice)
     assert most_by_first_cards(states, pod, 20) <= count_slots(states, pod, 20).pods
@@ -62,8 +62,8 @@ def test_the_first_cards_serve_no_more_pods_than_there_is_room_for(seed: int) ->
 def test_a_pod_that_finds_no_cards_takes_none() -> None:
     states = drawn_cards(random.Random(0), 2)
     cards = FirstCards(states)
-    wishes = (CardRequest(1, vector({M: 2})), CardRequest(1, vector({M: 99})))
-    assert cards.take(replace(pod_class(1), cards=wishes)) is None
+    requests = (CardRequest(1, vector({M: 2})), CardRequest(1, vector({M: 99})))
+    assert cards.take(replace(pod_class(1), cards=requests)) is None
     assert cards.cards == states
 
 
@@ -78,7 +78,7 @@ def test_pods_find_cards_in_one_order_of_their_classes_where_they_do_not_in_anot
     assert first_found(states, [small, large]) is not None
 
 
-def test_a_node_whose_steps_ended_has_room_for_what_the_first_cards_serve() -> None:
+def test_a_node_whose_budget_ended_has_capacity_for_what_the_first_cards_serve() -> None:
     """Each node has its share of the steps where nodes differ in their cards; see capacity.card_steps."""
     states = drawn_cards(random.Random(3), 8)
     pod = replace(pod_class(1), cards=(CardRequest(2, vector({M: 2})),) * 2, single_numa=True)

@@ -93,8 +93,8 @@ def test_first_fit_fills_each_domain_of_a_slice_with_whole_slices() -> None:
 def test_first_fit_takes_the_cards_of_one_numa_node_where_asked(single_numa: bool, placed_pods: int) -> None:
     cards = tuple(Card(f"card{number}", {"m": 1000}, numa=number // 3) for number in range(6))
     node = NodeInfo("n", {}, allocatable={"pods": 110, "m": 6000}, cards=cards)
-    wishes = (CardRequest(2, vector({"m": 1000})),)
-    pod = PodClass(vector({"pods": 1, "m": 2000}), cards=wishes, single_numa=single_numa)
+    requests = (CardRequest(2, vector({"m": 1000})),)
+    pod = PodClass(vector({"pods": 1, "m": 2000}), cards=requests, single_numa=single_numa)
     snapshot = Snapshot.build([node], [])
     for count in (placed_pods, placed_pods + 1):
         gang = Gang("g", tuple(Member(f"p{rank}", rank, pod) for rank in range(count)))

@@ -51,16 +51,16 @@ def test_an_answer_of_a_search_that_was_cut_keeps_every_rule(seed: int, bound: i
 
 
 @pytest.mark.parametrize("mode", [Mode.BEST_FIT, Mode.HEADROOM])
-@pytest.mark.parametrize("odd", [0, 3])
-def test_a_gang_in_slices_is_placed_though_no_search_has_the_steps(mode: Mode, odd: int) -> None:
+@pytest.mark.parametrize("minority", [0, 3])
+def test_a_gang_in_slices_is_placed_though_no_search_has_the_steps(mode: Mode, minority: int) -> None:
     # Nodes differ at random: of domains that are alike, the search looks at few, and has steps enough.
-    dice = random.Random(odd)
+    dice = random.Random(minority)
     nodes = [
         node(f"n{i}", (f"b{i // 100}", f"r{i // 10}", f"h{i}"), dice.randint(6, 8), memory=9)
         for i in range(1000)
     ]
     asked = gang_of(1200, slices=(Slice("subblock", 6),))
-    others = [Member(f"o{rank}", 2000 + rank, pod_class(3, memory=rank)) for rank in range(odd)]
+    others = [Member(f"o{rank}", 2000 + rank, pod_class(3, memory=rank)) for rank in range(minority)]
     asked = replace(asked, members=(*asked.members, *others))
     snapshot = Snapshot.build(nodes, [])
     found = place(asked, snapshot, Options(mode=mode, bound=16_000))
@@ -81,13 +81,13 @@ def test_the_rule_uses_domains_in_use_before_others_and_no_more_than_it_needs() 
     assert set(found) == {"n16", "n17", "n18", "n19"}
 
 
-def test_a_look_at_all_nodes_for_odd_pods_is_paid_for_each_class_and_try() -> None:
+def test_a_look_at_all_nodes_for_minority_pods_is_paid_for_each_class_and_attempt() -> None:
     """Their resources are on the last node alone, and each look begins at the first."""
     nodes = [node(f"n{i:04}", (f"b{i // 64}", f"r{i // 8}", f"h{i}"), 2) for i in range(1024)]
     nodes[-1] = node("n1023", ("b15", "r127", "h1023"), 9, **{f"example.com/{n}": 1 for n in range(3)})
-    odd = [Member(f"o{n}", 100 + n, pod_class(1, **{f"example.com/{n}": 1})) for n in range(3)]
+    minority = [Member(f"o{n}", 100 + n, pod_class(1, **{f"example.com/{n}": 1})) for n in range(3)]
     asked, snapshot = gang_of(20), Snapshot.build(nodes, [])
-    question, _ = ask(replace(asked, members=(*asked.members, *odd)), snapshot, Options())
+    question, _ = ask(replace(asked, members=(*asked.members, *minority)), snapshot, Options())
     root, budget = build(question, snapshot, Budget(10**9)).root, Budget(10**9)
     assert first_found(question, root, budget) is not None
-    assert budget.spent >= len(odd) * len(nodes) // 8
+    assert budget.spent >= len(minority) * len(nodes) // 8

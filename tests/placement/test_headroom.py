@@ -29,7 +29,7 @@ def test_what_is_left_counts_against_the_largest_node_of_the_cluster() -> None:
     assert penalties([large, small]) == [100 - 95, 100 - 45]
 
 
-def test_cpu_memory_and_the_gpu_that_is_asked_for_count_alike_by_default() -> None:
+def test_cpu_memory_and_the_gpu_that_is_asked_for_count_equally_by_default() -> None:
     assert penalties([machine("a", 10, 1000, 4)], None, **{GPU: 1}) == [100 - (90 + 100 + 75) // 3]
 
 

@@ -74,7 +74,7 @@ def test_identical_pods_get_the_optimum(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(20))
-def test_slices_and_unlike_pods_get_the_optimum(seed: int) -> None:
+def test_slices_and_different_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(10):
         snapshot, size = random_snapshot(dice, 11), dice.choice((2, 2, 3))
@@ -100,7 +100,7 @@ def test_a_thousand_pods_on_a_thousand_nodes_are_proven() -> None:
 
 
 @pytest.mark.parametrize("most", [None, 2])
-def test_pods_that_are_spread_are_laid_out_as_by_best_fit(most: int | None) -> None:
+def test_pods_that_are_spread_are_placed_as_by_best_fit(most: int | None) -> None:
     tree = {"b": {"r": {"x": 2, "y": 1, "z": 1}}, "c": {"s": {"u": 2, "v": 1, "w": 1}}}
     asked = gang_of(4, spread=Spread("block", most))
     assert placed(asked, snapshot_of(tree), KEEP_WHOLE) == placed(asked, snapshot_of(tree))

@@ -70,7 +70,7 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
         found = costs.objective(fast.cost)
         assert without_headroom(found) == without_headroom(costs.objective(slow.cost))
         assert found == evaluate(question, snapshot, dict.fromkeys(names(fast), 1), costs)
-        assert sum(room for _, room in fast.nodes) >= question.counts[0]
+        assert sum(slots for _, slots in fast.nodes) >= question.counts[0]
 
 
 def names(found: Cover) -> list[str]:
@@ -118,10 +118,10 @@ def test_of_domains_that_are_the_same_few_are_as_good_as_all(
     kinds = [[dice.choice(racks) for _ in range(dice.randint(2, 3))] for _ in range(2)]
     blocks = [dice.choice(kinds) for _ in range(dice.randint(4, 10))]
     made = [
-        node(f"n{b}-{r}-{n}", (f"b{b}", f"r{b}-{r}", f"h{b}-{r}-{n}"), room)
+        node(f"n{b}-{r}-{n}", (f"b{b}", f"r{b}-{r}", f"h{b}-{r}-{n}"), slots)
         for b, block in enumerate(blocks)
         for r, rack in enumerate(block)
-        for n, room in enumerate(rack)
+        for n, slots in enumerate(rack)
     ]
     asked = gang_of(2 * dice.randint(2, 15))
     asked = replace(asked, slices=dice.choice(((), (Slice("subblock", 2),))))

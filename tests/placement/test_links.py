@@ -47,7 +47,7 @@ def pods_of(*counts: int, tiles: int = 0) -> list[PodClass]:
 def feasible(states: Sequence[CardState], counts: Sequence[int], tiles: int) -> bool:
     """By every way to give every demand its pairs, over every link."""
     links = links_of(states)
-    rooms = [dict(state.free)[PLUGIN] for state in states]
+    free_cards = [dict(state.free)[PLUGIN] for state in states]
     free = [set(state.tiles) for state in states]
 
     def ways(cards: frozenset[int], pairs: int) -> Iterator[list[tuple[int, Link]]]:
@@ -63,17 +63,17 @@ def feasible(states: Sequence[CardState], counts: Sequence[int], tiles: int) -> 
     def descend(depth: int) -> bool:
         if depth == len(counts):
             return True
-        able = frozenset(n for n, left in enumerate(rooms) if left and len(free[n]) >= tiles)
-        for way in ways(able, counts[depth] // 2):
-            used = [(first, own) for first, (own, _, _) in way] + [(o, its) for _, (_, o, its) in way]
+        able = frozenset(n for n, left in enumerate(free_cards) if left and len(free[n]) >= tiles)
+        for pairing in ways(able, counts[depth] // 2):
+            used = [(first, own) for first, (own, _, _) in pairing] + [(o, its) for _, (_, o, its) in pairing]
             if any(tile not in free[n] for n, tile in used):
                 continue
             for n, tile in used:
-                rooms[n] -= 1
+                free_cards[n] -= 1
                 free[n] -= {tile} if tiles else set()
             found = descend(depth + 1)
             for n, tile in used:
-                rooms[n] += 1
+                free_cards[n] += 1
                 free[n] |= {tile}
             if found:
                 return True
@@ -100,7 +100,7 @@ def demands(counts: Sequence[int], tiles: int) -> Iterator[Demand]:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_on_few_cards_the_room_is_what_trying_everything_finds(seed: int) -> None:
+def test_on_few_cards_the_capacity_is_what_trying_everything_finds(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(15):
         tiles, count = dice.choice((0, 0, 1)), dice.choice((2, 4))
@@ -112,7 +112,7 @@ def test_on_few_cards_the_room_is_what_trying_everything_finds(seed: int) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_an_odd_number_of_cards_makes_no_pairs(count: int) -> None:
+def test_an_uneven_number_of_cards_makes_no_pairs(count: int) -> None:
     states = [
         card_state(Card(f"card{n}", {PLUGIN: 4}, 1, links=((0, f"card{n ^ 1}", 0),)), {}, frozenset())
         for n in range(4)
@@ -121,7 +121,7 @@ def test_an_odd_number_of_cards_makes_no_pairs(count: int) -> None:
     assert count_slots(states, pods_of(count)[0], 9) == (0, True)
 
 
-def test_a_bound_sees_what_odd_parts_leave_over() -> None:
+def test_a_bound_sees_what_parts_of_uneven_size_leave_over() -> None:
     """Three triangles hang on one card: four pairs, though ten cards with a link each might make five."""
     triangles = [(1, 2), (1, 3), (2, 3), (4, 5), (4, 6), (5, 6), (7, 8), (7, 9), (8, 9)]
     partners = [0] * 10
@@ -137,21 +137,24 @@ def test_a_bound_sees_what_odd_parts_leave_over() -> None:
 def first_fit(states: Sequence[CardState], counts: Sequence[int]) -> bool:
     """Each pair is the first card that still has a partner, with its first partner; nothing is taken back."""
     partners = partners_of(links_of(states), states)
-    rooms = [dict(state.free)[PLUGIN] for state in states]
+    free_cards = [dict(state.free)[PLUGIN] for state in states]
     for count in counts:
         used: set[int] = set()
         while len(used) < count:
             pairs = (
                 (one, other)
                 for one, other in combinations(range(len(states)), 2)
-                if partners[one] >> other & 1 and rooms[one] and rooms[other] and not {one, other} & used
+                if partners[one] >> other & 1
+                and free_cards[one]
+                and free_cards[other]
+                and not {one, other} & used
             )
             pair = next(pairs, None)
             if pair is None:
                 return False
             used |= set(pair)
             for n in pair:
-                rooms[n] -= 1
+                free_cards[n] -= 1
     return True
 
 

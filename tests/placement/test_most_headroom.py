@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.placement.brute import rooms
+from tests.placement.brute import slots_of
 from tests.placement.small import gang_of, node, placed, pod_class
 from webhook.placement import Gang, Member, Mode, NoFit, Options, PodClass, Snapshot, Usage, place
 from webhook.placement.snapshot import NodeState
@@ -70,16 +70,18 @@ class Case:
         """The mean penalty of the nodes that the mode uses in a domain with room for all."""
         wanted = len(self.gang.members)
         usable = [
-            (self.penalty(state), -rooms(self.kind, state)) for state in domain if rooms(self.kind, state)
+            (self.penalty(state), -slots_of(self.kind, state))
+            for state in domain
+            if slots_of(self.kind, state)
         ]
         whole = [each for each in usable if -each[1] >= wanted]
         if whole:
             return Fraction(min(whole)[0])
         used = []
-        for penalty, room in sorted(usable):
+        for penalty, slots in sorted(usable):
             if wanted > 0:
                 used.append(penalty)
-                wanted += room
+                wanted += slots
         return Fraction(sum(used), len(used))
 
 
@@ -95,7 +97,7 @@ def test_the_smallest_domain_with_the_most_headroom_is_filled_from_the_best_node
                 fitting := [
                     domain
                     for domain in case.domains(level)
-                    if sum(rooms(case.kind, state) for state in domain) >= wanted
+                    if sum(slots_of(case.kind, state) for state in domain) >= wanted
                 ]
             )
         ),
@@ -111,7 +113,7 @@ def test_the_smallest_domain_with_the_most_headroom_is_filled_from_the_best_node
     assert Fraction(sum(penalties), len(penalties)) == min(map(case.value, lowest))
 
 
-def test_gangs_of_unlike_pods_are_laid_out_as_by_best_fit() -> None:
+def test_gangs_of_different_pods_are_placed_as_by_best_fit() -> None:
     nodes = [node("large", ("b", "r", "h0"), 8, memory=1000), node("small", ("b", "r", "h1"), 3, memory=300)]
     snapshot = Snapshot.build(nodes, [])
     asked = Gang("g", (Member("p", 0, pod_class(1)), Member("q", 1, pod_class(2))))
@@ -122,7 +124,7 @@ def test_gangs_of_unlike_pods_are_laid_out_as_by_best_fit() -> None:
     )
 
 
-def test_a_single_pod_goes_where_most_stays_free_and_best_fit_would_not() -> None:
+def test_a_single_pod_is_placed_where_most_stays_free_and_best_fit_would_not() -> None:
     nodes = [node("large", ("b", "r", "h0"), 8, memory=1000), node("small", ("b", "r", "h1"), 2, memory=300)]
     snapshot = Snapshot.build(nodes, [])
     assert placed(gang_of(1), snapshot, HEADROOM).nodes == {"p-0": "large"}

@@ -28,8 +28,8 @@ from webhook.placement.tree import build
 
 
 def rules(key: str, operator: str, *values: str, field: bool = False) -> Rules:
-    wish = (Requirement(key, operator, values),)
-    return Rules(affinity=(Term(fields=wish) if field else Term(expressions=wish),))
+    requirement = (Requirement(key, operator, values),)
+    return Rules(affinity=(Term(fields=requirement) if field else Term(expressions=requirement),))
 
 
 BY_HOST = Rules(selector=((keys.HOSTNAME_LABEL, "h1"), ("pool", "a")))
@@ -103,7 +103,7 @@ def test_classes_that_are_pinned_to_other_blocks_add_no_steps_to_the_tree_of_a_b
     assert 0 < beside - alone < alone // 10
 
 
-def test_a_pinned_pod_without_room_on_its_node_is_proven_to_have_no_place() -> None:
+def test_a_pinned_pod_that_does_not_fit_on_its_node_is_proven_to_have_no_place() -> None:
     made = [node(f"n{n}", ("b", "r", f"h{n}"), 1) for n in range(3)]
     kinds = [
         replace(pod_class(cpu), rules=pinned_to([f"n{n}"], by_field=True)) for n, cpu in enumerate((1, 1, 2))
@@ -115,7 +115,7 @@ def test_a_pinned_pod_without_room_on_its_node_is_proven_to_have_no_place() -> N
     assert placed(replace(asked, members=asked.members[:2]), Snapshot.build(made, [])).proven
 
 
-def test_rooms_of_pods_that_name_nodes_are_those_that_a_look_at_every_node_finds() -> None:
+def test_capacities_for_pods_that_name_nodes_are_those_that_a_look_at_every_node_finds() -> None:
     dice = random.Random(7)
     snapshot = large_cluster(dice, 300)
     roomy = [name for name, state in snapshot.nodes.items() if state.free["nvidia.com/gpu"]]

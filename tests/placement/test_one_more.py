@@ -22,14 +22,18 @@ from webhook.placement.vertex import Vertex
 ANCHOR = Anchor("b0r0h0", None)
 
 
-def cluster(dice: random.Random, blocks: int, rooms: tuple[int, ...]) -> dict[str, dict[str, dict[str, int]]]:
+def cluster(
+    dice: random.Random, blocks: int, slot_counts: tuple[int, ...]
+) -> dict[str, dict[str, dict[str, int]]]:
     """Blocks of one or two racks of one or two hosts; the first has a node for the anchor."""
     tree: dict[str, dict[str, dict[str, int]]] = {}
     for block in range(blocks):
         racks = tree[f"b{block}"] = {}
         for rack in range(dice.choice((1, 1, 2))):
             name = f"b{block}r{rack}"
-            racks[name] = {f"{name}h{host}": dice.choice(rooms) for host in range(dice.choice((1, 1, 2)))}
+            racks[name] = {
+                f"{name}h{host}": dice.choice(slot_counts) for host in range(dice.choice((1, 1, 2)))
+            }
     return tree
 
 
@@ -109,7 +113,7 @@ def test_of_many_blocks_that_may_be_the_one_few_are_looked_into(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("pods", "blocks"), [(1, 5), (9, 5), (3, 3)], ids=["no block needed", "two needed", "two may be it"]
 )
-def test_elsewhere_the_domains_are_not_told_apart(pods: int, blocks: int) -> None:
+def test_elsewhere_the_domains_are_not_distinguished(pods: int, blocks: int) -> None:
     tree = {f"b{n}": {"r0": {f"b{n}r0h0": 4 if n else 1}} for n in range(blocks)}
     question, _ = ask(anchored(gang_of(pods)), snapshot_of(tree), Options())
     root = build(question, snapshot_of(tree), Budget(10**9)).root

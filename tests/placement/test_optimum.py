@@ -41,7 +41,7 @@ def test_slices_get_the_optimum(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-def test_leader_and_workers_and_unlike_pods_get_the_optimum(seed: int) -> None:
+def test_leader_and_workers_and_different_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(15):
         snapshot = random_snapshot(dice, 14)
@@ -59,7 +59,7 @@ def test_leader_and_workers_and_unlike_pods_get_the_optimum(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(40))
-def test_unlike_pods_on_fourteen_nodes_of_several_slots_get_the_optimum(seed: int) -> None:
+def test_different_pods_on_fourteen_nodes_of_several_slots_get_the_optimum(seed: int) -> None:
     dice = random.Random(1000 + seed)
     for _ in range(15):
         snapshot = random_snapshot(dice, 14, least=14)

@@ -29,23 +29,23 @@ def least(snapshot: Snapshot, wanted: int) -> tuple[tuple[int, ...], tuple[int, 
     model.setOptionValue("mip_rel_gap", 0.0)
     model.setOptionValue("mip_abs_gap", 0.9)
     levels: list[dict[Place, Any]] = [{}, {}, {}, {}]
-    rooms: list[dict[Place, int]] = [{}, {}, {}, {}]
+    slots_at: list[dict[Place, int]] = [{}, {}, {}, {}]
     for state in snapshot.nodes.values():
-        room = state.free["cpu"] // 1000
-        if not room or state.path is None:
+        slots = state.free["cpu"] // 1000
+        if not slots or state.path is None:
             continue
         above: Any = None
         for level in range(4):
             key = (*state.path, state.name)[: level + 2]
-            rooms[level][key] = rooms[level].get(key, 0) + room
+            slots_at[level][key] = slots_at[level].get(key, 0) + slots
             if key not in levels[level]:
                 used = levels[level][key] = model.addBinary()
                 if above is not None:
                     model.addConstr(used <= above)
             above = levels[level][key]
-    model.addConstr(sum(rooms[3][key] * used for key, used in levels[3].items()) >= wanted)
+    model.addConstr(sum(slots_at[3][key] * used for key, used in levels[3].items()) >= wanted)
     totals = [sum(domains.values()) for domains in levels]
-    totals += [sum(rooms[n][key] * used for key, used in levels[n].items()) for n in range(4)]
+    totals += [sum(slots_at[n][key] * used for key, used in levels[n].items()) for n in range(4)]
     found: list[int] = []
     for total in totals:
         model.minimize(total)
@@ -60,8 +60,8 @@ def test_domains_and_leftover_at_each_level_are_highs_s(seed: int, slots: int) -
     dice = random.Random(100 * seed + slots)
     spots = fragmented(dice, dice.randint(150, 400), slots, subblocks=(2, 5), nodes=(4, 12), whole=0.7)
     snapshot = Snapshot.build(nodes_of(spots), [])
-    room = sum(state.free["cpu"] // 1000 for state in snapshot.nodes.values())
-    wanted = dice.randint(room // 20, room * 2 // 3)
+    capacity = sum(state.free["cpu"] // 1000 for state in snapshot.nodes.values())
+    wanted = dice.randint(capacity // 20, capacity * 2 // 3)
     found = place(gang_of(wanted), snapshot)
     assert isinstance(found, Assignment)
     assert found.proven

@@ -45,11 +45,11 @@ def cards(count: int, used: int = 0) -> list[CardState]:
 def pod(sizes: Sequence[int], memory: Sequence[int] = (), count: int = 1) -> PodClass:
     """One container for each size."""
     amounts = [{PLUGIN: 1, MILLI: size} for size in sizes]
-    for wish, amount in zip(amounts, memory, strict=False):
-        wish[MEMORY] = amount
-    wishes = tuple(CardRequest(count, tuple(sorted(each.items()))) for each in amounts)
+    for request, amount in zip(amounts, memory, strict=False):
+        request[MEMORY] = amount
+    requests = tuple(CardRequest(count, tuple(sorted(each.items()))) for each in amounts)
     sums = {PLUGIN: len(sizes) * count, MILLI: sum(sizes) * count}
-    return PodClass((("pods", 1), *sorted(sums.items())), cards=wishes)
+    return PodClass((("pods", 1), *sorted(sums.items())), cards=requests)
 
 
 ABOVE_A_THIRD = pod([334 + 3 * n for n in range(17)])
@@ -92,7 +92,7 @@ def test_a_question_ends_within_its_steps_whatever_is_asked(steps: list[int], se
     assert steps[0] <= packing.STEPS + 1
 
 
-def test_what_is_not_decided_counts_as_not_fitting_and_is_said_each_time() -> None:
+def test_what_is_not_decided_counts_as_not_fitting_and_is_reported_each_time() -> None:
     for _ in range(2):
         assert fits(cards(8), [ENDLESS]) is None
         assert count_slots(cards(8), ENDLESS, 5) == (0, False)
@@ -107,7 +107,7 @@ def test_more_containers_above_a_third_of_a_card_than_cards_hold_are_refused_at_
 
 
 @pytest.mark.parametrize(("used", "expected"), [(0, 6), (37, 6), (60, 5)])
-def test_how_many_pods_of_a_few_unlike_containers_fit_is_decided(used: int, expected: int) -> None:
+def test_how_many_pods_of_a_few_different_containers_fit_is_decided(used: int, expected: int) -> None:
     """One more would exceed the sums where cards are in use. Whole cards hold three containers each, but only
     two beside one of 450: seven of those are on four cards at least, which leaves 8 + 12 places for 21.
     """
@@ -115,7 +115,7 @@ def test_how_many_pods_of_a_few_unlike_containers_fit_is_decided(used: int, expe
 
 
 @pytest.mark.parametrize("count", [6, 7], ids=["as many as fit", "one more"])
-def test_pods_of_a_few_unlike_containers_are_decided_together(count: int) -> None:
+def test_pods_of_a_few_different_containers_are_decided_together(count: int) -> None:
     assert fits(cards(8), [HONEST] * count) is (count == 6)
 
 
@@ -150,11 +150,11 @@ def test_a_search_for_linked_cards_ends_too() -> None:
     """Each container takes two linked cards, and all are linked."""
     links = {n: tuple((0, f"card{other}", 0) for other in range(n + 1, 16)) for n in range(16)}
     states = [card_state(Card(f"card{n}", CAPACITY, 2, links=links[n]), {}, frozenset()) for n in range(16)]
-    pairs = tuple(replace(wish, count=2) for wish in ENDLESS.cards)
+    pairs = tuple(replace(request, count=2) for request in ENDLESS.cards)
     assert fits(states, [PodClass((), cards=pairs, linked=True)]) is None
 
 
-def test_more_unlike_containers_than_are_looked_into_count_as_not_fitting() -> None:
+def test_more_different_containers_than_are_looked_into_count_as_not_fitting() -> None:
     states = [card_state(Card(f"card{n}", {PLUGIN: 100, MILLI: 10**6}), {}, frozenset()) for n in range(16)]
     assert fits(states, [pod(range(1, 1200))]) is None
 

@@ -83,27 +83,27 @@ def test_a_lost_slice_of_a_host_stays_under_the_switch_of_its_slice() -> None:
     levels = ("block", "rack", "switch", "host")
     topology = Topology((tuple(f"example.com/{level}" for level in levels),), levels)
     under = {"s1": ("x1", "x2"), "s2": ("x3", "x4"), "s3": ("x5", "x6"), "s4": ("x7", "x8")}
-    room = {"x1": 4, "x3": 0, "x4": 4}
+    slots = {"x1": 4, "x3": 0, "x4": 4}
     nodes = [
         NodeInfo(
             name,
             dict(
                 zip(topology.families[0], ("b1", "r1" if switch < "s3" else "r2", switch, name), strict=True)
             ),
-            allocatable={"cpu": room.get(name, 2) * 1000, "pods": 110},
+            allocatable={"cpu": slots.get(name, 2) * 1000, "pods": 110},
         )
         for switch, names in under.items()
         for name in names
     ]
     hosts = [name for names in under.values() for name in names]
-    kept = tuple(Anchor(hosts[rank // 2], rank) for rank in range(16) if hosts[rank // 2] != "x3")
+    anchors = tuple(Anchor(hosts[rank // 2], rank) for rank in range(16) if hosts[rank // 2] != "x3")
     gang = Gang(
         "g",
         tuple(Member(f"p{rank}", rank, pod_class()) for rank in (4, 5)),
         slices=(Slice("rack", 8), Slice("switch", 4), Slice("host", 2)),
-        anchors=kept,
+        anchors=anchors,
     )
-    running = [(anchor.node, Usage(dict(pod_class().requests))) for anchor in kept]
+    running = [(anchor.node, Usage(dict(pod_class().requests))) for anchor in anchors]
     assert taken(placed(gang, Snapshot.build(nodes, running, topology)).nodes) == {"x4": 2}
 
 
@@ -156,14 +156,14 @@ HOLDING: list[tuple[str, dict[str, int], int, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(
-    ("rooms", "count", "expected"), [case[1:] for case in HOLDING], ids=[case[0] for case in HOLDING]
+    ("slots_of", "count", "expected"), [case[1:] for case in HOLDING], ids=[case[0] for case in HOLDING]
 )
 def test_nodes_that_hold_the_gang_come_first_and_then_the_tightest(
-    rooms: dict[str, int], count: int, expected: dict[str, int]
+    slots_of: dict[str, int], count: int, expected: dict[str, int]
 ) -> None:
     """As Koordinator orders nodes, but for the last case: c is new either way, so it takes both."""
     gang = gang_of(count, anchors=(Anchor("a"),))
-    assert taken(placed(gang, snapshot_of({"b": {"r": rooms}})).nodes) == expected
+    assert taken(placed(gang, snapshot_of({"b": {"r": slots_of}})).nodes) == expected
 
 
 # --- wishes that are kube-scheduler's -----------------------------------------------------------------
@@ -188,13 +188,13 @@ PREFERRED = {
 }
 
 
-def liked(rooms: Mapping[str, tuple[str, int, bool]]) -> Snapshot:
+def liked(slots_of: Mapping[str, tuple[str, int, bool]]) -> Snapshot:
     """Nodes of block b by name: rack, room, whether the affinity prefers them."""
     return Snapshot.build(
         [
             replace(plain, labels={**plain.labels, "good": "yes"} if good else plain.labels)
-            for name, (rack, room, good) in rooms.items()
-            for plain in [node(name, ("b", rack, name), room)]
+            for name, (rack, slots, good) in slots_of.items()
+            for plain in [node(name, ("b", rack, name), slots)]
         ],
         [],
     )
@@ -238,17 +238,19 @@ LIKED: list[tuple[str, dict[str, tuple[str, int, bool]], int, dict[str, Any], di
 
 
 @pytest.mark.parametrize(
-    ("rooms", "count", "wish", "expected"), [case[1:] for case in LIKED], ids=[case[0] for case in LIKED]
+    ("slots_of", "count", "asked", "expected"),
+    [case[1:] for case in LIKED],
+    ids=[case[0] for case in LIKED],
 )
-def test_preferred_node_affinity_gives_way_to_compactness(
-    rooms: dict[str, tuple[str, int, bool]], count: int, wish: dict[str, Any], expected: dict[str, int]
+def test_preferred_node_affinity_yields_to_compactness(
+    slots_of: dict[str, tuple[str, int, bool]], count: int, asked: dict[str, Any], expected: dict[str, int]
 ) -> None:
     """A preference may cost no domain and no node; topogate does not weigh it at all."""
     kind = convert.pod_class_of(decoded({"affinity": PREFERRED}))
-    assert taken(placed(gang_of(count, kind, **wish), liked(rooms)).nodes) == expected
+    assert taken(placed(gang_of(count, kind, **asked), liked(slots_of)).nodes) == expected
 
 
-def test_preferred_affinity_does_not_make_pods_unlike() -> None:
+def test_preferred_affinity_does_not_make_pods_different() -> None:
     plain, choosy = decoded({}), decoded({"affinity": PREFERRED})
     assert convert.pod_class_of(choosy) == convert.pod_class_of(plain)
 
@@ -262,7 +264,7 @@ def test_pods_that_would_rather_be_apart_stay_in_the_network_domain_with_a_free_
 # --- racks and rings ----------------------------------------------------------------------------------
 
 
-def test_a_rack_whose_sum_suffices_but_whose_nodes_do_not_is_told_apart() -> None:
+def test_a_rack_whose_sum_suffices_but_whose_nodes_do_not_is_distinguished() -> None:
     nodes = [gpu_node(f"a{i}", ("b", "rack1", f"a{i}"), 8, 1) for i in range(2)]
     nodes.append(gpu_node("c", ("b", "rack2", "c"), 8, 2))
     found = place(gang_of(2, gpu_pods(1, 2), required_level="subblock"), Snapshot.build(nodes, []))

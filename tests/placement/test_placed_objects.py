@@ -119,11 +119,11 @@ def test_a_gang_taken_back_gives_its_nodes_back() -> None:
     ],
     ids=["running", "bound and still pending", "just bound", "succeeded", "failed"],
 )
-def test_a_pod_takes_room_from_its_binding_to_its_end(status: dict[str, Any], takes: bool) -> None:
+def test_a_pod_uses_capacity_from_its_binding_to_its_end(status: dict[str, Any], takes: bool) -> None:
     assert convert.occupies(pod({GPU: "8"}, status, nodeName="a")) is takes
 
 
-def test_a_pod_that_was_just_placed_takes_room_before_anyone_has_seen_it() -> None:
+def test_a_pod_that_was_just_placed_uses_capacity_before_anyone_has_seen_it() -> None:
     snapshot = Snapshot.build([node("a")], [("a", convert.usage_of(pod({GPU: "8"}, nodeName="a")))])
     assert isinstance(answer(gang(gpus(1)), snapshot), str)
 
@@ -250,7 +250,7 @@ def test_tolerations_compare_numbers(operator: str, placed: bool) -> None:
     assert (where(gang(wants), tainted(value="7")) == {"p0": "a"}) is placed
 
 
-def test_required_node_affinity_is_kept() -> None:
+def test_required_node_affinity_is_met() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z2"]}]}
     affinity = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
@@ -281,13 +281,13 @@ def test_a_node_without_topology_labels_is_neither_an_error_nor_the_closest() ->
     assert "no topology labels: 1" in where(gang(gpus(8), gpus(8), required_level="block"), bare, near[0])
 
 
-def test_a_node_without_any_labels_takes_pods_without_a_wish() -> None:
+def test_a_node_without_any_labels_takes_pods_without_a_request() -> None:
     assert where(gang(gpus(8)), replace(node("bare", ()), labels={})) == {"p0": "bare"}
 
 
 def test_a_node_with_some_of_the_labels_has_no_place() -> None:
-    half = node("half", (), labels={GCE[0]: "b"})
-    assert "no topology labels: 1" in where(gang(gpus(8), required_level="block"), half)
+    incomplete = node("half", (), labels={GCE[0]: "b"})
+    assert "no topology labels: 1" in where(gang(gpus(8), required_level="block"), incomplete)
 
 
 def test_a_node_of_both_label_families_is_beside_those_of_the_first() -> None:

@@ -67,14 +67,14 @@ def test_who_tolerates_it_does_not_avoid_it() -> None:
     assert chosen(four(n0={"taints": (SOFT,)}), kind) == ["n0"]
 
 
-def test_the_heavier_wish_for_nodes_wins() -> None:
+def test_the_heavier_preference_for_nodes_wins() -> None:
     far = Term((Requirement("disk", "In", ("hdd",)),))
     kind = replace(pod_class(), preferred=Preferences(((10, LIKED), (90, far))))
     nodes = four(n1=with_label(1, disk="ssd"), n3=with_label(3, disk="hdd"))
     assert chosen(nodes, kind) == ["n3"]
 
 
-def test_the_network_comes_before_what_pods_would_like() -> None:
+def test_the_network_comes_before_what_pods_prefer() -> None:
     kind = replace(pod_class(2), preferred=Preferences(((100, LIKED),)))
     near = [labelled(f"a{n}", ("b0", "s0", f"h{n}")) for n in range(2)]
     far = [labelled(f"c{n}", (f"b{n + 1}", "s", f"c{n}"), disk="ssd") for n in range(2)]
@@ -97,17 +97,18 @@ def test_pods_that_stand_draw_and_repel_where_nothing_else_decides() -> None:
     ]
 
 
-def test_an_answer_that_the_block_remembers_is_not_given_to_other_wishes() -> None:
+def test_an_answer_that_the_block_remembers_is_not_given_to_other_preferences() -> None:
     nodes = four(n1=with_label(1, disk="ssd"), n2={"taints": (SOFT,)})
     snapshot = Snapshot.build(nodes, [])
-    wishes = Preferences(((50, LIKED),)), Preferences(), Preferences(((50, LIKED),))
+    preferences = Preferences(((50, LIKED),)), Preferences(), Preferences(((50, LIKED),))
     found = [
-        place(Gang("g", (Member("p", 0, replace(pod_class(), preferred=each)),)), snapshot) for each in wishes
+        place(Gang("g", (Member("p", 0, replace(pod_class(), preferred=each)),)), snapshot)
+        for each in preferences
     ]
     assert [each.nodes["p"] for each in found if isinstance(each, Assignment)] == ["n1", "n0", "n1"]
 
 
-def test_pods_that_differ_in_their_wishes_alone_are_placed_as_alike() -> None:
+def test_pods_that_differ_in_their_preferences_alone_are_placed_as_identical() -> None:
     kinds = [replace(pod_class(2), preferred=Preferences(((n, LIKED),))) for n in range(1, 4)]
     members = tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds))
     found = place(Gang("g", members), Snapshot.build(four(n3=with_label(3, disk="ssd")), []))
@@ -117,7 +118,7 @@ def test_pods_that_differ_in_their_wishes_alone_are_placed_as_alike() -> None:
 
 
 @pytest.mark.parametrize(("small", "large", "liked"), [(4, 1, "n6"), (2, 3, "n7")])
-def test_of_unlike_pods_what_the_most_frequent_would_like_counts(small: int, large: int, liked: str) -> None:
+def test_of_different_pods_what_the_most_frequent_prefer_counts(small: int, large: int, liked: str) -> None:
     hdd = Term((Requirement("disk", "In", ("hdd",)),))
     kinds = [
         *[replace(pod_class(1), preferred=Preferences(((10, LIKED),)))] * small,
@@ -143,7 +144,7 @@ def penalty(each: NodeInfo, nodes: Sequence[NodeInfo], kind: PodClass) -> int:
         return sum(
             weight
             for weight, term in kind.preferred.terms
-            if all(one.labels.get(wish.key) in wish.values for wish in term.expressions)
+            if all(one.labels.get(preferred.key) in preferred.values for preferred in term.expressions)
         )
 
     worst, best = max(map(soft, nodes)), max(map(liked, nodes))
@@ -163,10 +164,10 @@ def test_nothing_that_is_as_good_otherwise_would_be_liked_more(seed: int) -> Non
             allocatable = {**made.allocatable, "cpu": 1000 * dice.choice((0, 1, 1, 2))}
             nodes.append(replace(made, labels={**made.labels, **disk}, allocatable=allocatable))
         hdd = Term((Requirement("disk", "In", ("hdd",)),))
-        wishes = tuple(
+        preferences = tuple(
             (dice.choice((1, 10, 50)), term) for term in dice.sample((LIKED, hdd), dice.choice((1, 2)))
         )
-        kind = replace(pod_class(), preferred=Preferences(wishes))
+        kind = replace(pod_class(), preferred=Preferences(preferences))
         count = dice.randint(1, 4)
         gang = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank in range(count)))
         snapshot = Snapshot.build(nodes, [])
@@ -177,8 +178,8 @@ def test_nothing_that_is_as_good_otherwise_would_be_liked_more(seed: int) -> Non
         values = []
         for size in range(1, count + 1):
             for used in combinations(instance.states, size):
-                room = [state.free["cpu"] // 1000 for state in used]
-                if min(room) > 0 and sum(room) >= count:
+                slots = [state.free["cpu"] // 1000 for state in used]
+                if min(slots) > 0 and sum(slots) >= count:
                     unliked = sum(penalty(state.node, nodes, kind) for state in used)
                     values.append(replace(instance.value(used), preference_penalty=unliked))
         assert found.objective == min(values)

@@ -19,11 +19,11 @@ from webhook.placement.homogeneous.screening import (
 
 def heads_of(dice: random.Random) -> list[list[int]]:
     """Of two or three domains the sums of the rooms of their roomiest parts."""
-    rooms = [[dice.randint(1, 6) for _ in range(dice.randint(1, 4))] for _ in range(dice.randint(2, 3))]
-    return [list(accumulate(sorted(of_domain, reverse=True))) for of_domain in rooms]
+    slot_counts = [[dice.randint(1, 6) for _ in range(dice.randint(1, 4))] for _ in range(dice.randint(2, 3))]
+    return [list(accumulate(sorted(of_domain, reverse=True))) for of_domain in slot_counts]
 
 
-def held_by_choice(heads: list[list[int]]) -> list[tuple[int, list[int]]]:
+def counts_by_choice(heads: list[list[int]]) -> list[tuple[int, list[int]]]:
     """For each number of parts taken of each domain: how many in all, and what each domain then holds."""
     choices = product(*(range(len(head) + 1) for head in heads))
     return [(sum(taken), [[0, *head][n] for n, head in zip(taken, heads, strict=True)]) for taken in choices]
@@ -33,7 +33,7 @@ def held_by_choice(heads: list[list[int]]) -> list[tuple[int, list[int]]]:
 def test_the_fewest_parts_that_hold_so_much_are_found(seed: int) -> None:
     dice = random.Random(seed)
     heads, wanted = heads_of(dice), dice.randint(1, 25)
-    enough = [parts for parts, held in held_by_choice(heads) if sum(held) >= wanted]
+    enough = [parts for parts, counts in counts_by_choice(heads) if sum(counts) >= wanted]
     found = by_parts([[0, *head] for head in heads], wanted)(tuple(range(len(heads))))
     assert found == min(enough, default=None)
 
@@ -44,13 +44,14 @@ def test_the_fewest_parts_that_hold_whole_units_and_more_in_one_domain_are_found
     heads, unit = heads_of(dice), dice.randint(1, 5)
     wanted, more = dice.randint(1, max(1, sum(head[-1] for head in heads) // unit)), dice.choice((0, 1, 3))
 
-    def holds(held: list[int]) -> bool:
+    def holds(counts: list[int]) -> bool:
         loads = (
-            [amount - more * (n == loaded) for n, amount in enumerate(held)] for loaded in range(len(held))
+            [amount - more * (n == loaded) for n, amount in enumerate(counts)]
+            for loaded in range(len(counts))
         )
         return any(min(load) >= 0 and sum(each // unit for each in load) >= wanted for load in loads)
 
-    enough = [parts for parts, held in held_by_choice(heads) if holds(held)]
+    enough = [parts for parts, counts in counts_by_choice(heads) if holds(counts)]
     fewest = by_units([[0, *head] for head in heads], unit, wanted, more, Budget(10**6))
     assert fewest(tuple(range(len(heads)))) == min(enough, default=None)
 
@@ -58,17 +59,21 @@ def test_the_fewest_parts_that_hold_whole_units_and_more_in_one_domain_are_found
 @pytest.mark.parametrize("seed", seeds(40))
 def test_beside_anchors_no_amount_of_a_solution_with_the_fewest_domains_is_left_out(seed: int) -> None:
     dice = random.Random(seed)
-    rooms = [[dice.randint(1, 6) for _ in range(dice.randint(1, 3))] for _ in range(dice.randint(2, 4))]
-    anchored = {number for number in range(len(rooms)) if dice.random() < 0.5}
-    free = [dice.sample(of, dice.randint(0, len(of))) if n in anchored else [] for n, of in enumerate(rooms)]
-    others = [list((Counter(of) - Counter(given)).elements()) for of, given in zip(rooms, free, strict=True)]
+    slot_counts = [[dice.randint(1, 6) for _ in range(dice.randint(1, 3))] for _ in range(dice.randint(2, 4))]
+    anchored = {number for number in range(len(slot_counts)) if dice.random() < 0.5}
+    free = [
+        dice.sample(of, dice.randint(0, len(of))) if n in anchored else [] for n, of in enumerate(slot_counts)
+    ]
+    others = [
+        list((Counter(of) - Counter(given)).elements()) for of, given in zip(slot_counts, free, strict=True)
+    ]
     heads = {n: heads_beside(*parts) for n, parts in enumerate(zip(free, others, strict=True))}
-    wanted = dice.randint(1, sum(map(sum, rooms)))
-    held = [
+    wanted = dice.randint(1, sum(map(sum, slot_counts)))
+    counts = [
         [(taken, amount) for taken, top in enumerate(head) for amount in range(top + 1)]
         for head in heads.values()
     ]
-    solutions = [each for each in product(*held) if sum(amount for _, amount in each) >= wanted]
+    solutions = [each for each in product(*counts) if sum(amount for _, amount in each) >= wanted]
     used = [sum(taken > 0 for n, (taken, _) in enumerate(each) if n not in anchored) for each in solutions]
     fewest = min(used)
     best = [each for each, number in zip(solutions, used, strict=True) if number == fewest]
@@ -78,7 +83,7 @@ def test_beside_anchors_no_amount_of_a_solution_with_the_fewest_domains_is_left_
     needed = needed_beside(heads, [*anchored, *largest], wanted)
     assert needed is not None
     assert needed >= least
-    prices = {room for of_domain in others for room in of_domain}
+    prices = {slots for of_domain in others for slots in of_domain}
     enough = by_parts(list(heads.values()), wanted) if dice.random() < 0.7 else None
     ranges, found = priced(heads, anchored, wanted, fewest, most, prices, Budget(10**6), enough)
     assert least <= found <= most

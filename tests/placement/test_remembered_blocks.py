@@ -12,7 +12,9 @@ from webhook.placement.budget import Budget
 TREE = {f"b{b}": {"r": {f"n{b}{number}": 8 for number in range(4)}} for b in range(2)}
 
 
-def test_however_many_unlike_gangs_are_asked_about_so_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_however_many_different_gangs_are_asked_about_memory_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(kept, "MOST_CACHED", 5)
     snapshot = snapshot_of(TREE)
     for cpu in (*range(1, 9), *range(1, 9)):
@@ -28,7 +30,7 @@ def test_what_is_remembered_changes_neither_answers_nor_the_steps_they_take(seed
     nodes = [node(f"n{n}", place, dice.randint(0, 4)) for n, place in enumerate(places)]
     snapshot = Snapshot.build(nodes, [])
     for pods in [dice.randint(2, 60) for _ in range(10)]:
-        again, anew = Budget(10**6), Budget(10**6)
+        again, afresh = Budget(10**6), Budget(10**6)
         gang = gang_of(pods)
-        assert place(gang, snapshot, budget=again) == place(gang, Snapshot.build(nodes, []), budget=anew)
-        assert again.spent == anew.spent
+        assert place(gang, snapshot, budget=again) == place(gang, Snapshot.build(nodes, []), budget=afresh)
+        assert again.spent == afresh.spent

@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from tests.placement.brute import domain, fits, rooms
+from tests.placement.brute import domain, fits, slots_of
 from tests.placement.small import gang_of, node, placed, pod_class
 from webhook.placement import (
     Anchor,
@@ -34,7 +34,7 @@ Ranked = list[tuple[NodeState, int]]
 
 def layouts(gang: Gang, snapshot: Snapshot) -> Iterator[tuple[Value, Ranked]]:
     """Domains and leftover of each assignment of identical pods that keeps the rules, and where ranks go."""
-    states = [state for state in snapshot.nodes.values() if rooms(pod_class(), state)]
+    states = [state for state in snapshot.nodes.values() if slots_of(pod_class(), state)]
     states = [state for state in states if state.name not in gang.excluded_nodes]
     anchors = [(snapshot.nodes[a.node], a.rank or 0) for a in gang.anchors]
     for chosen in product(states, repeat=len(gang.members)):
@@ -57,7 +57,7 @@ def _value(states: Sequence[NodeState], used: Sequence[NodeState], anchors: Sequ
     for level in range(len(LEVELS)):
         new = {domain(s, level) for s in used} - {domain(s, level) for s in anchors}
         domains.append(len(new))
-        leftover.append(sum(rooms(pod_class(), s) for s in states if domain(s, level) in new))
+        leftover.append(sum(slots_of(pod_class(), s) for s in states if domain(s, level) in new))
     return tuple(domains), tuple(leftover)
 
 
@@ -74,9 +74,9 @@ def torn(dice: random.Random, slices: tuple[Slice, ...]) -> tuple[Gang, Snapshot
         return None
     down = dice.choice(sorted(set(first.nodes.values())))
     lost = [m for m in whole.members if first.nodes[m.name] == down or dice.random() < 0.2][:4]
-    kept = tuple(Anchor(first.nodes[m.name], m.rank) for m in whole.members if m not in lost)
-    gang = replace(whole, members=tuple(lost), anchors=kept, excluded_nodes=frozenset({down}))
-    return gang, Snapshot.build(nodes, [(anchor.node, POD) for anchor in kept])
+    remaining = tuple(Anchor(first.nodes[m.name], m.rank) for m in whole.members if m not in lost)
+    gang = replace(whole, members=tuple(lost), anchors=remaining, excluded_nodes=frozenset({down}))
+    return gang, Snapshot.build(nodes, [(anchor.node, POD) for anchor in remaining])
 
 
 SLICES = {
@@ -115,8 +115,8 @@ def test_one_lost_pod_of_each_of_many_slices_returns_although_each_slice_is_a_ki
     slices = (Slice("subblock", 3),)
     whole = gang_of(300, slices=slices)
     on = {member.name: nodes[rank // 3 * 5 + rank % 3].name for rank, member in enumerate(whole.members)}
-    lost, kept = whole.members[::3], [member for member in whole.members if (member.rank or 0) % 3]
-    anchors = tuple(Anchor(on[member.name], member.rank) for member in kept)
+    lost, remaining = whole.members[::3], [member for member in whole.members if (member.rank or 0) % 3]
+    anchors = tuple(Anchor(on[member.name], member.rank) for member in remaining)
     snapshot = Snapshot.build(nodes, [(anchor.node, POD) for anchor in anchors])
     asked = replace(whole, members=lost, anchors=anchors)
     found = placed(asked, snapshot, Options(bound=50_000))
@@ -148,9 +148,9 @@ def test_a_lost_pod_returns_beside_its_neighbours_by_rank(rank: int, expected: s
         for host, cpu in hosts.items()
     ]
     seats = {0: "a2", 1: "a2", 2: "a2", 3: "b2", 4: "b2", 5: "b2"}
-    kept = tuple(Anchor(name, other) for other, name in seats.items() if other != rank)
-    gang = Gang("g", (Member("lost", rank, pod_class()),), anchors=kept)
-    found = place(gang, Snapshot.build(nodes, [(anchor.node, POD) for anchor in kept]))
+    remaining = tuple(Anchor(name, other) for other, name in seats.items() if other != rank)
+    gang = Gang("g", (Member("lost", rank, pod_class()),), anchors=remaining)
+    found = place(gang, Snapshot.build(nodes, [(anchor.node, POD) for anchor in remaining]))
     assert isinstance(found, Assignment)
     assert found.nodes == {"lost": expected}
 
@@ -159,7 +159,7 @@ def test_a_lost_pod_returns_beside_its_neighbours_by_rank(rank: int, expected: s
 def test_lost_pods_return_as_near_to_their_neighbours_as_the_best_places_allow(seed: int) -> None:
     """The nearest level at which some best assignment has every member beside the nearest rank."""
     dice = random.Random(seed)
-    steered = 0
+    differed = 0
     for _ in range(20):
         gang, snapshot = scattered(dice)
         every = list(layouts(gang, snapshot))
@@ -173,8 +173,8 @@ def test_lost_pods_return_as_near_to_their_neighbours_as_the_best_places_allow(s
         possible = [nearness(gang, snapshot, ranked) for value, ranked in every if value == best]
         mine = [(snapshot.nodes[found.nodes[m.name]], m.rank or 0) for m in gang.members]
         assert nearness(gang, snapshot, mine) == max(possible)
-        steered += min(possible) < max(possible)
-    assert steered
+        differed += min(possible) < max(possible)
+    assert differed
 
 
 def scattered(dice: random.Random) -> tuple[Gang, Snapshot]:
@@ -182,14 +182,14 @@ def scattered(dice: random.Random) -> tuple[Gang, Snapshot]:
     names = [f"n{n}" for n in range(5)]
     seats = sorted(dice.choices(names, k=6))
     lost = dice.sample(range(6), dice.randint(1, 3))
-    kept = tuple(Anchor(name, rank) for rank, name in enumerate(seats) if rank not in lost)
-    room = {name: dice.choice((0, 1, 2)) + sum(a.node == name for a in kept) for name in names}
+    remaining = tuple(Anchor(name, rank) for rank, name in enumerate(seats) if rank not in lost)
+    slots = {name: dice.choice((0, 1, 2)) + sum(a.node == name for a in remaining) for name in names}
     nodes = [
-        node(name, (f"b{number // 3}", f"s{number // 2}", f"h{dice.randint(0, 1)}"), room[name])
+        node(name, (f"b{number // 3}", f"s{number // 2}", f"h{dice.randint(0, 1)}"), slots[name])
         for number, name in enumerate(names)
     ]
-    gang = Gang("g", tuple(Member(f"p{rank}", rank, pod_class()) for rank in sorted(lost)), anchors=kept)
-    return gang, Snapshot.build(nodes, [(anchor.node, POD) for anchor in kept])
+    gang = Gang("g", tuple(Member(f"p{rank}", rank, pod_class()) for rank in sorted(lost)), anchors=remaining)
+    return gang, Snapshot.build(nodes, [(anchor.node, POD) for anchor in remaining])
 
 
 def nearness(gang: Gang, snapshot: Snapshot, ranked: Ranked) -> int:
@@ -227,7 +227,7 @@ def nearness(gang: Gang, snapshot: Snapshot, ranked: Ranked) -> int:
         ),
     ],
 )  # fmt: skip
-def test_ranks_of_a_gang_that_grows_go_on_where_its_placed_ranks_end(
+def test_ranks_of_a_gang_that_grows_continue_where_its_placed_ranks_end(
     rows: dict[str, int],
     anchors: dict[str, Sequence[int]],
     new: range,

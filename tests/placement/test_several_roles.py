@@ -48,7 +48,7 @@ def gang(*roles: tuple[int, Amounts], required: str | None = None, preferred: st
     [(None, None), (None, "block"), ("block", None)],
     ids=["none", "preferred", "required"],
 )
-def test_workers_and_servers_go_into_two_subblocks_of_one_block(
+def test_workers_and_servers_are_placed_into_two_subblocks_of_one_block(
     required: str | None, preferred: str | None
 ) -> None:
     asked = gang((128, WORKER), (32, SERVER), required=required, preferred=preferred)
@@ -103,7 +103,7 @@ def called(asked: Gang, *roles: str) -> Gang:
 
 
 @pytest.mark.parametrize(
-    ("roles", "room"),
+    ("roles", "expected"),
     [
         (("worker", "server"), "block b0 has capacity for 24 of 24 workers and 2 of 7 servers"),
         (("rollouts", "servers"), "block b0 has capacity for 24 of 24 pods of rollouts and 2 of 7 servers"),
@@ -111,14 +111,16 @@ def called(asked: Gang, *roles: str) -> Gang:
         (("worker", "worker"), "block b0 has capacity for 24 of 24 pods like p0 and 2 of 7 pods like p24"),
     ],
 )
-def test_the_nearest_domain_is_named_with_its_room_for_each_role(roles: tuple[str, str], room: str) -> None:
+def test_the_nearest_domain_is_named_with_its_capacity_for_each_role(
+    roles: tuple[str, str], expected: str
+) -> None:
     asked = called(gang((24, WORKER), (7, SERVER), required="block"), *roles)
     found = place(asked, two_blocks_of_four())
     assert isinstance(found, NoFit)
     assert found.proven
     assert found.nearest == Nearest("block", ("b0",), 26)
-    assert found.nearest.sentence == room
-    assert found.sentence.startswith(f"Gang g needs capacity for 31 pods in one block: {room}")
+    assert found.nearest.sentence == expected
+    assert found.sentence.startswith(f"Gang g needs capacity for 31 pods in one block: {expected}")
 
 
 def test_the_nearest_domain_of_workers_in_slices_holds_whole_slices_beside_the_others() -> None:
@@ -173,20 +175,20 @@ def test_other_threads_run_while_an_integer_program_is_solved() -> None:
         program.row(sum(factors.values()), INFINITE, factors)
     search = LexicographicSearch(program, Budget(10**9))
     began, ended = threading.Event(), threading.Event()
-    turns: list[None] = []
+    calls: list[None] = []
 
     def tick() -> None:
         began.set()
         while not ended.is_set():
-            turns.append(None)
+            calls.append(None)
             time.sleep(0)
 
     thread = threading.Thread(target=tick)
     thread.start()
     began.wait()
-    turns.clear()
+    calls.clear()
     outcome = search.minimise([float(dice.randint(50, 100)) for _ in columns])
-    ticks = len(turns)
+    ticks = len(calls)
     ended.set()
     thread.join()
     assert outcome.values is not None
@@ -196,7 +198,7 @@ def test_other_threads_run_while_an_integer_program_is_solved() -> None:
 EMPTY = {"cpu": 96_000, "memory": 2**40, "pods": 110, GPU: 8}
 
 
-def of_unlike_pods(count: int, seed: int, required: str | None) -> Gang:
+def of_different_pods(count: int, seed: int, required: str | None) -> Gang:
     dice = random.Random(1000 * seed + count)
     roles = [
         {
@@ -215,7 +217,7 @@ def of_unlike_pods(count: int, seed: int, required: str | None) -> Gang:
     ("nodes", "pods", "required"),
     [(5000, 16, "block"), (5000, 10, "block"), (400, 60, "block"), (400, 60, None), (5000, 60, None)],
 )
-def test_unlike_pods_find_a_place_in_one_block_of_an_empty_cluster(
+def test_different_pods_find_a_place_in_one_block_of_an_empty_cluster(
     nodes: int, pods: int, required: str | None, seed: int
 ) -> None:
     made = [
@@ -226,14 +228,14 @@ def test_unlike_pods_find_a_place_in_one_block_of_an_empty_cluster(
         )
         for number in range(nodes)
     ]
-    found = placed(of_unlike_pods(pods, seed, required), Snapshot.build(made, []))
+    found = placed(of_different_pods(pods, seed, required), Snapshot.build(made, []))
     assert found.objective.domains[0] == 1
 
 
 MILLICORES, MEMORY, CARD = "gpu.intel.com/millicores", "gpu.intel.com/memory.max", "gpu.intel.com/i915"
 
 
-def unlike_cards(nodes: int, *, linked: bool) -> Snapshot:
+def different_cards(nodes: int, *, linked: bool) -> Snapshot:
     """Nodes of eight cards, no two of which have the same free."""
     dice, made, usage = random.Random(7), [], []
     for number in range(nodes):
@@ -264,27 +266,27 @@ def unlike_cards(nodes: int, *, linked: bool) -> Snapshot:
     return Snapshot.build(made, usage)
 
 
-def with_cards(*wishes: tuple[int, int, int], linked: bool = False) -> PodClass:
+def with_cards(*requests: tuple[int, int, int], linked: bool = False) -> PodClass:
     """wishes: of each container cards, and of each of these millicores and memory."""
     containers = tuple(
-        CardRequest(count, vector({MILLICORES: cpu, MEMORY: memory})) for count, cpu, memory in wishes
+        CardRequest(count, vector({MILLICORES: cpu, MEMORY: memory})) for count, cpu, memory in requests
     )
-    amounts = {"cpu": 1000, "pods": 1, CARD: sum(count for count, _, _ in wishes)}
-    for count, cpu, memory in wishes:
+    amounts = {"cpu": 1000, "pods": 1, CARD: sum(count for count, _, _ in requests)}
+    for count, cpu, memory in requests:
         amounts[MILLICORES] = amounts.get(MILLICORES, 0) + count * cpu
         amounts[MEMORY] = amounts.get(MEMORY, 0) + count * memory
     return PodClass(vector(amounts), cards=containers, single_numa=not linked, linked=linked)
 
 
 @pytest.mark.parametrize("nodes", [32, 100, 400])
-def test_pods_with_cards_of_one_numa_node_find_a_place_on_nodes_that_are_all_unlike(nodes: int) -> None:
+def test_pods_with_cards_of_one_numa_node_find_a_place_on_nodes_that_all_differ(nodes: int) -> None:
     kind = with_cards((3, 137, 1009), (2, 111, 2003))
     members = tuple(Member(f"p{rank}", rank, kind) for rank in range(32))
-    assert len(set(placed(Gang("g", members), unlike_cards(nodes, linked=False)).nodes)) == 32
+    assert len(set(placed(Gang("g", members), different_cards(nodes, linked=False)).nodes)) == 32
 
 
 @pytest.mark.parametrize("nodes", [100, 400])
-def test_pods_with_linked_pairs_of_cards_find_a_place_on_nodes_that_are_all_unlike(nodes: int) -> None:
+def test_pods_with_linked_pairs_of_cards_find_a_place_on_nodes_that_all_differ(nodes: int) -> None:
     kind = with_cards((2, 37, 109), (2, 41, 211), linked=True)
     members = tuple(Member(f"p{rank}", rank, kind) for rank in range(100))
-    assert len(set(placed(Gang("g", members), unlike_cards(nodes, linked=True)).nodes)) == 100
+    assert len(set(placed(Gang("g", members), different_cards(nodes, linked=True)).nodes)) == 100

@@ -18,8 +18,8 @@ def shifted_by_definition(
     result = [list(row) for row in found]
     for amount, cost in shifts:
         for best, row in zip(result, rows, strict=True):
-            for held, known in enumerate(row[: len(best) - amount]):
-                best[held + amount] = min(best[held + amount], known + cost)
+            for count, known in enumerate(row[: len(best) - amount]):
+                best[count + amount] = min(best[count + amount], known + cost)
     return result
 
 

@@ -47,7 +47,7 @@ def test_spread_pods_get_the_optimum(seed: int) -> None:
             nodes, [(name, Usage({"pods": 1})) for name in names if dice.random() < 0.2]
         )
         level = dice.randrange(4)
-        wish = Spread(
+        spread_rule = Spread(
             LEVELS[level],
             dice.choice((None, None, 1, 2, 3)),
             tuple(dice.choice(names) for _ in range(dice.choice((0, 0, 1, 3)))),
@@ -57,7 +57,7 @@ def test_spread_pods_get_the_optimum(seed: int) -> None:
             required_level=dice.choice((None, None, *LEVELS[:level])),
             anchors=tuple(Anchor(dice.choice(names)) for _ in range(dice.choice((0, 0, 0, 2)))),
             excluded_nodes=frozenset(dice.sample(names, dice.choice((0, 0, 1)))),
-            spread=wish,
+            spread=spread_rule,
         )
         expected, found = best(gang, snapshot), place(gang, snapshot)
         if isinstance(found, NoFit):
@@ -133,7 +133,7 @@ def test_what_is_there_counts_whether_of_the_gang_or_a_peer() -> None:
     ],
     ids=["too few", "all full", "in one block"],
 )
-def test_a_cap_that_leaves_no_room_is_named(gang: Gang, sentence: str) -> None:
+def test_a_cap_that_leaves_no_capacity_is_named(gang: Gang, sentence: str) -> None:
     found = place(gang, snapshot_of(THREE))
     assert isinstance(found, NoFit)
     assert (found.sentence, found.proven) == (sentence, True)
@@ -157,17 +157,17 @@ def test_a_cap_that_leaves_no_room_is_named(gang: Gang, sentence: str) -> None:
     ],
     ids=["no level", "none", "required", "slices", "unlike"],
 )
-def test_a_wish_that_cannot_be_meant_is_an_error(gang: Gang, complaint: str) -> None:
+def test_a_request_that_cannot_be_meant_is_an_error(gang: Gang, complaint: str) -> None:
     with pytest.raises(PlacementError, match=complaint):
         place(gang, snapshot_of(THREE))
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_beyond_the_steps_a_spread_that_keeps_all_rules_is_told_as_not_proven(seed: int) -> None:
+def test_beyond_the_budget_a_spread_that_meets_all_rules_is_not_proven(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = Snapshot.build(random_nodes(dice, 60, 60), [])
-    for wish in (Spread("subblock"), Spread("subblock", 3), Spread("node", 2), Spread("block")):
-        gang = gang_of(dice.randint(2, 20), spread=wish)
+    for spread_rule in (Spread("subblock"), Spread("subblock", 3), Spread("node", 2), Spread("block")):
+        gang = gang_of(dice.randint(2, 20), spread=spread_rule)
         full, short = place(gang, snapshot), place(gang, snapshot, Options(bound=200))
         assert type(full) is type(short)
         if not isinstance(short, NoFit):
@@ -176,15 +176,17 @@ def test_beyond_the_steps_a_spread_that_keeps_all_rules_is_told_as_not_proven(se
 
 
 @pytest.mark.parametrize(
-    "wish", [Spread("block", 200), Spread("subblock", 20), Spread("host", 2), Spread("node", 5)], ids=str
+    "spread_rule",
+    [Spread("block", 200), Spread("subblock", 20), Spread("host", 2), Spread("node", 5)],
+    ids=str,
 )
-def test_a_cap_over_domains_of_any_size_is_proven(wish: Spread) -> None:
+def test_a_cap_over_domains_of_any_size_is_proven(spread_rule: Spread) -> None:
     dice = random.Random(11)
     tree = {
         f"b{b}": {f"s{s}": {f"n{b}-{s}-{h}": dice.choice((1, 3, 8, 8)) for h in range(9)} for s in range(8)}
         for b in range(12)
     }
-    gang, snapshot = gang_of(1000, spread=wish), snapshot_of(tree)
+    gang, snapshot = gang_of(1000, spread=spread_rule), snapshot_of(tree)
     found = place(gang, snapshot)
     assert isinstance(found, Assignment)
     assert found.proven
@@ -194,9 +196,9 @@ def test_a_cap_over_domains_of_any_size_is_proven(wish: Spread) -> None:
 def test_a_thousand_pods_spread_over_blocks_keep_the_bound_of_steps() -> None:
     tree = {f"b{b}": {f"s{s}": {f"n{b}-{s}-{h}": 8 for h in range(8)} for s in range(4)} for b in range(16)}
     snapshot = snapshot_of(tree)
-    for wish in (Spread("block"), Spread("block", 63), Spread("subblock", 16), Spread("node", 2)):
+    for spread_rule in (Spread("block"), Spread("block", 63), Spread("subblock", 16), Spread("node", 2)):
         budget = Budget(1_000_000)
-        gang = gang_of(1000, spread=wish)
+        gang = gang_of(1000, spread=spread_rule)
         found = place(gang, snapshot, budget=budget)
         assert isinstance(found, Assignment)
         assert check(found, gang, snapshot) == []
@@ -214,8 +216,8 @@ def test_all_amounts_under_a_cap_at_once_cost_what_each_by_itself_costs(
     dice = random.Random(seed)
     snapshot = Snapshot.build(random_nodes(dice, 60, 60), [])
     for _ in range(6):
-        wish = Spread(dice.choice(("block", "subblock", "host")), dice.randint(3, 9))
-        asked = gang_of(dice.randint(4, 40), spread=wish, required_level=None)
+        spread_rule = Spread(dice.choice(("block", "subblock", "host")), dice.randint(3, 9))
+        asked = gang_of(dice.randint(4, 40), spread=spread_rule, required_level=None)
         at_once = place(asked, snapshot)
         with monkeypatch.context() as patched:
             patched.setattr(spread_solve, "solve_capped", out_of_steps)

@@ -32,11 +32,11 @@ def gone(found: VictimGangs | None) -> dict[str, tuple[str, ...]] | None:
     return None if found is None else {each.unit.name: each.pods for each in found.going}
 
 
-def whole_nodes(count: int, **wish: Any) -> Gang:
-    return gang_of(count, pod_class(2), **wish)
+def whole_nodes(count: int, **fields: Any) -> Gang:
+    return gang_of(count, pod_class(2), **fields)
 
 
-def test_a_gang_that_has_room_breaks_none() -> None:
+def test_a_gang_that_fits_evicts_none() -> None:
     assert gone(choose(whole_nodes(2), cluster({"x": "a"}), OPTIONS, [unit("x", "x")])) == {}
 
 
@@ -45,30 +45,30 @@ def test_none_is_broken_where_all_together_do_not_suffice() -> None:
     assert choose(whole_nodes(3), full, OPTIONS, [unit("x", "a"), unit("y", "b")]) is None
 
 
-def test_one_gang_goes_rather_than_two_of_fewer_pods() -> None:
+def test_one_gang_is_evicted_rather_than_two_of_fewer_pods() -> None:
     full = cluster({name: name for name in NAMES})
     units = [unit("large", "a", "b", "c"), unit("one", "d"), unit("two", "e")]
     assert gone(choose(whole_nodes(2), full, OPTIONS, units)) == {"large": ("a", "b", "c")}
 
 
-def test_of_gangs_that_suffice_the_one_with_the_fewest_pods_goes() -> None:
+def test_of_gangs_that_suffice_the_one_with_the_fewest_pods_is_evicted() -> None:
     full = cluster({name: name for name in NAMES})
     units = [unit("large", "a", "b", "c"), unit("small", "d", "e")]
     assert gone(choose(whole_nodes(2), full, OPTIONS, units)) == {"small": ("d", "e")}
 
 
-def test_two_that_matter_little_go_before_one_that_matters_more() -> None:
+def test_two_of_low_priority_are_evicted_before_one_of_higher_priority() -> None:
     full = cluster({name: name for name in NAMES})
     units = [unit("more", "a", "b", priority=5), unit("one", "d"), unit("two", "e")]
     assert gone(choose(whole_nodes(2), full, OPTIONS, units)) == {"one": ("d",), "two": ("e",)}
 
 
-def test_a_gang_goes_with_its_pods_that_are_in_nobody_s_way() -> None:
+def test_a_gang_is_evicted_with_its_pods_that_are_in_nobody_s_place() -> None:
     full = cluster({name: name for name in NAMES})
     assert gone(choose(whole_nodes(1), full, OPTIONS, [unit("x", "a", "f")])) == {"x": ("a", "f")}
 
 
-def test_gangs_that_are_together_in_one_domain_go_where_a_domain_is_required() -> None:
+def test_gangs_that_are_together_in_one_domain_are_evicted_where_a_domain_is_required() -> None:
     full = cluster({name: name for name in NAMES})
     units = [unit("over both", "a", "d"), unit("in one", "e"), unit("other", "f"), unit("third", "b", "c")]
     found = choose(whole_nodes(2, required_level="block"), full, OPTIONS, units)
@@ -85,7 +85,7 @@ def test_an_elastic_gang_loses_what_it_can_spare_before_any_gang_is_broken() -> 
     ]
 
 
-def test_an_elastic_gang_that_must_lose_more_than_it_can_spare_goes_whole() -> None:
+def test_an_elastic_gang_that_must_lose_more_than_it_can_spare_is_evicted_whole() -> None:
     full = cluster({name: name for name in NAMES})
     found = choose(whole_nodes(2), full, OPTIONS, [unit("elastic", "a", "b", "c", spare=1)])
     assert gone(found) == {"elastic": ("a", "b", "c")}
@@ -101,7 +101,7 @@ def test_pods_that_leave_in_any_case_are_nobody_s_loss() -> None:
     assert set(found.assignment.nodes.values()) == {"d"}
 
 
-def test_pods_that_share_a_node_go_together_where_only_both_make_room() -> None:
+def test_pods_that_share_a_node_are_evicted_together_where_only_both_free_enough() -> None:
     both = snapshot_of({"b": {"r": {"a": 2}}}, [("a", pod("x", cpu=1)), ("a", pod("y", cpu=1))])
     assert gone(choose(whole_nodes(1), both, OPTIONS, [unit("x", "x"), unit("y", "y")])) == {
         "x": ("x",),
@@ -129,10 +129,10 @@ def best_by_trying(gang: Gang, snapshot: Snapshot, units: list[Unit]) -> tuple[i
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_set_of_gangs_is_better_than_the_one_that_goes(seed: int) -> None:
+def test_no_set_of_gangs_is_better_than_the_one_that_is_evicted(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(5):
-        places = [(node.name, half) for node in nodes_of(TREE) for half in (0, 1)]
+        places = [(node.name, index) for node in nodes_of(TREE) for index in (0, 1)]
         usage, members = [], {}
         for number, (node, _) in enumerate(places):
             if dice.random() < 0.85:
@@ -162,11 +162,11 @@ def test_no_set_of_gangs_is_better_than_the_one_that_goes(seed: int) -> None:
         assert check(found.assignment, gang, left) == []
 
 
-def test_where_there_are_too_many_sets_to_try_what_goes_suffices_and_none_goes_in_vain() -> None:
+def test_where_there_are_too_many_sets_to_try_the_victims_suffice_and_none_is_in_vain() -> None:
     tree = {f"b{b}": {"r": {f"n{b}-{n}": 2 for n in range(24)}} for b in range(3)}
     dice = random.Random(5)
     names = [node.name for node in nodes_of(tree)]
-    usage = [(name, pod(f"p-{name}-{half}", cpu=1)) for name in names for half in (0, 1)]
+    usage = [(name, pod(f"p-{name}-{index}", cpu=1)) for name in names for index in (0, 1)]
     owners: dict[str, list[str]] = {}
     for _, use in usage:
         owners.setdefault(f"u{dice.randrange(50)}", []).append(use.name)

@@ -85,7 +85,7 @@ def test_the_node_with_the_fewest_pods_is_emptied_among_equals() -> None:
     assert found.names == ("c",)
 
 
-def test_pods_of_the_same_or_higher_priority_never_go() -> None:
+def test_pods_of_the_same_or_higher_priority_are_no_victims() -> None:
     assert find(gang(1, 8), cluster([("equal", 8, 100)], [("higher", 1, 200)]), OPTIONS, below(100)) is None
 
 
@@ -96,7 +96,7 @@ def test_free_nodes_are_used_beside_emptied_ones() -> None:
     assert found.names == ("cheap",)
 
 
-def test_a_gang_that_no_pod_stands_in_the_way_of_has_no_victims() -> None:
+def test_a_gang_that_no_pod_blocks_has_no_victims() -> None:
     assert find(gang(9, 8), cluster([], [("cheap", 8, 1)]), OPTIONS, below(100)) is None
 
 
@@ -113,17 +113,17 @@ def test_victims_are_found_exactly_when_some_set_of_nodes_would_do(
         [(f"p{n}-{i}", gpu, priority) for i, (gpu, priority) in enumerate(each)]
         for n, each in enumerate(shape)
     ]
-    snapshot, wanted, may_go = cluster(*nodes), gang(pods, gpus), below(2)
+    snapshot, wanted, may_be_victim = cluster(*nodes), gang(pods, gpus), below(2)
     possible = any(
-        not isinstance(place(wanted, snapshot.without(chosen, may_go), OPTIONS), NoFit)
+        not isinstance(place(wanted, snapshot.without(chosen, may_be_victim), OPTIONS), NoFit)
         for count in range(len(nodes) + 1)
         for chosen in itertools.combinations(snapshot.nodes, count)
     )
-    found = find(wanted, snapshot, OPTIONS, may_go)
+    found = find(wanted, snapshot, OPTIONS, may_be_victim)
     assert (found is not None) == possible
     if found is not None:
         assert all(
-            may_go(use)
+            may_be_victim(use)
             for name in found.nodes
             for use in snapshot.nodes[name].usages
             if use.name in found.names
@@ -139,8 +139,10 @@ def pod(name: str, priority: int, gang: str = "", cpu: int = 1) -> Usage:
     return Usage({"cpu": cpu * 1000, "pods": 1}, name=name, gang=gang, priority=priority)
 
 
-def victims(usage: list[tuple[str, Usage]], count: int, priority: int, **wish: Any) -> tuple[str, ...] | None:
-    found = find(gang_of(count, **wish), snapshot_of(TREE, usage), OPTIONS, below(priority))
+def victims(
+    usage: list[tuple[str, Usage]], count: int, priority: int, **fields: Any
+) -> tuple[str, ...] | None:
+    found = find(gang_of(count, **fields), snapshot_of(TREE, usage), OPTIONS, below(priority))
     return found.names if found is not None else None
 
 
@@ -153,19 +155,19 @@ def test_pods_of_the_same_or_a_higher_priority_stay() -> None:
     assert victims(full, 1, 10) is None
 
 
-def test_the_lowest_priority_goes() -> None:
+def test_the_lowest_priority_is_evicted() -> None:
     full = [("a", pod("five", 5, cpu=2)), ("b", pod("three", 3, cpu=2))]
     full += [(node, pod(f"p{node}", 10, cpu=2)) for node in "cd"]
     assert victims(full, 2, 10) == ("three",)
 
 
-def test_who_need_not_go_stays() -> None:
+def test_a_pod_that_need_not_be_evicted_stays() -> None:
     full = [("a", pod("one", 1)), ("a", pod("two", 1))]
     full += [(node, pod(f"p{node}", 10, cpu=2)) for node in "bcd"]
     assert victims(full, 1, 10) == ("two",)
 
 
-def test_a_gang_goes_as_a_whole() -> None:
+def test_a_gang_is_evicted_as_a_whole() -> None:
     full = [("a", pod("g-0", 1, "g", 2)), ("c", pod("g-1", 1, "g", 2))]
     full += [(node, pod(f"p{node}", 10, cpu=2)) for node in "bd"]
     assert victims(full, 2, 10) == ("g-0", "g-1")
@@ -189,6 +191,6 @@ def test_the_gang_fits_once_the_victims_are_gone_and_none_of_them_could_stay(see
             continue
         left = [(node, use) for node, use in usage if use.name not in found.names]
         assert check(found.assignment, asked, Snapshot.build(nodes_of(TREE), left)) == []
-        for spared in found.names:
-            more = [(n, u) for n, u in usage if u.name == spared or u.name not in found.names]
+        for without in found.names:
+            more = [(n, u) for n, u in usage if u.name == without or u.name not in found.names]
             assert check(found.assignment, asked, Snapshot.build(nodes_of(TREE), more))

@@ -39,7 +39,7 @@ def judged(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, dict[str, A
         pods = wait_for_pods(
             cluster,
             namespace,
-            lambda pods: all(verdict(pod) is not None for pod in pods),
+            lambda pods: all(is_scheduled(pod) is not None for pod in pods),
             "a verdict on each pod",
             120,
         )
@@ -47,7 +47,7 @@ def judged(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, dict[str, A
     return found
 
 
-def verdict(pod: dict[str, Any]) -> bool | None:
+def is_scheduled(pod: dict[str, Any]) -> bool | None:
     """Whether kube-scheduler bound it; None while it has not said."""
     if pod["spec"].get("nodeName"):
         return True

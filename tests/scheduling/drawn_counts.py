@@ -92,8 +92,8 @@ def _selected(dice: random.Random) -> Body:
 def roomy(dice: random.Random, drawn: Drawn, node: str, namespace: str) -> None:
     """A pod whose volume is made where its driver publishes that it has room."""
     driver = f"{node}.example.com"
-    tells = dice.random() < 0.8
-    spec = {"attachRequired": False, "storageCapacity": tells}
+    has_limit = dice.random() < 0.8
+    spec = {"attachRequired": False, "storageCapacity": has_limit}
     drawn.drivers.append({"metadata": {"name": driver}, "spec": spec})
     made = a_class(node, driver)
     if dice.random() < 0.3:
@@ -101,18 +101,18 @@ def roomy(dice: random.Random, drawn: Drawn, node: str, namespace: str) -> None:
         made["allowedTopologies"] = [{"matchLabelExpressions": [host]}]
     drawn.classes.append(made)
     for number in range(dice.choice((0, 1, 1, 2))):
-        room: Body = {
+        capacity: Body = {
             "metadata": {"name": f"{node}-{number}"},
             "storageClassName": dice.choice((node, node, "no")),
         }
         where = dice.choice((node, node, "another"))
         topology: Body = {"matchLabels": {"kubernetes.io/hostname": where}}
-        room["nodeTopology"] = dice.choice((topology, topology, {}))
+        capacity["nodeTopology"] = dice.choice((topology, topology, {}))
         if dice.random() < 0.8:
-            room["capacity"] = dice.choice(("1Gi", "1500Mi", "10Gi", "100Mi"))
+            capacity["capacity"] = dice.choice(("1Gi", "1500Mi", "10Gi", "100Mi"))
         if dice.random() < 0.4:
-            room["maximumVolumeSize"] = dice.choice(("1Gi", "2Gi"))
-        drawn.capacities.append(room)
+            capacity["maximumVolumeSize"] = dice.choice(("1Gi", "2Gi"))
+        drawn.capacities.append(capacity)
     for pod in range(dice.choice((1, 1, 2))):
         drawn.claims.append(a_claim(f"{node}-{pod}", node, dice.choice(SIZES)))
         drawn.pods.append([f"{node}-{pod}"])

@@ -35,7 +35,7 @@ def draw(dice: random.Random, node: str, namespace: str) -> Drawn:
     for number in range(dice.choice((1, 1, 1, 2))):
         name = f"{node}-{number}"
         drawn.pods[0].append(name)
-        kind = dice.choice((_bound, _bound, _bound, _static, _static, _static, _made, _made, _odd))
+        kind = dice.choice((_bound, _bound, _bound, _static, _static, _static, _made, _made, _unusual))
         kind(dice, drawn, name, node, namespace)
     return drawn
 
@@ -92,7 +92,7 @@ def _made(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: st
     drawn.claims.append(claim)
 
 
-def _odd(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: str) -> None:
+def _unusual(dice: random.Random, drawn: Drawn, name: str, node: str, namespace: str) -> None:
     """No claim, no class, or one that is to be bound at once and is not."""
     match dice.randrange(3):
         case 0:
@@ -119,13 +119,13 @@ def _volume(dice: random.Random, name: str, node: str, class_name: str, size: st
 
 
 def _term(dice: random.Random, node: str) -> Body:
-    wishes: list[Body] = [
+    claims: list[Body] = [
         {"key": ZONE, "operator": "In", "values": dice.sample(ZONES, 1)},
         {"key": ZONE, "operator": dice.choice(("Exists", "DoesNotExist"))},
         {"key": "kubernetes.io/hostname", "operator": "In", "values": [dice.choice((node, "another"))]},
         {"key": REGION, "operator": "NotIn", "values": dice.sample(ZONES, 1)},
     ]
-    return {"matchExpressions": dice.sample(wishes, dice.choice((1, 1, 2)))}
+    return {"matchExpressions": dice.sample(claims, dice.choice((1, 1, 2)))}
 
 
 def a_class(name: str, provisioner: str, mode: str = "WaitForFirstConsumer") -> Body:

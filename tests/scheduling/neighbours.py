@@ -90,7 +90,7 @@ def taken_together(rules: Conflicts, wanting: Iterable[Pod], there: Iterable[Pod
     return all(sum(takes.get(name, 0) for takes in wanted + used) <= SYNTHETIC_CAPACITY for name in names)
 
 
-def is_mixed(waiting: Iterable[Pod]) -> bool:
+def is_heterogeneous(waiting: Iterable[Pod]) -> bool:
     """Whether of one term waiting pods are both: repelled, and carrying it without being repelled."""
     waiting = list(waiting)
     for term in [term for pod in waiting for term in antiaffinity.terms_of(pod)]:

@@ -42,8 +42,10 @@ class Shelf:
         self.attachments: list[VolumeAttachment] = []
 
     def limit(self, name: str, most: int) -> None:
-        told = [{"name": DRIVER, "allocatable": {"count": most}}]
-        self.nodes[name] = msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": told}}, CSINode)
+        drivers = [{"name": DRIVER, "allocatable": {"count": most}}]
+        self.nodes[name] = msgspec.convert(
+            {"metadata": {"name": name}, "spec": {"drivers": drivers}}, CSINode
+        )
 
     def disk(self, name: str, modes: tuple[str, ...] = ("ReadWriteMany",)) -> str:
         """A claim that is bound to a disk of the driver."""

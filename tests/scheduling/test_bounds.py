@@ -54,7 +54,7 @@ def test_not_every_pod_is_compared_with_every_term_of_its_namespace(compared: li
     assert not neighbours.taken_together(rules, waiting[:2])
 
 
-def test_terms_that_are_much_alike_are_the_fewer_the_more_pods_are_compared_with_them(
+def test_nearly_equal_terms_are_the_fewer_the_more_pods_are_compared_with_them(
     compared: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coarser, "MOST_COMPARISONS", 100)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.scheduling import neighbours
 from tests.scheduling.conflicts import NAMESPACES, PODS, SELECTORS, away_from, body
-from tests.scheduling.neighbours import HOSTNAME, REQUIRED, Body, is_mixed, may_share
+from tests.scheduling.neighbours import HOSTNAME, REQUIRED, Body, is_heterogeneous, may_share
 from tests.sweeper.pods import decode
 from webhook.kube import objects
 from webhook.kube.affinity import LabelSelector, SelectorRequirement
@@ -48,7 +48,7 @@ def test_a_node_takes_pods_together_exactly_when_no_two_of_them_exclude_each_oth
         may_share(pod, other, NAMESPACES) for number, pod in enumerate(wanting) for other in wanting[:number]
     )
     counted = taken_together(rules, wanting, there)
-    if is_mixed(map(decode, waiting)):
+    if is_heterogeneous(map(decode, waiting)):
         assert allowed or not counted
     else:
         assert counted == allowed
@@ -190,7 +190,7 @@ def test_of_init_containers_only_sidecars_hold_host_ports(restart: str | None, c
     assert bool(conflicts.host_ports(decode(pod))) == counts
 
 
-def test_a_pod_with_a_port_at_every_address_and_at_one_does_not_stand_in_its_own_way() -> None:
+def test_a_pod_with_a_port_at_every_address_and_at_one_does_not_block_itself() -> None:
     pod = body(ports=[{"hostPort": 80}, {"hostPort": 80, "hostIP": "10.0.0.1"}])
     neighbour = body(ports=[{"hostPort": 80, "hostIP": "10.0.0.2"}])
     rules = between([pod, neighbour])
@@ -243,7 +243,7 @@ def test_a_gang_whose_members_repel_each_other_gets_a_node_for_each_member() -> 
     assert sorted(found.nodes.values()) == ["n1", "n2", "n3"]
 
 
-def test_a_refusal_tells_why_a_node_takes_only_one_member() -> None:
+def test_a_refusal_names_why_a_node_takes_only_one_member() -> None:
     pods = [body(name, ports=[{"hostPort": 80}]) for name in "abc"]
     rules = between(pods)
     found = place(gang(rules, *pods), snapshot(rules, {"n1": [], "n2": []}))
@@ -255,7 +255,7 @@ def test_a_refusal_tells_why_a_node_takes_only_one_member() -> None:
     )
 
 
-def test_a_refusal_counts_the_nodes_where_a_rule_stands_in_the_way_and_names_what_is_short_first() -> None:
+def test_a_refusal_counts_the_nodes_that_a_rule_excludes_and_names_what_is_short_first() -> None:
     waiting = body("w", {"app": "x"}, [away_from("x")], [{"hostPort": 80}])
     waiting["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
     there = {
@@ -274,7 +274,7 @@ def test_a_refusal_counts_the_nodes_where_a_rule_stands_in_the_way_and_names_wha
     }
 
 
-def test_rules_that_say_all_that_is_needed_stay_the_same_until_too_much_is_left_over() -> None:
+def test_rules_with_all_that_is_needed_stay_the_same_until_too_much_is_left_over() -> None:
     def repelling(count: int) -> list[Body]:
         return [body(f"p{n}", {"app": f"v{n}"}, [away_from(f"v{n}")]) for n in range(count)]
 
@@ -294,7 +294,7 @@ def test_rules_that_lump_some_do_not_stand_for_rules_that_lump_others() -> None:
     assert not some.serves(between([*pods[:2], pods[3]], most=2))
 
 
-def test_ports_inside_the_pod_and_volumes_without_a_claim_are_not_kept_in_memory() -> None:
+def test_ports_inside_the_pod_and_volumes_without_a_claim_are_not_stored_in_memory() -> None:
     pod = body(ports=[{"hostPort": 80}, {"containerPort": 8080}])
     claim = {"persistentVolumeClaim": {"claimName": "data"}}
     pod["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {}}, {"name": "data", **claim}]

@@ -56,7 +56,7 @@ RENAMED = with_labels(
 SLICED = with_labels("sliced", {GPU: "16"}, {PRODUCT: "L40-SHARED", GPU + ".replicas": "4"})
 MIG = with_labels("mig", {GPU: "1", "nvidia.com/mig-1g.10gb": "7"}, {PRODUCT: "H100"})
 CLAIMED = with_labels("claimed", {}, {PRODUCT: "GB200"})
-MIXED = (WHOLE, CARDS, RENAMED, SLICED, MIG, CLAIMED)
+ALL_KINDS = (WHOLE, CARDS, RENAMED, SLICED, MIG, CLAIMED)
 IN_ALL = {
     "H100": 9, "Max_1550": 2, "A100-SHARED": 4, "L40-SHARED": 4, "H100-MIG-1g.10gb": 7, "GB200": 4,
 }  # fmt: skip
@@ -153,19 +153,21 @@ def devices() -> dict[Any, Any]:
     return bodies.collections(bodies.gpus("claimed", 4), claims=(msgspec.convert(body, ResourceClaim),))
 
 
-def mixed_cluster() -> ClusterReading:
+def cluster_of_all_kinds() -> ClusterReading:
     return ClusterReading(
-        PODS, {each.metadata.name: each for each in MIXED}, {}, lambda _: OwnerFacts(None),
+        PODS, {each.metadata.name: each for each in ALL_KINDS}, {}, lambda _: OwnerFacts(None),
         read_objects=devices().__getitem__,
     )  # fmt: skip
 
 
-def test_the_command_line_the_page_and_the_metrics_count_a_mixed_cluster_alike() -> None:
-    lines = gather(mixed_cluster())
+def test_the_command_line_the_page_and_the_metrics_count_a_heterogeneous_cluster_equally() -> None:
+    lines = gather(cluster_of_all_kinds())
     assert {line.model: line.total for line in lines} == IN_ALL
     assert {line.model: line.used for line in lines} == IN_USE
     assert all(line.free == line.total - line.used for line in lines)
-    scene = Artist(mixed_cluster(), Settings(), Counting(tuple(COUNTING.resources), MODEL_LABELS)).scene()
+    scene = Artist(
+        cluster_of_all_kinds(), Settings(), Counting(tuple(COUNTING.resources), MODEL_LABELS)
+    ).scene()
     tiles = scene.picture.nodes.values()
     assert sum(tile.gpus for tile in tiles) == sum(IN_ALL.values()) == 30
     assert sum(tile.used for tile in tiles) == sum(IN_USE.values())

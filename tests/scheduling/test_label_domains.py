@@ -24,7 +24,7 @@ def test_nodes_without_a_label_are_in_none_of_its_domains() -> None:
     assert domains.value("d", "zone") is None
 
 
-def test_domains_are_those_of_nodes_that_are_told_again_with_the_same_labels() -> None:
+def test_domains_are_those_of_nodes_that_are_observed_again_with_the_same_labels() -> None:
     assert LabelDomains(nodes(a="x", b="y")).are_of(nodes(a="x", b="y"))
 
 

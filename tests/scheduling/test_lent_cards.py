@@ -26,10 +26,10 @@ NOW = 1_700_000_000_000_000_000
 CARDS = {number: LocalCard(number, I915, (f"/dev/dri/card{number}",), tiles=2) for number in range(4)}
 
 
-def container(name: str, amounts: dict[str, int], *, goes_on: bool = False) -> dict[str, Any]:
+def container(name: str, amounts: dict[str, int], *, is_sidecar: bool = False) -> dict[str, Any]:
     limits = {key: str(amount) for key, amount in amounts.items() if amount}
     made: dict[str, Any] = {"name": name, "resources": {"limits": limits}}
-    return made | ({"restartPolicy": "Always"} if goes_on else {})
+    return made | ({"restartPolicy": "Always"} if is_sidecar else {})
 
 
 def manifest(
@@ -45,7 +45,7 @@ def manifest(
         "spec": {
             "containers": [container(f"c{n}", each) for n, each in enumerate(containers)],
             "initContainers": [container(f"i{n}", each) for n, each in enumerate(init or ())]
-            + [container(f"s{n}", each, goes_on=True) for n, each in enumerate(sidecars or ())],
+            + [container(f"s{n}", each, is_sidecar=True) for n, each in enumerate(sidecars or ())],
         },
     }
 
@@ -54,7 +54,7 @@ def seen_by_the_sweeper(pod: dict[str, Any]) -> objects.Pod:
     return msgspec.convert(pod, objects.Pod)
 
 
-def booked(pod: dict[str, Any]) -> dict[str, dict[str, int]]:
+def reserved(pod: dict[str, Any]) -> dict[str, dict[str, int]]:
     """What of each card the sweeper takes for used."""
     usage = usage_of(seen_by_the_sweeper(pod))
     return {card: dict(amounts) for card, amounts in usage.cards.items()}
@@ -88,16 +88,16 @@ def test_a_sidecars_share_is_counted_on_the_first_card_of_its_pod(
     sidecar: dict[str, int], slots: list[list[int]], expected: dict[str, dict[str, int]]
 ) -> None:
     each = {I915: 1, SHARE: 500}
-    assert booked(manifest([each, each], [sidecar], slots=slots)) == expected
+    assert reserved(manifest([each, each], [sidecar], slots=slots)) == expected
 
 
 def test_amounts_of_a_sidecar_are_divided_by_its_own_cards() -> None:
     pod = manifest([{I915: 3}], [{I915: 2, SHARE: 100}], slots=[[0, 1, 3]])
     lent = {I915: 2, SHARE: 50}
-    assert booked(pod) == {"card0": lent, "card1": lent, "card3": {I915: 1}}
+    assert reserved(pod) == {"card0": lent, "card1": lent, "card3": {I915: 1}}
 
 
-def test_a_card_with_room_for_the_container_alone_is_not_chosen_for_it_and_its_sidecar() -> None:
+def test_a_card_that_fits_the_container_alone_is_not_chosen_for_it_and_its_sidecar() -> None:
     states = [
         card_state(PlacedCard(f"card{n}", {I915: 10, SHARE: 1000}), used, frozenset())
         for n, used in enumerate(({SHARE: 450}, {}))
@@ -166,7 +166,7 @@ def test_a_pod_that_has_a_place_is_not_refused_on_its_node(pod: dict[str, Any]) 
 
 @given(planned_pods())
 def test_what_the_node_hands_out_is_what_the_sweeper_counts(pod: dict[str, Any]) -> None:
-    assert refused(pod) or handed_out(pod) == {card: each[I915] for card, each in booked(pod).items()}
+    assert refused(pod) or handed_out(pod) == {card: each[I915] for card, each in reserved(pod).items()}
 
 
 def annotated(asked: list[int], text: str, init: list[dict[str, int]] | None = None) -> Any:
@@ -205,4 +205,4 @@ def test_slots_of_a_wrong_number_book_the_cards_that_they_name(
 def test_a_container_without_a_name_has_cards_of_the_node_s_choice(text: str) -> None:
     found = annotated([1, 2], text)
     assert {card: dict(amounts) for card, amounts in found.cards.items()} == {"card0": ONE}
-    assert [wish.count for wish in found.unmanaged] == [2]
+    assert [request.count for request in found.unmanaged] == [2]

@@ -31,17 +31,17 @@ def test_a_bad_optional_label_costs_a_node_that_feature_alone(
     node = labelled(gpu_node("0.1", i915="2"), **{label: value})
     assert node_of(node).problem == ""
     assert text_of(node, gpu_pod({"i915": 2})) == "card0,card1"
-    told = left_out(node)
-    assert len(told) == (words is not None)
-    assert words is None or words in told[0]
+    reason = left_out(node)
+    assert len(reason) == (words is not None)
+    assert words is None or words in reason[0]
 
 
 def test_a_bad_map_leaves_the_other_features_alone() -> None:
     node = labelled(
         gpu_node("0.1.2", i915="3", tiles="3"), numa_gpu_map="?", xe_links="1.0-2.0", pci_groups="0"
     )
-    wish = gpu_pod({"i915": 2, "tiles": 2}, gas_allocate_xelink="true")
-    assert text_of(node, wish) == "card1:gt0,card2:gt0"
+    waiting = gpu_pod({"i915": 2, "tiles": 2}, gas_allocate_xelink="true")
+    assert text_of(node, waiting) == "card1:gt0,card2:gt0"
 
 
 def test_without_readable_links_no_linked_pair_is_promised() -> None:
@@ -63,7 +63,7 @@ def test_card_numbers_that_cannot_be_read_still_keep_gpu_pods_away() -> None:
     ],
     ids=["a card", "its PCI group", "with another that is disabled", "no card"],
 )
-def test_a_card_whose_pods_are_to_go_gets_no_new_ones(marks: dict[str, str], expected: str) -> None:
+def test_a_card_whose_pods_are_to_be_evicted_gets_no_new_ones(marks: dict[str, str], expected: str) -> None:
     node = labelled(gpu_node("0.1.2", i915="3"), pci_groups="0.1_2")
     labels = node.metadata.labels | {TAS + key: value for key, value in marks.items()}
     marked = objects.Node(metadata=objects.NodeMetadata(name="n", labels=labels), status=node.status)

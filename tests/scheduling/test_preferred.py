@@ -42,14 +42,14 @@ def test_a_pod_that_is_given_its_node_counts_for_those_who_are_asked_about_next(
 
 
 def test_preferred_node_affinity_is_read_with_its_weights() -> None:
-    wish = {"key": "disk", "operator": "In", "values": ["ssd"]}
-    preferred = [{"weight": 7, "preference": {"matchExpressions": [wish]}}]
+    expression = {"key": "disk", "operator": "In", "values": ["ssd"]}
+    preferred = [{"weight": 7, "preference": {"matchExpressions": [expression]}}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     (found,) = read(pod("p", affinity=affinity)).preferred.terms
     assert (found[0], found[1].expressions[0].key, found[1].expressions[0].values) == (7, "disk", ("ssd",))
 
 
-def test_spread_that_need_not_be_kept_counts_the_pods_that_stand() -> None:
+def test_a_preferred_spread_counts_the_pods_that_run() -> None:
     soft = {
         "topologyKey": ZONE,
         "maxSkew": 2,
@@ -63,8 +63,10 @@ def test_spread_that_need_not_be_kept_counts_the_pods_that_stand() -> None:
 
 def test_preferred_pod_affinity_and_anti_affinity_count_with_their_weights() -> None:
     term = {"topologyKey": ZONE, "labelSelector": SELECTOR}
-    wishes = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}]}
-    assert read(pod("p", affinity={"podAffinity": wishes})).preferred.near == (PodCounts(ZONE, (("a", 10),)),)
-    assert read(pod("p", affinity={"podAntiAffinity": wishes})).preferred.near == (
+    affinity = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}]}
+    assert read(pod("p", affinity={"podAffinity": affinity})).preferred.near == (
+        PodCounts(ZONE, (("a", 10),)),
+    )
+    assert read(pod("p", affinity={"podAntiAffinity": affinity})).preferred.near == (
         PodCounts(ZONE, (("a", -10),)),
     )

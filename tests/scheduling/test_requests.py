@@ -196,12 +196,12 @@ PHASES = [
 
 
 @pytest.mark.parametrize(("phase", "expected"), PHASES, ids=[case[0] or "none" for case in PHASES])
-def test_a_bound_pod_takes_room_until_it_has_finished(phase: str, expected: bool) -> None:
+def test_a_bound_pod_uses_capacity_until_it_has_finished(phase: str, expected: bool) -> None:
     pod = objects.Pod(metadata=POD.metadata, spec=POD.spec, status=objects.PodStatus(phase=phase))
     assert convert.occupies(pod) is expected
 
 
-def test_a_terminating_pod_still_takes_room() -> None:
+def test_a_terminating_pod_still_uses_capacity() -> None:
     metadata = objects.PodMetadata(name="p", deletion_timestamp="2026-01-01T00:00:00Z")
     assert convert.occupies(objects.Pod(metadata=metadata, spec=POD.spec))
 
@@ -210,13 +210,13 @@ def test_an_unbound_pod_takes_none() -> None:
     assert not convert.occupies(objects.Pod(metadata=POD.metadata))
 
 
-def test_a_pod_with_an_unreadable_request_has_no_place_and_says_why() -> None:
+def test_a_pod_with_an_unreadable_request_has_no_place_and_a_reason() -> None:
     resources = containers.Resources(requests={"cpu": "much"})
     spec = objects.PodSpec(containers=[containers.Container(resources=resources)])
     problem = convert.pod_class_of(objects.Pod(metadata=POD.metadata, spec=spec)).problem
     assert "resource cpu: 'much' is no quantity" in problem
 
 
-def test_a_node_whose_labels_contradict_takes_no_pods_and_says_why() -> None:
+def test_a_node_whose_labels_contradict_takes_no_pods_and_has_a_reason() -> None:
     metadata = objects.NodeMetadata(name="n", labels={"gpu.intel.com/gpu-numbers": "0.0"})
     assert "names a card twice" in node_of(objects.Node(metadata=metadata)).problem

@@ -14,7 +14,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from tests.scheduling.agreement import CLIENTS, decoded, judged, register, steady, verdict
+from tests.scheduling.agreement import CLIENTS, decoded, is_scheduled, judged, register, steady
 from tests.support import delete
 from webhook.kube import objects
 from webhook.kube.client import Api, ApiError
@@ -54,12 +54,12 @@ def taints(dice: random.Random) -> list[dict[str, str]]:
 def toleration(dice: random.Random) -> dict[str, str]:
     operator = dice.choice(("", "Equal", "Exists"))
     key = dice.choice(("k", "l", "node.kubernetes.io/unschedulable", ""))
-    wish = {"operator": "Exists" if not key else operator, "effect": dice.choice(("", *EFFECTS))}
+    made = {"operator": "Exists" if not key else operator, "effect": dice.choice(("", *EFFECTS))}
     if key:
-        wish["key"] = key
-    if wish["operator"] != "Exists":
-        wish["value"] = dice.choice(("", "v", "7"))
-    return wish
+        made["key"] = key
+    if made["operator"] != "Exists":
+        made["value"] = dice.choice(("", "v", "7"))
+    return made
 
 
 def requirement(dice: random.Random) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def pod_body(dice: random.Random, node: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("runtimes")
-def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
+def test_our_decision_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
     dice = random.Random(1)
     api = cluster.api()
     names = [f"n{number}" for number in range(PAIRS)]
@@ -186,16 +186,16 @@ def test_our_verdict_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, n
     usage = [(name, convert.usage_of(decoded(by_name[f"resident-{name}"]))) for name in fillers]
     nodes = [node_of(msgspec.convert(body, objects.Node)) for body in state.values()]
     snapshot = Snapshot.build(nodes, usage)
-    verdicts = {name: verdict(by_name[f"pod-{name}"]) for name in names}
+    decisions = {name: is_scheduled(by_name[f"pod-{name}"]) for name in names}
     for name in names:
         pod = by_name[f"pod-{name}"]
         kind, place = convert.pod_class_of(decoded(pod)), snapshot.nodes[name]
         reason = capacity.reason_against_node(kind, place) or capacity.shortage(kind, place)
-        told_why = pod["status"].get("conditions")
-        assert (reason == "") == verdicts[name], (reason, told_why, pod["spec"], state[name])
-    bound = sum(map(bool, verdicts.values()))
+        conditions = pod["status"].get("conditions")
+        assert (reason == "") == decisions[name], (reason, conditions, pod["spec"], state[name])
+    bound = sum(map(bool, decisions.values()))
     assert PAIRS // 5 < bound < PAIRS * 4 // 5, f"{bound} of {PAIRS} bound: the pairs do not tell enough"
     specs = [by_name[f"pod-{name}"]["spec"] for name in names]
     for field in ("resources", "overhead"):
-        kept = sum(bool(spec.get(field)) for spec in specs)
-        assert kept > PAIRS // 20, f"only {kept} pods have {field}"
+        with_field = sum(bool(spec.get(field)) for spec in specs)
+        assert with_field > PAIRS // 20, f"only {with_field} pods have {field}"

@@ -13,14 +13,14 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from tests.scheduling.agreement import as_created, create_pods, decoded, judged, register, verdict
+from tests.scheduling.agreement import as_created, create_pods, decoded, is_scheduled, judged, register
 from tests.scheduling.neighbours import (
     HOSTNAME,
     REQUIRED,
     Body,
     Namespaces,
     between,
-    is_mixed,
+    is_heterogeneous,
     may_share,
     taken_together,
 )
@@ -111,7 +111,7 @@ def make_nodes(cluster: Cluster, names: Sequence[str]) -> None:
     register(cluster, [SimulatedNode(name, ("b", "s", name), False, 0).manifest() for name in names])
 
 
-def test_beside_which_pods_one_may_run_is_what_kube_scheduler_says(
+def test_beside_which_pods_one_may_run_is_what_kube_scheduler_decides(
     cluster: Cluster, namespaces: list[str]
 ) -> None:
     dice = random.Random(5)
@@ -124,17 +124,17 @@ def test_beside_which_pods_one_may_run_is_what_kube_scheduler_says(
     make_nodes(cluster, nodes)
     made = create_pods(cluster, itertools.chain.from_iterable(residents.values()))
     made |= create_pods(cluster, waiting)
-    told = {name: verdict(pod) for name, pod in judged(cluster, namespaces).items()}
+    scheduled = {name: is_scheduled(pod) for name, pod in judged(cluster, namespaces).items()}
     there = {node: [decoded(made[pod["metadata"]["name"]]) for pod in residents[node]] for node in nodes}
     pods = {node: decoded(made[f"pod-{node}"]) for node in nodes}
     together = between(list(pods.values()), itertools.chain.from_iterable(there.values()))
     for node, pod in pods.items():
         alone = taken_together(between([pod], there[node]), [pod], there[node])
         context = (made[f"pod-{node}"]["spec"], [made[each.metadata.name] for each in there[node]])
-        assert alone == told[f"pod-{node}"], context
+        assert alone == scheduled[f"pod-{node}"], context
         # With others waiting under the same terms it may be kept off where it might be, never let on wrongly.
         assert alone or not taken_together(together, [pod], there[node]), context
-    bound = sum(told[f"pod-{node}"] is True for node in nodes)
+    bound = sum(scheduled[f"pod-{node}"] is True for node in nodes)
     assert PAIRS // 5 < bound < PAIRS * 9 // 10, f"{bound} of {PAIRS} bound: the pairs do not tell enough"
 
 
@@ -160,12 +160,12 @@ def test_a_gang_placed_on_several_nodes_is_bound_there_by_kube_scheduler(
         answer = placed(drawn, there)
         if answer is not None:
             releases += [pinned(pod, answer[pod["metadata"]["name"]]) for pod in gang]
-        elif not is_mixed(map(decoded, drawn)):
+        elif not is_heterogeneous(map(decoded, drawn)):
             impossible += 1
             assert not exists(drawn, there, labels), (drawn, there)
     create_pods(cluster, releases)
-    told = {name: verdict(pod) for name, pod in judged(cluster, namespaces).items()}
-    refused = [pod for pod in releases if not told[pod["metadata"]["name"]]]
+    scheduled = {name: is_scheduled(pod) for name, pod in judged(cluster, namespaces).items()}
+    refused = [pod for pod in releases if not scheduled[pod["metadata"]["name"]]]
     assert not refused, refused
     assert len(releases) > WORLDS, f"only {len(releases)} pods found a place"
     assert impossible > WORLDS // 20, f"only {impossible} gangs found none"

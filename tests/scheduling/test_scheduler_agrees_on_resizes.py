@@ -13,7 +13,7 @@ from typing import Any
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
-from tests.scheduling.agreement import CLIENTS, create, decoded, judged, register, verdict
+from tests.scheduling.agreement import CLIENTS, create, decoded, is_scheduled, judged, register
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.kube.client import Api, ApiError
 from webhook.scheduling import convert
@@ -169,9 +169,9 @@ def probed(
     ]
     create(cluster, ((path, body) for body in bodies))
     found = judged(cluster, [namespace])
-    verdicts = {node: verdict(found[f"{name}-{node}"]) for node in free}
+    decisions = {node: is_scheduled(found[f"{name}-{node}"]) for node in free}
     delete_namespace(cluster, namespace)
-    return verdicts
+    return decisions
 
 
 def test_a_pod_that_is_resized_takes_what_kube_scheduler_counts(cluster: Cluster, namespace: str) -> None:

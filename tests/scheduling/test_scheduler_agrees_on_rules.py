@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
-from tests.scheduling.agreement import as_created, create_pods, decoded, judged, register, verdict
+from tests.scheduling.agreement import as_created, create_pods, decoded, is_scheduled, judged, register
 from tests.scheduling.drawn_rules import SLOTS, Body, World, draw, is_taken, offer, only_here, pod
 from tests.support import create_namespace, delete_namespace
 from webhook.kube import objects
@@ -65,7 +65,7 @@ def snapshot(world: World) -> Snapshot:
 
 
 @pytest.mark.timeout(900 + 3 * PAIRS)
-def test_where_its_rules_let_a_pod_go_is_what_kube_scheduler_says(
+def test_where_its_rules_allow_a_pod_is_what_kube_scheduler_decides(
     cluster: Cluster, namespaces: dict[str, dict[str, str]]
 ) -> None:
     dice = random.Random(SEED)
@@ -79,22 +79,22 @@ def test_where_its_rules_let_a_pod_go_is_what_kube_scheduler_says(
     there = create_pods(cluster, [body for world in worlds for body in world.residents])
     made = create_pods(cluster, waiting.values())
     judgements = judged(cluster, namespaces)
-    told = {name: verdict(body) for name, body in judgements.items()}
+    scheduled = {name: is_scheduled(body) for name, body in judgements.items()}
     nodes = nodes_of(worlds)
     wrong = []
     for world in worlds:
         residents = [there[body["metadata"]["name"]] for body in world.residents]
         body = made[f"{world.name}-pod"]
-        reason = verdict_of_ours(world, neighbourhood(nodes, residents, namespaces), body)
-        if (reason == "") != told[f"{world.name}-pod"]:
-            said = judgements[body["metadata"]["name"]]["status"].get("conditions")
-            wrong.append((reason, said, body["spec"], body["metadata"]["labels"], world))
+        reason = our_decision(world, neighbourhood(nodes, residents, namespaces), body)
+        if (reason == "") != scheduled[f"{world.name}-pod"]:
+            conditions = judgements[body["metadata"]["name"]]["status"].get("conditions")
+            wrong.append((reason, conditions, body["spec"], body["metadata"]["labels"], world))
     assert not wrong, f"{len(wrong)} of {PAIRS}: {wrong[:2]}"
-    bound = sum(told[f"{world.name}-pod"] is True for world in worlds)
+    bound = sum(scheduled[f"{world.name}-pod"] is True for world in worlds)
     assert PAIRS // 5 < bound < PAIRS * 4 // 5, f"{bound} of {PAIRS} bound: the pairs do not tell enough"
 
 
-def verdict_of_ours(world: World, near: Neighbourhood, body: Body) -> str:
+def our_decision(world: World, near: Neighbourhood, body: Body) -> str:
     """Why the pod may not go to the node that has what it wants; "" if it may."""
     own = decoded(body)
     (node,) = (each["metadata"]["name"] for each in world.nodes if HERE in each["status"]["allocatable"])
@@ -133,15 +133,15 @@ def test_a_gang_with_rules_is_bound_pod_by_pod_in_the_order_of_its_release(
         placed += 1
         by_name = {body["metadata"]["name"]: body for body in gangs[world.name]}
         by_node = {body["metadata"]["name"]: body for body in world.nodes}
-        for turn, each in enumerate(answer.placed):
-            offer(by_node[each.node], f"example.com/turn-{turn}")
-            releases[turn].append(only_here(by_name[each.member], f"example.com/turn-{turn}"))
+        for step, each in enumerate(answer.placed):
+            offer(by_node[each.node], f"example.com/turn-{step}")
+            releases[step].append(only_here(by_name[each.member], f"example.com/turn-{step}"))
     register(cluster, [body for world in worlds for body in world.nodes])
     create_pods(cluster, residents_of(worlds))
     for released in releases:
         create_pods(cluster, released)
-        told = {name: verdict(body) for name, body in judged(cluster, namespaces).items()}
-        refused = [body for body in released if not told[body["metadata"]["name"]]]
+        scheduled = {name: is_scheduled(body) for name, body in judged(cluster, namespaces).items()}
+        refused = [body for body in released if not scheduled[body["metadata"]["name"]]]
         assert not refused, refused
     assert placed > GANGS // 5, f"only {placed} gangs found a place"
     assert missed <= GANGS // 20, (

@@ -16,7 +16,7 @@ import pytest
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from tests.scheduling import drawn_counts
-from tests.scheduling.agreement import create, decoded, items, register, steady, verdict
+from tests.scheduling.agreement import create, decoded, is_scheduled, items, register, steady
 from tests.scheduling.drawn_volumes import REGION, ZONE, ZONES, Body, Drawn, draw
 from webhook.kube import drivers, objects
 from webhook.kube.client import ApiError
@@ -61,8 +61,10 @@ def node_body(dice: random.Random, name: str) -> Body:
 
 
 def csi_node(node: str, limits: Mapping[str, int]) -> Body:
-    told = [{"name": name, "nodeID": node, "allocatable": {"count": most}} for name, most in limits.items()]
-    return {"metadata": {"name": node}, "spec": {"drivers": told}}
+    csi_drivers = [
+        {"name": name, "nodeID": node, "allocatable": {"count": most}} for name, most in limits.items()
+    ]
+    return {"metadata": {"name": node}, "spec": {"drivers": csi_drivers}}
 
 
 def pod_body(name: str, node: str, claims: Iterable[str], *, stands: bool = False) -> Body:
@@ -120,23 +122,23 @@ def wait_until_bound(cluster: Cluster, path: str) -> None:
     cluster.wait_for("volumes to be bound", is_done, 60 + PAIRS)
 
 
-def verdicts(cluster: Cluster, namespace: str, names: set[str]) -> dict[str, bool]:
+def decisions(cluster: Cluster, namespace: str, names: set[str]) -> dict[str, bool]:
     """Of each pod whether kube-scheduler found its node fit: it bound the pod, or nominates the node so far.
 
     What it waits for may never come: nobody makes volumes here.
     """
     found: dict[str, bool] = {}
 
-    def is_said() -> bool:
+    def is_decided() -> bool:
         for pod in items(cluster, f"/api/v1/namespaces/{namespace}/pods"):
-            said = verdict(pod)
-            if said is None and pod["status"].get("nominatedNodeName"):
-                said = True
-            if said is not None and pod["metadata"]["name"] in names:
-                found.setdefault(pod["metadata"]["name"], said)
+            decision = is_scheduled(pod)
+            if decision is None and pod["status"].get("nominatedNodeName"):
+                decision = True
+            if decision is not None and pod["metadata"]["name"] in names:
+                found.setdefault(pod["metadata"]["name"], decision)
         return found.keys() == names
 
-    cluster.wait_for("a verdict on each pod", is_said, 120 + PAIRS)
+    cluster.wait_for("a verdict on each pod", is_decided, 120 + PAIRS)
     return found
 
 
@@ -170,7 +172,7 @@ def ours(
 
 @pytest.mark.timeout(900 + 3 * PAIRS)
 @pytest.mark.usefixtures("storage_ends")
-def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
+def test_our_decision_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
     dice = random.Random(SEED)
     names = [f"n{number}" for number in range(PAIRS)]
     path = f"/api/v1/namespaces/{namespace}"
@@ -183,8 +185,8 @@ def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster,
         cluster, ((drivers.NODES, csi_node(name, each.limits)) for name, each in drawn.items() if each.limits)
     )
     create(cluster, ((drivers.ATTACHMENTS, body) for each in drawn.values() for body in each.attachments))
-    rooms = f"/apis/storage.k8s.io/v1/namespaces/{namespace}/csistoragecapacities"
-    create(cluster, ((rooms, body) for each in drawn.values() for body in each.capacities))
+    capacities = f"/apis/storage.k8s.io/v1/namespaces/{namespace}/csistoragecapacities"
+    create(cluster, ((capacities, body) for each in drawn.values() for body in each.capacities))
     create(
         cluster,
         ((f"{path}/persistentvolumeclaims", body) for each in drawn.values() for body in each.claims),
@@ -195,7 +197,7 @@ def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster,
     storage = stored(cluster)
     waiting = {f"{n}-p{i}": (n, c) for n, each in drawn.items() for i, c in enumerate(each.pods)}
     create(cluster, ((f"{path}/pods", pod_body(p, n, c)) for p, (n, c) in waiting.items()))
-    said = verdicts(cluster, namespace, set(waiting))
+    decision = decisions(cluster, namespace, set(waiting))
     state = steady(cluster, set(names))
     pods = {body["metadata"]["name"]: body for body in items(cluster, f"{path}/pods")}
     found = ours(
@@ -204,7 +206,7 @@ def test_our_verdict_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster,
         {name: [decoded(pods[p]) for p, (n, _) in waiting.items() if n == name] for name in names},
         [(decoded(pods[p]), n) for p, (n, _) in assigned.items()],
     )
-    theirs = {name: all(said[p] for p, (n, _) in waiting.items() if n == name) for name in names}
+    theirs = {name: all(decision[p] for p, (n, _) in waiting.items() if n == name) for name in names}
     wrong: list[Any] = [
         (
             name,

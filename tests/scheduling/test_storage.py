@@ -158,7 +158,7 @@ def test_a_pod_may_run_where_its_volume_can_be_used(found: Storage, nodes: str) 
         "nothing free",
     ],
 )
-def test_a_pod_whose_volume_can_be_used_nowhere_waits_and_says_why(found: Storage, sentence: str) -> None:
+def test_a_pod_whose_volume_can_be_used_nowhere_waits_with_the_reason(found: Storage, sentence: str) -> None:
     assert asked(found).problem == sentence
 
 
@@ -171,8 +171,8 @@ def test_an_ephemeral_volume_s_claim_is_the_pod_s_own() -> None:
         {**claim, "metadata": {"name": "p-v", "namespace": "ns", "ownerReferences": [mine]}},
         PersistentVolumeClaim,
     )
-    stranger = asked(Storage({"ns/p-v": body}, {}, found.classes), ephemeral={})
-    assert stranger.problem == 'the PersistentVolumeClaim "p-v" of volume "v" was not made for this pod'
+    foreign = asked(Storage({"ns/p-v": body}, {}, found.classes), ephemeral={})
+    assert foreign.problem == 'the PersistentVolumeClaim "p-v" of volume "v" was not made for this pod'
     assert asked(Storage({"ns/p-v": owned}, {}, found.classes), ephemeral={}).problem == ""
 
 

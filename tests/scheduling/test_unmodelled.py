@@ -57,18 +57,18 @@ def test_claims_are_named_once_where_the_devices_are_not_known() -> None:
         "preferred",
     ],
 )
-def test_what_is_heeded_or_only_a_wish_is_not_worth_a_note(spec: dict[str, Any]) -> None:
+def test_what_is_heeded_or_only_a_preference_is_not_worth_a_note(spec: dict[str, Any]) -> None:
     pods = [decode(pod_json(**spec))]
     assert taken_widely(pods) == []
 
 
-def test_a_namespace_selector_that_is_taken_widely_is_told() -> None:
+def test_a_namespace_selector_that_is_taken_widely_is_reported() -> None:
     spec = affinity("podAntiAffinity", HOSTNAME, namespaceSelector={"matchLabels": {"team": "a"}})
     (note,) = taken_widely([decode(pod_json(**spec))])
     assert note.startswith("the namespaceSelector of required pod anti-affinity is taken to select every")
 
 
-def test_volumes_with_claims_are_told_by_name_and_others_not() -> None:
+def test_volumes_with_claims_are_reported_by_name_and_others_not() -> None:
     claimed = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
     pod = decode(pod_json(volumes=[{"name": "tmp", "emptyDir": {}}, claimed]))
     assert "volumes can be used (data)" in volume_note(pod)

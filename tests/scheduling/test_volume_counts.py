@@ -18,7 +18,7 @@ from webhook.scheduling.volume_counts import volume_counts
 # --- how many are attached ------------------------------------------------------------------------
 
 
-def test_a_node_takes_as_many_volumes_as_its_driver_tells() -> None:
+def test_a_node_takes_as_many_volumes_as_its_driver_allows() -> None:
     shelf = Shelf()
     shelf.limit("a", 2)
     shelf.limit("b", 1)
@@ -131,7 +131,7 @@ def test_a_pod_that_was_sent_to_a_node_and_waits_there_for_its_volume_counts() -
     assert shelf.placed([waits], [sent]) == ["a"]
 
 
-def test_where_volumes_can_be_made_there_is_room_for_all() -> None:
+def test_where_volumes_can_be_made_all_fit() -> None:
     shelf = Shelf()
     shelf.local("v0", on=("a",))
     pods = [pod(f"p{n}", shelf.wait(f"c{n}", by="example.com/makes")) for n in range(3)]
@@ -169,7 +169,7 @@ def test_a_volume_that_went_to_a_single_pod_of_a_pass_is_promised_to_no_other() 
 
 
 @pytest.mark.parametrize(
-    ("tells", "capacity", "maximum", "found"),
+    ("publishes", "capacity", "maximum", "found"),
     [
         (True, "1Gi", None, ["b"]),
         (True, "1023Mi", None, []),
@@ -178,27 +178,27 @@ def test_a_volume_that_went_to_a_single_pod_of_a_pass_is_promised_to_no_other() 
         (False, None, None, ["a"]),
     ],
 )
-def test_a_volume_is_made_where_its_driver_publishes_room_for_it(
-    tells: bool, capacity: str | None, maximum: str | None, found: list[str]
+def test_a_volume_is_made_where_its_driver_publishes_capacity_for_it(
+    publishes: bool, capacity: str | None, maximum: str | None, found: list[str]
 ) -> None:
     shelf = Shelf()
-    spec = {"storageCapacity": tells}
+    spec = {"storageCapacity": publishes}
     shelf.drivers[DRIVER] = msgspec.convert({"metadata": {"name": DRIVER}, "spec": spec}, CSIDriver)
-    room = {
+    capacity_object = {
         "metadata": {"name": "x"},
         "storageClassName": "local",
         "capacity": capacity,
         "maximumVolumeSize": maximum,
         "nodeTopology": {"matchLabels": {"kubernetes.io/hostname": "b"}},
     }
-    shelf.capacities.append(msgspec.convert(room, CSIStorageCapacity))
+    shelf.capacities.append(msgspec.convert(capacity_object, CSIStorageCapacity))
     assert shelf.placed([pod("p", shelf.wait("c", by=DRIVER))]) == found
 
 
 # --- claims for one pod ---------------------------------------------------------------------------
 
 
-def test_a_claim_for_one_pod_keeps_all_others_waiting_and_says_who_has_it() -> None:
+def test_a_claim_for_one_pod_makes_all_others_wait_and_names_who_has_it() -> None:
     shelf = Shelf()
     shelf.disk("d", ("ReadWriteOncePod",))
     assert shelf.placed([pod("p", "d")]) == ["a"]
@@ -259,13 +259,16 @@ def test_volumes_are_looked_through_once_for_claims_that_ask_the_same(
     assert looked[0] == 30
 
 
-def test_a_volume_that_is_kept_for_one_claim_is_for_none_that_asks_the_same() -> None:
+def test_a_volume_that_is_reserved_for_one_claim_is_for_none_that_asks_the_same() -> None:
     shelf = Shelf()
     shelf.local("v-a", on=("a",))
     shelf.local("v-b", on=("b",))
-    kept = shelf.volumes["v-b"]
+    reserved = shelf.volumes["v-b"]
     reference = {"namespace": "ns", "name": "second"}
-    body = {**msgspec.to_builtins(kept), "spec": {**msgspec.to_builtins(kept.spec), "claimRef": reference}}
+    body = {
+        **msgspec.to_builtins(reserved),
+        "spec": {**msgspec.to_builtins(reserved.spec), "claimRef": reference},
+    }
     shelf.volumes["v-b"] = msgspec.convert(body, PersistentVolume)
     first, second, third = (pod(name, shelf.wait(name)) for name in ("first", "second", "third"))
     assert shelf.placed([first]) == ["a"]

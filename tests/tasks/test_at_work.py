@@ -31,7 +31,7 @@ def lives(team: Team) -> Iterator[Lives]:
     made.close()
 
 
-def test_a_task_runs_ends_and_tells_so(team: Team, lives: Lives) -> None:
+def test_a_task_runs_ends_and_its_status_shows_it(team: Team, lives: Lives) -> None:
     team.create("short", {"gpu": "h100", "gpu-amount": "2", "memory": "16gi"}, annotations={RUN_FOR: "0.1s"})
     lives.until("short has succeeded", lambda: team.phase("short") == "Succeeded")
     status = team.tasks()["short"]["status"]
@@ -62,7 +62,7 @@ def allow_none(team: Team, lives: Lives, resource: str) -> str:
     return f"{path}/none"
 
 
-def test_what_the_api_server_refuses_is_told_and_tried_again(team: Team, lives: Lives) -> None:
+def test_what_the_api_server_refuses_is_reported_and_tried_again(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "count/jobs.batch")
     team.create("train", {})
 
@@ -74,15 +74,15 @@ def test_what_the_api_server_refuses_is_told_and_tried_again(team: Team, lives: 
     lives.until("train runs after all", lambda: team.phase("train") == "Running")
 
 
-def test_why_no_pod_can_be_made_is_told_until_one_can(team: Team, lives: Lives) -> None:
+def test_why_no_pod_can_be_made_is_reported_until_one_can(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "requests.nvidia.com/gpu")
     team.create("train", {})
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         reason = team.tasks()["train"].get("status", {}).get("reason", "")
         return bool(reason.startswith("its pods cannot be made: forbidden: exceeded quota: none"))
 
-    lives.until("the reason is told", is_told)
+    lives.until("the reason is told", is_reported)
     team.api.request("DELETE", quota)
     team.change("train", {"suspend": True})  # so that the Job controller does not rest for minutes
     lives.until("train is suspended", lambda: team.phase("train") == "Suspended")
@@ -103,7 +103,7 @@ def test_a_task_without_a_template_gets_its_pod_in_a_restricted_namespace(team: 
     lives.until("its pod is there", lambda: bool(team.pods("plain")))
 
 
-def test_a_template_of_very_many_levels_is_told_and_stops_no_other_task(team: Team, lives: Lives) -> None:
+def test_a_template_of_very_many_levels_is_reported_and_stops_no_other_task(team: Team, lives: Lives) -> None:
     deep = b'{"a":' * 5000 + b"1" + b"}" * 5000
     body = (
         b'{"apiVersion":"falldio.com/v1","kind":"GPUTask","metadata":{"name":"odd"},"spec":{"template":%s}}'
@@ -165,7 +165,7 @@ def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
     assert seen.jobs_made == dict.fromkeys(names, 2)
 
 
-def test_the_job_of_an_earlier_task_goes_even_where_the_garbage_collector_takes_both_for_one(
+def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_takes_both_for_one(
     own_cluster: Cluster,
 ) -> None:
     """It does where its watch ended before the task was deleted and made anew: it finds the name, changed."""

@@ -220,5 +220,5 @@ def test_kubectl_shows_and_explains_tasks(tasks: Tasks, control_plane: Cluster) 
     every_field = control_plane.kubectl("explain", "gputask.spec", "--recursive").stdout
     assert "gpu-amount" in every_field
     for field in ("memory", "priority", "attempt", "suspend", "template"):
-        said = control_plane.kubectl("explain", f"gputask.spec.{field}").stdout
-        assert len(said.partition("DESCRIPTION:")[2].split()) > 5, field
+        explained = control_plane.kubectl("explain", f"gputask.spec.{field}").stdout
+        assert len(explained.partition("DESCRIPTION:")[2].split()) > 5, field

@@ -41,7 +41,7 @@ class Played:
     """An API server with one task, and one Job of its name that no copy shows. Its watch is at once."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        self.job, self.calls, self.told = job, Counter[str](), Counter[str]()
+        self.job, self.calls, self.events = job, Counter[str](), Counter[str]()
         metadata = {"name": "train", "namespace": "team", "uid": "uid-1", "generation": 1}
         self.task: dict[str, Any] = {
             "metadata": {**metadata, "resourceVersion": "1"},
@@ -74,7 +74,7 @@ class Played:
         return json.dumps(self.task).encode()
 
     def event(self, about: Any, reason: str, *_: Any, **__: Any) -> None:
-        self.told[reason] += 1
+        self.events[reason] += 1
 
 
 def worked_for(played: Played, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -100,7 +100,7 @@ def test_a_job_there_that_no_copy_shows_costs_few_requests(
     played = Played(job)
     worked_for(played, monkeypatch, 10.0)
     assert sum(played.calls.values()) < 20
-    assert sum(played.told.values()) <= 1
+    assert sum(played.events.values()) <= 1
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_a_job_there_that_no_copy_shows_costs_few_requests(
         (UNLABELLED, "JobUnlabelled", f"Job train has lost its label {keys.TASK_LABEL}: put it back"),
     ],
 )
-def test_the_status_says_so_all_the_while(
+def test_the_status_shows_it_all_the_while(
     job: dict[str, Any], reason: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = Played(job)
     worked_for(played, monkeypatch, 100.0)
     assert words in played.task["status"]["reason"]
-    assert played.told == {reason: 1}
+    assert played.events == {reason: 1}
     assert played.task["metadata"]["resourceVersion"] == "3"  # being made; it cannot be
 
 

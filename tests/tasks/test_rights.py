@@ -72,15 +72,15 @@ class Someone:
 def installed(module_cluster: Cluster) -> Iterator[Cluster]:
     """The definitions, identities, rights and policies of the base, as its manifests have them."""
     rendered = module_cluster.kubectl("kustomize", str(ROOT / "manifests" / "base")).stdout
-    kept = [
+    rules = [
         each
         for each in yaml.safe_load_all(rendered)
         if each["kind"] not in ("Deployment", "DaemonSet", "Job", "CronJob", "MutatingWebhookConfiguration")
     ]
-    crds = [each for each in kept if each["kind"] in ("CustomResourceDefinition", "Namespace")]
+    crds = [each for each in rules if each["kind"] in ("CustomResourceDefinition", "Namespace")]
     module_cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(crds))
     module_cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
-    module_cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(kept))
+    module_cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(rules))
     yield module_cluster
     clean(module_cluster)
 
@@ -210,7 +210,7 @@ def test_nobody_without_the_right_to_delete_jobs_has_a_task_collected_with_an_ow
         tenant(installed, tmp_path, team, *more).change(name, {"metadata": {"ownerReferences": [GONE]}})
 
 
-def test_garbage_collection_goes_on_with_the_owners_of_tasks(
+def test_garbage_collection_works_with_the_owners_of_tasks(
     installed: Cluster, team: str, tmp_path: Path
 ) -> None:
     """It drops an owner that is gone beside one that is there, and deletes what has none left."""

@@ -80,8 +80,8 @@ class Answers:
         return {"items": [self.job, *self.more_jobs] if path.endswith("jobs") else [self.pod]}
 
 
-def faults_of(answers: Answers, wish: Wish) -> list[str]:
-    users = Users(answers, "n", 1, 1, random.Random(0), Counter(), wishes={"t0": wish})  # type: ignore[arg-type]
+def faults_of(answers: Answers, request: Wish) -> list[str]:
+    users = Users(answers, "n", 1, 1, random.Random(0), Counter(), wishes={"t0": request})  # type: ignore[arg-type]
     return users.faults()
 
 

@@ -41,7 +41,7 @@ def test_a_new_task_gets_its_job() -> None:
     assert step.body["metadata"]["name"] == "train"
 
 
-def test_a_task_that_cannot_be_waits_and_says_why() -> None:
+def test_a_task_that_cannot_be_waits_with_the_reason() -> None:
     step = step_of(task({"gpu": "rtx4080"}))
     assert (step.act, step.status.phase) == ("", PENDING)
     assert 'no GPU model "rtx4080"' in step.status.reason
@@ -84,7 +84,7 @@ def test_another_attempt_ends_the_earlier_job_first_and_then_makes_its_own() -> 
     assert (fresh.act, fresh.status.attempt, fresh.status.start_time) == (CREATE, 1, None)
 
 
-def test_an_ended_task_starts_anew_with_another_attempt() -> None:
+def test_an_ended_task_starts_again_with_another_attempt() -> None:
     ended = {"phase": SUCCEEDED, "attempt": 0, "finishTime": "2026-11-21T11:00:00Z"}
     assert step_of(task({"attempt": 0}, ended)).act == ""
     assert step_of(task({"attempt": 1}, ended), job(status=COMPLETE)).act == DELETE
@@ -92,7 +92,7 @@ def test_an_ended_task_starts_anew_with_another_attempt() -> None:
     assert (fresh.act, fresh.status.finish_time) == (CREATE, None)
 
 
-def test_a_priority_that_changes_while_it_waits_queues_it_anew() -> None:
+def test_a_priority_that_changes_while_it_waits_queues_it_again() -> None:
     made, waiting = task({"priority": "high"}), [pod(gated=True)]
     step = step_of(made, job(class_name="gpu-low-priority"), waiting)
     assert step.act == DELETE
@@ -141,7 +141,7 @@ def test_the_end_of_a_job_is_recorded_also_where_it_is_being_deleted(being: dict
     assert step.status.finish_time == "2026-11-21T11:59:00Z"
 
 
-def test_a_failure_says_why() -> None:
+def test_a_failure_has_a_reason() -> None:
     step = step_of(task(), job(status=FAILURE), [pod(phase="Failed", node="n1")])
     assert (step.status.phase, step.status.reason) == (FAILED, "Too often.")
 
@@ -212,39 +212,39 @@ def test_a_task_is_deleted_when_its_time_after_the_end_is_over() -> None:
         pytest.param(1, [pod(0, "Succeeded", "n1")], None, RUNNING, "", id="all is done, but for the Job"),
     ],
 )  # fmt: skip
-def test_the_phase_tells_how_far_it_is(
+def test_the_phase_shows_how_far_it_is(
     workers: int, pods: list[Any], plan: Any, phase: str, reason: str
 ) -> None:
-    said = step_of(task({"workers": workers}), job(), pods, plan).status
-    assert (said.phase, said.reason) == (phase, reason)
+    status = step_of(task({"workers": workers}), job(), pods, plan).status
+    assert (status.phase, status.reason) == (phase, reason)
 
 
-def test_nodes_cards_and_ranks_are_told_in_order() -> None:
+def test_nodes_cards_and_ranks_are_listed_in_order() -> None:
     pods = [
         pod(1, "Running", "n2", annotations={keys.GAS_CARDS_ANNOTATION: "card1"}),
         pod(0, "Running", "n1", annotations={keys.GAS_CARDS_ANNOTATION: "card0,card2"}),
     ]
-    said = step_of(task({"workers": 2}), job(), pods).status
-    assert (said.node, said.nodes, said.cards) == ("2 nodes", ("n1", "n2"), "card0,card2; card1")
-    assert said.running == 2
+    status = step_of(task({"workers": 2}), job(), pods).status
+    assert (status.node, status.nodes, status.cards) == ("2 nodes", ("n1", "n2"), "card0,card2; card1")
+    assert status.running == 2
 
 
 def test_pods_of_an_earlier_job_do_not_count_for_this_one() -> None:
-    said = step_of(task(), job(), [pod(phase="Running", node="n1", of="job-0")]).status
-    assert (said.phase, said.running) == (PENDING, 0)
+    status = step_of(task(), job(), [pod(phase="Running", node="n1", of="job-0")]).status
+    assert (status.phase, status.running) == (PENDING, 0)
 
 
-def test_restarts_and_the_first_start_are_kept() -> None:
+def test_restarts_and_the_first_start_stay() -> None:
     states = [{"restartCount": 2, "state": {"running": {"startedAt": "2026-11-21T11:30:00Z"}}}]
     before = {"phase": RUNNING, "restarts": 1, "startTime": "2026-11-21T11:00:00Z"}
-    said = step_of(task(status=before), job(), [pod(0, "Running", "n1", containerStatuses=states)]).status
-    assert (said.restarts, said.start_time) == (2, "2026-11-21T11:00:00Z")
+    status = step_of(task(status=before), job(), [pod(0, "Running", "n1", containerStatuses=states)]).status
+    assert (status.restarts, status.start_time) == (2, "2026-11-21T11:00:00Z")
 
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
     first = step_of(task(), job(), [pod(gated=True)]).status
     assert {each.last_transition_time for each in first.conditions} == {"2026-11-21T12:00:00Z"}
-    kept = [
+    recorded = [
         {
             "type": each.type,
             "status": each.status,
@@ -253,7 +253,7 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
         }
         for each in first.conditions
     ]
-    made = task(status={"phase": WAITING, "conditions": kept})
+    made = task(status={"phase": WAITING, "conditions": recorded})
     second = step_of(made, job(), [pod(phase="Running", node="n1")]).status
     assert {each.type: each.last_transition_time for each in second.conditions} == {
         "Accepted": "2026-11-21T10:00:00Z",
@@ -287,32 +287,34 @@ def complaint(message: str = QUOTA, at: str = "2026-11-21T12:00:00Z") -> Complai
         pytest.param(1, [pod(phase="Running", node="n")], RUNNING, "", id="all are there"),
     ],
 )  # fmt: skip
-def test_why_pods_cannot_be_made_is_told(workers: int, pods: list[TaskPod], phase: str, reason: str) -> None:
-    said = step_of(task({"workers": workers}), job(), pods, complaint=complaint()).status
-    assert (said.phase, said.reason[: len(reason) or None]) == (phase, reason)
+def test_why_pods_cannot_be_made_is_reported(
+    workers: int, pods: list[TaskPod], phase: str, reason: str
+) -> None:
+    status = step_of(task({"workers": workers}), job(), pods, complaint=complaint()).status
+    assert (status.phase, status.reason[: len(reason) or None]) == (phase, reason)
 
 
-def test_it_is_told_in_the_same_words_for_the_next_pod() -> None:
-    said = [
+def test_it_has_the_same_words_for_the_next_pod() -> None:
+    status = [
         step_of(task(), job(), complaint=complaint(QUOTA.replace("abcde", name))).status.reason
         for name in ("abcde", "vwxyz")
     ]
-    assert said[0] == said[1]
+    assert status[0] == status[1]
 
 
-def test_what_was_said_before_the_newest_pod_was_made_is_not_repeated() -> None:
+def test_a_complaint_older_than_the_newest_pod_is_not_repeated() -> None:
     there = pod(phase="Running", node="n")
     newer = replace(there, metadata=replace(there.metadata, creation_timestamp="2026-11-21T12:00:01Z"))
-    said = step_of(task({"workers": 2}), job(), [newer], complaint=complaint()).status
-    assert said.reason == "1 of 2 workers run"
+    status = step_of(task({"workers": 2}), job(), [newer], complaint=complaint()).status
+    assert status.reason == "1 of 2 workers run"
 
 
-def test_a_plan_that_waits_says_it_better() -> None:
+def test_the_reason_of_a_plan_that_waits_is_preferred() -> None:
     plan = placement("Waiting", "1 of 2 pods are there: exceeded quota: few")
-    said = step_of(task({"workers": 2}), job(), [pod(gated=True)], plan, complaint=complaint()).status
-    assert said.reason == plan.status.reason
+    status = step_of(task({"workers": 2}), job(), [pod(gated=True)], plan, complaint=complaint()).status
+    assert status.reason == plan.status.reason
 
 
 def test_a_task_that_is_suspended_lacks_no_pods() -> None:
-    said = step_of(task({"suspend": True}), job({"suspend": True}), complaint=complaint()).status
-    assert (said.phase, said.reason) == (SUSPENDED, "")
+    status = step_of(task({"suspend": True}), job({"suspend": True}), complaint=complaint()).status
+    assert (status.phase, status.reason) == (SUSPENDED, "")

@@ -166,14 +166,14 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
-ODD_CONTEXT = st.fixed_dictionaries(
+UNUSUAL_CONTEXT = st.fixed_dictionaries(
     {}, optional={"capabilities": st.fixed_dictionaries({"add": JSON}) | JSON}
 )
-ODD_ENV = st.lists(st.fixed_dictionaries({"name": JSON}, optional={"value": JSON}), max_size=3)
+UNUSUAL_ENV = st.lists(st.fixed_dictionaries({"name": JSON}, optional={"value": JSON}), max_size=3)
 SOME_CONTAINER = st.dictionaries(
     st.sampled_from(sorted(CONTAINER)), JSON, max_size=4
 ) | st.fixed_dictionaries(
-    {}, optional={"env": ODD_ENV, "securityContext": ODD_CONTEXT, "resources": JSON, "ports": JSON}
+    {}, optional={"env": UNUSUAL_ENV, "securityContext": UNUSUAL_CONTEXT, "resources": JSON, "ports": JSON}
 )
 SOME_SPEC = st.dictionaries(st.sampled_from(sorted(POD)), JSON, max_size=4)
 SOME_TEMPLATE = st.builds(

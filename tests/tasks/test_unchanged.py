@@ -110,7 +110,7 @@ def test_a_task_runs_on_a_node_of_its_model_and_deleting_it_stops_it(team: Team)
     team.cluster.wait_for("its pod to be gone", lambda: not team.pods())
 
 
-def test_a_higher_priority_preempts_a_lower_one_where_there_is_no_room_for_both(team: Team) -> None:
+def test_a_higher_priority_preempts_a_lower_one_where_both_do_not_fit(team: Team) -> None:
     team.apply(CLASSES)
     team.start("low", "8", "gpu-low-priority")
     team.wait_for("low", "Running")

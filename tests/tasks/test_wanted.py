@@ -67,8 +67,8 @@ def test_several_workers_have_a_subdomain_and_know_their_leaders_address(
     template = {"spec": {"containers": [{"name": "c", "image": "i"}], **written}}
     pod = pod_of(task({"workers": 2, "template": template}))
     assert pod.get("subdomain") == subdomain
-    told = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
-    assert told.get("TOPOGATE_LEADER") == leader
+    environment = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    assert environment.get("TOPOGATE_LEADER") == leader
 
 
 def test_a_worker_alone_has_no_subdomain_and_no_leader() -> None:
@@ -77,7 +77,7 @@ def test_a_worker_alone_has_no_subdomain_and_no_leader() -> None:
     assert [each["name"] for each in pod["containers"][0]["env"]] == ["TOPOGATE_WORKERS"]
 
 
-def test_what_the_author_says_of_the_leader_stays() -> None:
+def test_what_the_author_sets_on_the_leader_stays() -> None:
     own = [{"name": "TOPOGATE_LEADER", "value": "elsewhere"}]
     (container,) = pod_of(task({"workers": 2, "image": "i", "env": own}))["containers"]
     assert [each for each in container["env"] if each["name"] == "TOPOGATE_LEADER"] == own
@@ -107,9 +107,9 @@ def test_an_image_alone_runs_its_own_entry_point() -> None:
     assert "command" not in container
 
 
-def test_topology_wishes_become_annotations() -> None:
-    wishes = {"required": "block", "preferred": "subblock,host", "slice": "host", "sliceSize": 2}
-    metadata = job_wanted(task({"workers": 4, "topology": wishes}), rules())["spec"]["template"]["metadata"]
+def test_topology_requests_become_annotations() -> None:
+    topology = {"required": "block", "preferred": "subblock,host", "slice": "host", "sliceSize": 2}
+    metadata = job_wanted(task({"workers": 4, "topology": topology}), rules())["spec"]["template"]["metadata"]
     assert metadata["annotations"] == {
         keys.REQUIRED_TOPOLOGY_ANNOTATION: "block",
         keys.PREFERRED_TOPOLOGY_ANNOTATION: "subblock,host",
@@ -118,7 +118,7 @@ def test_topology_wishes_become_annotations() -> None:
     }
 
 
-def test_a_template_keeps_what_it_says_and_gets_the_rest() -> None:
+def test_a_template_keeps_what_it_has_and_gets_the_rest() -> None:
     template = {
         "metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}},
         "spec": {
@@ -145,9 +145,9 @@ def test_the_model_decides_which_resource_is_asked_for(model: str, resource: str
     assert container["resources"]["limits"] == {resource: "1"}
 
 
-def test_a_namespaces_default_model_yields_to_a_template_that_says_otherwise() -> None:
-    steered = pod_of(task({}, namespace="steered"))
-    assert steered["nodeSelector"] == {"amd.com/gpu.product-name": "MI300X"}
+def test_a_namespaces_default_model_yields_to_a_template_that_names_another() -> None:
+    modelled = pod_of(task({}, namespace="steered"))
+    assert modelled["nodeSelector"] == {"amd.com/gpu.product-name": "MI300X"}
     template = {
         "spec": {"containers": [{"name": "c"}], "nodeSelector": {"amd.com/gpu.product-name": "MI250"}}
     }
@@ -227,7 +227,7 @@ def test_a_pod_without_a_template_has_no_token(spec: dict[str, Any]) -> None:
     assert pod_of(task(spec))["automountServiceAccountToken"] is False
 
 
-def test_where_no_pod_may_run_as_root_it_says_that_it_does_not() -> None:
+def test_where_no_pod_may_run_as_root_it_declares_that_it_does_not() -> None:
     assert security_of({"image": "i"}, restricted={"team"})["runAsNonRoot"] is True
     assert "runAsUser" not in security_of({"image": "i"}, restricted={"team"})
     assert security_of({}, restricted={"team"})["runAsUser"] == 65532
@@ -241,7 +241,7 @@ def test_a_template_is_its_authors_also_there() -> None:
 
 
 @pytest.mark.parametrize("letters", [58, 59, 60, 200])
-def test_the_label_of_a_class_is_a_label_and_tells_it_from_others_however_long_its_name(letters: int) -> None:
+def test_the_label_of_a_class_is_a_label_and_unique_however_long_its_name(letters: int) -> None:
     labels = []
     for end in "ab":
         name = f"gpu.{'a-' * (letters // 2)}{'x' * (letters % 2)}{end}"
@@ -295,6 +295,6 @@ def test_what_cannot_be_meant_is_refused_in_the_words_of_admission(
     assert str(refused.value).startswith(sentence)
 
 
-def test_a_task_of_a_named_gang_says_the_size_of_the_gang() -> None:
+def test_a_task_of_a_named_gang_has_the_size_of_the_gang() -> None:
     made = task({"template": annotated(gang="ring", gang_size="4"), "workers": 2})
     assert job_wanted(made, rules())["spec"]["parallelism"] == 2

@@ -12,7 +12,7 @@ from webhook.ui.rights import Viewer
 from webhook.ui.serve_page import PageServer, options
 
 
-def tell(arbiter: Any) -> None:
+def report(arbiter: Any) -> None:
     print(arbiter.LISTENERS[0].sock.getsockname()[1], flush=True)
 
 
@@ -28,4 +28,4 @@ if __name__ == "__main__":
     # Whoever is answered was not served because a slow client had had its time.
     worker.FIRST_BYTE_SECONDS = worker.REQUEST_SECONDS = 3600.0
     app = page_of(scene_of(cluster_of([])), Named(MINE)).application
-    PageServer({**options("127.0.0.1:0"), "when_ready": tell}, lambda: app).run()
+    PageServer({**options("127.0.0.1:0"), "when_ready": report}, lambda: app).run()

@@ -14,7 +14,7 @@ def gang(name: str) -> GangRow:
     return next(row for row in busy_scene().gangs if row.name == name)
 
 
-def test_room_is_counted_by_model_with_the_domain_that_has_most() -> None:
+def test_free_capacity_is_counted_by_model_with_the_domain_that_has_most() -> None:
     h100, a100 = busy_scene().capacity
     assert (h100.model, h100.gpus, h100.free, h100.whole) == (H100, 256, 60, 48)
     assert (a100.model, a100.gpus, a100.free, a100.whole) == (A100, 248, 168, 168)
@@ -34,7 +34,7 @@ def test_nodes_that_gangs_avoid_come_before_those_out_of_use() -> None:
     assert [(each.name, each.is_excluded) for each in troubles.nodes] == [(FAILING, False), (CORDONED, True)]
 
 
-def test_a_viewer_who_may_not_list_nodes_is_told_how_many_are_out_of_use_and_not_which() -> None:
+def test_a_viewer_who_may_not_list_nodes_sees_how_many_are_out_of_use_and_not_which() -> None:
     answer = page_of(busy_scene(), Granted(Rights(None, nodes=False))).get("/api/picture")
     assert answer.json is not None
     assert answer.json["troubles"] == {"excluded": {"cordoned": 1}, "avoided": 1, "nodes": []}

@@ -53,20 +53,20 @@ def test_events_behind_many_others_are_found_the_latest_first() -> None:
     there = Namespace(
         *others(3 * PAGE), event(ROW.name, "of the owner", 1), event(ROW.members[1].name, "of a pod", 2)
     )
-    told = of(there).of(ROW)
-    assert ([line.note for line in told.lines], told.missing) == (["of a pod", "of the owner"], "")
+    events = of(there).of(ROW)
+    assert ([line.note for line in events.lines], events.missing) == (["of a pod", "of the owner"], "")
 
 
-def test_of_a_namespace_with_too_many_the_owner_s_are_read_and_the_rest_is_said_to_be_missing() -> None:
+def test_of_a_namespace_with_too_many_the_owner_s_are_read_and_the_rest_is_shown_as_missing() -> None:
     there = Namespace(
         *others(PAGES * PAGE + 1), event(ROW.name, "of the owner"), event(ROW.members[1].name, "x")
     )
-    told = of(there).of(ROW)
-    assert [line.note for line in told.lines] == ["of the owner"]
-    assert told.missing.startswith(f"its namespace has more than {PAGE * PAGES}: only those of train, ")
+    events = of(there).of(ROW)
+    assert [line.note for line in events.lines] == ["of the owner"]
+    assert events.missing.startswith(f"its namespace has more than {PAGE * PAGES}: only those of train, ")
 
 
-def test_what_a_gang_s_owner_and_pod_were_both_told_stands_there_once() -> None:
+def test_an_event_of_both_a_gang_s_owner_and_pod_stands_there_once() -> None:
     owner, pod = (
         event(name, "it waits", minute) for name, minute in ((ROW.name, 2), (ROW.members[0].name, 1))
     )
@@ -113,6 +113,6 @@ def test_the_api_server_selects_events_by_what_they_are_about(
             "type": "Normal",
         }
         api.request("POST", f"/api/v1/namespaces/{namespace}/events", body=body)
-    told = GangEvents(api).of(msgspec.structs.replace(ROW, namespace=namespace))
-    assert [line.note for line in told.lines] == [f"about {ROW.name}"]
-    assert told.missing
+    events = GangEvents(api).of(msgspec.structs.replace(ROW, namespace=namespace))
+    assert [line.note for line in events.lines] == [f"about {ROW.name}"]
+    assert events.missing

@@ -36,7 +36,7 @@ def test_gpus_of_a_plan_whose_pods_are_still_gated_are_waited_for() -> None:
     assert tile.pods[0].state == "planned"
 
 
-def test_a_node_that_is_held_for_a_gang_says_for_which_and_until_when() -> None:
+def test_a_node_that_is_reserved_for_a_gang_names_it_and_until_when() -> None:
     pods = waiting_job(2)
     tile = scene_of(cluster_of(pods, holding(pods, FIRST, state="Waiting"))).picture.nodes[FIRST]
     assert (tile.state, tile.reserved_for, tile.reserved_until) == (
@@ -46,7 +46,7 @@ def test_a_node_that_is_held_for_a_gang_says_for_which_and_until_when() -> None:
     )
 
 
-def test_a_node_that_a_plan_keeps_for_later_pods_is_held_until_the_gang_is_complete() -> None:
+def test_a_node_that_a_plan_reserves_for_later_pods_stays_reserved_until_the_gang_is_complete() -> None:
     pods = waiting_job(1)
     for complete, state in ((False, RESERVED), (True, FREE)):
         (plan,) = placement_of(pods, FIRST, complete=complete).values()
@@ -55,7 +55,7 @@ def test_a_node_that_a_plan_keeps_for_later_pods_is_held_until_the_gang_is_compl
         assert (tile.state, tile.reserved_until) == (state, "")
 
 
-def test_free_gpus_of_held_nodes_are_reserved_in_the_sums_and_not_whole() -> None:
+def test_free_gpus_of_reserved_nodes_are_reserved_in_the_sums_and_not_whole() -> None:
     pods = waiting_job(2)
     cluster = cluster_of([bound_pod("a", FIRST, gpus=2), *pods], holding(pods, FIRST, state="Waiting"))
     block = scene_of(cluster).picture.domains[0]
@@ -70,7 +70,7 @@ NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
     [({"spec": {"unschedulable": True}}, "cordoned"), ({"status": NOT_READY}, "not ready")],
     ids=["cordoned", "not ready"],
 )
-def test_an_excluded_node_says_why(changes: dict[str, dict[str, Any]], cause: str) -> None:
+def test_an_excluded_node_has_the_reason(changes: dict[str, dict[str, Any]], cause: str) -> None:
     tile = scene_of(cluster_of([], changes={FIRST: changes})).picture.nodes[FIRST]
     assert (tile.state, tile.cause) == (EXCLUDED, cause)
 
@@ -124,7 +124,7 @@ def test_a_waiting_gang_stands_before_one_that_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "expected"),
     [
         ([], "at best 1 block, 2 subblocks"),
         (["node-b0-s0-h00", "node-b0-s0-h01", "node-b0-s1-h00"], "1 block, 2 subblocks"),
@@ -132,7 +132,7 @@ def test_a_waiting_gang_stands_before_one_that_runs() -> None:
     ],
     ids=["waits", "the best", "worse"],
 )
-def test_a_gang_s_spread_stands_beside_the_best_that_its_size_allows(nodes: list[str], told: str) -> None:
+def test_a_gang_s_spread_stands_beside_the_best_that_its_size_allows(nodes: list[str], expected: str) -> None:
     pods = waiting_job(3)
     if not nodes:
         (row,) = scene_of(cluster_of(pods)).gangs
@@ -144,7 +144,7 @@ def test_a_gang_s_spread_stands_beside_the_best_that_its_size_allows(nodes: list
             for pod, node in zip(pods, nodes, strict=True)
         ]
         (row,) = scene_of(cluster_of(bound, placement_of(pods, FIRST, state="Bound"))).gangs
-    assert row.compared == told
+    assert row.compared == expected
 
 
 def test_of_a_gang_whose_pods_are_not_all_made_the_best_is_that_of_its_whole_size() -> None:
@@ -160,7 +160,7 @@ def test_pods_that_are_no_gang_of_ours_are_not_listed() -> None:
     assert scene_of(cluster_of([bound_pod("a", FIRST)])).gangs == []
 
 
-def test_a_node_that_gangs_avoid_says_why() -> None:
+def test_a_node_that_gangs_avoid_has_the_reason() -> None:
     artist = Artist(cluster_of([]), SETTINGS, COUNTING, lambda: {FIRST: "pods of 3 gangs failed there"})
     tiles = artist.scene().picture.nodes.values()
     assert {tile.name: tile.avoided for tile in tiles if tile.avoided} == {

@@ -115,11 +115,11 @@ def test_who_may_not_list_nodes_sees_domains_alone() -> None:
     assert json.loads(page.post("/api/what-if", json={"manifest": manifest}).data)["places"] == {}
 
 
-def test_who_may_not_list_nodes_is_not_told_where_a_gang_would_go() -> None:
-    for nodes, told in ((True, 2), (False, 0)):
+def test_who_may_not_list_nodes_does_not_see_where_a_gang_would_be_placed() -> None:
+    for nodes, visible in ((True, 2), (False, 0)):
         page = pages(Rights(frozenset({"mine"}), nodes=nodes))
         gang = json.loads(page.get("/api/picture").data)["gangs"][0]["id"]
-        assert len(json.loads(page.get(f"/api/gang?id={gang}").data)["nodes"]) == told
+        assert len(json.loads(page.get(f"/api/gang?id={gang}").data)["nodes"]) == visible
 
 
 def probing(rule: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any) -> str:
@@ -160,7 +160,7 @@ PROBES = {
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_what_if_does_not_tell_by_rules_between_pods_what_runs_in_hidden_namespaces(probe: str) -> None:
+def test_what_if_does_not_reveal_by_rules_between_pods_what_runs_in_hidden_namespaces(probe: str) -> None:
     rule = {**OVER_NODES, "namespaces": ["mine"], "labelSelector": {"matchLabels": {"app": "probe"}}}
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
     body = {
@@ -309,10 +309,10 @@ def test_a_stream_ends_with_its_viewer_s_session(monkeypatch: pytest.MonkeyPatch
     access = asked_by(Counted(), lambda: now[0])
     page = page_of(scene_of(cluster_of([])), access)
     page.post("/login", data={"token": "good"})
-    said = iter(page.get("/api/changes", buffered=False).response)
-    assert next(said) in ("data: 1\n\n", b"data: 1\n\n")
+    stream = iter(page.get("/api/changes", buffered=False).response)
+    assert next(stream) in ("data: 1\n\n", b"data: 1\n\n")
     now[0] = SESSION_SECONDS
-    assert list(said) == []
+    assert list(stream) == []
     wait_until(lambda: not access.sessions, "its token to be forgotten")
 
 
@@ -367,17 +367,17 @@ def test_a_header_names_the_viewer_where_a_proxy_is_believed_and_nowhere_else(
             assert (found.user, set(found.groups) - {"system:authenticated"}) == (user.user, {*user.groups})
 
 
-def test_the_bounds_are_those_that_the_trust_model_tells() -> None:
+def test_the_bounds_are_those_of_the_trust_model() -> None:
     text = " ".join((ROOT / "SECURITY.md").read_text().split())
     assert access_room.TIDY_SECONDS == 60, "a minute"
-    for told, bound in (
+    for visible, bound in (
         (r"keeps them in memory alone, for (\d+) hours and a minute", SESSION_SECONDS / 3600),
         (r"is asked about at most (\d+) tokens a second", UNKNOWN_TOKENS_A_SECOND),
         (r"A viewer has at most (\d+) live pages", MOST_STREAMS_A_VIEWER),
         (r"A client has (\d+) s for its first byte", worker.FIRST_BYTE_SECONDS),
         (r"first byte, and (\d+) s from there for the whole request", worker.REQUEST_SECONDS),
     ):
-        (found,) = re.findall(told, text)
-        assert float(found) == bound, told
+        (found,) = re.findall(visible, text)
+        assert float(found) == bound, visible
     assert "An answer counts for a minute." in text
     assert BELIEVED_SECONDS == 60

@@ -73,7 +73,7 @@ def test_nodes_come_one_domain_at_a_time(page: FlaskClient) -> None:
     assert [tile["name"] for tile in body["nodes"]] == ["node-b1-s0-h00", "node-b1-s0-h01"]
 
 
-def test_a_domain_whose_name_begins_like_another_does_not_bring_its_nodes(page: FlaskClient) -> None:
+def test_a_domain_whose_name_is_a_prefix_of_another_does_not_bring_its_nodes(page: FlaskClient) -> None:
     assert page.get("/api/nodes?domain=1/b").json == {"version": 1, "nodes": [], "left": 0}
 
 
@@ -119,15 +119,15 @@ def test_two_pages_on_one_laptop_do_not_log_each_other_out() -> None:
         assert page.get("/api/picture", base_url=f"http://127.0.0.1:{port}", headers=sent).status_code == 200
 
 
-def test_only_so_many_answers_are_kept_and_those_of_the_latest_version_alone() -> None:
-    kept: AnswerCache[int, str] = AnswerCache(2)
+def test_only_so_many_answers_are_cached_and_those_of_the_latest_version_alone() -> None:
+    cache: AnswerCache[int, str] = AnswerCache(2)
     for number in range(3):
-        kept.put(7, number, str(number))
-    assert [kept.get(7, number) for number in range(3)] == [None, "1", "2"]
-    kept.put(6, 1, "late")
-    assert (kept.get(6, 1), kept.get(7, 1)) == (None, "1")
-    kept.put(8, 1, "new")
-    assert [kept.get(8, number) for number in (1, 2)] == ["new", None]
+        cache.put(7, number, str(number))
+    assert [cache.get(7, number) for number in range(3)] == [None, "1", "2"]
+    cache.put(6, 1, "late")
+    assert (cache.get(6, 1), cache.get(7, 1)) == (None, "1")
+    cache.put(8, 1, "new")
+    assert [cache.get(8, number) for number in (1, 2)] == ["new", None]
 
 
 def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:
@@ -153,7 +153,7 @@ def test_a_gang_of_a_pod_group_is_explained_in_the_sentences_of_topogate_explain
     assert any("PodGroup g is not there" in line for line in body["sentences"])
 
 
-def test_a_gang_that_fits_is_shown_where_it_would_go(page: FlaskClient) -> None:
+def test_a_gang_that_fits_is_shown_where_it_would_be_placed(page: FlaskClient) -> None:
     body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
     assert len(body["nodes"]) == 2
     assert body["best"] == "1 block, 1 subblock, 2 hosts, 2 nodes"
@@ -243,21 +243,21 @@ def test_what_if_keeps_each_slice_of_a_manifest_together(page: FlaskClient) -> N
 
 
 @pytest.mark.parametrize(
-    ("groups", "fits", "said"),
+    ("groups", "fits", "expected"),
     [
         (2, True, "It fits, 2 groups, each by itself: 3 pods on 1 block"),
         (3, False, "1 of 3 groups have no place. Gang served-2 needs capacity for 3 pods"),
     ],
 )
 def test_what_if_places_each_group_of_a_leader_worker_set_by_itself(
-    page: FlaskClient, groups: int, fits: bool, said: str
+    page: FlaskClient, groups: int, fits: bool, expected: str
 ) -> None:
     template = {"spec": {"containers": [gpu_container(8)]}}
     spec = {"replicas": groups, "leaderWorkerTemplate": {"size": 3, "workerTemplate": template}}
     manifest = json.dumps({"kind": "LeaderWorkerSet", "metadata": {"name": "served"}, "spec": spec})
     body: Any = page.post("/api/what-if", json={"manifest": manifest}).json
     assert body["fits"] is fits
-    assert said in body["sentence"]
+    assert expected in body["sentence"]
     nodes = body["places"].values()
     assert len(set(nodes)) == len(nodes) == 6
 
@@ -297,7 +297,7 @@ def test_what_if_can_change_the_model_of_a_waiting_gang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "owner_facts"),
+    ("body", "expected"),
     [
         ({"manifest": "a: ["}, "neither YAML nor JSON"),
         ({"manifest": "kind: ConfigMap\nmetadata: {name: x}"}, "describes no pods"),
@@ -311,11 +311,11 @@ def test_what_if_can_change_the_model_of_a_waiting_gang() -> None:
     ids=["no YAML", "no pods", "no level", "no size", "too many", "no gang", "no field", "too long"],
 )  # fmt: skip
 def test_a_question_that_cannot_be_meant_is_answered_by_a_sentence(
-    page: FlaskClient, body: dict[str, Any], owner_facts: str
+    page: FlaskClient, body: dict[str, Any], expected: str
 ) -> None:
     answer = page.post("/api/what-if", json=body)
     assert answer.status_code == 400
-    assert owner_facts in answer.json["error"]  # type: ignore[index]
+    assert expected in answer.json["error"]  # type: ignore[index]
 
 
 def test_a_short_text_that_stands_for_a_huge_document_is_refused(page: FlaskClient) -> None:
@@ -326,7 +326,7 @@ def test_a_short_text_that_stands_for_a_huge_document_is_refused(page: FlaskClie
     assert "values" in answer.json["error"]  # type: ignore[index]
 
 
-def test_before_the_first_reading_the_page_says_what_it_waits_for() -> None:
+def test_before_the_first_reading_the_page_names_what_it_waits_for() -> None:
     answer = page_of(None).get("/api/picture")
     assert answer.status_code == 503
     assert "pods" in answer.json["error"]  # type: ignore[index]
@@ -357,7 +357,7 @@ def test_a_host_that_only_resolves_to_loopback_is_refused(page: FlaskClient) -> 
     assert page.get("/api/picture", headers={"Host": "evil.example"}).status_code == 403
 
 
-def test_changes_are_told_as_server_sent_events(page: FlaskClient) -> None:
+def test_changes_are_sent_as_server_sent_events(page: FlaskClient) -> None:
     answer = page.get("/api/changes", buffered=False)
     assert answer.content_type.startswith("text/event-stream")
     assert next(iter(answer.response)) in (b"data: 1\n\n", "data: 1\n\n")

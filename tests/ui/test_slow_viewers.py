@@ -72,7 +72,7 @@ def test_a_client_that_proves_itself_and_stalls_then_keeps_nobody_out_either(por
         assert is_answered(viewer)
 
 
-def test_streams_go_on_where_slow_clients_want_all_threads(port: int) -> None:
+def test_streams_continue_where_slow_clients_want_all_threads(port: int) -> None:
     with contextlib.ExitStack() as stack:
         streams = [connected(stack, port, STREAM % viewer) for viewer in range(MOST_STREAMS)]
         for stream in streams:

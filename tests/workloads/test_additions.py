@@ -108,7 +108,7 @@ def test_all_that_is_added_to_a_pod_is_added_to_those_of_later_stages(name: str)
     ],
     ids=["it says nothing", "it says how much", "in each container", "beside an init container"],
 )
-def test_the_default_of_a_limit_range_counts_where_another_template_says_nothing(
+def test_the_default_of_a_limit_range_counts_where_another_template_has_none(
     name: str, later: dict[str, Any], cpu: int
 ) -> None:
     spec = asked_for(name, body(container()), later, {"containers": [limited("60")]})
@@ -122,8 +122,10 @@ def test_containers_that_a_webhook_adds_are_added_to_others_too() -> None:
     assert convert.requests_of(spec)["cpu"] == 3_000
 
 
-def made_of(template: dict[str, Any], like: dict[str, Any], pod: Pod) -> PodSpec:
-    return spec_as_made(msgspec.convert(template, PodTemplate), msgspec.convert(like, PodTemplate), pod)
+def made_of(template: dict[str, Any], template_of: dict[str, Any], pod: Pod) -> PodSpec:
+    return spec_as_made(
+        msgspec.convert(template, PodTemplate), msgspec.convert(template_of, PodTemplate), pod
+    )
 
 
 def pod_of(**spec: Any) -> Pod:
@@ -131,9 +133,9 @@ def pod_of(**spec: Any) -> Pod:
 
 
 def test_what_the_author_wrote_stays_and_what_was_added_comes_to_it() -> None:
-    like = body(container(), nodeSelector={"rack": "leaders"})
+    template_of = body(container(), nodeSelector={"rack": "leaders"})
     pod = pod_of(nodeSelector={"rack": "leaders", "model": "h100"})
-    spec = made_of(body(container(), nodeSelector={"zone": "a"}), like, pod)
+    spec = made_of(body(container(), nodeSelector={"zone": "a"}), template_of, pod)
     assert spec.node_selector == {"zone": "a", "model": "h100"}
 
 
@@ -149,8 +151,10 @@ def test_of_a_pod_without_devices_all_that_is_added_counts() -> None:
 
 
 def test_a_pod_of_another_runtime_class_gets_neither_its_overhead_nor_its_nodes() -> None:
-    like = body(container(), runtimeClassName="kata")
-    spec = made_of(body(container()), like, pod_of(overhead={"cpu": "1"}, nodeSelector={"kata": "yes"}))
+    template_of = body(container(), runtimeClassName="kata")
+    spec = made_of(
+        body(container()), template_of, pod_of(overhead={"cpu": "1"}, nodeSelector={"kata": "yes"})
+    )
     assert (spec.overhead, spec.node_selector) == ({}, {})
 
 

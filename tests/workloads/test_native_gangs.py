@@ -75,7 +75,7 @@ def test_the_gang_that_a_controller_or_an_author_has_marked_is_the_larger_one(
     assert (key.kind, key.name) == (kind, "train")
 
 
-def test_a_group_of_a_kind_that_nobody_knows_says_nothing() -> None:
+def test_a_group_of_a_kind_that_nobody_knows_has_no_effect() -> None:
     assert group_name(of_group(None).spec) == ""
     assert key_of(of_group(None)).kind == "Pod"
 

@@ -36,7 +36,7 @@ def test_the_docs_have_a_row_for_each_kind_that_is_known_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: each.owner_name)
-def test_the_docs_say_which_gangs_have_a_minimum(workload: Workload[Any]) -> None:
+def test_the_docs_list_which_gangs_have_a_minimum(workload: Workload[Any]) -> None:
     pods, size, minimum = ROWS[workload.owner_name]
     assert pods.startswith("one gang")
     assert size
@@ -64,7 +64,7 @@ def test_no_owner_of_gangs_is_unknown(workload: Workload[Any]) -> None:
     assert unknown_owner(pod, key_of(pod), rules) == ""
 
 
-def test_whoever_is_named_loose_makes_loose_pods_whatever_their_labels_say() -> None:
+def test_whoever_is_named_loose_makes_loose_pods_whatever_their_labels_are() -> None:
     rules = OwnerRules(loose_owners=frozenset({"Flow.example.com", "Job.batch"}))
     assert key_of(owned("Flow.example.com"), rules).kind == "Pod"
     assert key_of(owned("Flow.example.org"), rules).kind == "Flow"
@@ -88,7 +88,7 @@ def test_labels_of_the_operator_s_choice_count_for_owners_that_nobody_names() ->
 
 
 @pytest.mark.parametrize("name", sorted(REPAIR_OWNERS))
-def test_owners_are_named_alike_in_all_settings(name: str) -> None:
+def test_owners_are_named_equally_in_all_settings(name: str) -> None:
     assert NAME.fullmatch(name)
     kind, _, group = name.partition(".")
     owner = OwnerReference(api_version=f"{group}/v1" if group else "v1", kind=kind)

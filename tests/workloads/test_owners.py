@@ -66,7 +66,7 @@ def job(cluster: Cluster, namespace: str, parallelism: int) -> str:
     return str(make(cluster, namespace, "batch/v1", "Job", spec)["metadata"]["uid"])
 
 
-def test_built_in_owners_are_known_and_their_changes_told(
+def test_built_in_owners_are_known_and_their_changes_reported(
     cluster: Cluster, namespace: str, owners: Owners, changed: threading.Event
 ) -> None:
     uid = job(cluster, namespace, 4)
@@ -89,7 +89,7 @@ def test_built_in_owners_are_known_and_their_changes_told(
     cluster.wait_for("its size", lambda: size_of(owners, "Job", namespace, "train", uid) == 3)
 
 
-def test_a_change_that_does_not_concern_the_size_is_not_told(
+def test_a_change_that_does_not_concern_the_size_is_not_reported(
     cluster: Cluster, namespace: str, owners: Owners, changed: threading.Event
 ) -> None:
     job(cluster, namespace, 4)
@@ -158,7 +158,7 @@ def test_all_kinds_that_can_be_served_are_read(
     assert {key: size_of(owners, key[0], namespace, "train") for key in expected} == expected
 
 
-def test_two_owners_of_one_name_that_disagree_tell_nothing(
+def test_two_owners_of_one_name_that_disagree_give_no_size(
     cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
 ) -> None:
     cases = [("PyTorchJob", "pytorchReplicaSpecs", 2), ("TFJob", "tfReplicaSpecs", 3)]
@@ -243,7 +243,7 @@ def test_a_broken_definition_holds_up_the_start_for_a_few_seconds_and_no_longer(
         owners.stop()
 
 
-def test_a_native_pod_group_and_one_of_another_api_of_its_name_are_told_apart(
+def test_a_native_pod_group_and_one_of_another_api_of_its_name_are_distinguished(
     native_cluster: Cluster, changed: threading.Event
 ) -> None:
     namespace, definitions = create_namespace(native_cluster), list[str]()

@@ -20,7 +20,7 @@ def template(gpus: int = 8, annotations: dict[str, str] | None = None, **spec: A
     return {"metadata": {"annotations": annotations or {}}, "spec": {"containers": [container], **spec}}
 
 
-def told(name: str, spec: dict[str, Any]) -> list[Any]:
+def described(name: str, spec: dict[str, Any]) -> list[Any]:
     """(name, stage, ranks) of each part."""
     shape = BY_NAME[name].shape(read(name, spec, {}, {}))
     return [(part.name, part.stage, list(part.ranks)) for part in shape]
@@ -128,7 +128,7 @@ EXCLUSIVE = [
 
 
 @pytest.mark.parametrize(("name", "spec", "annotations", "expected"), EXCLUSIVE)
-def test_an_owner_with_domains_of_its_own_tells_whose_leader_comes_first(
+def test_an_owner_with_domains_of_its_own_gives_whose_leader_comes_first(
     name: str, spec: dict[str, Any], annotations: dict[str, str], expected: list[Any]
 ) -> None:
     shape = BY_NAME[name].shape(read(name, spec, {}, annotations))
@@ -140,10 +140,10 @@ def test_an_owner_with_domains_of_its_own_tells_whose_leader_comes_first(
 
 
 @pytest.mark.parametrize(("name", "spec", "expected"), SHAPES)
-def test_an_owner_tells_the_parts_of_its_gang_and_their_stages(
+def test_an_owner_gives_the_parts_of_its_gang_and_their_stages(
     name: str, spec: dict[str, Any], expected: list[Any]
 ) -> None:
-    assert told(name, spec) == expected
+    assert described(name, spec) == expected
 
 
 def member(job: int, index: int, **spec: Any) -> Pod:
@@ -188,7 +188,7 @@ SHAPE = (part("leader", 0, 0, 1, ended=1), part("workers", 1, 1, 3, ended=0), pa
         "unknown",
     ],
 )
-def test_what_is_awaited_are_the_later_stages_and_the_rest_of_the_newest(
+def test_what_is_waited_for_are_the_later_stages_and_the_rest_of_the_newest(
     there: list[tuple[int, int]], whole: bool, later: list[tuple[int, int]]
 ) -> None:
     found = missing_pods(SHAPE, [member(*each) for each in there])
@@ -259,9 +259,7 @@ def test_a_gang_whose_earlier_stage_is_missing_is_not_whole(
 
 
 @pytest.mark.parametrize(("succeeded", "whole"), [(0, False), (1, True)])
-def test_a_jobset_s_earlier_job_that_is_missing_is_awaited_until_it_is_done(
-    succeeded: int, whole: bool
-) -> None:
+def test_a_jobset_s_missing_earlier_job_is_waited_for_until_it_is_done(succeeded: int, whole: bool) -> None:
     jobs = [replicated(name, 1, 1) for name in ("a", "b")]
     for each in jobs:
         each["template"]["spec"]["template"] = template()
@@ -278,7 +276,7 @@ def test_a_jobset_s_earlier_job_that_is_missing_is_awaited_until_it_is_done(
     ],
     ids=["its later pods are there", "its pods have no numbers"],
 )
-def test_a_jobset_s_earlier_job_whose_first_pods_cannot_be_seen_is_not_awaited(
+def test_a_jobset_s_earlier_job_whose_first_pods_cannot_be_seen_is_not_waited_for(
     spec: dict[str, Any], there: list[tuple[int, int]]
 ) -> None:
     jobs = [replicated(name, 1, 1) for name in ("a", "b")]
@@ -294,7 +292,7 @@ def test_a_jobset_s_earlier_job_whose_first_pods_cannot_be_seen_is_not_awaited(
     [template(0), template(8, {keys.INJECT_ANNOTATION: "false"})],
     ids=["asks for no extended resource", "is opted out"],
 )
-def test_a_part_that_is_no_concern_of_ours_is_not_awaited(body: dict[str, Any]) -> None:
+def test_a_part_that_is_no_concern_of_ours_is_not_waited_for(body: dict[str, Any]) -> None:
     shape = (part("leader", 0, 0, 1), part("workers", 1, 1, 2, body))
     assert missing_pods(shape, [member(0, 0)]) == MissingPods(is_stage_complete=True)
 
@@ -400,9 +398,9 @@ def test_a_pass_plans_a_bounded_number_of_pods_that_are_yet_to_be_made() -> None
     planned = {gang.key.name: len(gang.later) for gang in gangs}
     assert planned["small"] == 10
     assert 3 * (MOST_PODS - 1) <= sum(planned.values()) <= 20_000
-    told = [
+    described = [
         gang.key.name
         for gang in gangs
         if any("too many are yet to be made" in each for each in gang.problems)
     ]
-    assert sorted(told) == sorted(name for name, later in planned.items() if not later)
+    assert sorted(described) == sorted(name for name, later in planned.items() if not later)

@@ -147,7 +147,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("name", "spec", "status", "expected"), SIZES)
-def test_a_gang_has_the_size_that_its_owner_says(
+def test_a_gang_has_the_size_of_its_owner(
     name: str, spec: dict[str, Any], status: dict[str, Any], expected: int | None
 ) -> None:
     assert BY_NAME[name].size(read(name, spec, status, {})) == expected
@@ -200,7 +200,7 @@ MINIMA = [
 
 
 @pytest.mark.parametrize(("name", "spec", "expected"), MINIMA)
-def test_a_gang_needs_as_many_pods_as_its_owner_says(
+def test_a_gang_needs_as_many_pods_as_its_owner_asks_for(
     name: str, spec: dict[str, Any], expected: int | None
 ) -> None:
     workload = BY_NAME[name]
@@ -297,9 +297,7 @@ BY_CODE = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]
     ],
     ids=["none", "ignores", "counts", "fails first", "may fail by exit code first", "another condition"],
 )
-def test_a_job_says_by_its_rules_that_evictions_are_no_failures(
-    rules: list[dict[str, Any]], ignores: bool
-) -> None:
+def test_the_rules_of_a_job_make_evictions_no_failures(rules: list[dict[str, Any]], ignores: bool) -> None:
     spec = {"podFailurePolicy": {"rules": rules}}
     assert job_ignores_evictions(read(JOB, spec, {}, {})) is ignores
 
@@ -313,7 +311,7 @@ def test_a_job_says_by_its_rules_that_evictions_are_no_failures(
         ({"failedIndexes": "1,3-5"}, True),
     ],
 )
-def test_a_job_of_which_pods_have_succeeded_or_were_given_up_goes_on_without_them(
+def test_a_job_of_which_pods_have_succeeded_or_were_given_up_continues_without_them(
     status: dict[str, Any], ended: bool
 ) -> None:
     assert job_has_ended_pods(read(JOB, {}, status, {})) is ended

@@ -43,7 +43,7 @@ BASE = {"containers": [CARDS]}
     ],
     ids=str,
 )
-def test_what_tells_a_pod_from_the_one_before_is_seen(other: dict[str, Any]) -> None:
+def test_what_distinguishes_a_pod_from_the_one_before_is_seen(other: dict[str, Any]) -> None:
     base, changed = (decode(pod_json(**{**BASE, **each})) for each in ({}, other))
     first, second, third = pod_class_of(base), pod_class_of(changed), pod_class_of(base)
     assert first != second

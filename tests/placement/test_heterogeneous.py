@@ -92,11 +92,11 @@ def test_whatever_is_asked_what_is_found_keeps_every_rule(seed: int) -> None:
         assert check(found, asked, snapshot) == []
 
 
-def test_eight_odd_pods_of_three_classes_are_proven_beside_a_thousand_workers() -> None:
+def test_eight_minority_pods_of_three_classes_are_proven_beside_a_thousand_workers() -> None:
     nodes = [node(f"n{i}", (f"b{i // 100}", f"r{i // 10}", f"h{i}"), 8, memory=64) for i in range(600)]
-    odd = [pod_class(1, memory=20)] * 3 + [pod_class(3)] * 3 + [pod_class(2, memory=1)] * 2
+    minority = [pod_class(1, memory=20)] * 3 + [pod_class(3)] * 3 + [pod_class(2, memory=1)] * 2
     workers = [Member(f"w{rank}", rank, WORKER) for rank in range(1000)]
-    members = [*workers, *(Member(f"o{rank}", 1000 + rank, kind) for rank, kind in enumerate(odd))]
+    members = [*workers, *(Member(f"o{rank}", 1000 + rank, kind) for rank, kind in enumerate(minority))]
     asked, snapshot = Gang("g", tuple(members)), Snapshot.build(nodes, [])
     found = place(asked, snapshot)
     assert isinstance(found, Assignment)
@@ -106,7 +106,7 @@ def test_eight_odd_pods_of_three_classes_are_proven_beside_a_thousand_workers() 
 
 
 @pytest.mark.parametrize("a_node", [1, 8])
-def test_eight_odd_pods_of_three_classes_are_proven_beside_slices(a_node: int) -> None:
+def test_eight_minority_pods_of_three_classes_are_proven_beside_slices(a_node: int) -> None:
     """Where each pod takes a node as where many share one."""
     amounts = {"cpu": 64_000, "pods": 110, "nvidia.com/gpu": 8}
     nodes = [
@@ -131,17 +131,19 @@ def test_eight_odd_pods_of_three_classes_are_proven_beside_slices(a_node: int) -
 
 
 @pytest.mark.parametrize("seed", seeds(40))
-def test_the_room_that_odd_pods_take_leads_to_the_same_optimum_as_the_pods_themselves(seed: int) -> None:
+def test_the_capacity_that_minority_pods_take_leads_to_the_same_optimum_as_the_pods_themselves(
+    seed: int,
+) -> None:
     dice = random.Random(seed + 2000)
     nodes = cluster(dice, 6, dice.choice(((0, 1, 1), (0, 3, 4, 8, 8))))
     size = dice.choice((2, 3, 4))
     kinds = [
         pod_class(dice.choice((1, 2, 3)), memory=dice.randint(0, 4)) for _ in range(dice.choice((1, 2, 3)))
     ]
-    odd = [kind for kind in kinds for _ in range(dice.choice((1, 1, 2)))]
+    minority = [kind for kind in kinds for _ in range(dice.choice((1, 1, 2)))]
     workers = [Member(f"w{rank}", rank, WORKER) for rank in range(size * dice.randint(1, 6))]
-    odd = [kind for kind in odd if kind != WORKER][: len(workers) - 1]
-    others = [Member(f"o{rank}", 50 + rank, kind) for rank, kind in enumerate(odd)]
+    minority = [kind for kind in minority if kind != WORKER][: len(workers) - 1]
+    others = [Member(f"o{rank}", 50 + rank, kind) for rank, kind in enumerate(minority)]
     asked = Gang("g", (*workers, *others), slices=(Slice(dice.choice(LEVELS), size),))
     snapshot = snapshot_with(dice, nodes)
     try:
@@ -172,22 +174,22 @@ def test_a_leader_that_fits_beside_the_workers_takes_no_node_of_its_own() -> Non
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-def test_a_leader_like_its_workers_stands_beside_the_slices(seed: int) -> None:
+def test_a_leader_equal_to_its_workers_stands_beside_the_slices(seed: int) -> None:
     """As a leader of another class that asks for the same amounts."""
     dice = random.Random(seed)
     snapshot = snapshot_with(dice, cluster(dice, 4, (0, 1, 2, 4, 8)))
     size, worker = dice.choice((2, 3, 4)), pod_class(1, memory=dice.choice((0, 1)))
     slices = (Slice(dice.choice(LEVELS), size),)
     workers = [Member(f"w{rank}", rank, worker) for rank in range(size * dice.randint(1, 3))]
-    alike = Gang("g", (Member("leader", -1, worker), *workers), slices=slices)
+    with_equal_leader = Gang("g", (Member("leader", -1, worker), *workers), slices=slices)
     other = replace(worker, rules=Rules(tolerations=(Toleration("unlike"),)))
-    unlike = Gang("g", (Member("leader", -1, other), *workers), slices=slices)
-    found, expected = place(alike, snapshot), place(unlike, snapshot)
+    with_other_leader = Gang("g", (Member("leader", -1, other), *workers), slices=slices)
+    found, expected = place(with_equal_leader, snapshot), place(with_other_leader, snapshot)
     assert found.proven
     assert isinstance(found, NoFit) == isinstance(expected, NoFit)
     if isinstance(found, Assignment) and isinstance(expected, Assignment):
         assert found.objective == expected.objective
-        assert check(found, alike, snapshot) == []
+        assert check(found, with_equal_leader, snapshot) == []
 
 
 def test_more_than_a_few_other_pods_beside_slices_are_refused_by_name() -> None:
@@ -216,7 +218,7 @@ def test_slices_of_thousands_of_pods_are_proven() -> None:
 # --- why there is no place --------------------------------------------------------------------------------
 
 
-def test_a_gang_in_slices_is_told_in_which_layer_room_is_short() -> None:
+def test_a_gang_in_slices_gets_the_layer_that_lacks_capacity() -> None:
     tree = {"b": {"r1": {"a": 4, "b": 1}, "r2": {"c": 2, "d": 1}}}
     found = place(gang_of(8, slices=(Slice("subblock", 4), Slice("host", 2))), snapshot_of(tree))
     assert isinstance(found, NoFit)
@@ -225,7 +227,7 @@ def test_a_gang_in_slices_is_told_in_which_layer_room_is_short() -> None:
     )
 
 
-def test_of_unlike_pods_those_are_named_that_have_no_room_and_why() -> None:
+def test_of_different_pods_those_are_named_that_do_not_fit_and_why() -> None:
     leader = Member("leader", 9, PodClass(pod_class(1).requests, Rules(selector=(("role", "head"),))))
     asked = Gang("g", (*gang_of(2).members, leader))
     found = place(asked, snapshot_of({"b": {"r": {"a": 4, "c": 4}}}))
@@ -234,7 +236,7 @@ def test_of_unlike_pods_those_are_named_that_have_no_room_and_why() -> None:
     assert "for 1 pod like leader alone there is capacity for 0 (nodeSelector: 2)" in found.sentence
 
 
-def test_of_unlike_pods_that_each_have_room_alone_each_is_told_what_is_ruled_out_for_it() -> None:
+def test_of_different_pods_that_each_fit_alone_each_gets_what_is_excluded_for_it() -> None:
     leader = Member(
         "leader", 9, PodClass(pod_class(2).requests, Rules(selector=(("kubernetes.io/os", "a"),)))
     )
@@ -246,7 +248,7 @@ def test_of_unlike_pods_that_each_have_room_alone_each_is_told_what_is_ruled_out
     assert "for 1 pod like leader alone there is capacity for 1 (nodeSelector: 1)" in found.sentence
 
 
-def test_of_unlike_pods_in_one_domain_each_is_told_what_the_roomiest_domain_has_for_it() -> None:
+def test_of_different_pods_in_one_domain_each_gets_the_free_slots_of_the_largest_domain() -> None:
     asked = replace(
         gang_of(2, pod_class(4)), members=(*gang_of(2, pod_class(4)).members, Member("x", 9, pod_class(1)))
     )
@@ -256,7 +258,7 @@ def test_of_unlike_pods_in_one_domain_each_is_told_what_the_roomiest_domain_has_
     assert 'for 2 pods like p-0 alone there is capacity for 1 (resource "cpu": 2)' in found.sentence
 
 
-def test_more_kinds_of_pods_than_can_be_looked_at_on_so_many_nodes_are_told_so() -> None:
+def test_more_classes_of_pods_than_can_be_looked_at_on_so_many_nodes_get_that_answer() -> None:
     kinds = [pod_class(1, memory=rank + 1) for rank in range(40)]
     asked = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
     nodes = [node(f"n{i}", ("b", "r", f"h{i}"), 4, memory=200) for i in range(20)]

@@ -14,10 +14,10 @@ from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 
 
-def telling(node: objects.Node, cards: str | None = None, unmanaged: str | None = None) -> objects.Node:
+def annotated(node: objects.Node, cards: str | None = None, unmanaged: str | None = None) -> objects.Node:
     """The node with what its allocator tells."""
-    told = {keys.OFFERED_CARDS_ANNOTATION: cards, keys.UNPLANNED_CARDS_ANNOTATION: unmanaged}
-    annotations = {key: text for key, text in told.items() if text is not None}
+    given = {keys.OFFERED_CARDS_ANNOTATION: cards, keys.UNPLANNED_CARDS_ANNOTATION: unmanaged}
+    annotations = {key: text for key, text in given.items() if text is not None}
     metadata = objects.NodeMetadata(name="n", labels=node.metadata.labels, annotations=annotations)
     return objects.Node(metadata=metadata, status=node.status)
 
@@ -40,32 +40,34 @@ ONE = gpu_pod({"i915": 1})
 
 
 @pytest.mark.parametrize(("has", "next_gets"), [("card0", "card1"), ("card1", "card0")])
-def test_the_card_that_the_node_tells_of_is_not_planned_for_another(has: str, next_gets: str) -> None:
-    node = telling(SYNTHETIC_CAPACITY, offered(1, 1), f"uid-a={has}")
+def test_the_card_that_the_node_reports_is_not_planned_for_another(has: str, next_gets: str) -> None:
+    node = annotated(SYNTHETIC_CAPACITY, offered(1, 1), f"uid-a={has}")
     assert text_of(node, ONE, [running("a", {"i915": 1})]) == next_gets
 
 
-def test_what_is_not_told_is_taken_to_be_given_from_the_highest_card_down() -> None:
+def test_what_is_not_reported_is_taken_to_be_given_from_the_highest_card_down() -> None:
     assert text_of(SYNTHETIC_CAPACITY, ONE, [running("a", {"i915": 1})]) == "card0"
     assert text_of(SYNTHETIC_CAPACITY, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"
 
 
-def test_who_is_not_told_of_is_taken_to_have_what_the_others_leave() -> None:
-    node = telling(SYNTHETIC_CAPACITY, offered(1, 1), "uid-b=card1")
+def test_a_pod_that_is_not_reported_is_taken_to_have_what_the_others_leave() -> None:
+    node = annotated(SYNTHETIC_CAPACITY, offered(1, 1), "uid-b=card1")
     assert text_of(node, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"
 
 
-def test_what_is_told_of_a_pod_that_is_gone_takes_nothing() -> None:
-    assert text_of(telling(SYNTHETIC_CAPACITY, offered(1, 1), "uid-gone=card0"), ONE) == "card0"
+def test_what_is_reported_of_a_pod_that_is_gone_takes_nothing() -> None:
+    assert text_of(annotated(SYNTHETIC_CAPACITY, offered(1, 1), "uid-gone=card0"), ONE) == "card0"
 
 
-def test_a_plan_counts_more_than_what_a_node_tells_of_its_pod() -> None:
-    node = telling(SYNTHETIC_CAPACITY, offered(1, 1), "uid-a=card0")
+def test_a_plan_counts_more_than_what_a_node_reports_of_its_pod() -> None:
+    node = annotated(SYNTHETIC_CAPACITY, offered(1, 1), "uid-a=card0")
     assert text_of(node, ONE, [running("a", {"i915": 1}, gas_container_cards="card1")]) == "card0"
 
 
-def test_a_pod_s_amounts_are_booked_by_its_containers_in_their_order() -> None:
-    node = telling(gpu_node("0.1", i915="20", millicores="2000"), offered(10, 10), "uid-a=card1+card0+card1")
+def test_a_pod_s_amounts_are_reserved_by_its_containers_in_their_order() -> None:
+    node = annotated(
+        gpu_node("0.1", i915="20", millicores="2000"), offered(10, 10), "uid-a=card1+card0+card1"
+    )
     pod = running("a", {"i915": 1, "millicores": 300}, {}, {"i915": 2, "millicores": 1000})
     assert unmanaged_use(node_of(node), [convert.usage_of(pod)]) == {
         "card0": {keys.I915: 1, keys.MILLICORES: 500},
@@ -73,17 +75,17 @@ def test_a_pod_s_amounts_are_booked_by_its_containers_in_their_order() -> None:
     }
 
 
-@pytest.mark.parametrize(("asked_first", "booked"), [(1, {"card1"}), (2, {"card0", "card1"})])
+@pytest.mark.parametrize(("asked_first", "reserved"), [(1, {"card1"}), (2, {"card0", "card1"})])
 def test_what_an_init_container_asked_for_beyond_the_others_stays_the_pods(
-    asked_first: int, booked: set[str]
+    asked_first: int, reserved: set[str]
 ) -> None:
     pod = running("a", {"i915": 1})
     resources = containers.Resources(requests={keys.I915: asked_first}, limits={keys.I915: asked_first})
     init = containers.Container(name="i", resources=resources)
     spec = objects.PodSpec(containers=pod.spec.containers, init_containers=[init])
     with_init = objects.Pod(metadata=pod.metadata, spec=spec)
-    node = node_of(telling(SYNTHETIC_CAPACITY, offered(1, 1), "uid-a=card1"))
-    assert unmanaged_use(node, [convert.usage_of(with_init)]).keys() == booked
+    node = node_of(annotated(SYNTHETIC_CAPACITY, offered(1, 1), "uid-a=card1"))
+    assert unmanaged_use(node, [convert.usage_of(with_init)]).keys() == reserved
 
 
 @given(
@@ -91,7 +93,7 @@ def test_what_an_init_container_asked_for_beyond_the_others_stays_the_pods(
     st.integers(1, 4),
     st.booleans(),
 )
-def test_without_being_told_the_sweeper_guesses_what_the_allocator_gives(
+def test_without_a_report_the_sweeper_guesses_what_the_allocator_gives(
     asked: list[list[int]], shares: int, is_planned_beside: bool
 ) -> None:
     """Pods that come one after the other, by their names; a planned pod has a share of card1 before."""
@@ -115,18 +117,18 @@ def test_without_being_told_the_sweeper_guesses_what_the_allocator_gives(
 
 @pytest.mark.parametrize("allocatable", ["20", "10"], ids=["before the kubelet says so", "after"])
 def test_a_card_that_the_allocator_took_out_of_use_is_planned_for_nobody(allocatable: str) -> None:
-    node = telling(gpu_node("0.1", i915=allocatable), offered(0, 10))
+    node = annotated(gpu_node("0.1", i915=allocatable), offered(0, 10))
     pods = [running(f"p{number}", {"i915": 1}, gas_container_cards="card1") for number in range(9)]
     assert text_of(node, ONE, pods) == "card1"
     assert text_of(node, ONE, [*pods, running("p9", {"i915": 1}, gas_container_cards="card1")]) == "no"
 
 
 def test_a_card_that_its_allocator_does_not_know_is_planned_for_nobody() -> None:
-    assert text_of(telling(SYNTHETIC_CAPACITY, "card1=gpu.intel.com/i915:1"), ONE) == "card1"
-    assert text_of(telling(SYNTHETIC_CAPACITY, ""), ONE) == "no"
+    assert text_of(annotated(SYNTHETIC_CAPACITY, "card1=gpu.intel.com/i915:1"), ONE) == "card1"
+    assert text_of(annotated(SYNTHETIC_CAPACITY, ""), ONE) == "no"
 
 
-MIXED = telling(
+PARTLY_PLANNED = annotated(
     gpu_node("0.1.2", i915="10", xe="20", millicores="3000"),
     "card0=gpu.intel.com/i915:10,card1=gpu.intel.com/xe:10,card2=gpu.intel.com/xe:10",
 )
@@ -144,17 +146,19 @@ MIXED = telling(
 def test_where_drivers_meet_each_card_is_planned_by_its_own_resource(
     asked: dict[str, int], expected: str
 ) -> None:
-    assert text_of(MIXED, gpu_pod(asked)) == expected
+    assert text_of(PARTLY_PLANNED, gpu_pod(asked)) == expected
 
 
 def test_where_drivers_meet_a_card_has_all_shares_of_its_own() -> None:
     pods = [running(f"p{number}", {"i915": 1}, gas_container_cards="card0") for number in range(9)]
-    assert text_of(MIXED, ONE, pods) == "card0"
-    assert text_of(MIXED, ONE, [*pods, running("p9", {"i915": 1}, gas_container_cards="card0")]) == "no"
+    assert text_of(PARTLY_PLANNED, ONE, pods) == "card0"
+    assert (
+        text_of(PARTLY_PLANNED, ONE, [*pods, running("p9", {"i915": 1}, gas_container_cards="card0")]) == "no"
+    )
 
 
-def test_what_an_allocator_tells_unreadably_costs_a_node_that_alone() -> None:
-    node = telling(SYNTHETIC_CAPACITY, "card0", "?")
+def test_what_an_allocator_reports_unreadably_costs_a_node_that_alone() -> None:
+    node = annotated(SYNTHETIC_CAPACITY, "card0", "?")
     made = node_of(node)
     assert (made.problem, made.unmanaged) == ("", {})
     assert text_of(node, ONE) == "card0"

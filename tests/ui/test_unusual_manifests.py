@@ -20,7 +20,7 @@ from webhook.ui.whatif import MOST_VALUES, WhatIfChange, of_manifest
 SCENE = scene_of(cluster_of([]))
 SLICES = {keys.SLICE_SIZE_ANNOTATION: "x", keys.SLICE_TOPOLOGY_ANNOTATION: "host"}
 
-ODD = {
+UNUSUAL = {
     "a list of a number": "kind: PodList\nitems: [1]",
     "a plain list of a number": "kind: List\nitems: [1]",
     "a kind that is null": "kind: null",
@@ -64,9 +64,9 @@ def page() -> FlaskClient:
     return page_of(SCENE)
 
 
-@pytest.mark.parametrize("what", ODD)
-def test_an_odd_text_is_refused_with_a_sentence(page: FlaskClient, what: str) -> None:
-    answer = page.post("/api/what-if", json={"manifest": ODD[what]})
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_an_unusual_text_is_refused_with_a_sentence(page: FlaskClient, what: str) -> None:
+    answer = page.post("/api/what-if", json={"manifest": UNUSUAL[what]})
     assert answer.status_code == 400
     assert len(json.loads(answer.data)["error"]) > 10
 
