@@ -19,7 +19,7 @@ from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 from webhook.workloads import marks
-from webhook.workloads.pod_group_names import PREFIX, bind_group_name
+from webhook.workloads.pod_group_names import NOMINATED_PREFIX, PREFIX, bind_group_name
 
 MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"
@@ -189,17 +189,18 @@ def _scheduling_group(pod: NewPod, policy: Policy, priority: list[patch.Operatio
     there = pod.spec.scheduling_group
     if not policy.binds_by_pod_group or (there is not None and not _is_own_group(there, policy)):
         return []
-    name = _group_name(pod, priority)
+    name = _group_name(pod, policy, priority)
     if name in ("", there.pod_group_name if there is not None else ""):
         return []
     return [patch.put_member(("spec",), "schedulingGroup", {"podGroupName": name})]
 
 
-def _group_name(pod: NewPod, priority: list[patch.Operation]) -> str:
+def _group_name(pod: NewPod, policy: Policy, priority: list[patch.Operation]) -> str:
     own = pod.spec.priority_class_name or ""
     priority_class = next((each.value for each in priority if each.path == _CLASS_PATH), own)
     labels, scheduler = pod.metadata.labels or {}, pod.spec.scheduler_name or ""
-    return bind_group_name(labels, pod.annotations, priority_class, scheduler)
+    prefix = NOMINATED_PREFIX if policy.nominates_nodes else PREFIX
+    return bind_group_name(labels, pod.annotations, priority_class, scheduler, prefix)
 
 
 def _priority(

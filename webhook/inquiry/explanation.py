@@ -19,7 +19,7 @@ from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.decide.impossible_requests import impossible, main_cause
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
-from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node
+from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node, sent_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -345,7 +345,7 @@ def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:
     node = occupied_node(pod, gate_prefix)
     if pod.spec.node_name:
         yield f"Pod {name} does not wait: it is bound to node {pod.spec.node_name}."
-        if not pinned_node(pod):
+        if not sent_node(pod):
             yield f"It {never}."
     elif node is not None:
         yield f"Pod {name} was released by topogate to node {node}; kube-scheduler has not bound it yet."

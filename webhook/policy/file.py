@@ -67,7 +67,7 @@ def parse_policy(text: str | bytes, source: str = "policy") -> Policy:
 
 
 _NATIVE_GANGS: Final = ("adopt", "leave")
-_BINDS: Final = ("pinned", "podgroup")
+_BINDS: Final = ("pinned", "podgroup", "nominated")
 
 
 def _policy(document: Any, reader: DocumentReader) -> Policy:
@@ -82,6 +82,7 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
     excluded = reader.texts(
         root.get("excludedNamespaces", ABSENT), "excludedNamespaces", NAMESPACE_NAME, "namespace name"
     )
+    bind = _choice(root, "bind", _BINDS, reader)
     claims, classes = _claims(root.get("resourceClaims", False), reader)
     gate, prefix = _gate(root, reader)
     return Policy(
@@ -98,7 +99,8 @@ def _policy(document: Any, reader: DocumentReader) -> Policy:
         device_classes=classes,
         keep_managed_fields=_truth(root, "keepManagedFields", reader),
         adopts_native_gangs=_choice(root, "nativeGangs", _NATIVE_GANGS, reader) == "adopt",
-        binds_by_pod_group=_choice(root, "bind", _BINDS, reader) == "podgroup",
+        binds_by_pod_group=bind != "pinned",
+        nominates_nodes=bind == "nominated",
         fair_order=read_fair_order(
             root.get("fairOrder", ABSENT),
             reader,

@@ -129,10 +129,10 @@ FIELDS: Final = (
     ),
     PolicyField(
         "bind",
-        "`pinned` or `podgroup`",
+        "`pinned`, `podgroup` or `nominated`",
         "pinned",
         "whether each pod is bound by itself, or each gang as one by a PodGroup of kube-scheduler's own; "
-        "see [bind gangs as one](bind.md)",
+        "`nominated` is experimental; see [bind gangs as one](bind.md)",
     ),
     PolicyField(
         "fairOrder",

@@ -96,7 +96,8 @@ class Policy:
     adopts_native_gangs: whether pods of Kubernetes' own PodGroups (spec.schedulingGroup) are held and placed
     as others are (nativeGangs: adopt), or left to kube-scheduler (leave).
     binds_by_pod_group: whether gangs get a PodGroup of ours, by which kube-scheduler binds each as one (bind:
-    podgroup), or each pod is bound by itself (pinned).
+    podgroup), or each pod is bound by itself (pinned). nominates_nodes: whether these gangs are nominated to
+    their nodes instead of pinned (nominated, experimental).
     """
 
     gate: str = keys.GATE
@@ -114,6 +115,7 @@ class Policy:
     keep_managed_fields: bool = False
     adopts_native_gangs: bool = True
     binds_by_pod_group: bool = False
+    nominates_nodes: bool = False
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:

@@ -16,8 +16,10 @@ from enum import StrEnum
 from typing import Any, Generic
 
 from labeler.contract.event_reasons import EventReason
+from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.decoding import T
 from webhook.kube.objects import Metadata, Node, Pod
+from webhook.kube.placements import Placement, PlacementSpec
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.asking import DivideGang, undivided
@@ -248,6 +250,7 @@ class PlansInput:
 
     view: View
     sent: Container[str]
+    settings: Settings = field(default_factory=Settings)
 
 
 @dataclass(frozen=True)
@@ -255,11 +258,13 @@ class PlanCheck:
     """What is wrong with the plans of gated pods, by uid.
 
     not_released: pods that are not released in this pass, as what they need is not written yet. invalid: pods
-    whose plan does not hold any more; they are placed again.
+    whose plan does not hold any more; they are placed again. nominated: pods that are nominated to their
+    nodes instead of pinned, see View.
     """
 
     not_released: Set[str] = frozenset()
     invalid: Set[str] = frozenset()
+    nominated: Mapping[str, Sequence[SelectorRequirement]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -349,17 +354,27 @@ class PassEnd:
 
 
 @dataclass(frozen=True)
+class CorrectedPlan:
+    """A Placement, and the spec that says where its pods are. Nothing is released by it."""
+
+    placement: Placement
+    spec: PlacementSpec
+
+
+@dataclass(frozen=True)
 class EndOrders:
     """What is to be done at the end of a pass.
 
-    record: keys to write into the extension's record, None for none. writes: of API objects. events: on
-    pods and nodes. counts: what is added to the extension's counters. due_seconds: after which another pass
-    is due. notes: what gangs that wait are told beside the reason, in a sentence.
+    record: keys to write into the extension's record, None for none. writes: of API objects. plans: that are
+    corrected, ordered again until the view shows them. events: on pods and nodes. counts: what is added to
+    the extension's counters. due_seconds: after which another pass is due. notes: what gangs that wait are
+    told beside the reason, in a sentence.
     """
 
     record: Mapping[str, str] | None = None
     gauges: Gauges = field(default_factory=dict)
     writes: Sequence[ObjectWrite] = ()
+    plans: Sequence[CorrectedPlan] = ()
     events: Sequence[PodEvent | NodeEvent] = ()
     counts: Gauges = field(default_factory=dict)
     due_seconds: float = NO_HURRY

@@ -1,4 +1,4 @@
-"""The PodGroups that topogate gives to gangs (policy bind: podgroup), so that each is bound as one. Pure.
+"""The PodGroups that topogate gives to gangs (policy bind), so that each is bound as one. Pure.
 
 Admission writes the name of a pod's PodGroup while nothing but the pod is known, and it can never change. So
 the name follows from the pod alone: from the gang that its annotation or its controller's labels say. A pod
@@ -19,6 +19,9 @@ from webhook.workloads.ranks import COUNT
 
 PREFIX: Final = "topogate-"
 """What the names of these PodGroups begin with; a policy of the API server keeps the sweeper to such."""
+
+NOMINATED_PREFIX: Final = f"{PREFIX}nominated-"
+"""Of those whose pods are nominated to their nodes; no kind of gang is called so."""
 
 MOST_JOBS: Final = 128
 """Jobs of a JobSet that are placed together where each wants a domain of its own; of more, each by itself."""
@@ -50,17 +53,20 @@ def _is_on_its_own(labels: Texts, annotations: Texts) -> bool:
     return not COUNT.fullmatch(jobs) or int(jobs) > MOST_JOBS
 
 
-def bind_group_name(labels: Texts, annotations: Texts, priority_class: str, scheduler: str) -> str:
+def bind_group_name(
+    labels: Texts, annotations: Texts, priority_class: str, scheduler: str, prefix: str = PREFIX
+) -> str:
     """The name of the PodGroup of a pod's gang, "" if nothing on the pod says of which gang it is.
 
     Pods of several PriorityClasses or schedulers are of several PodGroups: kube-scheduler 1.37 binds no group
     whose pods differ in these (validatePodGroup in schedule_one_podgroup.go).
+    prefix: PREFIX, or NOMINATED_PREFIX with bind: nominated.
     """
     own = annotations.get(keys.GANG_ANNOTATION)
     gang = ("Gang", own, own) if own else marked_gang(labels, annotations)
     if gang is None or max(map(len, gang)) > _LONGEST:
         return ""
-    return _name(*gang, priority_class, scheduler)
+    return _name(prefix, *gang, priority_class, scheduler)
 
 
 def bind_group_of(pod: Pod) -> str:
@@ -69,10 +75,16 @@ def bind_group_of(pod: Pod) -> str:
     name = group_name(spec)
     if not name.startswith(PREFIX):
         return ""
+    prefix = NOMINATED_PREFIX if name.startswith(NOMINATED_PREFIX) else PREFIX
     own = bind_group_name(
-        metadata.labels, metadata.annotations, spec.priority_class_name, spec.scheduler_name
+        metadata.labels, metadata.annotations, spec.priority_class_name, spec.scheduler_name, prefix
     )
     return name if name == own else ""
+
+
+def is_nominated(pod: Pod) -> bool:
+    """Whether a pod was created to be nominated to its node, not pinned (bind: nominated)."""
+    return bind_group_of(pod).startswith(NOMINATED_PREFIX)
 
 
 def native_group_of(pod: Pod) -> str:
@@ -81,7 +93,7 @@ def native_group_of(pod: Pod) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _name(kind: str, name: str, *others: str) -> str:
+def _name(prefix: str, kind: str, name: str, *others: str) -> str:
     digest = hashlib.sha256("\0".join((kind, name, *others)).encode()).hexdigest()[:16]
     readable = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{name}".lower())[:_READABLE].strip("-")
-    return f"{PREFIX}{readable}-{digest}"
+    return f"{prefix}{readable}-{digest}"

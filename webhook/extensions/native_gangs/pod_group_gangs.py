@@ -7,6 +7,8 @@ from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.composites import COMPOSITES
 from webhook.extensions.native_gangs.labels import excluded_by_label
 from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
+from webhook.extensions.native_gangs.moved_pods import corrected_plans
+from webhook.extensions.native_gangs.nominations import nominations
 from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     GROUPS,
@@ -35,20 +37,30 @@ class NativeMemory:
 def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
     """Make the PodGroups that plans need; tell of gangs that wait for theirs, and of those left alone."""
     orders, of_left = report_left(given, memory.left)
-    wanted, of_bind = patient_needs(needs(given.view), given.view, given.settings, memory.bind)
+    now, settings = needs(given.view), given.settings
+    released_first = nominations(given.view, now, settings.topology)
+    wanted, of_bind = patient_needs(now, given.view, settings, memory.bind)
     events, of_bind = group_events(given.view, wanted, given.written, of_bind)
+    plans, of_moved = corrected_plans(given.view)
     orders = replace(
         orders,
-        writes=group_writes(given.view, wanted),
-        events=(*orders.events, *events),
+        writes=group_writes(given.view, [need for need in wanted if need.key not in released_first]),
+        events=(*orders.events, *events, *of_moved),
+        plans=plans,
         due_seconds=patience_left(of_bind, given.view, given.settings),
     )
     return orders, NativeMemory(of_left, of_bind)
 
 
 def check_plans(given: PlansInput) -> PlanCheck:
-    """Hold the pods whose PodGroup is not there yet; drop what is planned of a gang that waits for others."""
-    return PlanCheck(hold_releases(given.view), invalid_plans(given.view, given.sent))
+    """Hold the pods whose PodGroup is not there yet, but for those that are nominated before it is made.
+
+    What is planned of a gang that waits for others is dropped.
+    """
+    found = nominations(given.view, needs(given.view), given.settings.topology)
+    nominated = {uid: within for pods in found.values() for uid, within in pods.items()}
+    not_released = hold_releases(given.view) - nominated.keys()
+    return PlanCheck(not_released, invalid_plans(given.view, given.sent), nominated)
 
 
 def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[ExcludedNodes, NativeMemory]:

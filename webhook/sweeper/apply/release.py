@@ -3,15 +3,17 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from labeler.contract import keys
+from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.client import JSON_PATCH, METADATA_ONLY, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
@@ -19,7 +21,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.scheduling.podrules import needs_release_order
 from webhook.sweeper.apply import patches
 from webhook.sweeper.context import answered
-from webhook.sweeper.observe.plans import is_gated, pinned_node
+from webhook.sweeper.observe.plans import is_gated, sent_node
 
 PARALLEL: Final = 8
 """More does not make a small API server faster (measured: 8 threads 341-452 pods/s, 16 threads 414)."""
@@ -86,11 +88,13 @@ class _Attempts:
     pod: as it was read last. also: annotations that are written with the release. objection: what the API
     server said of a release that empties managedFields, "" where it refused none. detail, status, answer: of
     the last error, see Release. unconfirmed_until: until when (time.monotonic) some attempt may still arrive.
+    within: of a pod that is nominated to its node, see patches.release_patch.
     """
 
     pod: Pod
     planned: PlannedPod
     also: dict[str, str]
+    within: Sequence[SelectorRequirement] = ()
     objection: str = ""
     detail: str = ""
     status: int = 0
@@ -154,12 +158,14 @@ class Releaser:
         pairs: Iterable[tuple[Pod, PlannedPod]],
         annotations: Mapping[str, Mapping[str, str]] | None = None,
         position: Callable[[str], float] = lambda _: 0.0,
+        nominated: Mapping[str, Sequence[SelectorRequirement]] = MappingProxyType({}),
     ) -> list[Release]:
         """Release pods as planned; pods of one node in the order given, since their cards depend on it.
 
         So go those of a namespace that kube-scheduler takes in turn, by their rules on one another.
         annotations: by uid, further ones of pods. position: of a uid; nodes with less go first, as those that
-        failed might else take all the time, each time.
+        failed might else take all the time, each time. nominated: by uid of pods that are nominated to their
+        nodes, see View.
         """
         also = annotations or {}
         by_node: dict[tuple[str, str], list[tuple[Pod, PlannedPod]]] = {}
@@ -169,7 +175,7 @@ class Releaser:
             by_node.setdefault(line, []).append((pod, planned))
         deadline = time.monotonic() + _TOGETHER_SECONDS
         lines = sorted(by_node.values(), key=lambda own: min(position(planned.uid) for _, planned in own))
-        results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), lines)
+        results = self._pool.map(lambda own: self._release_in_order(own, deadline, also, nominated), lines)
         return [release for releases in results for release in releases]
 
     def read_back(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
@@ -198,7 +204,7 @@ class Releaser:
         if is_gated(fresh, self._prefix):
             return None
         # An earlier try of ours did arrive, perhaps by an earlier plan.
-        is_there = (pinned_node(fresh) or "") == planned.node
+        is_there = (sent_node(fresh) or "") == planned.node
         return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
 
     def close(self) -> None:
@@ -210,14 +216,19 @@ class Releaser:
         pairs: list[tuple[Pod, PlannedPod]],
         deadline: float,
         also: Mapping[str, Mapping[str, str]],
+        nominated: Mapping[str, Sequence[SelectorRequirement]],
     ) -> list[Release]:
-        return [self._release(pod, planned, deadline, also.get(planned.uid, {})) for pod, planned in pairs]
+        found = []
+        for pod, planned in pairs:
+            # Of what a plan holds only the annotations that hand out cards are written.
+            cards = {key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS}
+            own = {**cards, **also.get(planned.uid, {})}
+            attempts = _Attempts(pod, planned, own, nominated.get(planned.uid, ()))
+            found.append(self._release(attempts, deadline))
+        return found
 
-    def _release(self, pod: Pod, planned: PlannedPod, deadline: float, also: Mapping[str, str]) -> Release:
-        # Of what a plan holds only the annotations that hand out cards are written.
-        cards = {key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS}
-        attempts = _Attempts(pod, planned, {**cards, **also})
-        release = None
+    def _release(self, attempts: _Attempts, deadline: float) -> Release:
+        release, planned = None, attempts.planned
         for number in range(_ATTEMPTS):
             if self._stopping.is_set() or not self._may_act():
                 release = Release(planned, Outcome.FAILED, "the sweeper is stopping, or no longer leads")
@@ -231,12 +242,14 @@ class Releaser:
 
     def _attempt(self, attempts: _Attempts, number: int) -> Release | None:
         """The outcome of an attempt, None if there is to be another."""
-        begun, pod = time.monotonic(), attempts.pod
+        begun = time.monotonic()
+        self._nominate(attempts)
+        pod = attempts.pod
         # Tried once: no release is to fail for it, whatever else guards the cluster.
         forgets = number == 0 and self._forgets(pod)
         try:
             node = attempts.planned.node
-            patch = patches.release_patch(pod, node, attempts.also, self._prefix)
+            patch = patches.release_patch(pod, node, attempts.also, self._prefix, attempts.within)
             self._send(pod_path(pod), [*patch, *(patches.forgetting_patch(pod) if forgets else ())])
         except patches.UnpinnableError as error:
             return Release(attempts.planned, Outcome.REFUSED, str(error))
@@ -256,6 +269,21 @@ class Releaser:
         if attempts.objection:
             self._keep_managers(pod.metadata.namespace, attempts.objection)
         return Release(attempts.planned, Outcome.RELEASED)
+
+    def _nominate(self, attempts: _Attempts) -> None:
+        """Nominate a pod to its node, if it is to be; it is pinned there if that is refused."""
+        if not attempts.within:
+            return
+        pod, node = attempts.pod, attempts.planned.node
+        try:
+            answer = self._send(f"{pod_path(pod)}/status", patches.nominate_patch(pod, node))
+            metadata = _decoder.decode(answer).metadata
+        except (ApiError, ValueError) as error:
+            attempts.within = ()
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            logger.warning("pinned_without_nomination pod=%s node=%s error=%r", name, node, str(error))
+        else:
+            attempts.pod = msgspec.structs.replace(pod, metadata=metadata)
 
     def _look_again(self, attempts: _Attempts, number: int, *, forgets: bool) -> Release | None:
         """Read a pod that is not as it was, says the API server; None if it is to be tried again."""
@@ -293,11 +321,13 @@ class Releaser:
             self._keeping.add(namespace)
             logger.warning("managed_fields_kept namespace=%s reason=%r", namespace, objection)
 
-    def _send(self, path: str, patch: list[patches.Operation]) -> None:
-        """Patch a pod, as cheaply for the API server as can be asked. Raises ApiError."""
+    def _send(self, path: str, patch: list[patches.Operation]) -> bytes:
+        """Patch a pod, as cheaply for the API server as can be asked; its metadata. Raises ApiError."""
         # What it would warn of are fields that it does not know, of a patch that has none.
         lax = {"fieldValidation": "Ignore", "timeout": f"{_SERVER_SECONDS}s"}
-        self._api.request("PATCH", path, query=lax, body=patch, content_type=JSON_PATCH, accept=METADATA_ONLY)
+        return self._api.request(
+            "PATCH", path, query=lax, body=patch, content_type=JSON_PATCH, accept=METADATA_ONLY
+        )
 
     def _read(self, path: str) -> Pod | None:
         """The pod as it is now, None if it is gone. Raises ApiError."""

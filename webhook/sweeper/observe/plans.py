@@ -13,6 +13,7 @@ from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
+from webhook.workloads.pod_group_names import is_nominated
 
 # --- gates and pins of a pod --------------------------------------------------------------------------
 
@@ -39,8 +40,27 @@ def pinned_node(pod: Pod) -> str | None:
     return left.pop() if len(left) == 1 else None
 
 
+def nominated_node(pod: Pod) -> str | None:
+    """The node that it was released to by nomination, None if it was not released so; see patches.
+
+    The first of its two terms names the node, the second all nodes that it may use instead: by these its
+    affinity tells the plan also once kube-scheduler has cleared status.nominatedNodeName.
+    """
+    terms = required_terms(pod)
+    if len(terms) != 2 or not is_nominated(pod):
+        return None
+    names = _nodes_named_by(terms[0]) or set()
+    is_ours = not terms[0].match_expressions and not terms[1].match_fields
+    return names.pop() if is_ours and len(names) == 1 else None
+
+
+def sent_node(pod: Pod) -> str | None:
+    """The node that it is pinned or nominated to."""
+    return pinned_node(pod) or nominated_node(pod)
+
+
 def occupied_node(pod: Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
-    """The node on which an unfinished pod counts: where it is bound, or where it has been pinned to.
+    """The node on which an unfinished pod counts: where it is bound, or where it has been sent to.
 
     A pod that a gate with gate_prefix still holds is nowhere, whatever its author's affinity says. Nor is one
     that was deleted before it was bound: the API server binds it no more, however long a finalizer keeps it.
@@ -49,7 +69,7 @@ def occupied_node(pod: Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
         return pod.spec.node_name
     if pod.metadata.deletion_timestamp or is_gated(pod, gate_prefix):
         return None
-    return pinned_node(pod)
+    return sent_node(pod)
 
 
 def scheduler_of(pod: Pod) -> str:
@@ -84,14 +104,15 @@ def _nodes_named_by(term: NodeSelectorTerm) -> set[str] | None:
 
 def unpinned(pod: Pod, node: str) -> Pod:
     """The pod as its controller would make it again: without the pin that we gave it."""
-    affinity = pod.spec.affinity
+    affinity, is_released_softly = pod.spec.affinity, nominated_node(pod) is not None
     if affinity is None or affinity.node_affinity is None:
         return pod
     node_affinity = affinity.node_affinity
     required = node_affinity.required_during_scheduling_ignored_during_execution
     if required is None:
         return pod
-    terms = [_without_pin(term, node) for term in required.node_selector_terms]
+    terms = required.node_selector_terms if not is_released_softly else []
+    terms = [_without_pin(term, node) for term in terms]
     left = [term for term in terms if term.match_fields or term.match_expressions]
     selector = replace(required, node_selector_terms=left) if left else None
     node_affinity = replace(node_affinity, required_during_scheduling_ignored_during_execution=selector)

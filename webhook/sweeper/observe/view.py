@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from labeler.contract import keys
 from labeler.contract.offers import identifies_pods
+from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -61,14 +62,15 @@ class View:
     others: all other unfinished pods. planned: uid -> entry of a plan that still holds, for pods still gated.
     written: all entries of plans for those, also of plans that do not hold. named: the pods that plans name,
     released or not. cards: by node, what plans say of the cards of pods that they send there. gate_prefix: of
-    the gates that hold a pod for us. gang_of: the gang that a pod belongs to.
-    protected: namespaces whose pods stand in nobody's way to be preempted. storage: claims and volumes, None
-    where they are not known or no waiting pod has any; volumes: how many of them nodes take, likewise.
-    added: resources that extensions add to nodes and pods. namespaces: their labels, None where these are
-    not known. pods: gated and others, sorted, where somebody keeps them so. usable_among: on how many nodes
-    a plan may be carried out. now: when it was. not_released: uids of gated pods that are not released in
-    this pass, as extensions say. objects: what extensions watch: by WatchedCollection or WatchedOwners, its
-    objects by "namespace/name". What has not been read completely is not there.
+    the gates that hold a pod for us. gang_of: the gang that a pod belongs to. protected: namespaces whose
+    pods stand in nobody's way to be preempted. storage: claims and volumes, None where they are not known or
+    no waiting pod has any; volumes: how many of them nodes take, likewise. added: resources that extensions
+    add to nodes and pods. namespaces: their labels, None where these are not known. pods: gated and others,
+    sorted, where somebody keeps them so. usable_among: on how many nodes a plan may be carried out. now: when
+    it was. not_released: uids of gated pods that are not released in this pass, as extensions say. nominated:
+    by uid of those that are nominated to their nodes instead of pinned, likewise; what other nodes must meet
+    that such a pod may use as well. objects: what extensions watch: by WatchedCollection or WatchedOwners,
+    its objects by "namespace/name". What has not been read completely is not there.
     """
 
     gated: Sequence[Pod]
@@ -92,6 +94,7 @@ class View:
     written: Sequence[PlannedPod] = ()
     now: Moment = START
     not_released: Set[str] = frozenset()
+    nominated: Mapping[str, Sequence[SelectorRequirement]] = field(default_factory=dict)
     objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property

@@ -17,7 +17,7 @@ from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.plans import PodId, occupied_node, scheduler_of
+from webhook.sweeper.observe.plans import PodId, nominated_node, occupied_node, scheduler_of
 from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort
 from webhook.sweeper.observe.view import View, identity, is_ready, is_usable
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner, deletions_of
@@ -128,11 +128,11 @@ def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _
         # The scheduler is away or behind; no other node would help, and deleting all would hurt.
         reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
         return _Trouble(settings.bind_seconds, node, UNTRIED, reason)
-    if pod.status.nominated_node_name and node in emptying:
+    if _preempts(pod) and node in emptying:
         # Its victims take their grace period, which is not counted below, and may be without end.
         reason = f"what is to free capacity for it on {node} has not ended in {ENDING_SECONDS:.0f} s"
         return _Trouble(ENDING_SECONDS, node, NOT_BOUND, reason, "emptying")
-    waits_longer = pod.status.nominated_node_name or waits_for_group(pod)
+    waits_longer = _preempts(pod) or waits_for_group(pod)
     patience = settings.bind_seconds * (3 if waits_longer else 1)
     reason = f"kube-scheduler has not bound it to {node} within {patience:.0f} s{_scheduler_note(pod)}"
     return _Trouble(patience, node, NOT_BOUND, reason)
@@ -150,10 +150,15 @@ def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
 
 def _was_tried(pod: Pod) -> bool:
     """Whether a scheduler has tried to bind the pod since it was released, and has said so."""
-    return bool(pod.status.nominated_node_name) or any(
+    return _preempts(pod) or any(
         each.type == "PodScheduled" and each.reason not in ("", "SchedulingGated")
         for each in pod.status.conditions
     )
+
+
+def _preempts(pod: Pod) -> bool:
+    """Whether kube-scheduler has nominated it to a node that it empties for it: not we to its planned one."""
+    return pod.status.nominated_node_name not in ("", nominated_node(pod))
 
 
 def waits_for_group(pod: Pod) -> bool:

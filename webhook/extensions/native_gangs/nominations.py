@@ -1,0 +1,132 @@
+"""Pods that are nominated to their nodes instead of pinned (policy bind: nominated, experimental). Pure.
+
+The order of writes is Placement, a nomination and a release for each pod, PodGroup. kube-scheduler binds none
+of these pods before the PodGroup is there, and a nomination keeps the node until then. A failed attempt to
+bind them clears nominations, so that kube-scheduler may choose other nodes. Hence a nominated pod requires
+its planned node, or any node of the domain that its gang requires and that has no cards.
+
+What a plan says beyond that only a pin can keep: gangs with slices, spreads, domains or nodes of their own,
+cards or claims are pinned, and so is every pod that comes once the PodGroup is there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from labeler.contract import keys
+from webhook.extensions.native_gangs.own_pod_groups import GroupNeed, collection_of, foreign_groups
+from webhook.kube.affinity import SelectorRequirement
+from webhook.kube.objects import Pod
+from webhook.placement import PlacementError, Topology
+from webhook.sweeper.observe.membership import GangKey, claims_of
+from webhook.sweeper.observe.plans import required_terms
+from webhook.sweeper.observe.view import View
+from webhook.workloads.pod_group_names import NOMINATED_PREFIX, bind_group_of
+
+_BEYOND: Final = frozenset(
+    {keys.SLICE_TOPOLOGY_ANNOTATION, keys.SLICE_SIZE_ANNOTATION, keys.SPREAD_TOPOLOGY_ANNOTATION}
+)
+"""Requests that hold between the pods of a gang, so that a pod on another node may break them."""
+
+_WITHOUT_CARDS: Final = tuple(
+    SelectorRequirement(key, "DoesNotExist") for key in (keys.CARDS_LABEL, keys.GPU_NUMBERS_LABEL)
+)
+
+Nominations = Mapping[str, Mapping[str, Sequence[SelectorRequirement]]]
+"""By PodGroup ("namespace/name"), then by uid of a gated pod, what other nodes must meet that it may use."""
+
+
+def nominations(view: View, needs: Iterable[GroupNeed], topology: Topology) -> Nominations:
+    """The planned pods that are released by nomination, of gangs whose PodGroup is yet to be made."""
+    wanted = {need.key: need for need in needs if need.name.startswith(NOMINATED_PREFIX)}
+    collection = collection_of(view)
+    if not wanted or collection is None:
+        return {}
+    there, domains = collection.of(view) or {}, _Domains(view, topology)
+    gangs, found = _gated(view), {}
+    for key, need in wanted.items():
+        if key in there or foreign_groups([need.name], need.namespace, view) or not _may_change(need):
+            continue
+        if others := _others(need, gangs, domains):
+            found[key] = others
+    return found
+
+
+def _gated(view: View) -> Mapping[GangKey, Sequence[Pod]]:
+    """The gated pods of each gang."""
+    found: dict[GangKey, list[Pod]] = {}
+    for pod in view.gated:
+        found.setdefault(view.gang_of(pod), []).append(pod)
+    return found
+
+
+def _may_change(need: GroupNeed) -> bool:
+    """Whether other nodes may be used than planned: no victims go for these, and none is bound by itself."""
+    return bool(need.min_count) and not need.owner.spec.preempts
+
+
+@dataclass(frozen=True)
+class _Domains:
+    """The domains of the topology, as labels. known: those that were asked for, by their paths."""
+
+    view: View
+    topology: Topology
+    known: dict[tuple[str, ...], Sequence[SelectorRequirement] | None] = field(default_factory=dict)
+
+    def of(self, node: str, level: str | None) -> Sequence[SelectorRequirement] | None:
+        """The labels of the domain that a node is in; None where labels alone do not tell it."""
+        if level is None:
+            return ()
+        labels = self.view.labels_of([node]).get(node, {})
+        path = self.topology.path(labels)
+        try:
+            end = self.topology.level(level) + 2  # of its path, which begins with the family
+        except PlacementError:
+            return None
+        if path is None or end > len(path):
+            return None
+        if path[:end] not in self.known:
+            family = self.topology.families[int(path[0])]
+            self.known[path[:end]] = self._labels({key: labels[key] for key in family[: end - 1]}, path[:end])
+        return self.known[path[:end]]
+
+    def _labels(
+        self, labels: Mapping[str, str], path: tuple[str, ...]
+    ) -> Sequence[SelectorRequirement] | None:
+        """These labels, None if a node of another domain has them too, as one of another family."""
+        for node in self.view.nodes.values():
+            theirs = node.metadata.labels
+            if labels.items() <= theirs.items() and (self.topology.path(theirs) or ())[: len(path)] != path:
+                return None
+        return tuple(SelectorRequirement(key, "In", [value]) for key, value in labels.items())
+
+
+def _others(
+    need: GroupNeed, gated: Mapping[GangKey, Sequence[Pod]], domains: _Domains
+) -> Mapping[str, Sequence[SelectorRequirement]]:
+    """By uid what other nodes must meet; {} where any pod is to be pinned, and so all."""
+    view = domains.view
+    gang = view.gang_of(need.first)
+    members = (*gated.get(gang, ()), *view.index.mates.get(gang, ()))
+    levels = {each.metadata.annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION) for each in members} - {None}
+    if len(levels) > 1 or not all(map(_may_move, members)):
+        return {}
+    level, found = next(iter(levels), None), {}
+    for pod in _planned(need, gated.get(gang, ()), view):
+        planned = view.planned[pod.metadata.uid]
+        within = domains.of(planned.node, level)
+        if within is None or planned.annotations or required_terms(pod):
+            return {}
+        found[pod.metadata.uid] = (*within, *_WITHOUT_CARDS)
+    return found
+
+
+def _planned(need: GroupNeed, pods: Sequence[Pod], view: View) -> Sequence[Pod]:
+    """Those of these pods that are of the PodGroup and have a plan."""
+    return [pod for pod in pods if pod.metadata.uid in view.planned and bind_group_of(pod) == need.name]
+
+
+def _may_move(pod: Pod) -> bool:
+    """Whether nothing but the required level of its gang says where a pod is to be."""
+    is_single = _BEYOND.isdisjoint(pod.metadata.annotations) and not claims_of(pod)
+    return is_single and not pod.spec.resource_claims
