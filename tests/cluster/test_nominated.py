@@ -1,0 +1,173 @@
+"""topogate with bind: nominated, as its manifests install it, with and without the right that it needs."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from hack.local import nodes
+from hack.local.build import ROOT
+from hack.local.cluster import Cluster
+from hack.local.install import Installation, facts_of, system_node
+from labeler.contract import keys
+from tests.cluster.native_jobs import OPTED_IN, POLICY, job
+from tests.stolen_tokens import as_
+from tests.support import clean, create_namespace, delete_namespace, register_nodes, wait_for_pods
+from webhook.kube.client import JSON_PATCH, MERGE_PATCH, ApiError
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.plans import nominated_node, pinned_node
+
+SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
+GROUP: Final = {"podGroupName": "topogate-nominated-x"}
+GATES: Final = [{"name": keys.GATE}]
+
+
+@pytest.fixture(scope="module")
+def installed(native_control_plane: Cluster) -> Iterator[Cluster]:
+    """Two blocks of 16 nodes with eight GPUs each, with the component, whose policy nominates gangs."""
+    grid, api = nodes.grid(nodes.Shape(nodes=32, blocks=2, subblocks=2)), native_control_plane.api()
+    clean(native_control_plane)
+    installation = Installation(native_control_plane, components=("nominated-binding",))
+    register_nodes(native_control_plane, [system_node()], labelled=False)
+    installation.apply(facts_of(grid))
+    text = api.json("GET", POLICY)["data"]["policy.yaml"] + "\nbind: nominated\n"
+    api.request("PATCH", POLICY, body={"data": {"policy.yaml": text}}, content_type=MERGE_PATCH)
+    try:
+        installation.start()
+        register_nodes(native_control_plane, grid, labelled=False)
+        installation.label(grid)
+        wait_for_guard(native_control_plane)
+        yield native_control_plane
+    finally:
+        installation.stop()
+
+
+@pytest.fixture
+def tenant(installed: Cluster) -> Iterator[str]:
+    """A namespace that has opted in."""
+    name = create_namespace(installed, OPTED_IN)
+    yield name
+    delete_namespace(installed, name)
+
+
+def wait_for_guard(cluster: Cluster) -> None:
+    namespace = create_namespace(cluster)
+    path = pod(cluster, namespace, "probe", schedulingGates=GATES)
+
+    def is_guarded() -> bool:
+        try:
+            nominate(cluster, path, "n")
+        except ApiError as error:
+            return "the topogate sweeper may nominate gated pods" in str(error)
+        return False
+
+    cluster.wait_for("the guard to be enforced", is_guarded)
+    delete_namespace(cluster, namespace)
+
+
+@pytest.fixture
+def without_the_right(installed: Cluster) -> Iterator[None]:
+    """As where the component is not installed."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    name = "topogate-sweeper-nominations"
+    body = installed.api().json("GET", f"{path}/{name}")
+    installed.api().request("DELETE", f"{path}/{name}")
+    installed.wait_for("the right to be gone", lambda: not may_nominate(installed))
+    yield
+    metadata = {"name": name}
+    installed.api().request("POST", path, body={**body, "metadata": metadata})
+    installed.wait_for("the right to be there", lambda: may_nominate(installed))
+
+
+def may_nominate(cluster: Cluster) -> bool:
+    attributes = {"verb": "patch", "resource": "pods", "subresource": "status"}
+    body = {"spec": {"user": SWEEPER, "resourceAttributes": attributes}}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    return bool(cluster.api().json("POST", path, body=body)["status"]["allowed"])
+
+
+def pod(cluster: Cluster, namespace: str, name: str, **spec: Any) -> str:
+    """Its path; made past the webhook, which would give it another PodGroup."""
+    metadata = {"name": name, "annotations": {keys.INJECT_ANNOTATION: keys.INJECT_NO}}
+    body = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "x"}], **spec}}
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.api().request("POST", path, body=body)
+    return f"{path}/{name}"
+
+
+def nominate(cluster: Cluster, path: str, node: str, *more: dict[str, Any]) -> None:
+    """With the sweeper's token."""
+    nomination = {"op": "add", "path": "/status/nominatedNodeName", "value": node}
+    body = [nomination, *more]
+    as_(cluster, "sweeper").request("PATCH", f"{path}/status", body=body, content_type=JSON_PATCH)
+
+
+def sent(pods: list[dict[str, Any]]) -> list[tuple[str | None, str | None]]:
+    """The nodes that pods are pinned to, and those that they are nominated to."""
+    read = [msgspec.convert(each, Pod) for each in pods]
+    return [(pinned_node(each), nominated_node(each)) for each in read]
+
+
+def bound(pods: list[dict[str, Any]]) -> int:
+    return sum("nodeName" in each["spec"] for each in pods)
+
+
+@pytest.mark.usefixtures("without_the_right")
+def test_without_the_right_a_gang_is_pinned_and_bound_as_one(installed: Cluster, tenant: str) -> None:
+    job(installed, tenant, 16)
+    pods = wait_for_pods(installed, tenant, lambda pods: bound(pods) == 16, "all to be bound", 60)
+    assert sent(pods) == [(each["spec"]["nodeName"], None) for each in pods]
+
+
+def test_with_it_a_job_is_nominated_and_bound_as_one(installed: Cluster, tenant: str) -> None:
+    job(installed, tenant, 16)
+    pods = wait_for_pods(installed, tenant, lambda pods: bound(pods) == 16, "all to be bound", 60)
+    assert sent(pods) == [(None, each["spec"]["nodeName"]) for each in pods]
+    groups = {each["spec"]["schedulingGroup"]["podGroupName"] for each in pods}
+    assert [name.startswith("topogate-nominated-job-train-") for name in groups] == [True]
+
+
+ACTS: Final = {
+    "of a pod that is not gated": ({"schedulingGroup": GROUP}, []),
+    "of a pod of no such PodGroup": ({"schedulingGates": GATES}, []),
+    "and ends a pod": (
+        {"schedulingGates": GATES, "schedulingGroup": GROUP},
+        [{"op": "replace", "path": "/status/phase", "value": "Failed"}],
+    ),
+    "and removes what is known of it": (
+        {"schedulingGates": GATES, "schedulingGroup": GROUP},
+        [{"op": "remove", "path": "/status/conditions"}],
+    ),
+    "and gives it a label": (
+        {"schedulingGates": GATES, "schedulingGroup": GROUP},
+        [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}],
+    ),
+    "and gives it an address": (
+        {"schedulingGates": GATES, "schedulingGroup": GROUP},
+        [{"op": "add", "path": "/status/podIPs", "value": [{"ip": "10.0.0.1"}]}],
+    ),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_with_a_stolen_token_nobody_writes_more_of_a_status(
+    installed: Cluster, tenant: str, act: str
+) -> None:
+    spec, more = ACTS[act]
+    path = pod(installed, tenant, "victim", **spec)
+    with pytest.raises(ApiError) as caught:
+        nominate(installed, path, "n", *more)
+    assert caught.value.status == 403
+    assert "the topogate sweeper may" in str(caught.value)
+
+
+def test_with_a_stolen_token_a_thief_nominates_gated_pods_to_any_node(
+    installed: Cluster, tenant: str
+) -> None:
+    path = pod(installed, tenant, "waits", schedulingGates=GATES, schedulingGroup=GROUP)
+    nominate(installed, path, "anywhere")
+    assert installed.api().json("GET", path)["status"]["nominatedNodeName"] == "anywhere"
+    rows = (ROOT / "SECURITY.md").read_text().splitlines()
+    row = next(line for line in rows if "component `nominated-binding`" in line)
+    assert "keeps other pods of no higher priority off any node" in row
