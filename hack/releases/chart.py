@@ -44,6 +44,7 @@ OPTIONS: Final = (
     Option("ui", ".Values.ui.enabled", ("ui",)),
     Option("monitoring", ".Values.monitoring.enabled", ("monitoring",)),
     Option("scale-up", ".Values.scaleUp.enabled", ("scale-up",)),
+    Option("nominated-binding", ".Values.nominatedBinding.enabled", ("nominated-binding",)),
     Option("allocator", ".Values.allocator.enabled", ("allocator",)),
     Option(
         "allocator-before-1.36",

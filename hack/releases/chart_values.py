@@ -36,6 +36,8 @@ _SWITCHED: Final = {
     "inProcessGate": "The API server itself adds the gate (Kubernetes 1.36 or newer).",
     "monitoring": "PodMonitors, alerts and a dashboard, for the Prometheus operator.",
     "scaleUp": "The sweeper asks an autoscaler for nodes, by ProvisioningRequests.",
+    "nominatedBinding": "Experimental: the right that bind: nominated of the policy needs; see "
+    "docs/operators/bind.md.",
 }
 _RENDERED: Final = (
     "gatePrefix",

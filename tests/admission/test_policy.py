@@ -205,7 +205,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a way of binding that there is not": (
         HEAD + "bind: together\n",
-        "bind: no choice 'together'; known are pinned, podgroup",
+        "bind: no choice 'together'; known are pinned, podgroup, nominated",
     ),
     "a level twice": (HEAD + "topologyLevels: [a, a]\n", "topologyLevels[1]: 'a' is there twice"),
 }

@@ -1,6 +1,7 @@
 """topogate with bind: nominated, as its manifests install it, with and without the right that it needs."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,9 @@ from labeler.contract import keys
 from tests.cluster.native_jobs import OPTED_IN, POLICY, job
 from tests.stolen_tokens import as_
 from tests.support import clean, create_namespace, delete_namespace, register_nodes, wait_for_pods
+from webhook.inquiry.bind_check import examine
+from webhook.inquiry.findings import State
+from webhook.kube.access import may
 from webhook.kube.client import JSON_PATCH, MERGE_PATCH, ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import nominated_node, pinned_node
@@ -81,10 +85,7 @@ def without_the_right(installed: Cluster) -> Iterator[None]:
 
 
 def may_nominate(cluster: Cluster) -> bool:
-    attributes = {"verb": "patch", "resource": "pods", "subresource": "status"}
-    body = {"spec": {"user": SWEEPER, "resourceAttributes": attributes}}
-    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    return bool(cluster.api().json("POST", path, body=body)["status"]["allowed"])
+    return may(cluster.api(), SWEEPER, (), {"verb": "patch", "resource": "pods", "subresource": "status"})
 
 
 def pod(cluster: Cluster, namespace: str, name: str, **spec: Any) -> str:
@@ -118,6 +119,8 @@ def test_without_the_right_a_gang_is_pinned_and_bound_as_one(installed: Cluster,
     job(installed, tenant, 16)
     pods = wait_for_pods(installed, tenant, lambda pods: bound(pods) == 16, "all to be bound", 60)
     assert sent(pods) == [(each["spec"]["nodeName"], None) for each in pods]
+    finding, *_ = examine(installed.api(), datetime.now(UTC))
+    assert (finding.state, "gangs are pinned" in finding.sentence) == (State.ODD, True)
 
 
 def test_with_it_a_job_is_nominated_and_bound_as_one(installed: Cluster, tenant: str) -> None:
@@ -126,9 +129,10 @@ def test_with_it_a_job_is_nominated_and_bound_as_one(installed: Cluster, tenant:
     assert sent(pods) == [(None, each["spec"]["nodeName"]) for each in pods]
     groups = {each["spec"]["schedulingGroup"]["podGroupName"] for each in pods}
     assert [name.startswith("topogate-nominated-job-train-") for name in groups] == [True]
+    assert [each.state for each in examine(installed.api(), datetime.now(UTC))] == [State.WELL]
 
 
-ACTS: Final = {
+ACTS: Final[dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]] = {
     "of a pod that is not gated": ({"schedulingGroup": GROUP}, []),
     "of a pod of no such PodGroup": ({"schedulingGates": GATES}, []),
     "and ends a pod": (

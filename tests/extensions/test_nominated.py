@@ -100,7 +100,7 @@ class Scene:
         found = nominations(self.view, needs(self.view), self.settings.topology)
         return found.get(f"in/{NAME}", {})
 
-    def held(self) -> set[str]:
+    def not_released(self) -> set[str]:
         assert NATIVE_GANGS.check_plans is not None
         return set(NATIVE_GANGS.check_plans(PlansInput(self.view, ())).not_released)
 
@@ -118,7 +118,7 @@ def group(**metadata: Any) -> dict[str, Any]:
 def test_planned_pods_are_released_before_their_pod_group_is_made() -> None:
     scene = Scene()
     assert scene.nominated().keys() == {"p0", "p1", "p2"}
-    assert scene.held() == set()
+    assert scene.not_released() == set()
     assert scene.writes() == []
 
 
@@ -135,7 +135,7 @@ def test_a_pod_may_use_other_nodes_of_the_domain_that_its_gang_requires_but_none
     assert scene.nominated() == dict.fromkeys(("p0", "p1", "p2"), (block, *NO_CARDS))
 
 
-def test_a_finer_domain_is_told_with_all_that_are_around_it() -> None:
+def test_a_finer_domain_is_named_with_all_domains_around_it() -> None:
     """Values of its label may repeat under other parents."""
     scene = Scene(*(member(number, {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}) for number in range(3)))
     within = scene.nominated()["p0"]
@@ -165,7 +165,7 @@ PINNED: Final = {
 def test_a_gang_whose_plan_needs_more_than_a_level_is_pinned(case: str) -> None:
     scene = Scene(*PINNED[case])
     assert not scene.nominated()
-    assert scene.held() == {"p0", "p1"}, "as with bind: podgroup"
+    assert scene.not_released() == {"p0", "p1"}, "as with bind: podgroup"
     assert scene.writes() == ["create"]
 
 
@@ -194,13 +194,13 @@ def test_once_the_pod_group_is_there_pods_are_pinned() -> None:
     scene = Scene()
     spec = {"schedulingPolicy": {"gang": {"minCount": 3}}}
     scene.groups[f"in/{NAME}"] = msgspec.convert({**group(), "spec": spec}, BindGroup)
-    assert (scene.nominated(), scene.held()) == ({}, set())
+    assert (scene.nominated(), scene.not_released()) == ({}, set())
 
 
-def test_beside_a_pod_group_of_somebody_else_they_are_held() -> None:
+def test_beside_a_pod_group_of_somebody_else_none_is_released() -> None:
     scene = Scene()
     scene.foreign[f"in/{NAME}"] = msgspec.convert(group(), NativePodGroup)
-    assert (scene.nominated(), scene.held()) == ({}, {"p0", "p1", "p2"})
+    assert (scene.nominated(), scene.not_released()) == ({}, {"p0", "p1", "p2"})
 
 
 def test_gangs_that_were_created_with_another_setting_are_not_nominated() -> None:
@@ -212,7 +212,7 @@ def test_gangs_that_were_created_with_another_setting_are_not_nominated() -> Non
 # --- what a released pod says ---------------------------------------------------------------------------
 
 
-def test_the_affinity_of_a_release_tells_the_planned_node_whatever_becomes_of_the_nomination() -> None:
+def test_the_affinity_of_a_release_names_the_planned_node_also_without_the_nomination() -> None:
     pod = member(0)
     (*_, pin) = patches.release_patch(pod, "n1", {}, within=NO_CARDS)
     terms = pin["value"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
@@ -240,7 +240,7 @@ def test_a_nomination_of_ours_is_no_sign_that_a_scheduler_has_tried_the_pod() ->
 # --- pods bound elsewhere -------------------------------------------------------------------------------
 
 
-def test_a_pod_that_was_bound_elsewhere_is_told_of_and_its_placement_corrected() -> None:
+def test_a_pod_that_was_bound_elsewhere_has_an_event_and_its_placement_is_corrected() -> None:
     scene = Scene()
     for number, node in enumerate(("n0", "n3", "n2")):
         scene.cluster.pods[number] = bound(released(scene.members[number], f"n{number}"), node)

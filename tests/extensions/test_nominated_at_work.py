@@ -48,7 +48,7 @@ def test_a_gang_is_bound_where_it_was_nominated_and_no_pod_is_pinned(scene: Scen
     assert scene.minimum() == 3
 
 
-def test_where_a_planned_node_is_taken_the_gang_is_bound_and_its_placement_says_where(scene: Scene) -> None:
+def test_where_a_planned_node_is_taken_the_gang_is_bound_and_its_placement_is_corrected(scene: Scene) -> None:
     scene.cluster.stop("kube-scheduler")
     try:
         scene.add("a", "b", "c")

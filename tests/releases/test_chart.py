@@ -33,6 +33,7 @@ TABLE: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
     ("base", ("allocator",), ("allocator.enabled=true",), "1.36.0"),
     ("base", ("allocator", "allocator-before-1.36"), ("allocator.enabled=true",), "1.35.4"),
     ("base", ("scale-up",), ("scaleUp.enabled=true",), "1.36.0"),
+    ("base", ("nominated-binding",), ("nominatedBinding.enabled=true",), "1.36.0"),
     ("base", ("in-process-gate",), ("inProcessGate.enabled=true",), "1.36.0"),
     ("base", ("falldio",), ("falldio=label",), "1.36.0"),
     ("base", ("falldio-resource",), ("falldio=resource",), "1.36.0"),
