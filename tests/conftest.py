@@ -20,7 +20,7 @@ from hack.local.build import kubernetes_version
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean, create_namespace, delete, delete_namespace, exists
-from tests.workers import FilesInTurn, as_many_as_fit, heaviest_first
+from tests.workers import FilesInOrder, as_many_as_fit, heaviest_first
 
 NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "namespace", "opted_in")
 NEEDS_NATIVE_GANGS = ("native_control_plane", "native_cluster", "native_jobs_cluster")
@@ -57,10 +57,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 reason = f"NOT RUN: needs Kubernetes {needed.args[0]}, and this is {kubernetes_version()}"
                 item.add_marker(pytest.mark.skip(reason=reason))
     if config.getoption("--no-cluster"):
-        kept = [item for item in items if item.get_closest_marker("cluster") is None]
-        config.stash[_LEFT_OUT] = len(items) - len(kept)
+        remaining = [item for item in items if item.get_closest_marker("cluster") is None]
+        config.stash[_LEFT_OUT] = len(items) - len(remaining)
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("cluster")])
-        items[:] = kept
+        items[:] = remaining
     if hasattr(config, "workerinput"):
         items.sort(key=heaviest_first)
 
@@ -87,8 +87,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesInTurn:
-    return FilesInTurn(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesInOrder:
+    return FilesInOrder(config, log)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -132,9 +132,9 @@ def _count_as_passed(reporter: pytest.TerminalReporter, flaky: list[pytest.TestR
         return
     nodeids = {report.nodeid for report in flaky}
     for key in ("failed", "error", "passed"):
-        kept = [report for report in reporter.stats.pop(key, ()) if report.nodeid not in nodeids]
+        remaining = [report for report in reporter.stats.pop(key, ()) if report.nodeid not in nodeids]
         if key == "passed":
-            kept += flaky
-        if kept:
-            reporter.stats[key] = kept
+            remaining += flaky
+        if remaining:
+            reporter.stats[key] = remaining
     reporter.stats["flaky"] = flaky

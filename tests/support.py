@@ -178,7 +178,7 @@ def delete_namespace(cluster: Cluster, name: str) -> None:
     def are_gone() -> bool:
         left = _listed(api, pods)
         for item in left:
-            _let_go(api, f"{pods}/{item['metadata']['name']}", item["metadata"])
+            _remove_finalizers(api, f"{pods}/{item['metadata']['name']}", item["metadata"])
         return not left
 
     cluster.wait_for(f"the pods of {name} to be gone", are_gone)
@@ -236,11 +236,11 @@ def _delete_pods(api: Api) -> bool:
         metadata = item["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         delete(api, path)
-        _let_go(api, path, metadata)
+        _remove_finalizers(api, path, metadata)
     return not pods
 
 
-def _let_go(api: Api, path: str, metadata: dict[str, Any]) -> None:
+def _remove_finalizers(api: Api, path: str, metadata: dict[str, Any]) -> None:
     """Spare a pod that is deleted, with its namespace, the wait for whoever wants to see its end.
 
     The Job controller, which counts it, backs off for up to half a minute after pods that have failed.

@@ -24,7 +24,7 @@ def as_many_as_fit() -> int:
     return max(1, min(2 * (os.cpu_count() or 1), memory // WORKER_BYTES))
 
 
-class FilesInTurn(LoadScopeScheduling):  # type: ignore[misc]
+class FilesInOrder(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each worker the next file, in the order of the collection."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -34,7 +34,7 @@ class FilesInTurn(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def heaviest_first(item: pytest.Item) -> int:
-    """The key by which tests are put in turn: what is short at the end, so that all workers end together."""
+    """The key by which tests are ordered: what is short at the end, so that all workers end together."""
     if item.nodeid.startswith(tuple(f"{folder}/" for folder in TOGETHER)):
         return 0
     return 1 if item.get_closest_marker("cluster") else 2

@@ -224,7 +224,7 @@ def test_own_devices_of_before_a_restart_are_no_other_plugins_once_the_kubelet_d
 def test_a_kubelet_that_did_not_answer_meanwhile_makes_no_other_plugin_of_old_devices(
     kubelet: Kubelet, site: Site, file_stays: bool
 ) -> None:
-    """How long others' devices stay is counted anew: they may be our own, of before a restart."""
+    """How long the devices of others stay is counted again: they may be our own, of before a restart."""
     CONFLICT.labels(MONITORING).set(0)
     kubelet.allocatable = healthy(MONITORING, "all")
     site.tick()

@@ -25,7 +25,7 @@ class Group:
     """A PodGroup of which two pods are bound together or none, in a namespace and on nodes of its own."""
 
     def __init__(self, cluster: Cluster, slots: int) -> None:
-        """room: nodes, each with room for one pod."""
+        """slots: nodes, each with capacity for one pod."""
         self.cluster, self.api = cluster, cluster.api()
         self.namespace = create_namespace(cluster)
         self.pods = f"/api/v1/namespaces/{self.namespace}/pods"

@@ -27,7 +27,7 @@ class Card:
 
     address: its PCI ancestors; None in attributes leaves a file out. binary: files of the PCI device, in hex.
     below: a device between the PCI device and the drm one, as "virtio0". "" for driver: none is bound.
-    told: what the events of its drm device say beside.
+    reported: what the events of its drm device report beside.
     """
 
     number: int

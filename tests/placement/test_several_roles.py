@@ -267,7 +267,7 @@ def different_cards(nodes: int, *, linked: bool) -> Snapshot:
 
 
 def with_cards(*requests: tuple[int, int, int], linked: bool = False) -> PodClass:
-    """wishes: of each container cards, and of each of these millicores and memory."""
+    """requests: of each container cards, and of each of these millicores and memory."""
     containers = tuple(
         CardRequest(count, vector({MILLICORES: cpu, MEMORY: memory})) for count, cpu, memory in requests
     )

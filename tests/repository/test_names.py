@@ -49,15 +49,7 @@ reservations; `avoided` for used last; `closed` connections; and what is `whole`
 """
 PHRASES = ("half_life", "under_way", "go_environment", "go_package", "go_program", "go_version")
 """Terms of the field, or plain English, which have such a word in them."""
-PLAIN = (
-    "labeler",
-    "webhook",
-    *(
-        f"tests/{path.name}"
-        for path in (ROOT / "tests").iterdir()
-        if path.name != "sweeper" and path.is_dir() and path.name != "__pycache__"
-    ),
-)
+PLAIN = ("labeler", "tests", "webhook")
 """Packages whose names are all in the field's words; the others follow."""
 WIRE = {
     "labeler/contract/event_reasons.py": {"MEMBERS_NOT_HELD"},

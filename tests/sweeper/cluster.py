@@ -175,9 +175,9 @@ class Placing:
     def place_again(self, gang: PodGang) -> str:
         """Where all of the gang would go if its released part went; it is reserved for it then."""
         assert self.state is not None
-        said, ledger = reserve_again(gang, gang.released, self.state, self.ledger)
+        keys_and_nodes, ledger = reserve_again(gang, gang.released, self.state, self.ledger)
         self.memory = replace(self.memory, ledger=ledger)
-        return said
+        return keys_and_nodes
 
     @property
     def reserved(self) -> frozenset[str]:

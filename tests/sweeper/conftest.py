@@ -43,7 +43,7 @@ def three_nodes(definitions: Cluster) -> Cluster:
 
 
 @pytest.fixture
-def mixed_nodes(definitions: Cluster) -> Cluster:
+def heterogeneous_nodes(definitions: Cluster) -> Cluster:
     """Two labelled nodes, a third with two Intel cards, and PriorityClasses."""
     register_nodes(definitions, nodes.grid(nodes.Shape(nodes=3, blocks=1, subblocks=1, intel=1)))
     create_priority_classes(definitions)

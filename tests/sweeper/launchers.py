@@ -38,6 +38,6 @@ def placing(nodes: list[Node], *pods: Pod, owner_facts: OwnerFacts | None = None
     cluster = Nodes(0, *pods)
     cluster.nodes = {each.metadata.name: each for each in nodes}
     made = Placing(cluster, SETTINGS)
-    told = owner_facts or OwnerFacts(len(pods), devices=some_devices)
-    made.owner_facts = lambda _: told
+    facts = owner_facts or OwnerFacts(len(pods), devices=some_devices)
+    made.owner_facts = lambda _: facts
     return made

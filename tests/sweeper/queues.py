@@ -56,14 +56,16 @@ BROKEN = Answer(
 BUSY = Answer(ApiError(429, "TooManyRequests", "PATCH /p: too many requests"))
 FORBIDDEN = Answer(ApiError(403, "Forbidden", "PATCH /p: a policy forbids it"))
 NO_CONNECTION = Answer(ApiError(0, "Unreachable", "PATCH /p: refused", is_sent=False))
-SAYS_NOTHING = ApiError(504, "Timeout", "PATCH /p: request did not complete within requested timeout")
+TIMED_OUT = ApiError(504, "Timeout", "PATCH /p: request did not complete within requested timeout")
 LOST = ApiError(0, "Unreachable", "PATCH /p: got no answer")
-SAID_GONE = Answer(
+ANSWERED_GONE = Answer(
     ApiError(404, "NotFound", 'PATCH /p: admission webhook "w" denied the request: no such pod')
 )
-SAID_LATE = Answer(ApiError(408, "Timeout", 'PATCH /p: admission webhook "w" denied the request: too late'))
+ANSWERED_LATE = Answer(
+    ApiError(408, "Timeout", 'PATCH /p: admission webhook "w" denied the request: too late')
+)
 UNDONE = Answer(is_undone=True)
-HANGS = Answer(SAYS_NOTHING)
+HANGS = Answer(TIMED_OUT)
 IS_LOST = Answer(LOST)
 
 
@@ -274,7 +276,7 @@ def given_to(hostile: Answer) -> Any:
     return lambda namespace, method: hostile if namespace == "bad" and method == "PATCH" else WELL
 
 
-def in_turn(*releases: Answer, then: Answer, reads: Sequence[Answer] = ()) -> Any:
+def one_by_one(*releases: Answer, then: Answer, reads: Sequence[Answer] = ()) -> Any:
     """Releases in the namespace "bad" are answered so one after the other, as are pods there that are read.
 
     then: later releases there; all else is answered well.

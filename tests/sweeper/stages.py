@@ -24,7 +24,7 @@ from webhook.sweeper.settings import Settings
 from webhook.workloads import builtin, marks, sets
 
 OLD = "2026-01-01T00:00:00Z"
-NO_WISHES: Mapping[str, str] = MappingProxyType({})
+NO_REQUESTS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass
@@ -60,10 +60,10 @@ def groups_of(
     gpus: int = 1,
     name: str = "serve",
     over: str = "",
-    wishes: Mapping[str, str] = NO_WISHES,
+    requests: Mapping[str, str] = NO_REQUESTS,
 ) -> list[Group]:
     """Groups of one LeaderWorkerSet with LeaderReady. over: the label of which each wants a domain."""
-    annotations = dict(wishes)
+    annotations = dict(requests)
     written = {marks.LWS_EXCLUSIVE: over} if over else {}
     worker = {"size": size, "workerTemplate": _template(gpus, annotations)}
     body = {
@@ -90,14 +90,14 @@ def groups_of(
 
 
 def ordered_sets(
-    count: int, size: int, *, gpus: int = 1, wishes: Mapping[str, str] = NO_WISHES
+    count: int, size: int, *, gpus: int = 1, requests: Mapping[str, str] = NO_REQUESTS
 ) -> list[Group]:
     """StatefulSets of one owner that make one pod after the other."""
 
     def one(number: int) -> Group:
         body = {
             "metadata": {"name": f"shard-{number}"},
-            "spec": {"replicas": size, "template": _template(gpus, wishes)},
+            "spec": {"replicas": size, "template": _template(gpus, requests)},
         }
         owner = msgspec.convert(body, builtin.StatefulSet)
         owner_facts = OwnerFacts(size, staged=True, shape=builtin.stateful_set_shape(owner))
@@ -106,7 +106,7 @@ def ordered_sets(
             "uid": f"uid-of-{number}", "controller": True,
         }  # fmt: skip
         pods = [
-            _pod(f"shard-{number}-{index}", gpus, {}, wishes, ownerReferences=[of]) for index in range(size)
+            _pod(f"shard-{number}-{index}", gpus, {}, requests, ownerReferences=[of]) for index in range(size)
         ]
         return Group([[pod] for pod in pods], owner_facts)
 
@@ -135,9 +135,9 @@ class Stages:
     def lead(self) -> None:
         """Another process leads: what the one before remembered is gone."""
         self.placing = exclusive(Placing(self.cluster, self.settings))
-        self.placing.owner_facts = self._says
+        self.placing.owner_facts = self._facts
 
-    def _says(self, key: GangKey) -> OwnerFacts:
+    def _facts(self, key: GangKey) -> OwnerFacts:
         gang_of = self.placing.view().gang_of
         return next((each.owner_facts for each in self.groups if gang_of(each.pods[0]) == key), OwnerFacts())
 
@@ -164,7 +164,7 @@ class Stages:
         nodes = {entry.uid: entry.node for entry in made.entries}
         self.cluster.pods = [_running(pod, nodes.get(pod.metadata.uid, "")) for pod in self.cluster.pods]
 
-    def go_on(self, chooses: Callable[[Group], bool] = lambda _: True) -> None:
+    def finish(self, chooses: Callable[[Group], bool] = lambda _: True) -> None:
         """The controllers of these groups make the next stage, where all pods that are there run."""
         there = {pod.metadata.uid: pod for pod in self.cluster.pods}
         for group in self.groups:
@@ -179,7 +179,7 @@ class Stages:
         dice = random.Random(seed)
         idle = 0
         for _ in range(passes):
-            self.go_on(lambda _: dice.random() < 0.5)
+            self.finish(lambda _: dice.random() < 0.5)
             idle = idle + 1 if not self.sweep().plans else 0
             self.check()
             if idle > 10:
@@ -211,10 +211,10 @@ class Stages:
             if missing in (0, len(group.pods)):
                 continue
             key = self.placing.view().gang_of(group.pods[0])
-            kept = self.cluster.placements[key.placement_key].spec.kept
+            nodes_of_plan = self.cluster.placements[key.placement_key].spec.kept
             each = int(group.pods[0].spec.containers[0].resources.requests[GPU])
-            room = sum((self.gpus - used.get(name, 0)) // each for name in kept)
-            assert room >= missing, f"{key} has begun, and others have taken what its {missing} pods need"
+            slots = sum((self.gpus - used.get(name, 0)) // each for name in nodes_of_plan)
+            assert slots >= missing, f"{key} has begun, and others have taken what its {missing} pods need"
 
 
 def _running(pod: Pod, node: str) -> Pod:

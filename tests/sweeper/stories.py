@@ -82,7 +82,7 @@ class Story:
         namespace = self.dice.choice(("ns", "ns", "another"))
         return Placement(Metadata(name=name, namespace=namespace), PlacementSpec(pods=entries))
 
-    def told(self, journal: Journal) -> None:
+    def step_noted_in(self, journal: Journal) -> None:
         """One thing happens, and the journal is told what becomes of which pod."""
         before = {pod.metadata.name: pod for pod in self.cluster.pods}
         self.step()

@@ -30,7 +30,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PINNED = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b0-s0-h00"]}]}
 
 
-def test_a_gang_that_only_less_important_pods_stand_in_the_way_of_runs_in_their_place(
+def test_a_gang_that_only_pods_of_lower_priority_block_runs_in_their_place(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api = two_nodes.api()
@@ -49,13 +49,13 @@ def test_a_gang_with_preemption_switched_off_waits(two_nodes: Cluster, namespace
     wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "low", 2), "two running pods")
     create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
 
-    def says_why(_pods: Pods) -> bool:
+    def has_reason(_pods: Pods) -> bool:
         path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
         return any(
             each.get("status", {}).get("state") == "Waiting" for each in api.json("GET", path)["items"]
         )
 
-    pods = sweep(two_nodes, namespace, Settings(preempt=False), says_why, "the gang to wait")
+    pods = sweep(two_nodes, namespace, Settings(preempt=False), has_reason, "the gang to wait")
     assert all(is_gated(pod) for pod in named(pods, "high"))
     assert run_all(pods, "low", 2)
 
@@ -68,7 +68,7 @@ def test_a_large_gang_that_has_waited_holds_its_nodes_against_smaller_ones(
     settings = Settings(reserve_seconds=0)
     created: list[str] = []
 
-    def small_ones_come_and_the_blocker_goes(pods: Pods) -> bool:
+    def add_small_ones_and_delete_the_blocker(pods: Pods) -> bool:
         if len(named(pods, "large")) == 2 and not created:
             created.append("small")
             create_pod(api, namespace, "small", template(1))
@@ -81,13 +81,13 @@ def test_a_large_gang_that_has_waited_holds_its_nodes_against_smaller_ones(
         return run_all(pods, "large", 2)
 
     pods = sweep(
-        two_nodes, namespace, settings, small_ones_come_and_the_blocker_goes, "the large gang to run"
+        two_nodes, namespace, settings, add_small_ones_and_delete_the_blocker, "the large gang to run"
     )
     assert len(created) == 3
     assert is_gated(named(pods, "small")[0])
 
 
-def test_a_released_pod_whose_node_goes_is_made_again_and_placed_elsewhere(
+def test_a_released_pod_whose_node_is_deleted_is_recreated_and_placed_elsewhere(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api = two_nodes.api()
@@ -112,7 +112,7 @@ def test_a_released_pod_whose_node_goes_is_made_again_and_placed_elsewhere(
     assert pods[0]["spec"]["nodeName"] != node
 
 
-def half_of(cluster: Cluster, namespace: str, job: str, settings: Settings) -> None:
+def partly_release(cluster: Cluster, namespace: str, job: str, settings: Settings) -> None:
     """Let the gang of a Job be released and one of its nodes go, so that only the rest comes to run."""
     # Started anew: one that was only held still would bind by what it had seen, to a node that is gone.
     cluster.stop("kube-scheduler")
@@ -149,13 +149,13 @@ def pinned_to(pod: dict[str, Any]) -> str:
     return name
 
 
-def test_a_gang_whose_rest_finds_no_place_beside_it_goes_back_whole_where_all_of_it_fits_elsewhere(
+def test_a_gang_whose_rest_finds_no_place_beside_it_is_recreated_whole_where_all_of_it_fits_elsewhere(
     two_subblocks: Cluster, namespace: str
 ) -> None:
     settings = Settings(rollback_seconds=0.5)
     together = template(8, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"})
     create_job(two_subblocks.api(), namespace, "three", 3, together)
-    half_of(two_subblocks, namespace, "three", settings)
+    partly_release(two_subblocks, namespace, "three", settings)
     before = running(two_subblocks, namespace)
     assert before
 
@@ -171,7 +171,7 @@ def test_a_running_part_stays_where_deleting_it_would_not_lead_to_the_gang_s_siz
 ) -> None:
     settings = Settings(rollback_seconds=0.1)
     create_job(two_nodes.api(), namespace, "pair", 2, template(8))
-    half_of(two_nodes, namespace, "pair", settings)
+    partly_release(two_nodes, namespace, "pair", settings)
     before = running(two_nodes, namespace)
     assert before
     waits: list[bool] = []
@@ -227,26 +227,26 @@ def test_a_member_that_never_went_through_us_is_not_deleted(two_nodes: Cluster, 
     ],
 )
 @pytest.mark.parametrize("gated", [True, False], ids=["gated", "pinned"])
-def test_an_odd_pod_of_one_tenant_stops_nobody_else(
+def test_an_unusual_pod_of_one_tenant_stops_nobody_else(
     two_nodes: Cluster, namespace: str, annotations: dict[str, str], quantity: str, gated: bool
 ) -> None:
-    odd = template(0, gated=gated, annotations=annotations)
-    odd["spec"]["containers"][0]["resources"] = {"requests": {"cpu": quantity}}
+    unusual = template(0, gated=gated, annotations=annotations)
+    unusual["spec"]["containers"][0]["resources"] = {"requests": {"cpu": quantity}}
     if not gated:
-        odd["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [PINNED]}}}
-    create_pod(two_nodes.api(), namespace, "odd", odd)
+        unusual["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [PINNED]}}}
+    create_pod(two_nodes.api(), namespace, "odd", unusual)
     create_job(two_nodes.api(), namespace, "other", 2, template(8))
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "other", 2), "the other gang to run")
 
 
-def test_a_gang_that_somebody_elses_gate_holds_takes_no_room_from_one_that_may_run(
+def test_a_gang_that_somebody_elses_gate_holds_takes_no_capacity_from_one_that_may_run(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api = two_nodes.api()
     quota = {"name": "kueue.x-k8s.io/admission"}
-    held = template(8)
-    held["spec"]["schedulingGates"].append(quota)
-    create_job(api, namespace, "held", 2, held)
+    waiting = template(8)
+    waiting["spec"]["schedulingGates"].append(quota)
+    create_job(api, namespace, "held", 2, waiting)
     wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 2, "the pods that are held")
     time.sleep(1.1)  # gangs are as old as their first pod, in whole seconds
     create_job(api, namespace, "admitted", 2, template(8))
@@ -261,7 +261,7 @@ def test_a_gang_that_somebody_elses_gate_holds_takes_no_room_from_one_that_may_r
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "held", 2), "the first, once let go")
 
 
-def test_a_pod_that_replaces_one_of_its_gang_goes_where_an_older_gang_reserves(
+def test_a_pod_that_replaces_one_of_its_gang_is_placed_where_nodes_are_reserved_for_an_older_gang(
     two_nodes: Cluster, namespace: str
 ) -> None:
     # Else the older one would wait for the younger to end, and the younger for the node that it had.

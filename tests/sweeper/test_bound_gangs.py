@@ -49,7 +49,7 @@ class Passes:
         cache: Any = self.cluster
         self.api = Answers()
         self.reporter = Reports(Pass(self.api, cache, Settings()))
-        self.held: dict[str, Reservation] = {}
+        self.reserved: dict[str, Reservation] = {}
         self.looked_at: list[str] = []
         real = Reporter._progress
 
@@ -68,7 +68,7 @@ class Passes:
     def one(self) -> list[str]:
         """The gangs whose status is worked out in a pass."""
         self.looked_at.clear()
-        self.reporter.report(self.snapshotter.view(), [], reservations=self.held)
+        self.reporter.report(self.snapshotter.view(), [], reservations=self.reserved)
         return sorted(self.looked_at)
 
     def change(self, before: Pod, after: Pod | None) -> None:
@@ -147,12 +147,12 @@ def test_a_heartbeat_of_a_node_changes_nothing(passes: Passes) -> None:
     assert passes.one() == []
 
 
-def test_a_gang_for_which_nodes_are_held_is_looked_at_again(passes: Passes) -> None:
+def test_a_gang_for_which_nodes_are_reserved_is_looked_at_again(passes: Passes) -> None:
     """Else its status would say so for ever."""
     reserved = Reservation(STARVATION, "ns/a", frozenset({"n2"}), 0.0, 1.0, datetime.now(UTC))
-    passes.held = {"ns/a": reserved}
+    passes.reserved = {"ns/a": reserved}
     assert [passes.one() for _ in range(3)] == [["a"]] * 3
-    passes.held = {}
+    passes.reserved = {}
     assert passes.one() == ["a"]
 
 
@@ -167,8 +167,8 @@ def test_a_gang_that_is_not_complete_is_looked_at_again(passes: Passes) -> None:
 
 
 def test_plans_that_are_gone_are_forgotten(passes: Passes) -> None:
-    kept = {"ns/b": passes.cluster.placements["ns/b"]}
-    passes.cluster.placements = kept
+    placements = {"ns/b": passes.cluster.placements["ns/b"]}
+    passes.cluster.placements = placements
     for _ in range(3):
         passes.one()
     known = passes.reporter.reporter._bound

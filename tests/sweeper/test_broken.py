@@ -27,15 +27,15 @@ def nothing_against_it(pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
     return ""
 
 
-class Half:
+class PartlyRunning:
     """The Job low, of two pods: one on n1, and one that was on n0 and has been made again."""
 
     def __init__(self, priority: int = 100, settings: Settings = SETTINGS) -> None:
         self.cluster = Nodes(3)
         self.left = member("low", 1, "n1")
-        self.anew = member("low", 2)
+        self.recreated = member("low", 2)
         self.other = member("other", 0, "n0", priority=priority)
-        self.cluster.pods = [self.left, self.anew, self.other]
+        self.cluster.pods = [self.left, self.recreated, self.other]
         self.cluster.placements = self.plan()
         self.clock = Clock()
         self.settings = settings
@@ -52,7 +52,7 @@ class Half:
 
     def among(self, *pods: Pod) -> None:
         """These pods instead of the more important one."""
-        self.cluster.pods = [self.left, self.anew, *pods]
+        self.cluster.pods = [self.left, self.recreated, *pods]
 
     def look(self, size: int | None = 2) -> list[str]:
         """The names of those that go, after so long that nothing is new."""
@@ -72,80 +72,82 @@ class Half:
         return [order.pod.metadata.name for order in orders.evictions]
 
 
-def test_what_is_left_goes_once_it_has_been_so_for_some_time() -> None:
-    half = Half()
-    assert half.once() == []
-    half.clock.now += SETTINGS.broken_seconds
-    assert half.once() == ["low-1"]
+def test_what_is_left_is_deleted_once_it_has_been_so_for_some_time() -> None:
+    gang = PartlyRunning()
+    assert gang.once() == []
+    gang.clock.now += SETTINGS.broken_seconds
+    assert gang.once() == ["low-1"]
 
 
 def test_where_an_autoscaler_may_bring_a_node_it_is_left_for_ten_minutes() -> None:
-    half = Half(settings=Settings(broken_seconds=30, scale_up=ScaleUp("check-capacity")))
-    assert half.once() == []
-    half.clock.now += 599
-    assert half.once() == []
-    half.clock.now += 1
-    assert half.once() == ["low-1"]
+    gang = PartlyRunning(settings=Settings(broken_seconds=30, scale_up=ScaleUp("check-capacity")))
+    assert gang.once() == []
+    gang.clock.now += 599
+    assert gang.once() == []
+    gang.clock.now += 1
+    assert gang.once() == ["low-1"]
 
 
-def test_it_goes_also_where_the_one_that_took_the_place_is_gone_by_then() -> None:
-    half = Half()
-    assert half.once() == []
-    half.cluster.pods.remove(half.other)
-    half.clock.now += SETTINGS.broken_seconds
-    assert half.once() == ["low-1"]
+def test_it_is_deleted_also_where_the_one_that_took_the_place_is_gone_by_then() -> None:
+    gang = PartlyRunning()
+    assert gang.once() == []
+    gang.cluster.pods.remove(gang.other)
+    gang.clock.now += SETTINGS.broken_seconds
+    assert gang.once() == ["low-1"]
 
 
 def test_a_gang_that_lost_its_pod_to_nobody_more_important_stays() -> None:
-    assert Half(priority=1).look() == []
+    assert PartlyRunning(priority=1).look() == []
 
 
 @pytest.mark.parametrize("cause", [None, Cause.INCOMPLETE, Cause.HINDERED, Cause.OTHER_GATE])
 def test_a_gang_whose_new_pods_wait_for_another_reason_stays(cause: Cause | None) -> None:
-    half = Half()
-    half.cause = cause
-    assert half.look() == []
+    gang = PartlyRunning()
+    gang.cause = cause
+    assert gang.look() == []
 
 
-def test_a_gang_that_this_pass_has_not_asked_about_stays_and_goes_once_it_has_been() -> None:
-    half = Half()
-    half.once()
-    half.clock.now += SETTINGS.broken_seconds
-    half.is_unasked = True
-    assert half.once() == []
-    half.is_unasked = False
-    assert half.once() == ["low-1"]
+def test_a_gang_that_this_pass_has_not_asked_about_stays_and_is_deleted_once_it_has_been() -> None:
+    gang = PartlyRunning()
+    gang.once()
+    gang.clock.now += SETTINGS.broken_seconds
+    gang.is_unasked = True
+    assert gang.once() == []
+    gang.is_unasked = False
+    assert gang.once() == ["low-1"]
 
 
-@pytest.mark.parametrize(("label", "goes"), [("ray.io/cluster", []), (marks.JOBSET_NAME_LABEL, ["low-1"])])
-def test_only_a_gang_whose_controller_lets_the_others_go_on_is_left_to_it(
-    label: str, goes: list[str]
+@pytest.mark.parametrize(
+    ("label", "expected"), [("ray.io/cluster", []), (marks.JOBSET_NAME_LABEL, ["low-1"])]
+)
+def test_only_a_gang_whose_controller_lets_the_others_run_is_left_to_it(
+    label: str, expected: list[str]
 ) -> None:
-    half = Half()
+    gang = PartlyRunning()
     metadata = {"labels": {label: "low"}}
-    half.left, half.anew = member("low", 1, "n1", metadata=metadata), member("low", 2, metadata=metadata)
-    half.among(half.other)
-    half.cluster.placements = half.plan()
-    assert half.look() == goes
+    gang.left, gang.recreated = member("low", 1, "n1", metadata=metadata), member("low", 2, metadata=metadata)
+    gang.among(gang.other)
+    gang.cluster.placements = gang.plan()
+    assert gang.look() == expected
 
 
 def test_a_gang_that_has_enough_stays() -> None:
-    assert Half().look(size=1) == []
+    assert PartlyRunning().look(size=1) == []
 
 
 def test_a_gang_that_never_ran_whole_is_not_broken() -> None:
-    half = Half()
-    ((key, made),) = half.cluster.placements.items()
-    half.cluster.placements[key] = msgspec.structs.replace(
+    gang = PartlyRunning()
+    ((key, made),) = gang.cluster.placements.items()
+    gang.cluster.placements[key] = msgspec.structs.replace(
         made, status=msgspec.structs.replace(made.status, complete=False)
     )
-    assert half.look() == []
+    assert gang.look() == []
 
 
-def test_whose_job_would_fail_for_it_stays_and_is_told() -> None:
-    half = Half()
-    half.why_not = lambda pods, ordered=(): "its Job would fail"
-    assert half.look() == []
+def test_whose_job_would_fail_for_it_stays_and_gets_an_event() -> None:
+    gang = PartlyRunning()
+    gang.why_not = lambda pods, ordered=(): "its Job would fail"
+    assert gang.look() == []
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -171,34 +173,34 @@ def beside(name: str, *, owner: Mapping[str, Any] | None = None, namespace: str 
     ids=["of a DaemonSet", "of the system", "that asks for no device"],
 )
 def test_a_gang_that_lost_its_pod_by_a_crash_stays_whatever_else_is_on_that_node(there: Pod) -> None:
-    half = Half()
-    half.among(there)
-    assert half.look() == []
+    gang = PartlyRunning()
+    gang.among(there)
+    assert gang.look() == []
 
 
 def test_a_gang_that_lost_its_pod_by_a_drain_stays() -> None:
-    half = Half()
-    node = half.cluster.nodes["n0"]
-    half.cluster.nodes["n0"] = msgspec.structs.replace(node, spec=NodeSpec(unschedulable=True))
-    assert half.look() == []
+    gang = PartlyRunning()
+    node = gang.cluster.nodes["n0"]
+    gang.cluster.nodes["n0"] = msgspec.structs.replace(node, spec=NodeSpec(unschedulable=True))
+    assert gang.look() == []
 
 
 def test_a_gang_near_its_end_stays_though_others_have_come_where_its_pods_have_succeeded() -> None:
-    half = Half()
-    half.cluster.placements = half.plan(**{"ns-low-8": "n2", "ns-low-9": "n2"})
-    half.cluster.pods.append(member("next", 0, "n2", priority=100))
-    assert half.look() == []
+    gang = PartlyRunning()
+    gang.cluster.placements = gang.plan(**{"ns-low-8": "n2", "ns-low-9": "n2"})
+    gang.cluster.pods.append(member("next", 0, "n2", priority=100))
+    assert gang.look() == []
 
 
-def test_what_is_left_goes_though_some_of_it_are_yet_to_be_made_again_meanwhile() -> None:
-    half = Half()
-    assert half.once() == []
-    half.clock.now += SETTINGS.broken_seconds
-    whole = half.cluster.placements
-    half.cluster.placements = half.plan(**{"ns-low-9": "n2"})
-    assert half.once() == []
-    half.cluster.placements = whole
-    assert half.once() == ["low-1"]
+def test_what_is_left_is_deleted_though_some_of_it_are_yet_to_be_recreated_meanwhile() -> None:
+    gang = PartlyRunning()
+    assert gang.once() == []
+    gang.clock.now += SETTINGS.broken_seconds
+    whole = gang.cluster.placements
+    gang.cluster.placements = gang.plan(**{"ns-low-9": "n2"})
+    assert gang.once() == []
+    gang.cluster.placements = whole
+    assert gang.once() == ["low-1"]
 
 
 def revised(pod: Pod, kind: str, uid: str, revision: str) -> Pod:
@@ -210,7 +212,7 @@ def revised(pod: Pod, kind: str, uid: str, revision: str) -> Pod:
 
 
 @pytest.mark.parametrize(
-    ("kind", "anew", "revision", "goes"),
+    ("kind", "recreated", "revision", "expected"),
     [
         ("StatefulSet", "s", "2", False),
         ("StatefulSet", "s", "1", True),
@@ -220,18 +222,18 @@ def revised(pod: Pod, kind: str, uid: str, revision: str) -> Pod:
     ],
 )
 def test_a_gang_whose_controller_is_updating_it_stays(
-    kind: str, anew: str, revision: str, goes: bool
+    kind: str, recreated: str, revision: str, expected: bool
 ) -> None:
-    half = Half()
-    half.cluster.pods = [
-        revised(half.left, kind, "s", "1"),
-        revised(half.anew, kind, anew, revision),
-        half.other,
+    gang = PartlyRunning()
+    gang.cluster.pods = [
+        revised(gang.left, kind, "s", "1"),
+        revised(gang.recreated, kind, recreated, revision),
+        gang.other,
     ]
-    assert (half.look() == ["low-1"]) is goes
+    assert (gang.look() == ["low-1"]) is expected
 
 
-def test_a_gang_whose_new_pods_have_a_place_stays_whatever_was_said_before() -> None:
-    half = Half()
-    half.cluster.placements = half.plan(**{"ns-low-2": "n2"})
-    assert half.look() == []
+def test_a_gang_whose_new_pods_have_a_place_stays_whatever_was_reported_before() -> None:
+    gang = PartlyRunning()
+    gang.cluster.placements = gang.plan(**{"ns-low-2": "n2"})
+    assert gang.look() == []

@@ -53,7 +53,7 @@ GATED = decode(pod_json())
         ),
     ],
 )
-def test_room_changes_when(before: Pod | None, after: Pod | None) -> None:
+def test_capacity_changes_when(before: Pod | None, after: Pod | None) -> None:
     changes = Changes()
     assert changes.on_pod(before, after)
     assert changes.usage_version == 1
@@ -67,13 +67,13 @@ def test_room_changes_when(before: Pod | None, after: Pod | None) -> None:
         pytest.param(bound(phase="Pending"), bound(phase="Running"), id="a bound pod begins to run"),
     ],
 )
-def test_a_change_is_seen_but_takes_no_room_when(before: Pod | None, after: Pod | None) -> None:
+def test_a_change_is_seen_but_uses_no_capacity_when(before: Pod | None, after: Pod | None) -> None:
     changes = Changes()
     assert changes.on_pod(before, after)
     assert changes.usage_version == 0
 
 
-def test_what_a_pod_that_is_not_resized_says_of_its_containers_is_no_change() -> None:
+def test_the_containers_status_of_a_pod_that_is_not_resized_is_no_change() -> None:
     changes = Changes()
     assert not changes.on_pod(resized("1", actual="1"), resized("1", actual="1", restarts=1))
 
@@ -85,7 +85,7 @@ def test_our_own_release_changes_nothing_that_is_not_known() -> None:
     assert changes.usage_version == 0
 
 
-def test_a_pod_that_we_released_and_that_goes_makes_room() -> None:
+def test_a_pod_that_we_released_and_that_is_deleted_frees_capacity() -> None:
     changes = Changes()
     changes.expect({GATED.metadata.uid: "n1"})
     changes.on_pod(GATED, bound("n1"))
@@ -108,7 +108,7 @@ def test_a_released_pod_that_is_elsewhere_than_expected_is_a_change() -> None:
         pytest.param(GATED, decode(pod_json(metadata={"uid": "next"})), id="another has its name"),
     ],
 )
-def test_a_release_is_awaited_no_longer_than_until(before: Pod, after: Pod | None) -> None:
+def test_a_release_is_waited_for_no_longer_than_until(before: Pod, after: Pod | None) -> None:
     changes = Changes()
     changes.expect({GATED.metadata.uid: "n1"})
     assert changes.expected == {GATED.metadata.uid}
@@ -138,7 +138,7 @@ def pinned(gate: str) -> Pod:
 @pytest.mark.parametrize(
     ("gate", "counts"), [("example.com/wait-a", False), ("gke.io/topology-aware-auto-a", True)]
 )
-def test_a_pod_held_by_a_gate_of_the_configured_prefix_is_nowhere_yet(gate: str, counts: bool) -> None:
+def test_a_pod_with_a_gate_of_the_configured_prefix_is_nowhere_yet(gate: str, counts: bool) -> None:
     changes = Changes("example.com/wait-")
     changes.on_pod(None, pinned(gate))
     assert changes.usage_version == counts
@@ -151,18 +151,18 @@ def test_the_same_event_again_concerns_nobody() -> None:
     assert not Changes().on_pod(bound(), bound())
 
 
-def test_a_pod_of_an_in_tree_pod_group_is_read_like_any_other() -> None:
+def test_a_pod_of_an_in_tree_pod_group_is_read_as_any_other() -> None:
     assert decode(pod_json(schedulingGroup={"podGroupName": "g"})).spec.scheduling_group == {
         "podGroupName": "g"
     }
 
 
 def test_a_heartbeat_concerns_nobody() -> None:
-    beat = node(
+    heartbeat = node(
         status={"allocatable": {"cpu": "1"}, "conditions": [{"type": "DiskPressure", "status": "False"}]}
     )
     changes = Changes()
-    assert not changes.on_node(node(), beat)
+    assert not changes.on_node(node(), heartbeat)
     assert changes.usage_version == 0
 
 

@@ -32,12 +32,12 @@ def test_of_two_gangs_that_wait_for_one_claim_a_pass_places_one(mode: str, count
     cluster.shelf.disk("d", (mode,))
     orders = Placing(cluster, Settings(settle_seconds=0)).one()
     assert len(places(orders)) == count
-    assert [verdict.reason for verdict in orders.outcomes] == [
+    assert [outcome.reason for outcome in orders.outcomes] == [
         'the PersistentVolumeClaim "d" is ReadWriteOncePod, and pod a uses it'
     ] * (2 - count)
 
 
-def test_a_gang_is_kept_waiting_by_none_that_found_no_place_itself() -> None:
+def test_a_gang_does_not_wait_for_one_that_found_no_place_itself() -> None:
     """Who waits for something else has no claim yet."""
     first = pod("a", "d")
     lost = msgspec.structs.replace(first.spec, node_selector={"nowhere": "x"})

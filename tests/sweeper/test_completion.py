@@ -50,7 +50,7 @@ def test_a_gang_with_too_few_pods_is_placed_as_it_is_once_it_has_been_quiet(
     assert case.remaining(2 * wait - 1, 0, 1) == 0
 
 
-def test_a_pod_that_ends_does_not_begin_the_wait_anew() -> None:
+def test_a_pod_that_ends_does_not_restart_the_wait() -> None:
     case = Case(OPEN)
     case.remaining(0, 0, 1, 2)
     case.remaining(4, 0, 1)

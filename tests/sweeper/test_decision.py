@@ -63,18 +63,18 @@ def test_the_same_values_lead_to_the_same_orders_and_the_same_memory() -> None:
     assert places(first.orders["place"]) == {"a": "n0"}
     assert first.memory == second.memory != memory
     assert memory == Memory(), "what is given stays as it is"
-    told = (
+    expected = (
         [(each.gang.key, each.reason) for each in one.orders["place"].outcomes] for one in (first, second)
     )
-    assert next(told) == next(told)
+    assert next(expected) == next(expected)
 
 
-def test_an_owner_is_told_once_what_admission_warns_of() -> None:
+def test_an_owner_gets_one_event_about_what_admission_warns_of() -> None:
     pod = job_pod(0, annotations={f"{keys.TOPOGATE_PREFIX}gangsize": "4"})
     seen = replace(observation_of(Nodes(1, pod)), policy=Policy())
     decided = decided_on(seen, Memory())
-    told = [warn.reason for orders in decided.to_apply for warn in orders.warnings]
-    assert told == [EventReason.MANIFEST_WARNING]
+    expected = [warn.reason for orders in decided.to_apply for warn in orders.warnings]
+    assert expected == [EventReason.MANIFEST_WARNING]
     again = decided_on(seen, decided.memory)
     assert not any(orders.warnings for orders in again.to_apply)
 
@@ -233,7 +233,7 @@ def test_what_is_reserved_for_a_starving_gang_stays_reserved_until_its_plan_is_w
     assert sweeper._memory.placing.ledger.nodes(STARVATION) == nodes
 
 
-def test_what_is_reserved_is_free_again_once_the_gang_turns_out_to_be_planned() -> None:
+def test_what_is_reserved_is_free_again_once_the_gang_proves_to_be_planned() -> None:
     """As after a write of its plan to which nobody answered."""
     cluster = Nodes(2, gpu_pod("a"))
     passes = Placing(cluster, SETTINGS)
@@ -247,7 +247,7 @@ def test_what_is_reserved_is_free_again_once_the_gang_turns_out_to_be_planned() 
     assert passes.reserved == frozenset()
 
 
-def test_all_that_a_pass_has_made_goes_at_once_when_the_pass_is_over() -> None:
+def test_all_that_a_pass_has_made_is_freed_at_once_when_the_pass_is_over() -> None:
     """Python's collector hardly runs (see lasting), so a cycle would keep the whole view for long."""
     gc.collect()
     gc.disable()

@@ -26,7 +26,7 @@ from webhook.sweeper.report_memory import Delays
 from webhook.sweeper.settings import Settings
 
 
-def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, str]], str]:
+def events_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, str]], str]:
     """The Events, and the reason in the status, after passes in which all of a gang are answered so.
 
     moves: by how many nodes further on its pods are planned in each pass.
@@ -39,14 +39,14 @@ def told_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, 
 
     events: list[tuple[str, str]] = []
 
-    class Heard(Silent):
+    class Recorded(Silent):
         def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
             events.append((reason, note))
 
     never: Any = Never()
     cache: Any = SimpleNamespace(expect=lambda _: None)
     surroundings = Pass(
-        Answers(patch, {}), cache, Settings(), stopping=never, clock=Clock(), announcer=Heard()
+        Answers(patch, {}), cache, Settings(), stopping=never, clock=Clock(), announcer=Recorded()
     )
     applier, reporter = Applies(surroundings), Reports(surroundings)
     while left:
@@ -66,8 +66,8 @@ def failing(message: str) -> ApiError:
     return ApiError(500, "InternalError", message)
 
 
-def test_one_warning_for_a_gang_says_why_its_releases_stay_put_off_however_the_sentence_changes() -> None:
-    events, reason = told_of(*(failing(f"failed calling webhook at port {port}") for port in range(4)))
+def test_one_warning_for_a_gang_names_why_its_releases_stay_deferred_however_the_sentence_changes() -> None:
+    events, reason = events_of(*(failing(f"failed calling webhook at port {port}") for port in range(4)))
     ((word, note),) = events
     assert word == "ReleaseDeferred"
     assert "the API server answered 500: failed calling webhook at port 1" in note
@@ -76,7 +76,7 @@ def test_one_warning_for_a_gang_says_why_its_releases_stay_put_off_however_the_s
 
 
 def test_releases_that_are_refused_for_good_are_one_warning_that_names_the_first_and_counts_them() -> None:
-    events, _ = told_of(ApiError(403, "Forbidden", "a policy forbids it"))
+    events, _ = events_of(ApiError(403, "Forbidden", "a policy forbids it"))
     ((word, note),) = events
     assert word == "ReleaseRefused"
     assert note.startswith("not released to n0: a policy forbids it")
@@ -85,38 +85,38 @@ def test_releases_that_are_refused_for_good_are_one_warning_that_names_the_first
 
 def test_answers_that_change_from_try_to_try_are_one_warning_and_the_last_is_in_the_status() -> None:
     answers = [ApiError(status, "", f"answer {status}") for status in (0, 429, 504, 500, 429, 504)]
-    events, reason = told_of(BUSY, *answers, *answers)
+    events, reason = events_of(BUSY, *answers, *answers)
     assert len(events) == 1
     assert "the API server answered 504: answer 504" in reason
 
 
 @pytest.mark.parametrize("moves", [0, 1], ids=["by another answer", "on another node"])
-def test_what_the_status_says_of_a_refusal_is_the_last_one(moves: int) -> None:
+def test_the_status_has_the_last_refusal(moves: int) -> None:
     second = ApiError(400 + 3 * moves, "Forbidden", "another policy forbids it")
-    events, reason = told_of(ApiError(403, "Forbidden", "a policy forbids it"), second, moves=moves)
+    events, reason = events_of(ApiError(403, "Forbidden", "a policy forbids it"), second, moves=moves)
     assert len(events) == 1
     assert reason.startswith(f"not released to n{moves}: another policy forbids it")
 
 
-@pytest.mark.parametrize("way", ["released", "not tried for long"])
-def test_what_the_status_says_is_of_a_pod_for_which_it_still_holds(way: str) -> None:
+@pytest.mark.parametrize("end", ["released", "not tried for long"])
+def test_the_status_is_of_a_pod_for_which_it_still_applies(end: str) -> None:
     first, second = (
         Delay(key_of(pod), pod, EventReason.RELEASE_DEFERRED, "500", f"{pod.metadata.name} is not released")
         for pod in PODS[:2]
     )
     delays = Delays().after(Done(delays=(first, second)), 0)
-    if way == "released":
+    if end == "released":
         done = PlannedPod(first.pod.metadata.name, first.pod.metadata.uid, "n0")
         delays = delays.after(Done(released=(done,)), 0)
     else:
         delays = delays.after(Done(delays=(second,)), 1000)
     gangs = gather(PODS, [], lambda _: OwnerFacts(len(PODS)))
-    delays = delays.current(View(PODS, [], {}, {}), gangs, 500 if way == "not tried for long" else 0)
+    delays = delays.current(View(PODS, [], {}, {}), gangs, 500 if end == "not tried for long" else 0)
     assert delays.notes_of(first.gang) == [second.note]
 
 
 def test_a_warning_comes_again_once_all_pods_were_released_in_between() -> None:
-    events, _ = told_of(BUSY, BUSY, None, BUSY, failing("at port 1"))
+    events, _ = events_of(BUSY, BUSY, None, BUSY, failing("at port 1"))
     assert len(events) == 2
 
 
@@ -135,7 +135,7 @@ class Counted(str):
     __hash__ = str.__hash__
 
 
-def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
+def test_what_is_reported_of_many_pods_takes_a_look_at_each() -> None:
     gang = key_of(PODS[0])
     kinds = [Counted(number >= len(PODS) // 2) for number in range(len(PODS))]
     delays = [
@@ -150,12 +150,12 @@ def test_what_is_told_of_many_pods_takes_a_look_at_each() -> None:
 @pytest.mark.parametrize(
     "answers", [(BUSY,), (BUSY, None)], ids=["put off once", "released at the second try"]
 )
-def test_nothing_is_told_of_releases_that_are_put_off_once(answers: tuple[ApiError | None, ...]) -> None:
-    assert told_of(*answers) == ([], "")
+def test_no_event_reports_releases_that_are_deferred_once(answers: tuple[ApiError | None, ...]) -> None:
+    assert events_of(*answers) == ([], "")
 
 
-def test_the_reason_goes_once_the_pods_are_released() -> None:
-    events, reason = told_of(BUSY, BUSY, None)
+def test_the_reason_is_removed_once_the_pods_are_released() -> None:
+    events, reason = events_of(BUSY, BUSY, None)
     assert (len(events), reason) == (1, "")
 
 
@@ -170,7 +170,7 @@ class Scene:
         events: list[tuple[str, str]] = []
         self.events = events
 
-        class Heard(Silent):
+        class Recorded(Silent):
             def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
                 events.append((reason, note))
 
@@ -178,13 +178,13 @@ class Scene:
         self.orders = [Eviction(pod, "why", "evicted for others", True, for_others) for pod in self.pods]
         self.gangs = gather([waiting], self.pods, lambda _: OwnerFacts(3))
         cache: Any = Copy()
-        surroundings = Pass(self.api, cache, Settings(), clock=self.api.clock, announcer=Heard())
+        surroundings = Pass(self.api, cache, Settings(), clock=self.api.clock, announcer=Recorded())
         self.applier, self.reporter = (
             Applies(surroundings),
             Reports(surroundings),
         )
 
-    def told(self, *statuses: int, seconds: float = 40) -> str:
+    def status_after(self, *statuses: int, seconds: float = 40) -> str:
         """What is in the gang's status after passes that are answered so, 200 for well, and as far apart."""
         for status in statuses:
             self.api.status, self.api.refuses = status, status != 200
@@ -196,57 +196,57 @@ class Scene:
 
 
 @BOTH_WAYS
-def test_one_warning_for_a_gang_says_why_its_evictions_stay_put_off_whatever_the_answers(
+def test_one_warning_for_a_gang_names_why_its_evictions_stay_deferred_whatever_the_answers(
     for_others: bool,
 ) -> None:
     scene = Scene(for_others=for_others)
-    said = scene.told(429, 500, 0, 504, 429, 503)
+    sentence = scene.status_after(429, 500, 0, 504, 429, 503)
     ((word, note),) = scene.events
     assert word == "EvictionDeferred"
     assert "the API server answered 500: a webhook gave no answer in time" in note
-    assert "the API server answered 503" in said
+    assert "the API server answered 503" in sentence
 
 
 @BOTH_WAYS
-def test_nothing_is_told_of_evictions_that_are_put_off_once(for_others: bool) -> None:
+def test_no_event_reports_evictions_that_are_deferred_once(for_others: bool) -> None:
     scene = Scene(for_others=for_others)
-    assert scene.told(429) == ""
+    assert scene.status_after(429) == ""
     assert scene.events == []
 
 
 @BOTH_WAYS
-def test_a_refusal_for_good_is_told_at_once_of_the_gang_and_in_its_status(for_others: bool) -> None:
+def test_a_refusal_for_good_is_reported_at_once_on_the_gang_and_in_its_status(for_others: bool) -> None:
     scene = Scene(for_others=for_others)
-    said = scene.told(403, 403)
+    sentence = scene.status_after(403, 403)
     ((word, note),) = scene.events
     assert word == "EvictionRefused"
     assert "evicted for others: the API server answered 403" in note
-    assert said
-    assert note.startswith(said)
+    assert sentence
+    assert note.startswith(sentence)
 
 
-@pytest.mark.parametrize("way", ["the pods go", "the pods are gone", "it is not tried any more"])
-def test_what_is_told_of_evictions_is_in_the_status_for_as_long_as_it_holds(way: str) -> None:
+@pytest.mark.parametrize("end", ["the pods go", "the pods are gone", "it is not tried any more"])
+def test_what_is_reported_of_evictions_is_in_the_status_for_as_long_as_it_applies(end: str) -> None:
     scene = Scene(for_others=True)
-    if way == "the pods go":
-        assert scene.told(403, 200) == ""
+    if end == "the pods go":
+        assert scene.status_after(403, 200) == ""
         return
-    assert scene.told(403)
-    if way == "it is not tried any more":
+    assert scene.status_after(403)
+    if end == "it is not tried any more":
         scene.api.clock.now += 1000
     else:
         scene.pods = []
     scene.reporter.report(View([], scene.pods, {}, {}), scene.gangs)
-    assert scene.told() == ""
+    assert scene.status_after() == ""
 
 
 @BOTH_WAYS
 def test_what_was_refused_for_good_is_not_tried_by_each_pass(for_others: bool) -> None:
     scene = Scene(for_others=for_others)
-    scene.told(403, seconds=0.25)
-    tries = [name for name in scene.api.evicted if name != "placements"]
-    scene.told(403, 403, seconds=0.25)
-    assert [name for name in scene.api.evicted if name != "placements"] == tries
+    scene.status_after(403, seconds=0.25)
+    attempts = [name for name in scene.api.evicted if name != "placements"]
+    scene.status_after(403, 403, seconds=0.25)
+    assert [name for name in scene.api.evicted if name != "placements"] == attempts
 
 
 class Judged(Slow):
@@ -274,21 +274,21 @@ def judged(answer: ApiError | dict[str, Any]) -> Scene:
     return scene
 
 
-def test_what_was_told_of_deletions_goes_once_the_pods_are_bound() -> None:
+def test_what_was_reported_of_deletions_is_removed_once_the_pods_are_bound() -> None:
     scene = judged({"metadata": {"uid": "another"}, "spec": {}})
-    assert "answered 500" in scene.told(500, 500)
-    assert scene.told(409) == ""
+    assert "answered 500" in scene.status_after(500, 500)
+    assert scene.status_after(409) == ""
 
 
-def test_a_deletion_that_cannot_be_judged_anew_is_told_of_and_not_tried_by_each_pass() -> None:
+def test_a_deletion_that_cannot_be_checked_again_is_reported_and_not_tried_by_each_pass() -> None:
     scene = judged(ApiError(403, "Forbidden", "pods is forbidden"))
-    assert "answered 403" in scene.told(409, seconds=0.25)
-    tries = len(scene.api.evicted)
-    scene.told(409, 409, seconds=0.25)
-    assert len(scene.api.evicted) == tries
+    assert "answered 403" in scene.status_after(409, seconds=0.25)
+    attempts = len(scene.api.evicted)
+    scene.status_after(409, 409, seconds=0.25)
+    assert len(scene.api.evicted) == attempts
 
 
-def test_a_pod_that_is_gone_when_its_deletion_is_judged_anew_has_gone() -> None:
+def test_a_pod_that_is_gone_when_its_deletion_is_checked_again_is_deleted() -> None:
     scene = judged(ApiError(404, "NotFound", "it is gone"))
     scene.api.status, scene.api.refuses = 409, True
     done = scene.applier.evict(scene.orders, View([], scene.pods, {}, {}))

@@ -37,7 +37,7 @@ def elastic(count: int, minimum: int, more: dict[str, str] | None = None) -> Pod
     return gang
 
 
-class Room:
+class Capacity:
     """A cluster in which so many pods of a gang fit."""
 
     def __init__(self, gang: PodGang, pods: int) -> None:
@@ -56,21 +56,21 @@ class Room:
 @given(st.integers(2, 60), st.data())
 def test_as_many_as_fit_are_placed_and_never_fewer_than_the_minimum(count: int, data: st.DataObject) -> None:
     minimum = data.draw(st.integers(1, count - 1))
-    room = Room(elastic(count, minimum), data.draw(st.integers(0, count - 1)))
-    asked, answer = fewer(room.gang, room.gang.gated, room.ask)
-    if room.pods < minimum:
+    capacity = Capacity(elastic(count, minimum), data.draw(st.integers(0, count - 1)))
+    asked, answer = fewer(capacity.gang, capacity.gang.gated, capacity.ask)
+    if capacity.pods < minimum:
         assert isinstance(answer, NoFit)
         assert len(asked.pods) == minimum, "the sentence is about what is needed"
     else:
         assert not isinstance(answer, NoFit)
-        first = [pod.metadata.uid for pod in room.gang.gated[: room.pods]]
+        first = [pod.metadata.uid for pod in capacity.gang.gated[: capacity.pods]]
         assert list(asked.pods) == first, "in the order of rank"
-    assert room.asked <= 8
+    assert capacity.asked <= 8
 
 
-@pytest.mark.parametrize(("room", "expected"), [(3, None), (4, 4), (5, 4), (7, 6)])
-def test_slices_stay_whole(room: int, expected: int | None) -> None:
-    cluster = Room(elastic(10, 3, SLICED), room)
+@pytest.mark.parametrize(("capacity", "expected"), [(3, None), (4, 4), (5, 4), (7, 6)])
+def test_slices_stay_whole(capacity: int, expected: int | None) -> None:
+    cluster = Capacity(elastic(10, 3, SLICED), capacity)
     asked, answer = fewer(cluster.gang, cluster.gang.gated, cluster.ask)
     assert (None if isinstance(answer, NoFit) else len(asked.pods)) == expected
 
@@ -119,7 +119,7 @@ def member(number: int, minimum: int, *, node: str = "", priority: int = 0) -> P
     return gpu_pod(f"p{number}", node=node, priority=priority, metadata={"annotations": texts})
 
 
-def test_a_gang_takes_the_room_there_is_and_says_how_it_stands() -> None:
+def test_a_gang_takes_the_capacity_there_is_and_shows_its_state() -> None:
     orders = Placing(Nodes(4, *(member(number, 3) for number in range(6))), Settings()).one()
     (plan,) = orders.plans
     assert sorted(entry.node for entry in plan.entries) == ["n0", "n1", "n2", "n3"]
@@ -128,8 +128,8 @@ def test_a_gang_takes_the_room_there_is_and_says_how_it_stands() -> None:
     waiting = [member(number, 3) for number in (4, 5)]
     orders = Placing(Nodes(4, *running, *waiting), Settings()).one()
     assert orders.plans == ()
-    (verdict,) = orders.outcomes
-    assert verdict.reason.startswith(
+    (outcome,) = orders.outcomes
+    assert outcome.reason.startswith(
         "4 of 6 pods have a place, 3 are enough, the others join as capacity comes; "
     )
 
@@ -168,9 +168,9 @@ def test_a_gang_that_shrinks_and_grows_again_keeps_its_ranks_along_the_topology(
 
     first = place_all(cluster.pods)
     assert first == sorted(first), "in the order of the topology"
-    kept = cluster.pods[:2]
+    remaining = cluster.pods[:2]
     again = [gpus(job_pod(number, annotations=texts, uid=f"again-{number}")) for number in range(2, 6)]
-    grown = place_all([*kept, *again])
+    grown = place_all([*remaining, *again])
     assert len(set(grown)) == 6
     racks = [cluster.nodes[node].metadata.labels[keys.PRERELEASE_TOPOLOGY[1]] for node in grown]
     assert grown[:2] == first[:2]
@@ -204,8 +204,8 @@ def test_growth_beyond_the_minimum_holds_no_node(minimum: int, holds: bool) -> N
     waiting = [member(number, minimum) for number in (4, 5)]
     placing = Placing(Nodes(5, *running, other, *waiting), Settings(reserve_seconds=0, preempt=False))
     placing.one()
-    held = placing.reserved
-    assert bool(held) == holds
+    reserved = placing.reserved
+    assert bool(reserved) == holds
 
 
 @pytest.mark.parametrize(("minimum", "is_undone"), [(3, False), (4, False), (5, True), (0, True)])
@@ -217,9 +217,9 @@ def test_what_runs_is_not_undone_for_the_rest_at_or_above_the_minimum(minimum: i
     placement = Placement(metadata=Metadata(name="g"), spec=PlacementSpec(pods=planned))
     view = View(waiting, running, {}, {gang.key.placement_key: placement})
     settings = Settings(rollback_seconds=10)
-    _, halves = partly_released({}, view, [gang], settings, frozenset())
+    _, broken = partly_released({}, view, [gang], settings, frozenset())
     later = dataclasses.replace(view, now=Moment(10))
-    due, _ = partly_released(halves, later, [gang], settings, frozenset())
+    due, _ = partly_released(broken, later, [gang], settings, frozenset())
     assert bool(due) == is_undone
 
 
@@ -233,7 +233,9 @@ def test_what_runs_is_not_undone_for_the_rest_at_or_above_the_minimum(minimum: i
     ],
     ids=["above", "below", "all are needed", "one is under way"],
 )
-def test_a_gang_at_its_minimum_is_told_as_bound(minimum: int, bound: int, expected: tuple[str, bool]) -> None:
+def test_a_gang_at_its_minimum_is_reported_as_bound(
+    minimum: int, bound: int, expected: tuple[str, bool]
+) -> None:
     there = [member(number, minimum, node=f"n{number}" if number < bound else "") for number in range(4)]
     waiting = [member(number, minimum) for number in (4, 5)]
     (gang,) = gather(waiting, there, no_size)

@@ -57,7 +57,7 @@ def pod_of_group(number: int) -> dict[str, Any]:
     return body
 
 
-def test_of_a_pod_group_as_many_run_as_fit_and_the_others_join_as_room_comes(
+def test_of_a_pod_group_as_many_run_as_fit_and_the_others_join_as_capacity_comes(
     five_nodes: Cluster, namespace: str, defined: list[str]
 ) -> None:
     api = five_nodes.api()

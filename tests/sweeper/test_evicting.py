@@ -37,7 +37,7 @@ def test_a_pass_whose_time_is_over_ends_between_gangs_not_inside_one() -> None:
     assert done.failed, "the next pass goes on with what is left"
 
 
-def test_pods_go_for_others_by_the_eviction_api_with_their_own_grace_periods() -> None:
+def test_pods_are_preempted_by_the_eviction_api_with_their_own_grace_periods() -> None:
     api = Slow(Clock())
     apply(api)
     act, body = api.sent[0]
@@ -82,7 +82,7 @@ class Crowd:
 
 
 @BOTH_WAYS
-def test_passes_whose_time_goes_by_without_an_eviction_are_due_less_and_less_often(for_others: bool) -> None:
+def test_passes_whose_time_ends_without_an_eviction_are_due_less_and_less_often(for_others: bool) -> None:
     crowd = Crowd(*map(str, range(100)), for_others=for_others)
     due = []
     for _ in range(6):
@@ -118,14 +118,14 @@ def test_those_for_which_a_pass_had_no_time_come_before_those_that_took_it(for_o
 TRANSIENT = (0, 401, 408, 429, 500, 503)
 
 
-def evicted(status: int, tries: int = 1, *, for_others: bool = False) -> list[Done]:
+def evicted(status: int, attempts: int = 1, *, for_others: bool = False) -> list[Done]:
     """What becomes of one eviction that is answered so, tried whenever a pass is due for it."""
     api, pod = Slow(Clock(), refuses=True, status=status), job_pod(0, "a")
     orders = Orders(evictions=(Eviction(pod, "why", "", True, for_others),))
     surroundings = Pass(api, cast(Any, None), Settings(pass_seconds=9, interval_seconds=30), clock=api.clock)
     applier = Applies(surroundings)
     done: list[Done] = []
-    for _ in range(tries):
+    for _ in range(attempts):
         done.append(applier.apply(orders, View([], [pod], {}, {})))
         api.clock.now += done[-1].again_seconds
     applier.close()
@@ -186,13 +186,13 @@ def test_a_try_in_a_pass_that_came_for_something_else_makes_the_wait_no_longer()
     assert Deferral.after(first, 1, 30) == Deferral(2, 3)
 
 
-@pytest.mark.parametrize("way", ["it succeeded", "nobody tried for long"])
-def test_what_failed_once_and_is_over_waits_for_as_little_as_at_first(way: str) -> None:
+@pytest.mark.parametrize("end", ["it succeeded", "nobody tried for long"])
+def test_what_failed_once_and_is_over_waits_for_as_little_as_at_first(end: str) -> None:
     key, now = (Write.EVICTION, "pod"), 0
     deferrals = Deferrals()
     for now in (0, 1, 3):
         deferrals = deferrals.after([(key, Deferral.after(deferrals.by_key.get(key), now, 30))], ())
-    deferrals = deferrals.after((), [key]) if way == "it succeeded" else deferrals.current(100, 30)
+    deferrals = deferrals.after((), [key]) if end == "it succeeded" else deferrals.current(100, 30)
     assert Deferral.after(deferrals.by_key.get(key), now, 30).seconds == FIRST_SECONDS
 
 

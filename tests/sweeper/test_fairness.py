@@ -45,7 +45,7 @@ def test_of_many_that_ask_the_same_and_fit_nowhere_one_is_asked_about_in_a_pass(
     pods = [gpu_pod(f"p{number:02}", gpus=9) for number in range(50)]
     orders = Placing(Nodes(2, *pods, gpus=8), Settings()).one()
     assert asked.names == ["p00"]
-    named = [verdict.reason.split(" ")[1] for verdict in orders.outcomes]
+    named = [outcome.reason.split(" ")[1] for outcome in orders.outcomes]
     assert named == [f"ns/Pod/{pod.metadata.name}" for pod in pods], "each is told of itself"
 
 
@@ -55,7 +55,7 @@ def test_those_that_ask_for_something_else_are_asked_about(asked: Asked) -> None
     assert asked.names == ["a", "b", "c"]
 
 
-def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next_in_turn(asked: Asked) -> None:
+def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next(asked: Asked) -> None:
     pods = [gpu_pod(f"p{number}", gpus=20 + number, priority=9 - number) for number in range(9)]
     case = Placing(Nodes(1, *pods), Settings(pass_seconds=4))
 
@@ -79,7 +79,7 @@ def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next_in_turn(a
     assert {key.name for key in orders.unasked} == {"p3", "p4", "p5", "p6", "p7"}
 
 
-def test_a_gang_that_is_paused_is_told_to_be_one_that_nothing_is_known_of_anew() -> None:
+def test_a_gang_that_is_paused_is_reported_as_one_of_which_nothing_new_is_known() -> None:
     case = Placing(Nodes(1, gpu_pod("p", gpus=9), gpu_pod("q", gpus=9)), Settings())
     (paused,) = [gang.key for gang in case.gangs() if gang.key.name == "p"]
     case.backoff = case.backoff.paused(paused, case.clock())
@@ -109,20 +109,20 @@ def test_gangs_that_wait_hold_no_more_than_a_share_of_the_nodes(share: float, fr
     assert len(places(case.one())) == free
 
 
-def test_what_was_held_in_vain_is_held_by_nobody_for_as_long() -> None:
+def test_an_unused_reservation_is_not_repeated_for_as_long() -> None:
     pods = [*waiting_gang("big", 8), *waiting_gang("huge", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0, reserve_hold_seconds=100))
-    held = []
+    reserved = []
     for case.clock.now in (0.0, 99.0, 100.0, 199.0, 200.0):
-        held.append(not places(case.one()))
-    assert held == [True, True, False, False, True]
+        reserved.append(not places(case.one()))
+    assert reserved == [True, True, False, False, True]
 
 
-def test_who_is_kept_out_is_told_by_whom_and_until_when() -> None:
+def test_who_is_excluded_gets_a_reason_with_by_whom_and_until_when() -> None:
     pods = [*waiting_gang("big", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
-    (said,) = [each.reason for each in case.one().outcomes if each.gang.key.name == "s"]
-    assert "reserved for gangs that have waited longer: 8 for ns/Gang/big until " in said
+    (reasons,) = [each.reason for each in case.one().outcomes if each.gang.key.name == "s"]
+    assert "reserved for gangs that have waited longer: 8 for ns/Gang/big until " in reasons
 
 
 def of(namespace: str, name: str, **more: Any) -> Any:
@@ -132,24 +132,24 @@ def of(namespace: str, name: str, **more: Any) -> Any:
     )
 
 
-def test_who_is_kept_out_by_another_namespace_is_told_so_without_names() -> None:
+def test_who_is_excluded_by_another_namespace_gets_a_reason_without_names() -> None:
     pods = [*waiting_gang("big", 8), BUSY, of("theirs", "s"), small("t")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
-    said = {each.gang.key.name: each.reason for each in case.one().outcomes}
-    assert "waited longer: 8 for a gang of another namespace until " in said["s"]
-    assert "big" not in said["s"]
-    assert "waited longer: 8 for ns/Gang/big until " in said["t"], "though it asks the same"
+    reasons = {each.gang.key.name: each.reason for each in case.one().outcomes}
+    assert "waited longer: 8 for a gang of another namespace until " in reasons["s"]
+    assert "big" not in reasons["s"]
+    assert "waited longer: 8 for ns/Gang/big until " in reasons["t"], "though it asks the same"
 
 
-def test_a_gang_that_is_kept_out_is_told_so_in_one_sentence_that_names_the_cause() -> None:
+def test_a_gang_that_is_excluded_gets_one_sentence_that_names_the_cause() -> None:
     case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("t")), Settings(reserve_share=1.0))
-    (told_small,) = [each.reason for each in case.one().outcomes if each.gang.key.name == "t"]
-    assert ".;" not in told_small
+    (reason_of_t,) = [each.reason for each in case.one().outcomes if each.gang.key.name == "t"]
+    assert ".;" not in reason_of_t
     excluded = "Of 8 nodes, excluded: reserved for others or avoided: 8"
-    assert f"{excluded}; nodes are reserved for gangs" in told_small
+    assert f"{excluded}; nodes are reserved for gangs" in reason_of_t
 
 
-def test_what_is_kept_for_a_gang_of_another_namespace_is_told_without_its_name() -> None:
+def test_what_is_reserved_for_a_gang_of_another_namespace_is_reported_without_its_name() -> None:
     until = datetime(2026, 1, 1, tzinfo=UTC)
     reserved = [
         Reservation(STARVATION, f"ns/job-{name}", frozenset(name), 0, 1, until, f"ns/Job/{name}")
@@ -172,13 +172,13 @@ def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
             )
             for gpus in (9, 10)
         ]
-    said = {
+    reasons = {
         each.gang.key.namespace: each.reason
         for each in Placing(Nodes(2, *pods, gpus=8), Settings()).one().outcomes
     }
-    assert "first-9" in said["ns"]
-    assert "second-9" in said["theirs"]
-    assert "first" not in said["theirs"]
+    assert "first-9" in reasons["ns"]
+    assert "second-9" in reasons["theirs"]
+    assert "first" not in reasons["theirs"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
         (69, None, True), (71, None, False),
     ],
 )  # fmt: skip
-def test_a_pod_that_must_end_before_may_use_what_is_held(
+def test_a_pod_that_must_end_before_may_use_what_is_reserved(
     seconds: int | None, grace: int | None, fits: bool
 ) -> None:
     limit = {} if seconds is None else {"activeDeadlineSeconds": seconds}
@@ -198,16 +198,16 @@ def test_a_pod_that_must_end_before_may_use_what_is_held(
     assert bool(places(case.one())) is fits
 
 
-def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_is_told_so() -> None:
+def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_a_reason() -> None:
     case = Placing(Nodes(1, gpu_pod("a", schedulerName="nobody"), gpu_pod("b")), Settings())
     orders = case.one()
     assert places(orders) == {"b": "n0"}
-    (verdict,) = orders.outcomes
-    assert verdict.reason.startswith("its scheduler 'nobody' is none to which pods are released")
+    (outcome,) = orders.outcomes
+    assert outcome.reason.startswith("its scheduler 'nobody' is none to which pods are released")
 
 
 @pytest.mark.parametrize(
-    ("stopped", "held"),
+    ("stopped", "reserved"),
     [
         ({}, True),
         ({"schedulingGates": [{"name": "gke.io/topology-aware-auto-x"}, {"name": "mine"}]}, False),
@@ -216,7 +216,9 @@ def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_is_told_so() 
     ],
     ids=["as it was", "another gate", "another scheduler", "a wish that nobody can keep"],
 )
-def test_a_gang_that_cannot_be_placed_as_it_is_now_holds_nothing(stopped: dict[str, Any], held: bool) -> None:
+def test_a_gang_that_cannot_be_placed_as_it_is_now_holds_nothing(
+    stopped: dict[str, Any], reserved: bool
+) -> None:
     case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY), Settings(reserve_share=1.0))
     case.one()
     metadata = {**OLD["metadata"], **stopped.get("metadata", {})}
@@ -226,10 +228,10 @@ def test_a_gang_that_cannot_be_placed_as_it_is_now_holds_nothing(stopped: dict[s
     changed = gpu_pod("big-0", **{**stopped, "metadata": metadata})
     case.cluster.pods[0] = changed
     case.one()
-    assert bool(case.reserved) is held
+    assert bool(case.reserved) is reserved
 
 
-def test_a_gang_that_is_not_asked_about_holds_nothing_and_stands_in_nobody_s_way() -> None:
+def test_a_gang_that_is_not_asked_about_reserves_nothing_and_blocks_nobody() -> None:
     """As one whose author changes its model while it waits: that is told, and the gang left out."""
     case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("s")), Settings(reserve_share=1.0))
     assert not places(case.one())
@@ -247,7 +249,7 @@ def test_a_process_is_known_to_be_alive_after_each_gang_that_it_has_asked_about(
 
 
 @pytest.mark.parametrize(("blocked", "node"), [([], "n0"), (["n0"], "n1"), (["n0", "n1"], "n0")])
-def test_pods_with_cards_go_where_nobody_stands_in_the_way_of_the_turns_if_there_is_room(
+def test_pods_with_cards_are_placed_where_the_release_queue_is_empty_if_they_fit(
     blocked: list[str], node: str
 ) -> None:
     amounts = {keys.I915: "1"}
@@ -288,7 +290,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeco
         "nobody else",
     ],
 )
-def test_who_takes_long_to_end_is_preempted_after_its_like_and_chosen_once(
+def test_who_takes_long_to_end_is_preempted_after_its_equals_and_chosen_once(
     first: dict[str, Any], second: dict[str, Any], victim: str
 ) -> None:
     there = [
@@ -299,7 +301,7 @@ def test_who_takes_long_to_end_is_preempted_after_its_like_and_chosen_once(
     assert found == ({"high": victim} if victim else {})
 
 
-def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: Asked) -> None:
+def test_a_gang_whose_position_moves_from_pass_to_pass_is_not_skipped_by_that(asked: Asked) -> None:
     pods = [gpu_pod(f"p{number}", gpus=20 + number) for number in range(9)]
     case = Placing(Nodes(1, *pods), Settings(pass_seconds=4))
 
@@ -319,7 +321,7 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
 
 
 @pytest.mark.parametrize(
-    ("wish", "cause"),
+    ("annotations", "cause"),
     [
         ({}, Cause.RESERVED),
         ({"nodeSelector": {"pool": "another"}}, Cause.NO_CAPACITY),
@@ -327,19 +329,19 @@ def test_whose_turn_moves_from_pass_to_pass_is_not_passed_over_by_that(asked: As
     ids=["would run there", "may not run there"],
 )
 def test_only_nodes_that_would_take_a_pod_are_why_it_waits_for_those_who_hold_them(
-    wish: dict[str, Any], cause: Cause
+    annotations: dict[str, Any], cause: Cause
 ) -> None:
     """Who waits for room may ask an autoscaler for nodes; who waits for others may not."""
-    wishes = {keys.GANG_ANNOTATION: "large", keys.GANG_SIZE_ANNOTATION: "3"}
+    of_large = {keys.GANG_ANNOTATION: "large", keys.GANG_SIZE_ANNOTATION: "3"}
     large = [
-        gpu_pod(f"large-{number}", metadata={**OLD["metadata"], "annotations": wishes, "uid": f"l{number}"})
+        gpu_pod(f"large-{number}", metadata={**OLD["metadata"], "annotations": of_large, "uid": f"l{number}"})
         for number in range(3)
     ]
     runs = gpu_pod("runs", nodeName="n0", schedulingGates=[])
-    later = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:09Z"}, **wish)
+    later = gpu_pod("p", metadata={"creationTimestamp": "2026-01-01T00:00:09Z"}, **annotations)
     case = Placing(Nodes(3, *large, runs, later), Settings(reserve_seconds=0, reserve_share=1.0))
     case.one()
     orders = case.one()
     assert case.ledger.by_gang(), "the large one holds nodes"
-    (told_of,) = [each for each in orders.outcomes if each.gang.key.name == "p"]
-    assert told_of.cause is cause
+    (outcome_of_p,) = [each for each in orders.outcomes if each.gang.key.name == "p"]
+    assert outcome_of_p.cause is cause

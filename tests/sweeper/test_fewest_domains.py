@@ -84,7 +84,7 @@ def test_a_pod_that_is_pinned_by_its_release_counts_as_if_it_were_not() -> None:
     assert fewest({pinned: 4, asking(): 4}, two_blocks()) == [1, 2, 8, 8]
 
 
-def test_kept_sums_are_those_of_the_nodes_as_they_are_now() -> None:
+def test_cached_sums_are_those_of_the_nodes_as_they_are_now() -> None:
     known, nodes = FewestDomains(), two_blocks()
     assert known.of({asking(): 8}, Snapshot.build(nodes, [])) == [1, 2, 8, 8]
     smaller = [replace(each, unschedulable=each.name == "b0-0") for each in nodes[:8]]

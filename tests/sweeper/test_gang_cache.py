@@ -63,16 +63,16 @@ def test_what_is_wrong_with_one_gang_stops_no_other_and_it_waits(monkeypatch: py
     assert cache.gang_of(GangKey("ns", "Job", "c", "c"), PODS, [], OWNER).fault == OWN_ERROR
 
 
-def test_a_gang_that_could_not_be_made_in_a_pass_goes_on_holding_nodes() -> None:
+def test_nodes_stay_reserved_for_a_gang_that_could_not_be_made_in_a_pass() -> None:
     placing = Placing(Nodes(2, *PODS), Settings(settle_seconds=0, reserve_share=1.0))
     view = placing.view()
     snapshot = placing.snapshotter.snapshot(view)
     gang = replace(placing.gangs()[0], fault=OWN_ERROR)
     placing.remember([gang], view, snapshot)
     placing.reserve(gang.key, ["n0"])
-    ground = placing.given(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), 1)
-    (verdict,) = placing.place([gang], ground).outcomes
-    assert (verdict.reason, verdict.cause) == (OWN_ERROR, Cause.DEFECT)
+    pass_input = placing.given(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), 1)
+    (outcome,) = placing.place([gang], pass_input).outcomes
+    assert (outcome.reason, outcome.cause) == (OWN_ERROR, Cause.DEFECT)
     assert placing.reserved == {"n0"}
 
 
@@ -101,8 +101,8 @@ def test_a_gang_is_made_again_when_something_of_it_changes(change: dict[str, Any
 
 
 def test_of_a_gang_that_lacks_pods_it_is_asked_each_time_why() -> None:
-    said = iter([("", ""), ("2026-01-01T00:00:00Z", "quota")])
-    owner = OwnerFacts(size=3, hindered=lambda: next(said))
+    complaints = iter([("", ""), ("2026-01-01T00:00:00Z", "quota")])
+    owner = OwnerFacts(size=3, hindered=lambda: next(complaints))
     first, second = passes(GangCache(), {"owner": owner}, {"owner": owner})
     assert (first.blocked_reason, second.blocked_reason) == ("", "quota")
 

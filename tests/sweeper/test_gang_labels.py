@@ -80,7 +80,7 @@ def test_pods_of_one_release_are_placed_together(two_subblocks: Cluster, namespa
     assert placement["spec"]["gang"] == "Group/train"
 
 
-def test_bound_pods_of_a_scheduling_group_take_their_room() -> None:
+def test_bound_pods_of_a_scheduling_group_use_their_capacity() -> None:
     theirs = gpu_pod("theirs", node="n0", schedulingGroup={"podGroupName": "g"})
     placing = Placing(Nodes(2, theirs, gpu_pod("mine")), Settings(settle_seconds=0))
     assert places(placing.one()) == {"mine": "n1"}

@@ -33,14 +33,14 @@ def test_the_jobs_of_a_jobset_are_one_gang() -> None:
 
 
 @pytest.mark.parametrize("annotation", marks.GANG_SIZE_KEYS)
-def test_a_gang_waits_for_the_number_of_pods_that_is_told_not_for_those_seen(annotation: str) -> None:
-    (told,) = gather_all(job_pod(0, annotations={annotation: "8"}))
-    assert told.size == 8
+def test_a_gang_waits_for_the_number_of_pods_that_is_given_not_for_those_seen(annotation: str) -> None:
+    (gang,) = gather_all(job_pod(0, annotations={annotation: "8"}))
+    assert gang.size == 8
 
 
-def test_a_gangs_controller_tells_its_size() -> None:
-    (told,) = gather([job_pod(0)], [], lambda _: OwnerFacts(8))
-    assert told.size == 8
+def test_a_gangs_controller_gives_its_size() -> None:
+    (gang,) = gather([job_pod(0)], [], lambda _: OwnerFacts(8))
+    assert gang.size == 8
 
 
 def test_pods_that_come_late_are_placed_in_relation_to_their_siblings() -> None:
@@ -51,7 +51,7 @@ def test_pods_that_come_late_are_placed_in_relation_to_their_siblings() -> None:
     assert [(anchor.node, anchor.rank) for anchor in asked.anchors] == [("n1", 0)]
 
 
-def test_a_mix_of_ranked_and_unranked_pods_is_said_and_placed_without_ranks() -> None:
+def test_a_mix_of_ranked_and_unranked_pods_is_reported_and_placed_without_ranks() -> None:
     unranked = job_pod(
         1, labels={marks.JOB_NAME_LABEL: "train", "batch.kubernetes.io/controller-uid": "ns-train"}
     )
@@ -60,7 +60,7 @@ def test_a_mix_of_ranked_and_unranked_pods_is_said_and_placed_without_ranks() ->
     assert gang.problems == ("1 of 2 pods have no rank; placed without ranks",)
 
 
-def test_a_gated_pod_without_labels_or_annotations_is_read_like_any_other() -> None:
+def test_a_gated_pod_without_labels_or_annotations_is_read_as_any_other() -> None:
     bare = pod_json("bare")
     assert not bare["metadata"].keys() & {"labels", "annotations", "ownerReferences"}
     assert key_of(decode(bare)).kind == "Pod"

@@ -176,13 +176,13 @@ def test_members_are_in_the_order_of_rank_not_of_name() -> None:
     assert [pod.metadata.name for pod in gang.gated] == ["train-2", "train-9", "train-10"]
 
 
-def test_two_pods_of_one_rank_are_said_and_placed_without_ranks() -> None:
+def test_two_pods_of_one_rank_are_reported_and_placed_without_ranks() -> None:
     (gang,) = gather_all(job_pod(0), job_pod(0, uid="other", name="train-0-again"))
     assert gang.problems == ("two pods have the same rank; placed without ranks",)
 
 
 @pytest.mark.parametrize("size", ["0", "-2", "3.5", "many", "", "1234567890"])
-def test_a_gang_size_that_is_none_is_said_and_not_believed(size: str) -> None:
+def test_a_gang_size_that_is_none_is_reported_and_not_believed(size: str) -> None:
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: size})
     (gang,) = gather([pod], [], lambda _: OwnerFacts(4))
     assert gang.size == 4
@@ -194,12 +194,12 @@ def test_the_size_annotation_comes_before_the_owner() -> None:
     assert gather([pod], [], lambda _: OwnerFacts(4))[0].size == 8
 
 
-def test_what_the_controller_says_of_size_and_stages_is_kept() -> None:
+def test_the_size_and_stages_of_the_controller_are_taken() -> None:
     (gang,) = gather([job_pod(0)], [], lambda _: OwnerFacts(8, staged=True))
     assert (gang.size, gang.staged) == (8, True)
 
 
-def test_members_that_were_let_go_count_and_finished_gangs_are_not_looked_at() -> None:
+def test_members_that_were_released_count_and_finished_gangs_are_not_looked_at() -> None:
     (gang,) = gather([job_pod(1)], [job_pod(0), job_pod(0, "done")], no_size)
     assert (len(gang.gated), len(gang.released)) == (1, 1)
 

@@ -68,7 +68,7 @@ class Quiet:
         self.made: dict[str, tuple[int, float]] = {}
         self.waited: dict[str, float] = {}
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         path = f"/api/v1/namespaces/{self._namespace}/pods"
         started = [
             pod["metadata"]["labels"]["job-name"]
@@ -132,7 +132,7 @@ def test_whatever_waits_with_it_a_gang_that_fits_is_placed_in_the_same_pass(seed
     placing = Placing(Nodes(10, *map(decode, hostile), *quiet, gpus=8), Settings(reserve_seconds=0))
     orders = placing.one()
     assert {pod.metadata.name for pod in quiet} <= places(orders).keys()
-    assert not [verdict for verdict in orders.outcomes if verdict.reason == OWN_ERROR]
+    assert not [outcome for outcome in orders.outcomes if outcome.reason == OWN_ERROR]
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def test_whatever_one_tenant_writes_another_s_gangs_lose_no_pod_share_no_card_an
             tenant.act()  # it was there first
         while len(quiet.waited) < GANGS and not ledger.faults and quiet.longest < BOUND_SECONDS:
             tenant.act()
-            quiet.go_on()
+            quiet.advance()
             time.sleep(0.05)
         time.sleep(0.5)
         ledger.settle()

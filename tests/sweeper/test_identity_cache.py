@@ -58,7 +58,7 @@ def test_what_was_not_asked_for_in_a_round_is_forgotten() -> None:
     assert (cache.find("asked", A), cache.find("not asked", B)) == ("a", None)
 
 
-def test_of_keys_that_are_there_those_not_asked_for_are_kept_until_most_that_is_known_is_of_others() -> None:
+def test_unused_entries_of_keys_that_are_there_stay_until_most_entries_are_of_others() -> None:
     cache = IdentityCache[int, int]()
     for key in range(5):
         cache.keep(key, key, A)

@@ -28,7 +28,7 @@ def asking(gpus: int = 8, **labels: str) -> PodClass:
     return PodClass(vector({GPU: gpus, "pods": 1}), Rules(selector=tuple(labels.items())))
 
 
-def said(pod_class: PodClass, nodes: list[NodeInfo]) -> str:
+def sentence_for(pod_class: PodClass, nodes: list[NodeInfo]) -> str:
     return impossible(gang_of(2, pod_class), Snapshot.build(nodes, []), COUNTING)
 
 
@@ -44,7 +44,7 @@ def said(pod_class: PodClass, nodes: list[NodeInfo]) -> str:
     ids=["model", "label", "unknown label", "too many GPUs", "possible"],
 )
 def test_what_no_node_meets_is_named_with_what_there_is(pod_class: PodClass, want: str) -> None:
-    assert said(pod_class, cluster(H100=3, Max=1)) == want
+    assert sentence_for(pod_class, cluster(H100=3, Max=1)) == want
 
 
 def test_a_required_level_is_named_where_no_usable_node_has_topology_labels() -> None:
@@ -62,7 +62,7 @@ def test_a_required_level_is_named_where_no_usable_node_has_topology_labels() ->
 
 def test_a_resource_that_no_usable_node_has_is_named() -> None:
     pod_class = PodClass(vector({"amd.com/gpu": 1, "pods": 1}))
-    assert said(pod_class, cluster(H100=1)) == (
+    assert sentence_for(pod_class, cluster(H100=1)) == (
         "a pod asks for 1 amd.com/gpu, and no node that it may use has any"
     )
 
@@ -81,7 +81,7 @@ def test_resources_that_no_usable_node_has_are_named_in_one_clause() -> None:
     ]
 
 
-def test_the_cause_that_excludes_most_nodes_says_on_how_many_it_alone_does() -> None:
+def test_the_cause_that_excludes_most_nodes_counts_those_it_alone_excludes() -> None:
     """Of 5 nodes 3 are tainted, of these one is full; of the others one is full."""
     nodes = cluster(H100=5)
     nodes = [
@@ -95,5 +95,5 @@ def test_the_cause_that_excludes_most_nodes_says_on_how_many_it_alone_does() -> 
     )
 
 
-def test_where_nothing_is_excluded_nothing_is_said() -> None:
+def test_where_nothing_is_excluded_there_is_no_sentence() -> None:
     assert main_cause(gang_of(2, asking()), Snapshot.build(cluster(H100=2), [])) == ""

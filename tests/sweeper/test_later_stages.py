@@ -52,17 +52,17 @@ def seen(
 OTHER = ReservationKind("other", "held for others")
 
 
-class Kept:
+class PlanPasses:
     """The ledger of passes that see only plans."""
 
     def __init__(self, settings: Settings, clock: Clock, now: Callable[[], datetime] | None = None) -> None:
         self.ledger, self.settings = ReservationLedger(settings), settings
         self.clock, self.now = clock, now or (lambda: datetime.now(UTC))
 
-    def saw(self, view: View, held: Set[str] = frozenset()) -> None:
-        """Another pass. held: nodes that are reserved in another way."""
+    def observe(self, view: View, reserved: Set[str] = frozenset()) -> None:
+        """Another pass. reserved: nodes that are reserved in another way."""
         moment = Moment(self.clock.now, self.now())
-        other = Reservation(OTHER, "ns/other", frozenset(held), 0.0, 1.0, moment.at)
+        other = Reservation(OTHER, "ns/other", frozenset(reserved), 0.0, 1.0, moment.at)
         sources = [ReservationSource(OTHER, lambda _: [other]), LATER_STAGES]
         view = replace(view, now=moment)
         self.ledger = opened(self.ledger, [], view, None, sources, self.settings)
@@ -72,8 +72,8 @@ class Kept:
         return self.ledger.nodes() - self.ledger.nodes(OTHER)
 
 
-def nodes_before(kept: Kept, gang: PodGang) -> frozenset[str]:
-    return kept.ledger.reserved(gang, gang.gated, View([], [], NODES, {})).nodes
+def nodes_before(passes: PlanPasses, gang: PodGang) -> frozenset[str]:
+    return passes.ledger.reserved(gang, gang.gated, View([], [], NODES, {})).nodes
 
 
 def waiting(priority: int) -> PodGang:
@@ -81,142 +81,146 @@ def waiting(priority: int) -> PodGang:
     return gang
 
 
-@pytest.mark.parametrize(("priority", "is_kept_from"), [(4, True), (5, True), (6, False)])
-def test_nodes_are_kept_from_gangs_that_are_not_more_important(priority: int, is_kept_from: bool) -> None:
-    kept = Kept(SETTINGS, Clock())
-    kept.saw(seen(LEADER))
-    assert nodes_before(kept, waiting(priority)) == ({"n1", "n2"} if is_kept_from else frozenset())
+@pytest.mark.parametrize(("priority", "is_excluded"), [(4, True), (5, True), (6, False)])
+def test_nodes_are_reserved_against_gangs_that_are_not_more_important(
+    priority: int, is_excluded: bool
+) -> None:
+    passes = PlanPasses(SETTINGS, Clock())
+    passes.observe(seen(LEADER))
+    assert nodes_before(passes, waiting(priority)) == ({"n1", "n2"} if is_excluded else frozenset())
 
 
-def test_a_gang_is_not_kept_from_its_own_nodes() -> None:
+def test_a_gang_is_not_excluded_from_its_own_nodes() -> None:
     (own,) = gather_all(job_pod(1))
-    kept = Kept(SETTINGS, Clock())
-    kept.saw(seen(LEADER, key=own.key.placement_key))
-    assert nodes_before(kept, own) == frozenset()
-    assert nodes_before(kept, waiting(0)) == {"n1", "n2"}
+    passes = PlanPasses(SETTINGS, Clock())
+    passes.observe(seen(LEADER, key=own.key.placement_key))
+    assert nodes_before(passes, own) == frozenset()
+    assert nodes_before(passes, waiting(0)) == {"n1", "n2"}
 
 
 def test_a_plan_none_of_whose_pods_is_there_keeps_nothing() -> None:
-    kept = Kept(SETTINGS, Clock())
-    kept.saw(seen())
-    assert nodes_before(kept, waiting(0)) == frozenset()
+    passes = PlanPasses(SETTINGS, Clock())
+    passes.observe(seen())
+    assert nodes_before(passes, waiting(0)) == frozenset()
 
 
-def test_what_is_kept_ends_in_time_and_begins_anew_with_each_stage() -> None:
+def test_a_reservation_ends_in_time_and_starts_again_with_each_stage() -> None:
     clock = Clock()
-    kept = Kept(SETTINGS, clock)
-    kept.saw(seen(LEADER))
+    passes = PlanPasses(SETTINGS, clock)
+    passes.observe(seen(LEADER))
     clock.now += SETTINGS.reserve_hold_seconds
-    kept.saw(seen(LEADER))
-    assert nodes_before(kept, waiting(0)) == frozenset()
-    kept.saw(seen(LEADER, stages=2))
-    assert nodes_before(kept, waiting(0)) == {"n1", "n2"}
+    passes.observe(seen(LEADER))
+    assert nodes_before(passes, waiting(0)) == frozenset()
+    passes.observe(seen(LEADER, stages=2))
+    assert nodes_before(passes, waiting(0)) == {"n1", "n2"}
 
 
-def test_a_pod_that_must_end_before_may_use_what_is_kept() -> None:
-    kept = Kept(SETTINGS, Clock())
-    kept.saw(seen(LEADER))
+def test_a_pod_that_must_end_before_may_use_what_is_reserved() -> None:
+    passes = PlanPasses(SETTINGS, Clock())
+    passes.observe(seen(LEADER))
     limit = int(SETTINGS.reserve_hold_seconds)
     for seconds, expected in ((limit, frozenset()), (limit + 1, {"n1", "n2"})):
         (gang,) = gather_all(
             decode(pod_json("short", activeDeadlineSeconds=seconds, terminationGracePeriodSeconds=0))
         )
-        assert nodes_before(kept, gang) == expected
+        assert nodes_before(passes, gang) == expected
 
 
-def test_no_more_nodes_are_kept_than_the_operator_lets_stand_empty() -> None:
-    kept = Kept(Settings(reserve_share=0.25), Clock())
-    kept.saw(seen(LEADER))
-    assert kept.nodes == {"n1"}
+def test_no_more_nodes_are_reserved_than_the_operator_allows() -> None:
+    passes = PlanPasses(Settings(reserve_share=0.25), Clock())
+    passes.observe(seen(LEADER))
+    assert passes.nodes == {"n1"}
 
 
 def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
-    kept = Kept(Settings(reserve_share=0.5), Clock())
-    kept.saw(seen(LEADER), held={"n3"})
-    assert kept.nodes == {"n1"}
-    kept.saw(seen(LEADER), held={"n0", "n3"})
-    assert kept.nodes == frozenset()
+    passes = PlanPasses(Settings(reserve_share=0.5), Clock())
+    passes.observe(seen(LEADER), reserved={"n3"})
+    assert passes.nodes == {"n1"}
+    passes.observe(seen(LEADER), reserved={"n0", "n3"})
+    assert passes.nodes == frozenset()
 
 
-def test_nodes_that_fail_take_no_kept_node_from_who_has_begun() -> None:
+def test_nodes_that_fail_take_no_reserved_node_from_who_has_begun() -> None:
     """Nor does another leader, which has not seen those nodes."""
     view = seen(LEADER, usable=4)
     view = replace(view, nodes={name: node for name, node in NODES.items() if name != "n3"})
-    kept = Kept(Settings(reserve_share=0.5), Clock())
-    kept.saw(view)
-    assert kept.nodes == {"n1", "n2"}
-    kept.saw(seen(LEADER, usable=4), held={"n3"})
-    assert kept.nodes == {"n1"}, "and no more than were held in all"
+    passes = PlanPasses(Settings(reserve_share=0.5), Clock())
+    passes.observe(view)
+    assert passes.nodes == {"n1", "n2"}
+    passes.observe(seen(LEADER, usable=4), reserved={"n3"})
+    assert passes.nodes == {"n1"}, "and no more than were held in all"
 
 
-def test_what_is_told_of_kept_nodes_changes_with_their_stage_alone() -> None:
+def test_the_sentence_on_reserved_nodes_changes_with_their_stage_alone() -> None:
     """Else the status of the gang would be written in every pass."""
     clock, days = Clock(), iter(range(1, 10))
-    kept = Kept(SETTINGS, clock, now=lambda: datetime(2026, 1, next(days), tzinfo=UTC))
+    passes = PlanPasses(SETTINGS, clock, now=lambda: datetime(2026, 1, next(days), tzinfo=UTC))
 
-    def told(stages: int) -> Reservation:
-        kept.saw(seen(LEADER, stages=stages))
-        (held,) = kept.ledger.by_gang().values()
-        return held
+    def reservation_at(stages: int) -> Reservation:
+        passes.observe(seen(LEADER, stages=stages))
+        (reserved,) = passes.ledger.by_gang().values()
+        return reserved
 
-    first = told(1)
+    first = reservation_at(1)
     clock.now += 1
     assert first.nodes == {"n1", "n2"}
-    assert told(1) == first
-    assert told(2).ends > first.ends
+    assert reservation_at(1) == first
+    assert reservation_at(2).ends > first.ends
 
 
 def test_a_leader_that_is_made_again_begins_no_stage() -> None:
     clock = Clock()
-    kept = Kept(SETTINGS, clock)
-    kept.saw(seen(LEADER))
+    passes = PlanPasses(SETTINGS, clock)
+    passes.observe(seen(LEADER))
     clock.now += SETTINGS.reserve_hold_seconds
-    kept.saw(seen(decode(pod_json("second", schedulingGates=[])), leader="second"))
-    assert kept.nodes == frozenset()
+    passes.observe(seen(decode(pod_json("second", schedulingGates=[])), leader="second"))
+    assert passes.nodes == frozenset()
 
 
 @pytest.mark.parametrize("meanwhile", ["in time", "too long"])
-def test_what_was_kept_in_vain_is_kept_by_nobody_for_as_long(meanwhile: str) -> None:
+def test_an_unused_reservation_is_not_repeated_for_as_long(meanwhile: str) -> None:
     clock = Clock()
-    kept = Kept(SETTINGS, clock)
-    kept.saw(seen(LEADER))
+    passes = PlanPasses(SETTINGS, clock)
+    passes.observe(seen(LEADER))
     seconds = SETTINGS.reserve_hold_seconds if meanwhile == "too long" else 60
     clock.now += seconds
-    kept.saw(seen() if meanwhile == "in time" else seen(LEADER))
-    assert kept.nodes == frozenset()
+    passes.observe(seen() if meanwhile == "in time" else seen(LEADER))
+    assert passes.nodes == frozenset()
     clock.now += seconds - 1
-    kept.saw(seen(LEADER, plan="another"))
-    assert kept.nodes == frozenset()
+    passes.observe(seen(LEADER, plan="another"))
+    assert passes.nodes == frozenset()
     clock.now += 1
-    kept.saw(seen(LEADER, plan="another"))
-    assert kept.nodes == {"n1", "n2"}
+    passes.observe(seen(LEADER, plan="another"))
+    assert passes.nodes == {"n1", "n2"}
 
 
-def test_what_was_kept_and_is_now_used_needs_no_rest() -> None:
+def test_a_used_reservation_needs_no_cooldown() -> None:
     clock = Clock()
-    kept = Kept(SETTINGS, clock)
-    kept.saw(seen(LEADER))
+    passes = PlanPasses(SETTINGS, clock)
+    passes.observe(seen(LEADER))
     clock.now += 60
     used = PlacementSpec(pods=[PlannedPod("leader", "uid-leader", "n0"), PlannedPod("w", "uid-w", "n1")])
-    kept.saw(View([], [LEADER], NODES, {"ns/job-other": Placement(metadata=Metadata(uid="plan"), spec=used)}))
-    kept.saw(seen(LEADER, plan="another"))
-    assert kept.nodes == {"n1"}
+    passes.observe(
+        View([], [LEADER], NODES, {"ns/job-other": Placement(metadata=Metadata(uid="plan"), spec=used)})
+    )
+    passes.observe(seen(LEADER, plan="another"))
+    assert passes.nodes == {"n1"}
 
 
 def test_no_stage_begins_before_the_pods_of_the_earlier_ones_ran() -> None:
     clock = Clock()
-    kept = Kept(SETTINGS, clock)
-    kept.saw(seen(STARTING))
+    passes = PlanPasses(SETTINGS, clock)
+    passes.observe(seen(STARTING))
     clock.now += SETTINGS.reserve_hold_seconds
-    kept.saw(seen(STARTING, stages=2))
-    assert kept.nodes == frozenset()
-    kept.saw(seen(LEADER, stages=2))
-    assert kept.nodes == {"n1", "n2"}
+    passes.observe(seen(STARTING, stages=2))
+    assert passes.nodes == frozenset()
+    passes.observe(seen(LEADER, stages=2))
+    assert passes.nodes == {"n1", "n2"}
 
 
 def test_whatever_stages_come_a_plan_keeps_nodes_for_one_hold_more_than_it_keeps_nodes() -> None:
     clock = Clock()
-    kept = Kept(SETTINGS, clock)
+    passes = PlanPasses(SETTINGS, clock)
     hold, keeps = SETTINGS.reserve_hold_seconds, []
     stages: list[Pod] = []
     for number in range(1, 6):
@@ -224,30 +228,30 @@ def test_whatever_stages_come_a_plan_keeps_nodes_for_one_hold_more_than_it_keeps
         running = pod_json(f"p{number}", schedulingGates=[], metadata=metadata) | {
             "status": {"phase": "Running"}
         }
-        kept.saw(seen(LEADER, *stages, stages=number))
+        passes.observe(seen(LEADER, *stages, stages=number))
         stages.append(decode(running))
         clock.now += hold - 1
-        kept.saw(seen(LEADER, *stages, stages=number))
-        keeps.append(bool(kept.nodes))
+        passes.observe(seen(LEADER, *stages, stages=number))
+        keeps.append(bool(passes.nodes))
     assert keeps == [True, True, True, False, False]
     clock.now += 3 * hold
-    kept.saw(seen(LEADER, *stages, stages=6))
-    assert kept.nodes, "after as long a rest it may keep some again"
+    passes.observe(seen(LEADER, *stages, stages=6))
+    assert passes.nodes, "after as long a rest it may keep some again"
 
 
-def test_what_gangs_that_waited_have_held_in_vain_is_kept_by_nobody_either() -> None:
+def test_unused_reservations_of_gangs_that_waited_are_not_repeated_for_later_stages_either() -> None:
     clock = Clock()
-    kept = Kept(SETTINGS, clock)
+    passes = PlanPasses(SETTINGS, clock)
     clock.now = 60
-    kept.ledger = replace(kept.ledger, cooldowns={"n1": Cooldown("a gang", 120)})
-    kept.saw(seen(LEADER))
-    assert kept.nodes == {"n2"}
+    passes.ledger = replace(passes.ledger, cooldowns={"n1": Cooldown("a gang", 120)})
+    passes.observe(seen(LEADER))
+    assert passes.nodes == {"n2"}
     clock.now = 120
-    kept.saw(seen(LEADER))
-    assert kept.nodes == {"n1", "n2"}
+    passes.observe(seen(LEADER))
+    assert passes.nodes == {"n1", "n2"}
 
 
-def test_what_was_kept_in_vain_is_held_by_no_gang_that_waits() -> None:
+def test_an_unused_reservation_is_not_taken_by_a_gang_that_waits() -> None:
     busy = gpu_pod("busy", node="n3")
     metadata = {
         "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -263,16 +267,18 @@ def test_what_was_kept_in_vain_is_held_by_no_gang_that_waits() -> None:
     assert case.reserved == {"n0", "n1", "n2", "n3"}
 
 
-@pytest.mark.parametrize(("priority", "is_kept_from"), [(1, True), (2, False)])
-def test_nodes_are_kept_as_urgently_as_those_that_ask_for_devices(priority: int, is_kept_from: bool) -> None:
+@pytest.mark.parametrize(("priority", "is_excluded"), [(1, True), (2, False)])
+def test_nodes_are_reserved_with_the_priority_of_those_that_ask_for_devices(
+    priority: int, is_excluded: bool
+) -> None:
     """A pod of no GPU and a high class lends it to nobody."""
     worker = gpu_pod("p1", node="n0", priority=1, metadata={"uid": "uid-of-stage-1"})
-    kept = Kept(SETTINGS, Clock())
-    kept.saw(seen(LEADER, worker, stages=2))
-    assert bool(nodes_before(kept, waiting(priority))) is is_kept_from
+    passes = PlanPasses(SETTINGS, Clock())
+    passes.observe(seen(LEADER, worker, stages=2))
+    assert bool(nodes_before(passes, waiting(priority))) is is_excluded
 
 
 def test_pods_of_another_namespace_are_none_of_a_plan_s() -> None:
-    kept = Kept(SETTINGS, Clock())
-    kept.saw(seen(decode(pod_json("leader", schedulingGates=[], metadata={"namespace": "theirs"}))))
-    assert not kept.nodes
+    passes = PlanPasses(SETTINGS, Clock())
+    passes.observe(seen(decode(pod_json("leader", schedulingGates=[], metadata={"namespace": "theirs"}))))
+    assert not passes.nodes

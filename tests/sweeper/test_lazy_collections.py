@@ -70,7 +70,7 @@ def test_what_may_not_be_read_is_not_there(reading: Reading, monkeypatch: pytest
     assert reading.lazy.read((collection("nothings"),)) == {}
 
 
-def test_a_change_of_what_the_last_pass_has_read_is_told(
+def test_a_change_of_what_the_last_pass_has_read_is_reported(
     cluster: Cluster, reading: Reading, namespace: str
 ) -> None:
     reading.lazy.read((MAPS,))
@@ -81,7 +81,7 @@ def test_a_change_of_what_the_last_pass_has_read_is_told(
     assert not reading.freed, "it frees nothing"
 
 
-def test_a_change_of_what_nobody_reads_any_more_is_taken_in_and_not_told(
+def test_a_change_of_what_nobody_reads_any_more_is_stored_and_not_reported(
     cluster: Cluster, reading: Reading, namespace: str
 ) -> None:
     reading.lazy.read((MAPS,))
@@ -94,7 +94,7 @@ def test_a_change_of_what_nobody_reads_any_more_is_taken_in_and_not_told(
     assert not reading.changes
 
 
-def test_a_change_that_may_free_something_is_told_as_that(
+def test_a_change_that_may_free_something_is_reported_as_that(
     cluster: Cluster, reading: Reading, namespace: str
 ) -> None:
     freeing = collection("configmaps", lambda before, after: after is None)

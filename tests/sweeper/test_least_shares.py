@@ -51,24 +51,24 @@ def spread(gang: Gang, snapshot: Snapshot, rules: dict[str, int], there: dict[st
         name: msgspec.convert({"metadata": {"name": name, "labels": dict(state.node.labels)}}, Node)
         for name, state in snapshot.nodes.items()
     }
-    standing = [(pod(f"{node}-{n}", {}), node) for node, count in there.items() for n in range(count)]
-    return Acceptance(Neighbourhood(nodes, standing), members)
+    running = [(pod(f"{node}-{n}", {}), node) for node, count in there.items() for n in range(count)]
+    return Acceptance(Neighbourhood(nodes, running), members)
 
 
-def ways(rooms: list[int], wanted: int) -> Iterator[tuple[int, ...]]:
+def ways(slot_counts: list[int], wanted: int) -> Iterator[tuple[int, ...]]:
     """How many pods each node may get."""
-    for counts in itertools.product(*(range(room + 1) for room in rooms)):
+    for counts in itertools.product(*(range(most + 1) for most in slot_counts)):
         if sum(counts) == wanted:
             yield counts
 
 
-def keeps(counts: dict[str, int], held: dict[str, int], skew: int) -> bool:
-    final = {value: count + counts.get(value, 0) for value, count in held.items()}
+def keeps(counts: dict[str, int], placed: dict[str, int], skew: int) -> bool:
+    final = {value: count + counts.get(value, 0) for value, count in placed.items()}
     return all(final[value] <= min(final.values()) + skew for value, count in counts.items() if count)
 
 
 @pytest.mark.parametrize("first", range(0, 160, 40))
-def test_no_way_uses_fewer_domains_than_one_that_is_called_proven(first: int) -> None:
+def test_no_layout_uses_fewer_domains_than_one_that_is_called_proven(first: int) -> None:
     proven = 0
     for seed in range(first, first + 40):
         dice = random.Random(seed)
@@ -84,15 +84,17 @@ def test_no_way_uses_fewer_domains_than_one_that_is_called_proven(first: int) ->
         if not isinstance(found, Assignment) or not found.proven:
             continue
         proven += 1
-        held = dict.fromkeys(zones.values(), 0)
+        placed = dict.fromkeys(zones.values(), 0)
         for name, count in there.items():
-            held[zones[name]] += count
-        rooms = [least(snapshot, gang, name) for name in zones]
+            placed[zones[name]] += count
+        slot_counts = [least(snapshot, gang, name) for name in zones]
         best = min(
             used(snapshot, counts)
-            for places in ways(rooms, len(gang.members))
+            for places in ways(slot_counts, len(gang.members))
             if keeps(
-                by_zone(counts := dict(zip(zones, places, strict=True)), zones), held, rules[keys.ZONE_LABEL]
+                by_zone(counts := dict(zip(zones, places, strict=True)), zones),
+                placed,
+                rules[keys.ZONE_LABEL],
             )
             and (
                 keys.HOSTNAME_LABEL not in rules
@@ -126,22 +128,22 @@ def used(snapshot: Snapshot, counts: dict[str, int]) -> tuple[int, ...]:
 def test_a_domain_s_least_share_is_the_least_of_all_ways_to_share() -> None:
     for seed in range(300):
         dice = random.Random(seed)
-        held = {value: dice.randint(0, 3) for value in "abcd"[: dice.randint(1, 4)]}
+        placed = {value: dice.randint(0, 3) for value in "abcd"[: dice.randint(1, 4)]}
         wanted, skew, floor_is_zero = dice.randint(1, 6), dice.randint(1, 3), dice.random() < 0.3
         shared = [
             counts
-            for places in ways([wanted] * len(held), wanted)
-            if is_shared(counts := dict(zip(held, places, strict=True)), held, skew, floor_is_zero)
+            for places in ways([wanted] * len(placed), wanted)
+            if is_shared(counts := dict(zip(placed, places, strict=True)), placed, skew, floor_is_zero)
         ]
-        for value in held:
-            told = least_share(value, held, wanted, skew, floor_is_zero=floor_is_zero)
+        for value in placed:
+            share = least_share(value, placed, wanted, skew, floor_is_zero=floor_is_zero)
             if shared:
-                assert told <= min(counts[value] for counts in shared), (seed, value)
-            if shared and not floor_is_zero and len(set(held.values())) == 1:
-                assert told == min(counts[value] for counts in shared), (seed, value)
+                assert share <= min(counts[value] for counts in shared), (seed, value)
+            if shared and not floor_is_zero and len(set(placed.values())) == 1:
+                assert share == min(counts[value] for counts in shared), (seed, value)
 
 
-def is_shared(counts: dict[str, int], held: dict[str, int], skew: int, floor_is_zero: bool) -> bool:
+def is_shared(counts: dict[str, int], placed: dict[str, int], skew: int, floor_is_zero: bool) -> bool:
     if not floor_is_zero:
-        return keeps(counts, held, skew)
-    return all(held[value] + count <= skew for value, count in counts.items() if count)
+        return keeps(counts, placed, skew)
+    return all(placed[value] + count <= skew for value, count in counts.items() if count)

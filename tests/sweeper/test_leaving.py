@@ -19,7 +19,7 @@ def marked(name: str, taint: str) -> Node:
 
 
 @pytest.mark.parametrize("taint", sorted(LEAVING_TAINTS))
-def test_a_pod_that_tolerates_every_taint_goes_elsewhere(taint: str) -> None:
+def test_a_pod_that_tolerates_every_taint_is_placed_elsewhere(taint: str) -> None:
     cluster = Nodes(2, gpu_pod("p", tolerations=TOLERATES_ALL))
     cluster.nodes["n0"] = marked("n0", taint)
     placing = Placing(cluster, Settings(settle_seconds=0))

@@ -50,11 +50,11 @@ class Copy:
 def test_a_leader_is_ready_while_its_copy_is_whole_and_current(
     copy: Copy | None, leads: bool, complaint: str
 ) -> None:
-    said = _Live(copy).complaint(leads)  # type: ignore[arg-type]
-    assert (complaint in said) if complaint else not said
+    found = _Live(copy).complaint(leads)  # type: ignore[arg-type]
+    assert (complaint in found) if complaint else not found
 
 
-def test_one_that_stands_by_is_not_ready_while_it_cannot_tell_who_leads() -> None:
+def test_a_standby_is_not_ready_while_it_does_not_know_who_leads() -> None:
     assert _Live(None).complaint(False, "lease topogate-sweeper: 401 Unauthorized").startswith("lease ")
 
 
@@ -70,7 +70,7 @@ def scraped(metrics: Metrics, copy: Copy | None, dropped: int = 0) -> set[str]:
     return set(generate_latest(metrics.registry).decode().splitlines())
 
 
-def test_what_it_cannot_read_or_say_is_counted() -> None:
+def test_what_it_cannot_read_or_write_is_counted() -> None:
     copy = Copy(nodes=30, unreadable=2, refused=("jobsets.jobset.x-k8s.io",))
     assert scraped(Metrics(), copy, dropped=3) >= {
         'topogate_watch_silence_seconds{resource="nodes"} 30.0',

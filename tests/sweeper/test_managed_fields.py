@@ -29,8 +29,8 @@ APPLIED = {"manager": "argocd", "operation": "Apply", "fieldsV1": {"f:metadata":
 
 def written(*managers: dict[str, Any], version: str = "7", **metadata: Any) -> dict[str, Any]:
     """A pod of a Job, written by these."""
-    told = {"ownerReferences": [JOB], "resourceVersion": version, "managedFields": list(managers)}
-    return pod_json(metadata={**told, **metadata})
+    own = {"ownerReferences": [JOB], "resourceVersion": version, "managedFields": list(managers)}
+    return pod_json(metadata={**own, **metadata})
 
 
 def test_a_pod_that_its_controller_made_loses_its_managed_fields() -> None:
@@ -227,7 +227,7 @@ def test_pods_that_somebody_manages_keep_their_managed_fields(two_nodes: Cluster
     assert "mine" not in apply_label(api, path, "a-team", {})["metadata"]["labels"]
 
 
-def test_pods_keep_their_managed_fields_where_the_operator_says_so(
+def test_pods_keep_their_managed_fields_where_the_operator_asks_for_it(
     two_nodes: Cluster, namespace: str
 ) -> None:
     create_job(two_nodes.api(), namespace, "train", 1, template(8))

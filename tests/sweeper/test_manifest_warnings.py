@@ -14,24 +14,24 @@ OURS = keys.TOPOGATE_PREFIX
 SPELLED = f'"{OURS}gangsize" has no effect; did you mean {OURS}gang-size?'
 
 
-class Room:
+class Scene:
     """Warnings of one pass after the other."""
 
     def __init__(self, policy: Policy | None) -> None:
-        self.said: list[tuple[str, str, str]] = []
+        self.events: list[tuple[str, str, str]] = []
         self.policy = policy
-        self.told: WarningsOf = {}
+        self.given: WarningsOf = {}
 
-    def tell(self, *gangs: PodGang) -> None:
+    def warn(self, *gangs: PodGang) -> None:
         """A pass over these gangs."""
-        warnings, self.told = warn_of_manifests(gangs, self.policy, self.told)
+        warnings, self.given = warn_of_manifests(gangs, self.policy, self.given)
         assert all(each.reason.is_warning for each in warnings)
-        self.said += [(each.pod.metadata.name, each.reason, each.note) for each in warnings]
+        self.events += [(each.pod.metadata.name, each.reason, each.note) for each in warnings]
 
 
 @pytest.fixture
-def room() -> Room:
-    return Room(Policy())
+def scene() -> Scene:
+    return Scene(Policy())
 
 
 def member(index: int, annotations: dict[str, str], labels: dict[str, str] | None = None) -> Pod:
@@ -44,41 +44,41 @@ def gang_of(*pods: Pod) -> PodGang:
     return gang
 
 
-def test_what_a_misspelled_key_means_is_said_once(room: Room) -> None:
+def test_the_meaning_of_a_misspelled_key_is_reported_once(scene: Scene) -> None:
     gang = gang_of(*(member(index, {f"{OURS}gangsize": "4"}) for index in range(3)))
     for _ in range(3):
-        room.tell(gang)
-    (told,) = room.said
-    assert told[1:] == ("ManifestWarning", SPELLED)
+        scene.warn(gang)
+    (given,) = scene.events
+    assert given[1:] == ("ManifestWarning", SPELLED)
 
 
-def test_what_pods_say_that_come_later_is_said_then(room: Room) -> None:
+def test_mistakes_of_pods_that_come_later_are_reported_then(scene: Scene) -> None:
     first = member(0, {f"{OURS}gangsize": "4"})
-    room.tell(gang_of(first))
-    room.tell(gang_of(first, member(1, {f"{OURS}gangsize": "4", f"{OURS}required-topology": "rack"})))
-    assert [note for _, _, note in room.said] == [
+    scene.warn(gang_of(first))
+    scene.warn(gang_of(first, member(1, {f"{OURS}gangsize": "4", f"{OURS}required-topology": "rack"})))
+    assert [note for _, _, note in scene.events] == [
         SPELLED,
         f'{OURS}required-topology: no level "rack"; known: block, subblock and host',
     ]
 
 
-def test_a_gang_whose_every_pod_says_something_else_is_told_so_much_and_no_more(room: Room) -> None:
+def test_a_gang_whose_every_pod_has_another_mistake_gets_a_bounded_number_of_events(scene: Scene) -> None:
     """Else one gang fills the queue of Events for everybody, and what is remembered of it grows for ever."""
     pods = [
         member(index, {f"{OURS}required-topology": f"rack-{index}"}) for index in range(3 * MOST_WARNINGS)
     ]
     for count in (MOST_WARNINGS - 2, 2 * MOST_WARNINGS, 3 * MOST_WARNINGS):
-        room.tell(gang_of(*pods[:count]))
-    assert len(room.said) == MOST_WARNINGS
-    assert [len(told.sentences) for told in room.told.values()] == [MOST_WARNINGS]
+        scene.warn(gang_of(*pods[:count]))
+    assert len(scene.events) == MOST_WARNINGS
+    assert [len(given.sentences) for given in scene.given.values()] == [MOST_WARNINGS]
 
 
-def test_a_gang_of_the_same_name_that_comes_later_is_told_again(room: Room) -> None:
+def test_a_gang_of_the_same_name_that_comes_later_is_warned_again(scene: Scene) -> None:
     gang = gang_of(member(0, {f"{OURS}gangsize": "4"}))
-    room.tell(gang)
-    room.tell()
-    room.tell(gang)
-    assert len(room.said) == 2
+    scene.warn(gang)
+    scene.warn()
+    scene.warn(gang)
+    assert len(scene.events) == 2
 
 
 @pytest.mark.parametrize(
@@ -90,28 +90,28 @@ def test_a_gang_of_the_same_name_that_comes_later_is_told_again(room: Room) -> N
     ],
     ids=["nothing wrong", "no controller: its author was warned", "Kueue reads its own"],
 )
-def test_nothing_is_said_of(room: Room, gang: PodGang) -> None:
-    room.tell(gang)
-    assert room.said == []
+def test_no_event_warns_of(scene: Scene, gang: PodGang) -> None:
+    scene.warn(gang)
+    assert scene.events == []
 
 
-def test_without_a_policy_nothing_is_said_until_there_is_one(room: Room) -> None:
+def test_without_a_policy_nothing_is_reported_until_there_is_one(scene: Scene) -> None:
     gang = gang_of(member(0, {f"{OURS}required-topology": "rack"}))
-    room.policy = None
-    room.tell(gang)
-    assert room.said == []
-    room.policy = Policy(topology_levels=("rack",))
-    room.tell(gang)
-    assert room.said == [], "the level is the policy's"
+    scene.policy = None
+    scene.warn(gang)
+    assert scene.events == []
+    scene.policy = Policy(topology_levels=("rack",))
+    scene.warn(gang)
+    assert scene.events == [], "the level is the policy's"
 
 
-def test_topology_requests_of_others_are_told_with_ours(room: Room) -> None:
+def test_topology_requests_of_others_are_reported_with_ours(scene: Scene) -> None:
     requests = {
         "volcano.sh/network-topology-mode": "soft",
         "kai.scheduler/topology-required-placement": "a.b/c",
     }
-    room.tell(gang_of(member(0, requests)))
-    ((_, _, note),) = room.said
+    scene.warn(gang_of(member(0, requests)))
+    ((_, _, note),) = scene.events
     assert note == (
         f"kai.scheduler/topology-required-placement is not read: write {keys.REQUIRED_TOPOLOGY_ANNOTATION}; "
         f"volcano.sh/network-topology-mode is not read: write {keys.PREFERRED_TOPOLOGY_ANNOTATION}"

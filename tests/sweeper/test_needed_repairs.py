@@ -33,13 +33,13 @@ def released(
     bound: bool = False,
     phase: str = "Pending",
     nominated: str = "",
-    said: str = "Unschedulable",
+    reason: str = "Unschedulable",
     gates: Sequence[str] = (),
     message: str = "",
     group: str = "",
     **metadata: Any,
 ) -> Pod:
-    """A pod pinned to n1, bound there or not. said: the reason in its condition PodScheduled."""
+    """A pod pinned to n1, bound there or not. reason: the reason in its condition PodScheduled."""
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     spec: dict[str, Any] = {"nodeName": "n1"} if bound else {}
     if group:
@@ -50,7 +50,7 @@ def released(
         metadata=metadata,
         **spec,
     )
-    scheduled = {"type": "PodScheduled", "status": "False", "reason": said, "message": message}
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     pod["status"] = {"phase": phase, "nominatedNodeName": nominated, "conditions": [scheduled]}
     return decode(pod)
 
@@ -98,9 +98,9 @@ def test_a_pod_that_is_not_bound_in_time_is_lost() -> None:
     assert causes(released(), node(), 100) == ["not-bound"]
 
 
-@pytest.mark.parametrize("said", ["", "SchedulingGated"])
-def test_a_pod_that_no_scheduler_has_looked_at_is_told_of_but_not_given_up(said: str) -> None:
-    assert causes(released(said=said), node(), 100) == [UNTRIED]
+@pytest.mark.parametrize("reason", ["", "SchedulingGated"])
+def test_a_pod_that_no_scheduler_has_looked_at_is_reported_but_not_given_up(reason: str) -> None:
+    assert causes(released(reason=reason), node(), 100) == [UNTRIED]
 
 
 def test_a_pod_for_which_the_scheduler_preempts_has_three_times_as_long() -> None:
@@ -139,7 +139,7 @@ def test_a_pod_is_left_alone_when(pod: Pod) -> None:
     assert causes(pod, node(), 1000) == []
 
 
-def test_a_trouble_that_ends_and_comes_back_is_counted_anew() -> None:
+def test_a_trouble_that_ends_and_comes_back_is_counted_again() -> None:
     watch = Watch()
     watch.find(released(), node(ready="False"), 0.0)
     watch.find(released(), node(), 40)
@@ -252,22 +252,22 @@ def test_a_pod_that_is_written_all_the_time_is_left_for_the_next_pass() -> None:
     assert len(api.bodies) < 5
 
 
-def test_a_pod_of_a_gang_that_goes_back_whole_is_deleted_though_its_status_has_changed_since() -> None:
+def test_a_pod_of_a_gang_that_is_recreated_whole_is_deleted_though_its_status_has_changed_since() -> None:
     api = OneDelete(200)
     pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
     assert evict(cast(Api, api), pod, may_run=True).outcome is Deletion.DELETED
     assert api.body["preconditions"] == {"uid": "u"}
 
 
-def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_told() -> None:
+def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_reported() -> None:
     body = msgspec.to_builtins(released())
-    said = {
+    reason = {
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "message": "0/1 nodes: volume node affinity conflict",
     }
-    body["status"]["conditions"] = [said]
+    body["status"]["conditions"] = [reason]
     pod, watch = msgspec.convert(body, Pod), Watch()
     watch.find(pod, node(), 0.0)
     (lost,) = watch.find(pod, node(), 100)

@@ -16,8 +16,8 @@ BOUND = 3000
 
 def hard_gang(dice: random.Random) -> Nodes:
     """A gang of many kinds that all but fills 24 nodes of 16 GPUs, on which pods of lower priority run."""
-    wishes = {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "90"}
-    metadata = {"annotations": wishes, "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:05Z"}
+    annotations = {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "90"}
+    metadata = {"annotations": annotations, "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:05Z"}
     sizes = [dice.choice((3, 5, 7)) for _ in range(90)]
     pods = [
         gpu_pod(f"g-{number}", gpus=size, priority=100, metadata={**metadata, "uid": f"g-{number}"})
@@ -37,7 +37,7 @@ def hard_gang(dice: random.Random) -> Nodes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_place_victims_and_held_nodes_of_one_gang_take_no_more_than_one_budget(
+def test_place_victims_and_reserved_nodes_of_one_gang_take_no_more_than_one_budget(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spent = 0

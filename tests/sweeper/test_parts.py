@@ -25,18 +25,18 @@ REQUIRED, SIZE, SLICES = (
 )
 
 
-def grid(*rooms: list[int]) -> list[Node]:
+def grid(*slot_counts: list[int]) -> list[Node]:
     """For each block, nodes of 8 GPUs in each of its subblocks; named b0s1h2."""
     return [
         node(f"b{b}s{s}h{h}", f"b{b}/s{s}/h{h}", gpus=8)
-        for b, subblocks in enumerate(rooms)
+        for b, subblocks in enumerate(slot_counts)
         for s, count in enumerate(subblocks)
         for h in range(count)
     ]
 
 
 def part(
-    job: int, count: int, wish: dict[str, str], gpus: int = 8, on: list[str] | None = None, **more: Any
+    job: int, count: int, request: dict[str, str], gpus: int = 8, on: list[str] | None = None, **more: Any
 ) -> list[Pod]:
     """The pods of one Job of a JobSet; more: other fields of their specs."""
     made = []
@@ -55,7 +55,7 @@ def part(
         if on is not None and index < len(on):
             spec |= {"nodeName": on[index], "schedulingGates": []}
         made.append(
-            decode(pod_json(f"j{job}-{index}", metadata={"labels": labels, "annotations": wish}, **spec))
+            decode(pod_json(f"j{job}-{index}", metadata={"labels": labels, "annotations": request}, **spec))
         )
     return made
 
@@ -88,14 +88,14 @@ def test_parts_lie_apart_where_no_block_holds_all_of_them() -> None:
     assert where(placed, 0, SUBBLOCK) == {"b1s0"}
 
 
-def test_the_smaller_part_goes_first_where_the_larger_would_take_its_only_place() -> None:
+def test_the_smaller_part_is_placed_first_where_the_larger_would_take_its_only_place() -> None:
     # The larger fits into block b0 alone; taken first, it would leave the smaller no subblock of two nodes.
     placed = found(grid([3, 1, 1]), *part(0, 3, {REQUIRED: "block"}), *part(1, 2, {REQUIRED: "subblock"}))
     assert where(placed, 1, SUBBLOCK) == {"b0s0"}
     assert len(placed) == 5
 
 
-def test_none_of_it_goes_where_one_part_has_no_room() -> None:
+def test_none_of_it_is_placed_where_one_part_does_not_fit() -> None:
     made = placing(
         grid([1, 1, 1, 1]),
         *part(0, 2, {REQUIRED: "block"}),
@@ -107,22 +107,26 @@ def test_none_of_it_goes_where_one_part_has_no_room() -> None:
     assert "one subblock" in orders.outcomes[0].reason
 
 
-ALIKE = ({REQUIRED: "block"}, {REQUIRED: "block"})
-UNLIKE = ({REQUIRED: "block"}, {REQUIRED: "subblock"})
+SAME_LEVEL = ({REQUIRED: "block"}, {REQUIRED: "block"})
+DIFFERENT_LEVELS = ({REQUIRED: "block"}, {REQUIRED: "subblock"})
 
 
-@pytest.mark.parametrize(("wishes", "expected"), [(ALIKE, True), (UNLIKE, False)], ids=["alike", "unlike"])
-def test_a_gang_in_parts_preempts_nobody(wishes: tuple[dict[str, str], ...], expected: bool) -> None:
+@pytest.mark.parametrize(
+    ("requests", "expected"), [(SAME_LEVEL, True), (DIFFERENT_LEVELS, False)], ids=["alike", "unlike"]
+)
+def test_a_gang_in_parts_preempts_nobody(requests: tuple[dict[str, str], ...], expected: bool) -> None:
     lesser = gpu_pod("lesser", gpus=8, node="b0s0h0", priority=1)
-    pods = [each for job, wish in enumerate(wishes) for each in part(job, 1, wish, priority=10)]
+    pods = [each for job, request in enumerate(requests) for each in part(job, 1, request, priority=10)]
     plans = placing(grid([2]), lesser, *pods, owner_facts=OwnerFacts(2)).one().plans
     assert [plan.preempts for plan in plans] == [True] * expected
 
 
-@pytest.mark.parametrize(("wishes", "expected"), [(ALIKE, True), (UNLIKE, False)], ids=["alike", "unlike"])
-def test_a_gang_in_parts_holds_no_node(wishes: tuple[dict[str, str], ...], expected: bool) -> None:
+@pytest.mark.parametrize(
+    ("requests", "expected"), [(SAME_LEVEL, True), (DIFFERENT_LEVELS, False)], ids=["alike", "unlike"]
+)
+def test_a_gang_in_parts_holds_no_node(requests: tuple[dict[str, str], ...], expected: bool) -> None:
     other = gpu_pod("other", gpus=8, node="b0s0h0")
-    pods = [each for job, wish in enumerate(wishes) for each in part(job, 1, wish)]
+    pods = [each for job, request in enumerate(requests) for each in part(job, 1, request)]
     cluster = Nodes(0, other, *pods)
     cluster.nodes = {each.metadata.name: each for each in grid([2])}
     made = Placing(cluster, Settings(reserve_seconds=0, preempt=False))
@@ -144,7 +148,7 @@ def test_a_gang_in_parts_holds_no_node(wishes: tuple[dict[str, str], ...], expec
         (GangPart(frozenset({"a"})), "the pod that names no level"),
     ],
 )
-def test_a_part_is_named_by_its_number_of_pods_and_what_they_wish(made: GangPart, name: str) -> None:
+def test_a_part_is_named_by_its_number_of_pods_and_what_they_request(made: GangPart, name: str) -> None:
     assert made.name == name
 
 
@@ -160,12 +164,12 @@ def test_a_part_may_have_slices_and_resources_of_its_own() -> None:
         assert placed[f"j0-{first}"][:SUBBLOCK] == placed[f"j0-{first + 1}"][:SUBBLOCK]
 
 
-def test_a_wish_on_some_pods_alone_holds_for_all() -> None:
+def test_a_request_on_some_pods_alone_applies_to_all() -> None:
     placed = found(grid([2], [3]), *part(0, 2, {REQUIRED: "block"}), *part(1, 1, {}))
     assert set(placed.values()) == {"b1s0h0", "b1s0h1", "b1s0h2"}
 
 
-def test_a_pod_made_anew_returns_to_the_domain_of_its_part() -> None:
+def test_a_recreated_pod_returns_to_the_domain_of_its_part() -> None:
     there = part(0, 2, {REQUIRED: "subblock"}, on=["b1s0h0"])
     others = part(1, 2, {REQUIRED: "block"}, on=["b0s0h0", "b0s0h1"])
     assert found(grid([3, 3], [2, 2]), *there, *others) == {"j0-1": "b1s0h1"}
@@ -192,7 +196,7 @@ def test_parts_that_want_one_domain_together_have_their_own_levels_inside_it() -
     assert placed["j0-2"][:SUBBLOCK] == placed["j0-3"][:SUBBLOCK]
 
 
-def test_pods_of_one_domain_of_their_own_wish_the_same_where_there_are_several() -> None:
+def test_pods_of_one_domain_of_their_own_request_the_same_where_there_are_several() -> None:
     own = {marks.JOBSET_EXCLUSIVE: keys.PRERELEASE_TOPOLOGY[1], REQUIRED: "block"}
     pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:], *part(1, 1, own)]
     of_two = [with_labels(each, {marks.JOBS_OF_JOBSET: "2"}) for each in pods]
@@ -206,23 +210,23 @@ def with_labels(pod: Pod, labels: dict[str, str]) -> Pod:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_the_cluster_all_parts_have_what_they_wish_or_nobody_has_a_place(seed: int) -> None:
+def test_whatever_the_cluster_all_parts_have_what_they_request_or_nobody_has_a_place(seed: int) -> None:
     dice = random.Random(seed)
-    rooms = [[dice.randint(0, 3) for _ in range(3)] for _ in range(3)]
+    slot_counts = [[dice.randint(0, 3) for _ in range(3)] for _ in range(3)]
     small, large = dice.randint(1, 3), dice.randint(1, 5)
     placed = found(
-        grid(*rooms), *part(0, small, {REQUIRED: "subblock"}), *part(1, large, {REQUIRED: "block"})
+        grid(*slot_counts), *part(0, small, {REQUIRED: "subblock"}), *part(1, large, {REQUIRED: "block"})
     )
-    assert bool(placed) == _is_possible(rooms, small, large)
+    assert bool(placed) == _is_possible(slot_counts, small, large)
     if placed:
         assert len(placed) == small + large == len(set(placed.values()))
         assert len(where(placed, 0, SUBBLOCK)) == len(where(placed, 1, BLOCK)) == 1
 
 
-def _is_possible(rooms: list[list[int]], small: int, large: int) -> bool:
+def _is_possible(slot_counts: list[list[int]], small: int, large: int) -> bool:
     """By trying every pair of domains."""
     return any(
-        rooms[b][s] >= small and sum(rooms[other]) - small * (other == b) >= large
+        slot_counts[b][s] >= small and sum(slot_counts[other]) - small * (other == b) >= large
         for b in range(3)
         for s in range(3)
         for other in range(3)

@@ -77,13 +77,13 @@ def test_a_pod_whose_terms_are_all_empty_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_our_gate_goes_and_those_of_others_stay_in_their_order(position: int) -> None:
+def test_our_gate_is_removed_and_those_of_others_stay_in_their_order(position: int) -> None:
     gates = [{"name": "quota.example.com/a"}, {"name": "quota.example.com/b"}]
     pod = pod_json(schedulingGates=[*gates[:position], {"name": keys.GATE}, *gates[position:]])
     assert released(pod)["spec"]["schedulingGates"] == gates
 
 
-def test_several_gates_with_our_prefix_all_go() -> None:
+def test_several_gates_with_our_prefix_are_all_removed() -> None:
     names = [
         "gke.io/topology-aware-auto-scheduling",
         "other.example.com/x",

@@ -40,7 +40,7 @@ def test_time_stamps_grow_whatever_the_clock_does(steps: list[int]) -> None:
     assert found == sorted(set(found))
 
 
-def test_time_stamps_go_on_above_what_pods_carry() -> None:
+def test_time_stamps_continue_above_what_pods_carry() -> None:
     stamps = Timestamps()
     written = str(NOW + 10**12)
     stamps.observe([{}, {keys.GAS_TIMESTAMP_ANNOTATION: written}])
@@ -94,7 +94,7 @@ def test_a_new_plan_keeps_entries_of_pods_that_are_there_and_drops_the_others() 
     ]
 
 
-def test_a_plan_goes_on_preempting_as_long_as_it_keeps_entries_that_do() -> None:
+def test_a_plan_preempts_as_long_as_it_keeps_entries_that_do() -> None:
     (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerFacts(2))
     earlier = PlannedPod(name="train-0", uid="ns-train-0", node="n0")
     before = Placement(metadata=Metadata(name="p"), spec=PlacementSpec(preempts=True, pods=[earlier]))
@@ -104,7 +104,7 @@ def test_a_plan_goes_on_preempting_as_long_as_it_keeps_entries_that_do() -> None
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_who_was_to_go_for_pods_that_are_released_by_now_is_not_named_in_the_next_plan(waits: bool) -> None:
+def test_victims_for_pods_that_are_released_by_now_are_not_named_in_the_next_plan(waits: bool) -> None:
     one, two = job_pod(0), job_pod(1)
     (gang,) = gather([one, two] if waits else [two], [] if waits else [one], lambda _: OwnerFacts(2))
     victims = [VictimGroup(["low"], whole=True)]
@@ -115,7 +115,7 @@ def test_who_was_to_go_for_pods_that_are_released_by_now_is_not_named_in_the_nex
     assert after.victims == (victims if waits else [])
 
 
-def test_a_gang_of_whose_plan_no_pod_is_left_begins_anew() -> None:
+def test_a_gang_of_whose_plan_no_pod_is_left_starts_again() -> None:
     (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerFacts(2))
     added = [PlannedPod(name="train-1", uid="ns-train-1", node="n2")]
 
@@ -154,7 +154,7 @@ def member(name: str, requests: dict[str, str], node_name: str = "", **annotatio
 
 def placed_beside(other: Pod, required: str = "", planned_on: str = "") -> dict[str, str] | str:
     """Where two GPU pods go: two empty GPU nodes are in block b1, one in the block b0 of the other pod."""
-    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: required} if required else {}
+    request = {keys.REQUIRED_TOPOLOGY_ANNOTATION: required} if required else {}
     nodes = {
         name: msgspec.convert(
             {
@@ -172,7 +172,7 @@ def placed_beside(other: Pod, required: str = "", planned_on: str = "") -> dict[
     }
     entries = [PlannedPod(name="other", uid="uid-other", node=planned_on)] if planned_on else []
     plans = {"ns/p": Placement(metadata=Metadata(namespace="ns", name="p"), spec=PlacementSpec(pods=entries))}
-    workers = [member(f"w{index}", GPUS, **wish) for index in range(2)]
+    workers = [member(f"w{index}", GPUS, **request) for index in range(2)]
     snapshotter = Snapshotter(
         ClusterReading((*workers, other), nodes, plans, lambda _: OwnerFacts()), Settings()
     )
@@ -193,20 +193,20 @@ def test_a_launchers_block_is_not_taken_to_be_free_of_charge() -> None:
     assert placed_beside(member("other", {"cpu": "1"}, "g0")) == {"uid-w0": "g1", "uid-w1": "g2"}
 
 
-def test_a_gpu_pod_that_was_bound_before_topogate_came_has_its_like_beside_it() -> None:
-    said = placed_beside(member("other", GPUS, "g1"), required="block")
-    assert isinstance(said, str), "only g2 is left in its block"
-    assert "the domain of the gang's placed pods" in said
+def test_a_gpu_pod_that_was_bound_before_topogate_came_has_its_equals_beside_it() -> None:
+    placed = placed_beside(member("other", GPUS, "g1"), required="block")
+    assert isinstance(placed, str), "only g2 is left in its block"
+    assert "the domain of the gang's placed pods" in placed
 
 
 def test_a_pod_that_went_through_us_and_names_the_level_has_its_gang_beside_it_whatever_it_asks_for() -> None:
     launcher = member("other", {"cpu": "1"}, "g0", **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
-    said = placed_beside(launcher, required="block", planned_on="g0")
-    assert isinstance(said, str)
-    assert "the domain of the gang's placed pods" in said
+    placed = placed_beside(launcher, required="block", planned_on="g0")
+    assert isinstance(placed, str)
+    assert "the domain of the gang's placed pods" in placed
 
 
-def test_a_companion_that_went_through_us_draws_nobody_to_it() -> None:
+def test_a_cpu_only_pod_that_we_placed_draws_nobody_to_it() -> None:
     launcher = member("other", {"cpu": "1"}, "g0")
     found = placed_beside(launcher, required="block", planned_on="g0")
     assert found == {"uid-w0": "g1", "uid-w1": "g2"}
@@ -226,7 +226,7 @@ class Written(Api):
 
 
 @pytest.mark.parametrize("is_proven", [True, False])
-def test_a_placement_says_whether_its_plan_is_proven_the_best(is_proven: bool) -> None:
+def test_a_placement_records_whether_its_plan_is_proven_the_best(is_proven: bool) -> None:
     placing = Placing(Nodes(1, gpu_pod("p")), Settings(settle_seconds=0))
     orders = placing.one()
     (order,) = orders.plans

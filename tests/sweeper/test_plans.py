@@ -16,18 +16,18 @@ def plan(name: str, node: str, version: int = 1, cards: str = "card0") -> Placem
     return Placement(metadata=metadata, spec=PlacementSpec(gang=f"Gang/{name}", pods=[entry]))
 
 
-def told(placement: Placement, state: str) -> Placement:
+def with_status(placement: Placement, state: str) -> Placement:
     """The same with another status, as the watch shows it: equal in its spec, and another object."""
     other = msgspec.structs.replace(placement, status=PlacementStatus(state=state))
     return msgspec.json.decode(msgspec.json.encode(other), type=Placement)
 
 
-def test_a_plan_of_which_only_the_status_changes_says_nothing_new() -> None:
+def test_a_plan_of_which_only_the_status_changes_is_no_news() -> None:
     plans = Plans()
     one, two = plan("one", "n1"), plan("two", "n2")
     plans.update({"ns/one": one, "ns/two": two})
     before = plans.named, plans.cards
-    plans.update({"ns/one": told(one, "Bound"), "ns/two": two})
+    plans.update({"ns/one": with_status(one, "Bound"), "ns/two": two})
     assert (plans.named, plans.cards) == before
     assert plans.cards is before[1]
     assert [each.node for each in plans.entries_of({"uid-one": "ns"})] == ["n1"]
@@ -36,19 +36,19 @@ def test_a_plan_of_which_only_the_status_changes_says_nothing_new() -> None:
 def test_a_plan_that_gives_other_cards_counts_for_its_node_alone() -> None:
     plans = Plans()
     one, two = plan("one", "n1"), plan("two", "n2")
-    plans.update({"ns/one": told(one, "Bound"), "ns/two": two})
+    plans.update({"ns/one": with_status(one, "Bound"), "ns/two": two})
     before = plans.cards
-    plans.update({"ns/one": plan("one", "n1", 2, cards="card1"), "ns/two": told(two, "Bound")})
+    plans.update({"ns/one": plan("one", "n1", 2, cards="card1"), "ns/two": with_status(two, "Bound")})
     assert plans.cards["n1"]["ns", "uid-one"] == {keys.GAS_CARDS_ANNOTATION: "card1"}
     assert before["n1"]["ns", "uid-one"] == {keys.GAS_CARDS_ANNOTATION: "card0"}, "what was handed out stays"
     assert plans.cards["n2"] is before["n2"]
 
 
-def test_a_plan_that_is_gone_says_nothing_any_more_whatever_became_of_its_status() -> None:
+def test_a_plan_that_is_gone_is_no_news_whatever_became_of_its_status() -> None:
     plans = Plans()
     one = plan("one", "n1")
     plans.update({"ns/one": one})
-    plans.update({"ns/one": told(one, "Bound")})
+    plans.update({"ns/one": with_status(one, "Bound")})
     plans.update({})
     assert not plans.named
     assert not plans.cards

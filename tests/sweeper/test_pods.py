@@ -92,12 +92,12 @@ def test_pods_of_a_moment_are_those_of_the_one_before_and_what_has_changed(seed:
             story.step(journal)
         earlier, seen = pods, (dict(pods.by_uid), {sort: dict(pods.of[sort]) for sort in Sort})
         pods = pods.after(journal.take())
-        anew = Pods.sorted(SORTER, story.pods.values())
-        assert pods.by_uid == {pod.metadata.uid: pod for pod in story.pods.values()} == anew.by_uid
-        assert pods.of == anew.of
-        assert uids(pods.bound) == uids(anew.bound)
-        assert uids(pods.mates) == uids(anew.mates)
-        assert uids(pods.siblings) == uids(anew.siblings)
+        rebuilt = Pods.sorted(SORTER, story.pods.values())
+        assert pods.by_uid == {pod.metadata.uid: pod for pod in story.pods.values()} == rebuilt.by_uid
+        assert pods.of == rebuilt.of
+        assert uids(pods.bound) == uids(rebuilt.bound)
+        assert uids(pods.mates) == uids(rebuilt.mates)
+        assert uids(pods.siblings) == uids(rebuilt.siblings)
         assert (earlier.by_uid, earlier.of) == seen, "a pass keeps what it has seen"
 
 
@@ -144,7 +144,7 @@ def test_a_sort_that_nothing_has_joined_or_left_is_the_very_same() -> None:
     assert after.of[Sort.GATED] is pods.of[Sort.GATED]
 
 
-def test_a_journal_tells_of_pods_that_were_there_what_has_become_of_them_since() -> None:
+def test_a_journal_has_what_has_become_of_pods_that_were_there() -> None:
     there, gone, after = (decode(pod_json(name)) for name in ("a", "b", "a"))
     journal = Journal()
     journal.note(there, after)

@@ -21,7 +21,7 @@ def going(found: Preempting) -> list[str]:
     return [order.pod.metadata.name for order in found.evictions.values()]
 
 
-def test_a_victim_goes_whole_those_that_are_in_the_way_last_and_the_plan_waits_for_it() -> None:
+def test_a_victim_is_evicted_whole_its_blocking_pods_last_and_the_plan_waits_for_it() -> None:
     found = Scene().look()
     assert going(found) == ["low-1", "low-0"]
     assert found.waiting_uids == {"ns-high-0"}
@@ -30,7 +30,7 @@ def test_a_victim_goes_whole_those_that_are_in_the_way_last_and_the_plan_waits_f
     assert reason == "evicted with its gang Job/low, 2 pods on nodes, for gang Job/high of priority 100"
 
 
-def test_what_is_left_of_a_gang_that_was_begun_goes_too() -> None:
+def test_what_is_left_of_a_gang_that_is_partly_evicted_is_evicted_too() -> None:
     scene = Scene()
     scene.cluster.pods.remove(scene.low[1])
     assert going(scene.look()) == ["low-0"]
@@ -40,7 +40,7 @@ LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 @pytest.mark.parametrize("node", ["n2", ""], ids=["is bound", "was sent to a node"])
-def test_a_pod_that_came_after_its_gang_was_chosen_goes_first_and_with_it(node: str) -> None:
+def test_a_pod_that_came_after_its_gang_was_chosen_is_evicted_first_and_with_it(node: str) -> None:
     """Whoever leads finds it as long as one is left that the plan names."""
     scene = Scene()
     scene.joined_by(member("low", 2, node, schedulingGates=[]))
@@ -61,7 +61,7 @@ def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_
     assert going(scene.look()) == ["low-2", "low-1", "low-0"]
 
 
-def test_a_pod_that_comes_in_the_pass_in_which_its_gang_goes_is_not_placed_beside_it() -> None:
+def test_a_pod_that_comes_in_the_pass_in_which_its_gang_is_evicted_is_not_placed_beside_it() -> None:
     """It would be released to a node, and stand there alone."""
     scene = Scene()
     scene.cluster.pods.append(member("low", 2))
@@ -75,7 +75,7 @@ def test_a_pod_that_comes_in_the_pass_in_which_its_gang_goes_is_not_placed_besid
     assert orders.unasked == found.going
 
 
-def test_a_gang_that_was_placed_anew_while_its_old_pods_end_stays() -> None:
+def test_a_gang_that_was_placed_again_while_its_old_pods_end_stays() -> None:
     scene = Scene()
     scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
     scene.joined_by(member("low", 2, "n2"))
@@ -91,7 +91,7 @@ def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     assert found.sentences["ns/high"].endswith("not yet: their gang has pods that may not go for it")
 
 
-def test_the_plan_is_released_once_nobody_is_in_its_way() -> None:
+def test_the_plan_is_released_once_nobody_blocks_it() -> None:
     scene = Scene()
     scene.cluster.pods = [scene.high]
     found = scene.look()
@@ -105,7 +105,7 @@ def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
 
 
-def test_who_was_chosen_goes_though_others_would_be_cheaper_by_now() -> None:
+def test_who_was_chosen_is_evicted_though_others_would_be_cheaper_by_now() -> None:
     scene = Scene()
     scene.cluster.pods.append(member("cheap", 0, "n2"))
     key, cheap = plan("cheap", {"ns-cheap-0": "n2"})
@@ -116,13 +116,13 @@ def test_who_was_chosen_goes_though_others_would_be_cheaper_by_now() -> None:
     assert placing.one().plans == ()
 
 
-def test_nobody_goes_for_a_gang_that_went_away() -> None:
+def test_nobody_is_evicted_for_a_gang_that_is_deleted() -> None:
     scene = Scene()
     scene.cluster.pods.remove(scene.high)
     assert going(scene.look()) == []
 
 
-def test_nobody_goes_once_the_room_has_come_free() -> None:
+def test_nobody_is_evicted_once_the_capacity_is_free() -> None:
     scene = Scene()
     (node,) = [each for name, each in scene.cluster.nodes.items() if name == "n0"]
     status = {"allocatable": {"nvidia.com/gpu": "2", "pods": "110"}}
@@ -139,7 +139,7 @@ def test_nobody_goes_once_the_room_has_come_free() -> None:
     ],
     ids=["of the same priority", "that never preempts"],
 )
-def test_nobody_goes_for_a_pod(high: Pod) -> None:
+def test_nobody_is_evicted_for_a_pod(high: Pod) -> None:
     scene = Scene()
     scene.cluster.pods = [*scene.low, high]
     found = scene.look()
@@ -154,7 +154,7 @@ def test_a_gang_whose_class_never_preempts_gets_no_victims(policy: str, victims:
     assert len(orders.plans) == victims
 
 
-def test_a_plan_that_names_gangs_elsewhere_makes_none_of_them_go() -> None:
+def test_a_plan_that_names_gangs_elsewhere_evicts_none_of_them() -> None:
     scene = Scene()
     other = member("other", 0, "n2", namespace="theirs")
     scene.cluster.pods.append(other)
@@ -185,7 +185,7 @@ def test_gangs_of_other_namespaces_are_not_named_to_one_another() -> None:
     found = scene.look()
     assert len(found.evictions) == 2
     assert all("high" not in order.reason for order in found.evictions.values())
-    assert all("secret" not in said and "theirs" not in said for said in found.sentences.values())
+    assert all("secret" not in sentence and "theirs" not in sentence for sentence in found.sentences.values())
 
 
 def budget(allowed: int) -> Budgets:
@@ -197,7 +197,7 @@ def budget(allowed: int) -> Budgets:
     return Budgets([msgspec.convert(body, PodDisruptionBudget)])
 
 
-def test_a_gang_is_not_begun_that_a_budget_does_not_let_go_whole() -> None:
+def test_no_pod_of_a_gang_is_evicted_if_a_budget_protects_one() -> None:
     scene = Scene()
     scene.budgets = budget(1)
     found = scene.look()
@@ -207,7 +207,7 @@ def test_a_gang_is_not_begun_that_a_budget_does_not_let_go_whole() -> None:
     )
 
 
-def test_a_gang_that_has_lost_a_pod_by_itself_loses_no_more_than_a_budget_lets_go() -> None:
+def test_a_gang_that_has_lost_a_pod_by_itself_loses_no_more_than_a_budget_allows() -> None:
     scene = Scene()
     scene.low.append(member("low", 2, "n2"))
     scene.cluster.pods = [*scene.low[:2], scene.high]
@@ -233,13 +233,13 @@ def test_no_gang_is_begun_before_it_is_known_whether_a_budget_keeps_it() -> None
     assert found.sentences["ns/high"].endswith("not yet: the PodDisruptionBudgets have not been read")
 
 
-def test_a_gang_that_a_budget_lets_go_goes() -> None:
+def test_a_gang_that_a_budget_allows_is_evicted() -> None:
     scene = Scene()
     scene.budgets = budget(2)
     assert len(going(scene.look())) == 2
 
 
-def test_a_gang_that_goes_for_two_others_is_asked_for_once() -> None:
+def test_a_gang_that_is_evicted_for_two_others_is_evicted_once() -> None:
     scene = Scene()
     scene.budgets = budget(2)
     scene.cluster.pods.append(member("next", 0, priority=100))
@@ -249,10 +249,10 @@ def test_a_gang_that_goes_for_two_others_is_asked_for_once() -> None:
     found = scene.look()
     assert sorted(going(found)) == ["low-0", "low-1"]
     assert found.waiting_uids == {"ns-high-0", "ns-next-0"}
-    assert all("not yet" not in said for said in found.sentences.values())
+    assert all("not yet" not in sentence for sentence in found.sentences.values())
 
 
-def test_nobody_goes_where_preemption_is_switched_off() -> None:
+def test_nobody_is_evicted_where_preemption_is_switched_off() -> None:
     scene = Scene()
     found = scene.look(Settings(preempt=False))
     assert (going(found), found.waiting_uids) == ([], frozenset())
@@ -292,7 +292,7 @@ def test_a_second_gang_of_a_pass_uses_what_the_first_one_s_victims_leave() -> No
     assert first.victims == second.victims
 
 
-class Sparing(Scene):
+class WithBudget(Scene):
     """The Job low has three pods, of which two are enough, and can spare the one on n0."""
 
     def __init__(self) -> None:
@@ -310,20 +310,20 @@ class Sparing(Scene):
 
 
 def test_an_elastic_gang_loses_what_it_can_spare() -> None:
-    assert going(Sparing().look()) == ["low-0"]
+    assert going(WithBudget().look()) == ["low-0"]
 
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_an_elastic_gang_that_has_lost_others_since_it_was_chosen_loses_none(lost: int) -> None:
-    scene = Sparing()
+    scene = WithBudget()
     scene.cluster.pods.remove(scene.low[lost])
     found = scene.look()
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
     assert found.sentences["ns/high"].endswith("not yet: their gang cannot spare them now")
 
 
-def test_what_a_gang_was_to_spare_stays_once_the_room_has_come_free() -> None:
-    scene = Sparing()
+def test_what_a_gang_was_to_spare_stays_once_the_capacity_is_free() -> None:
+    scene = WithBudget()
     scene.cluster.pods[0] = member("low", 0, "n0", metadata=LEAVING)
     scene.cluster.pods.append(member("low", 3, "n0"))
     status = {"allocatable": {"nvidia.com/gpu": "2", "pods": "110"}}

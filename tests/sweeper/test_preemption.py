@@ -29,17 +29,19 @@ def waits(cluster: Cluster, namespace: str, gang: str) -> bool:
 
 
 def test_a_gang_does_not_preempt_a_more_important_one_that_was_placed_in_the_same_pass(
-    mixed_nodes: Cluster, namespace: str
+    heterogeneous_nodes: Cluster, namespace: str
 ) -> None:
-    api = mixed_nodes.api()
+    api = heterogeneous_nodes.api()
     create_job(api, namespace, "first", 2, template(8, priorityClassName="high"))
     create_job(api, namespace, "second", 2, template(8, priorityClassName="low"))
-    wait_for_pods(mixed_nodes, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
+    wait_for_pods(heterogeneous_nodes, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
 
     def is_settled(pods: Pods) -> bool:
-        return run_all(pods, "first", 2) and waits(mixed_nodes, namespace, "Job/second")
+        return run_all(pods, "first", 2) and waits(heterogeneous_nodes, namespace, "Job/second")
 
-    pods = sweep(mixed_nodes, namespace, Settings(), is_settled, "the first to run and the second to wait")
+    pods = sweep(
+        heterogeneous_nodes, namespace, Settings(), is_settled, "the first to run and the second to wait"
+    )
     assert all(is_gated(pod) for pod in named(pods, "second"))
 
 
@@ -51,19 +53,21 @@ def shares(millicores: int, **spec: Any) -> dict[str, Any]:
 
 
 def test_a_share_that_fits_no_card_waits_for_less_important_ones_instead_of_preempting_them(
-    mixed_nodes: Cluster, namespace: str
+    heterogeneous_nodes: Cluster, namespace: str
 ) -> None:
     # kube-scheduler knows no cards: it sees 800 of 2000 millicores free, and would evict nobody for 700.
-    api = mixed_nodes.api()
+    api = heterogeneous_nodes.api()
     create_job(api, namespace, "low", 2, shares(600, priorityClassName="low"))
-    sweep(mixed_nodes, namespace, Settings(), lambda pods: run_all(pods, "low", 2), "both shares to run")
+    sweep(
+        heterogeneous_nodes, namespace, Settings(), lambda pods: run_all(pods, "low", 2), "both shares to run"
+    )
     create_job(api, namespace, "high", 1, shares(700, priorityClassName="high"))
-    wait_for_pods(mixed_nodes, namespace, lambda pods: len(pods) == 3, "the third pod")
+    wait_for_pods(heterogeneous_nodes, namespace, lambda pods: len(pods) == 3, "the third pod")
     pods = sweep(
-        mixed_nodes,
+        heterogeneous_nodes,
         namespace,
         Settings(),
-        lambda _: waits(mixed_nodes, namespace, "Job/high"),
+        lambda _: waits(heterogeneous_nodes, namespace, "Job/high"),
         "the third to wait",
     )
     assert run_all(pods, "low", 2)
@@ -71,31 +75,31 @@ def test_a_share_that_fits_no_card_waits_for_less_important_ones_instead_of_pree
 
 
 def test_pods_that_are_released_but_not_bound_yet_are_preempted_only_once_they_are_bound(
-    mixed_nodes: Cluster, namespace: str
+    heterogeneous_nodes: Cluster, namespace: str
 ) -> None:
     # kube-scheduler evicts bound pods alone: others would stay behind, pinned to a node that is full.
-    api = mixed_nodes.api()
+    api = heterogeneous_nodes.api()
     create_job(api, namespace, "low", 2, template(8, priorityClassName="low"))
-    with mixed_nodes.paused("kube-scheduler"):
+    with heterogeneous_nodes.paused("kube-scheduler"):
         sweep(
-            mixed_nodes,
+            heterogeneous_nodes,
             namespace,
             Settings(),
             lambda pods: are_released(pods, "low", 2),
             "both to be released",
         )
         create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
-        wait_for_pods(mixed_nodes, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
+        wait_for_pods(heterogeneous_nodes, namespace, lambda pods: len(pods) == 4, "the pods of both gangs")
         pods = sweep(
-            mixed_nodes,
+            heterogeneous_nodes,
             namespace,
             Settings(),
-            lambda _: waits(mixed_nodes, namespace, "Job/high"),
+            lambda _: waits(heterogeneous_nodes, namespace, "Job/high"),
             "high to wait",
         )
         assert all(is_gated(pod) for pod in named(pods, "high"))
     sweep(
-        mixed_nodes,
+        heterogeneous_nodes,
         namespace,
         Settings(),
         lambda pods: run_all(pods, "high", 2),
@@ -108,9 +112,9 @@ def are_released(pods: Pods, prefix: str, count: int) -> bool:
 
 
 def test_pods_of_a_daemonset_are_not_preempted_since_they_come_again(
-    mixed_nodes: Cluster, namespace: str
+    heterogeneous_nodes: Cluster, namespace: str
 ) -> None:
-    api = mixed_nodes.api()
+    api = heterogeneous_nodes.api()
     container = {"name": "c", "image": "x", "resources": {"limits": {GPU: "1"}}}
     spec = {"containers": [container], "priorityClassName": "low"}
     daemons = {
@@ -125,13 +129,13 @@ def test_pods_of_a_daemonset_are_not_preempted_since_they_come_again(
     def run_where_gpus_are(pods: Pods) -> bool:  # the third one waits on the node without
         return [pod["status"]["phase"] for pod in named(pods, "daemon")].count("Running") == 2
 
-    wait_for_pods(mixed_nodes, namespace, run_where_gpus_are, "the DaemonSet's pods to run")
+    wait_for_pods(heterogeneous_nodes, namespace, run_where_gpus_are, "the DaemonSet's pods to run")
     create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
     pods = sweep(
-        mixed_nodes,
+        heterogeneous_nodes,
         namespace,
         Settings(),
-        lambda _: waits(mixed_nodes, namespace, "Job/high"),
+        lambda _: waits(heterogeneous_nodes, namespace, "Job/high"),
         "high to wait",
     )
     assert run_where_gpus_are(pods)

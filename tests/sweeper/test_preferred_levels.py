@@ -92,7 +92,7 @@ def test_in_keep_whole_a_preferred_host_comes_before_the_smallest_holes(
     assert set(places(Placing(made, keep_whole).one()).values()) == expected
 
 
-def test_pods_that_prefer_unlike_levels_are_parts_that_say_so() -> None:
+def test_pods_that_prefer_different_levels_are_parts_named_by_them() -> None:
     mine = gang_of(4, 1, preferred="block,subblock")
     for number, level in ((2, "block"), (3, "block")):
         annotations = {**mine[number].metadata.annotations, keys.PREFERRED_TOPOLOGY_ANNOTATION: level}

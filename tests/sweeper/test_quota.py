@@ -49,8 +49,10 @@ def test_a_gang_of_which_a_quota_allows_a_part_waits_with_the_quotas_message_unt
         nonlocal seen
         assert all(map(is_gated, pods)), "a part was released"
         status = placement(quota, namespace).get("status", {})
-        told = "2 of 3 pods are there" in str(status.get("reason")) and "exceeded quota: few" in str(status)
-        seen += told and status["state"] == "Waiting"
+        is_reported = "2 of 3 pods are there" in str(status.get("reason")) and "exceeded quota: few" in str(
+            status
+        )
+        seen += is_reported and status["state"] == "Waiting"
         return seen > 20  # for longer than a gang without that message would
 
     sweep(quota, namespace, SETTINGS, waits, "the gang to wait with the quota's message")
@@ -63,11 +65,11 @@ def test_going_on_with_fewer_is_a_setting_and_is_not_shown_as_whole(quota: Clust
     create_job(quota.api(), namespace, "train", 3, template(8))
     settings = Settings(settle_seconds=0.5, patience_seconds=1, go_on_with_fewer=True)
 
-    def told(pods: Pods) -> bool:
+    def is_reported(pods: Pods) -> bool:
         status = placement(quota, namespace).get("status", {})
         return run_all(pods, "train", 2) and "2 of 3 pods are there" in str(status.get("reason"))
 
-    sweep(quota, namespace, settings, told, "two to run, as two of three")
+    sweep(quota, namespace, settings, is_reported, "two to run, as two of three")
     assert placement(quota, namespace)["spec"]["size"] == 3
 
 
@@ -112,18 +114,20 @@ NAMES = st.text(alphabet="ab-.0", min_size=1, max_size=4)
     kind=st.sampled_from(("Job", "JobSet")),
     about=st.lists(st.tuples(st.sampled_from(("Job", "JobSet")), NAMES, st.integers(0, 9)), max_size=12),
 )
-def test_the_newest_complaint_about_any_of_a_gang_s_controllers_is_told(
+def test_the_newest_complaint_about_any_of_a_gang_s_controllers_is_reported(
     name: str, kind: str, about: list[tuple[str, str, int]]
 ) -> None:
     key = GangKey("ns", kind, name, "id")
-    said = [complaint(other, named_, at=f"2026-01-01T00:00:0{second}Z") for other, named_, second in about]
+    complaint_text = [
+        complaint(other, named_, at=f"2026-01-01T00:00:0{second}Z") for other, named_, second in about
+    ]
     concerned = [
         each.at
-        for each, (other, named_, _) in zip(said, about, strict=True)
+        for each, (other, named_, _) in zip(complaint_text, about, strict=True)
         if (kind, name) == (other, named_)
         or (kind == "JobSet" and (named_ == name or named_.startswith(f"{name}-")))
     ]
-    assert Complaints(said).blocked_reason(key)[0] == max(concerned, default="")
+    assert Complaints(complaint_text).blocked_reason(key)[0] == max(concerned, default="")
 
 
 def test_complaints_are_read_once_for_all_gangs_of_a_pass() -> None:
@@ -137,18 +141,18 @@ def test_complaints_are_read_once_for_all_gangs_of_a_pass() -> None:
 
     cache.complaints = cast(Any, Counted())
     ask = cache.asker()
-    told = [ask(GangKey("ns", "Job", f"train-{number}", "")).hindered()[1] for number in range(3)]
-    assert (told, len(reads)) == (["", "no quota", ""], 1)
+    is_reported = [ask(GangKey("ns", "Job", f"train-{number}", "")).hindered()[1] for number in range(3)]
+    assert (is_reported, len(reads)) == (["", "no quota", ""], 1)
 
 
-def of_three(count: int, said_at: str) -> PodGang:
-    owner_facts = OwnerFacts(3, hindered=lambda: (said_at, "no quota"))
+def of_three(count: int, complained_at: str) -> PodGang:
+    owner_facts = OwnerFacts(3, hindered=lambda: (complained_at, "no quota"))
     pods = [job_pod(number, creationTimestamp="2026-01-01T00:00:05Z") for number in range(count)]
     (gang,) = gather(pods, [], lambda _: owner_facts)
     return gang
 
 
-def test_what_was_said_before_the_newest_pod_was_made_is_overcome() -> None:
+def test_a_complaint_older_than_the_newest_pod_is_overcome() -> None:
     assert of_three(2, "2026-01-01T00:00:05").blocked_reason == "no quota"
     assert not of_three(2, "2026-01-01T00:00:04").blocked_reason
     assert not of_three(2, "").blocked_reason
@@ -159,7 +163,7 @@ def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failed", "said", "told"),
+    ("failed", "complaint_text", "is_reported"),
     [
         (0, "", ()),
         (1, "", ("1 of 3 pods are there; 1 pod has failed: the Job controller makes others only",)),
@@ -167,24 +171,26 @@ def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
         (2, "no quota", ("1 of 3 pods are there, as its controller cannot", "2 pods have failed: the Job")),
     ],
 )
-def test_a_job_that_lacks_pods_after_some_failed_tells_how_long_its_controller_takes_its_time(
-    failed: int, said: str, told: tuple[str, ...]
+def test_a_job_that_lacks_pods_after_some_failed_reports_how_long_its_controller_waits(
+    failed: int, complaint_text: str, is_reported: tuple[str, ...]
 ) -> None:
     def owner_facts(key: GangKey) -> OwnerFacts:
-        return OwnerFacts(3, hindered=lambda: ("2099" if said else "", said), failed=lambda: failed)
+        return OwnerFacts(
+            3, hindered=lambda: ("2099" if complaint_text else "", complaint_text), failed=lambda: failed
+        )
 
     (gang,) = gather([job_pod(0)], [], owner_facts)
-    assert len(gang.problems) == len(told)
-    for problem, beginning in zip(gang.problems, told, strict=True):
+    assert len(gang.problems) == len(is_reported)
+    for problem, beginning in zip(gang.problems, is_reported, strict=True):
         assert problem.startswith(beginning)
 
 
-def test_a_job_with_all_its_pods_tells_of_no_earlier_ones_that_failed() -> None:
+def test_a_job_with_all_its_pods_reports_no_earlier_ones_that_failed() -> None:
     (gang,) = gather([job_pod(0)], [], lambda _: OwnerFacts(1, failed=lambda: 8))
     assert gang.problems == ()
 
 
-def test_a_job_tells_how_many_of_its_pods_failed_and_other_kinds_none(
+def test_a_job_reports_how_many_of_its_pods_failed_and_other_kinds_none(
     cluster: Cluster, namespace: str
 ) -> None:
     api = cluster.api()

@@ -11,8 +11,8 @@ DOMAINS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, 
 """Of each domain what it holds, and for how many more there is room."""
 
 
-def is_allowed(held: dict[str, int], gained: dict[str, int], skew: int, *, floor_is_zero: bool) -> bool:
-    ends = {name: count + gained.get(name, 0) for name, count in held.items()}
+def is_allowed(counts: dict[str, int], gained: dict[str, int], skew: int, *, floor_is_zero: bool) -> bool:
+    ends = {name: count + gained.get(name, 0) for name, count in counts.items()}
     floor = 0 if floor_is_zero else min(ends.values())
     return all(ends[name] - floor <= skew for name, more in gained.items() if more)
 
@@ -21,26 +21,26 @@ def is_allowed(held: dict[str, int], gained: dict[str, int], skew: int, *, floor
 def test_shares_keep_the_rule_and_are_found_where_there_are_any(
     domains: list[tuple[int, int]], wanted: int, skew: int, floor_is_zero: bool
 ) -> None:
-    held = {str(number): count for number, (count, _) in enumerate(domains)}
-    rooms = {str(number): room for number, (_, room) in enumerate(domains)}
-    found = shares(held, rooms, wanted, skew, floor_is_zero=floor_is_zero)
+    counts = {str(number): count for number, (count, _) in enumerate(domains)}
+    limits = {str(number): most for number, (_, most) in enumerate(domains)}
+    found = shares(counts, limits, wanted, skew, floor_is_zero=floor_is_zero)
     ways = [
-        dict(zip(held, each, strict=True))
-        for each in itertools.product(*(range(room + 1) for room in rooms.values()))
+        dict(zip(counts, each, strict=True))
+        for each in itertools.product(*(range(most + 1) for most in limits.values()))
         if sum(each) == wanted
     ]
-    allowed = [each for each in ways if is_allowed(held, each, skew, floor_is_zero=floor_is_zero)]
+    allowed = [each for each in ways if is_allowed(counts, each, skew, floor_is_zero=floor_is_zero)]
     assert (found is None) == (not allowed)
     if found is not None:
         assert sum(found.values()) == wanted
-        assert all(found[name] <= rooms[name] for name in found)
-        assert is_allowed(held, found, skew, floor_is_zero=floor_is_zero)
+        assert all(found[name] <= limits[name] for name in found)
+        assert is_allowed(counts, found, skew, floor_is_zero=floor_is_zero)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.integers(1, 9), st.integers(1, 3))
 def test_no_domain_needs_more_than_the_cap(counts: list[int], wanted: int, skew: int) -> None:
-    held = {str(number): count for number, count in enumerate(counts)}
-    most = cap(held, wanted, skew, floor_is_zero=False)
-    found = shares(held, dict.fromkeys(held, wanted), wanted, skew, floor_is_zero=False)
+    there = {str(number): count for number, count in enumerate(counts)}
+    most = cap(there, wanted, skew, floor_is_zero=False)
+    found = shares(there, dict.fromkeys(there, wanted), wanted, skew, floor_is_zero=False)
     assert found is not None
-    assert max(held[name] + count for name, count in found.items()) <= most
+    assert max(there[name] + count for name, count in found.items()) <= most

@@ -39,8 +39,8 @@ def beside(app: str, key: str) -> dict[str, Any]:
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def create_replicas(cluster: Cluster, namespace: str, affinity: dict[str, Any], **wishes: str) -> None:
-    body = template(1, affinity=affinity, annotations=wishes)
+def create_replicas(cluster: Cluster, namespace: str, affinity: dict[str, Any], **annotations: str) -> None:
+    body = template(1, affinity=affinity, annotations=annotations)
     body["metadata"]["labels"] = {"app": "web"}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": body}
     path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
@@ -53,14 +53,14 @@ def create_database(cluster: Cluster, namespace: str, node: str) -> None:
     create_pod(cluster.api(), namespace, "db", body)
 
 
-def test_a_pod_that_wants_to_be_near_one_that_is_not_there_waits_and_goes_there_at_once(
+def test_a_pod_that_wants_to_be_near_a_missing_one_waits_and_is_placed_there_at_once(
     two_subblocks: Cluster, namespace: str
 ) -> None:
     create_replicas(two_subblocks, namespace, beside("db", RACK))
     seen: set[str] = set()
     path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
 
-    def is_told(_: Pods) -> bool:
+    def is_reported(_: Pods) -> bool:
         found = two_subblocks.api().json("GET", path)["items"]
         return any(f"pod affinity over {RACK}" in str(each.get("status")) for each in found)
 
@@ -68,7 +68,7 @@ def test_a_pod_that_wants_to_be_near_one_that_is_not_there_waits_and_goes_there_
         seen.update(pod["metadata"]["uid"] for pod in named(pods, "web"))
         return run_all(pods, "web", 1)
 
-    sweep(two_subblocks, namespace, SETTINGS, is_told, "the reason why it waits")
+    sweep(two_subblocks, namespace, SETTINGS, is_reported, "the reason why it waits")
     create_database(two_subblocks, namespace, "node-b0-s1-h01")
     pods = sweep(two_subblocks, namespace, SETTINGS, runs, "the pod to run beside the database")
     assert named(pods, "web")[0]["spec"]["nodeName"].startswith("node-b0-s1")
@@ -76,11 +76,11 @@ def test_a_pod_that_wants_to_be_near_one_that_is_not_there_waits_and_goes_there_
 
 
 def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> None:
-    said = "0/4 nodes are available: 1 node(s) didn't match pod affinity rules."
+    message = "0/4 nodes are available: 1 node(s) didn't match pod affinity rules."
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     body = pod_json(schedulingGates=[], affinity={"nodeAffinity": required, **beside("db", "rack")})
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     body["status"]["conditions"] = [condition]
     pod = decode(body)
     nodes = {
@@ -137,7 +137,7 @@ CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"
 
 
 @pytest.mark.parametrize(
-    ("spec", "said", "expected"),
+    ("spec", "message", "expected"),
     [
         (SPREAD, "1 node(s) didn't match pod topology spread constraints", {"zone"}),
         (SPREAD, "1 Insufficient cpu", set()),
@@ -148,14 +148,14 @@ CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"
     ],
     ids=["spread", "another reason", "affinity", "one node", "volumes", "no volumes"],
 )
-def test_the_rule_that_was_broken_tells_the_domain(
-    spec: dict[str, Any], said: str, expected: set[str]
+def test_the_rule_that_was_broken_names_the_domain(
+    spec: dict[str, Any], message: str, expected: set[str]
 ) -> None:
-    assert broken_over(decode(pod_json(**spec)), said) == expected
+    assert broken_over(decode(pod_json(**spec)), message) == expected
 
 
 @pytest.mark.parametrize(
-    ("wishes", "others", "unpinned"),
+    ("annotations", "others", "unpinned"),
     [
         ({}, 0, True),
         ({keys.REQUIRED_TOPOLOGY_ANNOTATION: "node"}, 0, False),
@@ -163,10 +163,10 @@ def test_the_rule_that_was_broken_tells_the_domain(
     ],
     ids=["alone", "with a required level", "of a gang that has not begun"],
 )
-def test_no_pod_goes_anywhere_if_that_breaks_what_was_asked_for(
-    wishes: dict[str, str], others: int, unpinned: bool
+def test_no_pod_is_released_unpinned_if_that_breaks_what_was_asked_for(
+    annotations: dict[str, str], others: int, unpinned: bool
 ) -> None:
-    pods = [gpu_pod(f"p{number}", metadata={"annotations": wishes}) for number in range(others + 1)]
+    pods = [gpu_pod(f"p{number}", metadata={"annotations": annotations}) for number in range(others + 1)]
     placing = Placing(Nodes(2, *pods), Settings(settle_seconds=0))
     for gang in placing.gangs():
         placing.avoid(gang.key, "n0", "n1")
@@ -178,14 +178,14 @@ def test_no_pod_goes_anywhere_if_that_breaks_what_was_asked_for(
     [({"nvidia.com/gpu": "1"}, True), ({keys.I915: "1", keys.MILLICORES: "500"}, False)],
     ids=["whole GPUs", "a share of a card"],
 )
-def test_no_pod_with_cards_goes_where_kube_scheduler_likes(amounts: dict[str, str], may: bool) -> None:
+def test_no_pod_with_cards_is_released_unpinned(amounts: dict[str, str], may: bool) -> None:
     container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
     placing = Placing(Nodes(1, decode(pod_json("p", containers=[container]))), Settings())
     (gang,) = placing.gangs()
     assert may_run_unpinned(gang, gang.gated, placing.view()) is may
 
 
-def test_no_pod_goes_anywhere_while_others_are_on_their_way() -> None:
+def test_no_pod_is_released_unpinned_while_others_are_being_bound() -> None:
     placing = Placing(Nodes(3, gpu_pod("mine"), gpu_pod("theirs")), Settings(settle_seconds=0))
     (mine,) = (gang for gang in placing.gangs() if gang.key.name == "mine")
     placing.avoid(mine.key, "n0", "n1", "n2")
@@ -206,7 +206,7 @@ def pinned(name: str, node: str) -> Pod:
     [("n0", frozenset[str](), False), ("n0", frozenset({"n0"}), True), ("", frozenset[str](), True)],
     ids=["on its way", "stuck", "free to go anywhere"],
 )
-def test_a_pod_that_was_released_holds_up_others_only_on_its_way(
+def test_a_pod_that_was_released_delays_others_only_until_it_is_bound(
     node: str, blocked: frozenset[str], unpinned: bool
 ) -> None:
     cluster = Nodes(2, pinned("theirs", node), gpu_pod("mine"))
@@ -228,19 +228,19 @@ def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() ->
     assert [entry.node for entry in plan.entries] == ["n1"]
 
 
-def test_an_event_says_that_a_pod_goes_where_kube_scheduler_likes() -> None:
+def test_an_event_reports_that_kube_scheduler_chooses_the_node_of_a_pod() -> None:
     placing = Placing(Nodes(1, gpu_pod("p")), Settings(settle_seconds=0))
     (gang,) = placing.gangs()
     placing.avoid(gang.key, "n0")
-    told: list[tuple[str, str]] = []
+    events: list[tuple[str, str]] = []
 
     class Listener(Silent):
         def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
-            told.append((reason, note))
+            events.append((reason, note))
 
     cache: Any = Copy()
     reporter = Reports(Pass(Answers(), cache, Settings(), Metrics(), Listener()))
     reporter.on_result(Done(placed=placing.one().plans))
-    ((reason, note),) = told
+    ((reason, note),) = events
     assert reason == "GangPlaced"
     assert "all those with capacity have refused it, so kube-scheduler chooses" in note

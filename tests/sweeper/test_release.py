@@ -40,26 +40,26 @@ def released(pod: dict[str, Any], node_name: str = "n1") -> dict[str, Any]:
 
 
 def test_what_the_author_wrote_of_affinity_stays() -> None:
-    wish = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    expression = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
     affinity: dict[str, Any] = {
         "nodeAffinity": {
-            REQUIRED: {"nodeSelectorTerms": [wish]},
+            REQUIRED: {"nodeSelectorTerms": [expression]},
             "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 1, "preference": copy.deepcopy(wish)}
+                {"weight": 1, "preference": copy.deepcopy(expression)}
             ],
         },
         "podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname"}]},
     }
     after = released(pod_json(affinity=affinity))["spec"]["affinity"]
     (term,) = after["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    assert term["matchExpressions"] == wish["matchExpressions"]
+    assert term["matchExpressions"] == expression["matchExpressions"]
     assert term["matchFields"][0]["values"] == ["n1"]
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     assert after["nodeAffinity"][preferred] == affinity["nodeAffinity"][preferred]
     assert after["podAntiAffinity"] == affinity["podAntiAffinity"]
 
 
-def test_a_pod_is_pinned_to_its_nodes_name_whatever_the_hostname_label_says() -> None:
+def test_a_pod_is_pinned_to_its_nodes_name_whatever_the_hostname_label_is() -> None:
     pod = job_pod(0)
     snapshotter = Snapshotter(
         ClusterReading((pod,), {"n1": node("n1", **{keys.HOSTNAME_LABEL: "other"})}, {}, no_size), Settings()
@@ -87,25 +87,25 @@ def outcomes(api: Api, *pods: dict[str, Any]) -> dict[str, Outcome]:
 
 def test_a_pod_that_somebody_else_has_written_meanwhile_is_read_again_and_released() -> None:
     newer = pod_json("a", metadata={"annotations": {"written": "meanwhile"}})
-    tries: list[str] = []
+    attempts: list[str] = []
 
     def conflict_once(name: str) -> None:
-        tries.append(name)
-        if len(tries) == 1:
+        attempts.append(name)
+        if len(attempts) == 1:
             raise ApiError(409, "Conflict", "the object has been modified")
 
     assert outcomes(Answers(conflict_once, {"a": newer}), pod_json("a")) == {"a": Outcome.RELEASED}
-    assert len(tries) == 2
+    assert len(attempts) == 2
 
 
 def test_a_pod_of_which_somebody_else_wrote_what_we_do_not_keep_is_released_as_well() -> None:
     seen = pod_json("a", metadata={"resourceVersion": "1", "annotations": {"theirs": "then"}})
     newer = pod_json("a", metadata={"resourceVersion": "2", "annotations": {"theirs": "now"}})
-    tries: list[str] = []
+    attempts: list[str] = []
 
     def conflict_once(name: str) -> None:
-        tries.append(name)
-        if len(tries) == 1:
+        attempts.append(name)
+        if len(attempts) == 1:
             raise ApiError(409, "Conflict", "the object has been modified")
 
     assert outcomes(Answers(conflict_once, {"a": newer}), seen) == {"a": Outcome.RELEASED}

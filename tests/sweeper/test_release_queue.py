@@ -53,7 +53,7 @@ def test_whose_plan_does_not_hold_stands_in_the_line_of_its_node_all_the_same() 
     assert (view.planned, view.written) == ({}, (planned,))
 
 
-def test_whoever_has_waited_with_its_plan_is_told_as_the_last_one_let_go() -> None:
+def test_whoever_has_waited_with_its_plan_is_reported_as_the_last_one_released() -> None:
     """Its gang may have paused, or its node been overbooked, while the turns of others came."""
     older = [PlannedPod(name, f"uid-{name}", "n0", annotations=given(EARLIER)) for name in ("a", "b")]
     found = stamps(*older)
@@ -62,13 +62,13 @@ def test_whoever_has_waited_with_its_plan_is_told_as_the_last_one_let_go() -> No
 
 
 @pytest.mark.parametrize("annotations", [{}, given(EARLIER)], ids=["no card", "a card"])
-def test_only_who_is_given_a_card_is_told_a_time(annotations: dict[str, str]) -> None:
+def test_only_who_is_given_a_card_gets_a_time(annotations: dict[str, str]) -> None:
     (found,) = stamps(PlannedPod("a", "uid-a", "n0", annotations=annotations))
     assert bool(found) == bool(annotations)
 
 
 @pytest.mark.parametrize("carries", [True, False], ids=["as released", "a webhook took its annotations off"])
-def test_a_pod_that_has_been_let_go_has_the_turn_on_its_node_until_it_is_bound(carries: bool) -> None:
+def test_a_released_pod_is_first_in_the_queue_of_its_node_until_it_is_bound(carries: bool) -> None:
     """Whatever it carries, kubelet will ask for its cards, and the device plugin for the lowest gas-ts."""
     pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pin]}}
@@ -125,8 +125,8 @@ def test_pods_without_cards_are_in_no_queue() -> None:
 
 def test_a_pod_that_the_version_before_has_sent_out_of_order_is_sent_first() -> None:
     """It wrote that into the plan as topogate.io/turn; its release may be under way."""
-    turn = {keys.TURN_ANNOTATION: str(EARLIER - 1)}
-    queue, pairs = queue_of({}, planned_with("a"), planned_with("b", turn))
+    annotation = {keys.TURN_ANNOTATION: str(EARLIER - 1)}
+    queue, pairs = queue_of({}, planned_with("a"), planned_with("b", annotation))
     assert names(queue.take(pairs)) == ["b"]
 
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.mortal import Killed
 from tests.sweeper.queues import (
+    ANSWERED_GONE,
+    ANSWERED_LATE,
     ANSWERED_SECONDS,
     BROKEN,
     BUSY,
@@ -18,17 +20,15 @@ from tests.sweeper.queues import (
     IS_LOST,
     LOST,
     NO_CONNECTION,
-    SAID_GONE,
-    SAID_LATE,
-    SAYS_NOTHING,
+    TIMED_OUT,
     UNDONE,
     WELL,
     Answer,
     Leader,
     cluster,
     given_to,
-    in_turn,
     led_for_long,
+    one_by_one,
     passes,
 )
 from webhook.kube.client import ApiError
@@ -45,8 +45,8 @@ from webhook.sweeper.decide.release_queue import SentReleases
         (BUSY, 15),
         (NO_CONNECTION, 15),
         (FORBIDDEN, 15),
-        (SAID_GONE, 15),
-        (SAID_LATE, 15),
+        (ANSWERED_GONE, 15),
+        (ANSWERED_LATE, 15),
         (UNDONE, 45),
         (HANGS, 45),
         (IS_LOST, 135),
@@ -89,7 +89,7 @@ def test_a_new_leader_reads_the_pods_planned_for_a_node_before_it_releases_one_t
     assert found[0][1] <= 2
 
 
-def test_what_the_leader_before_has_released_keeps_its_turn_though_the_watch_does_not_show_it() -> None:
+def test_what_the_leader_before_has_released_keeps_its_position_though_the_watch_does_not_show_it() -> None:
     server, planned = cluster(given_to(WELL), "a", "b")
     server.bind_seconds = lambda _: 60.0
     before = led_for_long(server, planned)
@@ -138,7 +138,7 @@ def test_who_fails_comes_again_after_those_that_waited_and_before_those_planned_
     assert tried[:4] == ["bad-0", "good-1", "bad-0", "good-2"]
 
 
-def test_whose_release_failed_elsewhere_keeps_no_turn_until_it_is_tried_again() -> None:
+def test_whose_release_failed_elsewhere_keeps_no_position_until_it_is_tried_again() -> None:
     """It is planned anew, as its node is gone, and is not tried for half a minute."""
     server, planned = cluster(given_to(BROKEN), "bad", "good")
     leader = led_for_long(server, planned)
@@ -155,7 +155,7 @@ def test_whose_release_failed_elsewhere_keeps_no_turn_until_it_is_tried_again() 
 
 def test_whose_release_is_undone_on_one_node_while_it_is_in_doubt_on_another_stops_no_plans() -> None:
     """The pass that reads it for the one node may go on to plan pods for the other."""
-    server, planned = cluster(in_turn(IS_LOST, FORBIDDEN, UNDONE, then=FORBIDDEN), "bad", *["good"] * 2)
+    server, planned = cluster(one_by_one(IS_LOST, FORBIDDEN, UNDONE, then=FORBIDDEN), "bad", *["good"] * 2)
     leader = led_for_long(server, planned)
     leader.one()
     server.advance(LOST_SECONDS - 5)
@@ -175,7 +175,7 @@ def test_whose_release_is_undone_on_one_node_while_it_is_in_doubt_on_another_sto
     [(BROKEN, 15), (UNDONE, 45), (HANGS, 45), (IS_LOST, 135)],
     ids=["fails", "undone by a webhook", "hangs", "no answer"],
 )
-def test_whose_releases_fail_keeps_no_turn_from_others_of_its_own_namespace_either(
+def test_whose_releases_fail_blocks_no_others_of_its_own_namespace_either(
     answer: Answer, seconds: float
 ) -> None:
     server, planned = cluster(None, *["same"] * 4)
@@ -186,8 +186,8 @@ def test_whose_releases_fail_keeps_no_turn_from_others_of_its_own_namespace_eith
 
 
 @pytest.mark.parametrize("lag", [0, 5], ids=["seen", "not seen yet"])
-@pytest.mark.parametrize("error", [SAYS_NOTHING, LOST], ids=["hangs", "no answer"])
-def test_what_arrives_late_keeps_its_turn(error: ApiError, lag: float) -> None:
+@pytest.mark.parametrize("error", [TIMED_OUT, LOST], ids=["hangs", "no answer"])
+def test_what_arrives_late_keeps_its_position(error: ApiError, lag: float) -> None:
     late = ANSWERED_SECONDS if error.status else LOST_SECONDS - 1
     server, planned = cluster(given_to(Answer(error, late)), "bad", "good")
     leader = led_for_long(server, planned)
@@ -210,21 +210,21 @@ NOT_THERE = Answer(ApiError(404, "NotFound", "GET /p: <html>"))
 @pytest.mark.parametrize("seconds", [13, 21, 50])
 @pytest.mark.parametrize(
     ("failed", "then", "reads"),
-    [(1, UNDONE, ()), (5, UNDONE, ()), (1, SAID_GONE, (NOT_THERE,)), (1, HANGS, ())],
+    [(1, UNDONE, ()), (5, UNDONE, ()), (1, ANSWERED_GONE, (NOT_THERE,)), (1, HANGS, ())],
     ids=["undone", "undone in the next pass", "said to be gone, as by a proxy", "in doubt for less long"],
 )
-def test_what_may_arrive_late_keeps_its_turn_whatever_a_later_try_is_answered(
+def test_what_may_arrive_late_keeps_its_position_whatever_a_later_attempt_is_answered(
     failed: int, then: Answer, reads: tuple[Answer, ...], seconds: int
 ) -> None:
     """Of the first try no answer came; once the others could go its namespace is refused."""
     lost = [Answer(LOST, seconds), *[IS_LOST] * (failed - 1)]
-    answers = in_turn(*lost, then, then=FORBIDDEN, reads=reads)
+    answers = one_by_one(*lost, then, then=FORBIDDEN, reads=reads)
     server, planned = cluster(answers, "bad", *["good"] * 4)
     names = [name for name, _ in passes(led_for_long(server, planned), 60)]
     assert names[0] == "bad-0"
 
 
-def test_while_pods_cannot_be_read_no_turn_is_given_away() -> None:
+def test_while_pods_cannot_be_read_no_position_is_given_away() -> None:
     def answers(namespace: str, method: str) -> Answer:
         return BUSY if method == "GET" else HANGS if namespace == "bad" else WELL
 
@@ -233,7 +233,7 @@ def test_while_pods_cannot_be_read_no_turn_is_given_away() -> None:
     assert len(server.read) < 20, "it is asked less and less often"
 
 
-def test_who_has_been_let_go_and_cannot_be_read_keeps_its_turn_until_the_watch_shows_it() -> None:
+def test_who_is_released_and_cannot_be_read_keeps_its_position_until_the_watch_shows_it() -> None:
     server, planned = cluster(lambda _, method: BUSY if method == "GET" else WELL, "bad", "good")
     leader = led_for_long(server, planned)
     leader.began, leader.lag = 0.0, 60.0
@@ -244,7 +244,7 @@ def test_who_has_been_let_go_and_cannot_be_read_keeps_its_turn_until_the_watch_s
 
 def test_who_is_gone_when_it_is_read_was_not_undone(caplog: pytest.LogCaptureFixture) -> None:
     """The watch will show it."""
-    server, planned = cluster(in_turn(reads=[NOT_THERE] * 9, then=WELL), "bad", "good")
+    server, planned = cluster(one_by_one(reads=[NOT_THERE] * 9, then=WELL), "bad", "good")
     leader = led_for_long(server, planned)
     leader.began, leader.lag = 0.0, 60.0
     passes(leader, 30)
@@ -264,7 +264,7 @@ def test_after_a_failure_the_next_pass_comes_soon_for_the_others_however_long_it
     assert due > 1
 
 
-def test_what_is_remembered_of_pods_goes_with_them() -> None:
+def test_what_is_remembered_of_pods_is_removed_with_them() -> None:
     server, planned = cluster(given_to(HANGS), "bad", "good")
     leader = led_for_long(server, planned)
     leader.one()
@@ -306,21 +306,21 @@ def test_whose_release_fails_comes_last_also_where_the_clock_was_set_back(
     assert [name for name, _ in passes(leader, seconds)] == ["good-3", "good-4", "good-5"]
 
 
-def one_by_one(runs: list[tuple[Answer, int]]) -> list[Answer]:
+def drawn_one_by_one(runs: list[tuple[Answer, int]]) -> list[Answer]:
     """All tries of a pass have to fail alike for it to fail."""
     return [answer for answer, times in runs for _ in range(times)]
 
 
 NOT_NOW = st.sampled_from([WELL, BROKEN, DENIED, BUSY, FORBIDDEN, NO_CONNECTION, UNDONE, HANGS, IS_LOST])
 DIES = st.sampled_from(["before", "after"]).map(lambda moment: Answer(dies=moment))
-LATE = st.floats(0, ANSWERED_SECONDS).map(lambda seconds: Answer(SAYS_NOTHING, seconds))
+LATE = st.floats(0, ANSWERED_SECONDS).map(lambda seconds: Answer(TIMED_OUT, seconds))
 LATER = st.floats(0, LOST_SECONDS - 1).map(lambda seconds: Answer(LOST, seconds))
 RELEASES = NOT_NOW | LATE | LATER | DIES
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.lists(st.tuples(RELEASES, st.sampled_from([1, 1, 5])), max_size=30).map(one_by_one),
+    st.lists(st.tuples(RELEASES, st.sampled_from([1, 1, 5])), max_size=30).map(drawn_one_by_one),
     st.lists(NOT_NOW, max_size=20),
     st.sets(st.integers(0, 60), max_size=3),
     st.lists(st.sampled_from([0.5, 5.0, 60.0]), min_size=4, max_size=4),

@@ -31,8 +31,8 @@ def after(leader: Leader, seconds: int) -> dict[str, str]:
         leader.one()
     finally:
         leader.close()
-    told = sentences(leader.queue.waiters.values(), key_of)
-    return {pod.metadata.name: said for pod, said in told.values()}
+    by_gang = sentences(leader.queue.waiters.values(), key_of)
+    return {pod.metadata.name: sentence for pod, sentence in by_gang.values()}
 
 
 @pytest.mark.parametrize(
@@ -40,25 +40,25 @@ def after(leader: Leader, seconds: int) -> dict[str, str]:
     [(("bad", "good"), "a pod of another namespace"), (("bad", "bad"), "pod bad-0")],
     ids=["of another namespace", "of its own"],
 )
-def test_who_waits_is_told_for_which_pod_and_until_when_without_names_of_other_namespaces(
+def test_who_waits_gets_for_which_pod_and_until_when_without_names_of_other_namespaces(
     namespaces: tuple[str, str], whose: str
 ) -> None:
     """By the clock of these leaders it is 16:00:00 on a day, and 240 s."""
     server, planned = cluster(given_to(HANGS), *namespaces)
-    told = after(led_for_long(server, planned), 4)
+    by_gang = after(led_for_long(server, planned), 4)
     name = f"{namespaces[1]}-1"
-    assert list(told) == [name]
-    assert told[name] == f"pod {name} waits {SENT.format(whose)}16:04:31 UTC, when that pod is read"
-    assert whose == "pod bad-0" or "bad" not in told[name]
+    assert list(by_gang) == [name]
+    assert by_gang[name] == f"pod {name} waits {SENT.format(whose)}16:04:31 UTC, when that pod is read"
+    assert whose == "pod bad-0" or "bad" not in by_gang[name]
 
 
 def test_the_sentence_stays_the_same_for_as_long_as_nothing_new_is_known() -> None:
     """Else the status would be written in each pass."""
-    said = set()
+    sentence = set()
     for seconds in (4, 9, 20):
         server, planned = cluster(given_to(HANGS), "bad", "good")
-        said |= set(after(led_for_long(server, planned), seconds).values())
-    assert len(said) == 1
+        sentence |= set(after(led_for_long(server, planned), seconds).values())
+    assert len(sentence) == 1
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_of_a_gang_with_many_pods_that_wait_one_is_named_and_the_others_are_coun
     leader = led_for_long(server, planned)
     after(leader, 4)
     gang = key_of(decode(pod_json("train-0")))
-    ((pod, said),) = sentences(leader.queue.waiters.values(), lambda _: gang).values()
+    ((pod, sentence),) = sentences(leader.queue.waiters.values(), lambda _: gang).values()
     assert pod.metadata.name == "good-1"
-    assert said.endswith("; likewise 2 more of its pods")
+    assert sentence.endswith("; likewise 2 more of its pods")
 
 
 def test_a_gang_that_waits_for_a_release_has_it_in_its_status_for_as_long_as_that_lasts_and_one_event() -> (
@@ -86,7 +86,7 @@ def test_a_gang_that_waits_for_a_release_has_it_in_its_status_for_as_long_as_tha
 ):
     events: list[str] = []
 
-    class Heard(Silent):
+    class Recorded(Silent):
         def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
             events.append(f"{pod.metadata.name} {reason}: {note}")
 
@@ -96,12 +96,12 @@ def test_a_gang_that_waits_for_a_release_has_it_in_its_status_for_as_long_as_tha
     name = gang.key.placement_key
     metadata = Metadata(name=name.partition("/")[2], namespace="ns")
     planned = Placement(metadata, PlacementSpec(pods=[PlannedPod("p", pod.metadata.uid, "n0")], size=1))
-    reporter = Reports(Pass(api, cast(Any, copy), Settings(), announcer=Heard(), clock=Clock()))
+    reporter = Reports(Pass(api, cast(Any, copy), Settings(), announcer=Recorded(), clock=Clock()))
     reasons: list[Any] = []
-    for said in ("until ten", "until eleven", ""):
+    for sentence in ("until ten", "until eleven", ""):
         before = PlacementStatus(reason=reasons[-1] if reasons else "")
         copy.placements = {name: msgspec.structs.replace(planned, status=before)}
-        waiters = {gang.key: (pod, said)} if said else {}
+        waiters = {gang.key: (pod, sentence)} if sentence else {}
         reporter.report(View([pod], [], {}, {}), [gang], waiters=waiters)
         reasons.append(api.bodies[-1]["status"]["reason"])
     assert reasons == ["until ten", "until eleven", None]

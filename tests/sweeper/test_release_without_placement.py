@@ -31,7 +31,7 @@ class ForGpus:
         return name == "gpu.example.com"
 
 
-def test_a_gang_that_cannot_be_judged_is_held_and_the_others_are_let_go() -> None:
+def test_a_gang_that_cannot_be_checked_stays_gated_and_the_others_are_released() -> None:
     claims = [{"name": "c", "resourceClaimName": "c"}]
     pods = [decode(pod_json(name, resourceClaims=claims)) for name in ("bad", "good")]
     gangs = Placing(Nodes(1, *pods), Settings()).gangs()

@@ -130,7 +130,7 @@ def answered_by(cluster: Cluster, namespace: str, answer: dict[str, Any]) -> Ite
 
 
 @pytest.mark.parametrize("status", [404, 408, 409, 422])
-def test_a_release_that_a_webhook_denies_is_refused_and_known_not_to_be_written_whatever_it_says(
+def test_a_release_that_a_webhook_denies_is_refused_and_known_not_to_be_written_whatever_the_message(
     cluster: Cluster, namespace: str, status: int
 ) -> None:
     """Not gone, nor in doubt: it is there, and others may have its turn."""

@@ -20,7 +20,7 @@ def test_a_memory_of_many_passes_sees_what_an_empty_one_does(seed: int) -> None:
     story, journal = Story(seed), Journal()
     remembers = Snapshotter(story.cluster, Settings(), journal)
     for _ in range(60):
-        story.told(journal)
+        story.step_noted_in(journal)
         nodes, rest = seen(remembers)
         fresh_nodes, fresh_rest = seen(Snapshotter(story.cluster, Settings()))
         assert rest == fresh_rest
@@ -59,7 +59,7 @@ def test_a_pod_has_its_own_cards_again_once_its_plan_is_gone() -> None:
     assert seen_cards[0] != seen_cards[1]
 
 
-def test_what_a_pass_that_failed_has_heard_of_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_a_failed_pass_has_observed_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal()
     remembers = Snapshotter(Cluster(), Settings(), journal)
     journal.note(None, decode(pod_json("a")))

@@ -173,9 +173,9 @@ def agree(one: PodClass | str, fresh: PodClass | str) -> bool:
     """Whether two classes ask for the same, but for rules under which nobody waits any more."""
     if isinstance(one, str) or isinstance(fresh, str):
         return one == fresh
-    kept = {name: amount for name, amount in one.requests if name in dict(fresh.requests)}
+    common = {name: amount for name, amount in one.requests if name in dict(fresh.requests)}
     rest = (one.rules, one.problem, one.cards, dict(one.beside))
-    return kept == dict(fresh.requests) and rest == (
+    return common == dict(fresh.requests) and rest == (
         fresh.rules, fresh.problem, fresh.cards, dict(fresh.beside)
     )  # fmt: skip
 
@@ -187,22 +187,22 @@ def test_a_memory_of_claims_sees_what_an_empty_one_does(seed: int, counted: froz
     settings = Settings(gpu_device_classes=counted)
     remembers = Looks(story.cluster, settings, journal)
     for _ in range(60):
-        story.told(journal)
-        anew = Looks(story.cluster, settings)
+        story.step_noted_in(journal)
+        afresh = Looks(story.cluster, settings)
         nodes, rest = seen(remembers)
-        fresh_nodes, fresh_rest = seen(anew)
+        fresh_nodes, fresh_rest = seen(afresh)
         assert rest == fresh_rest
         assert nodes.keys() == fresh_nodes.keys()
         for name, fresh in fresh_nodes.items():
             assert {each: nodes[name].free[each] for each in fresh.free} == fresh.free
             assert (nodes[name].cards, nodes[name].path) == (fresh.cards, fresh.path)
-        known, asked = classes(remembers), classes(anew)
+        known, asked = classes(remembers), classes(afresh)
         assert known.keys() == asked.keys()
         for uid, each in asked.items():
             assert agree(known[uid], each), (known[uid], each)
 
 
-def said(dice: random.Random) -> OwnerFacts:
+def drawn_facts(dice: random.Random) -> OwnerFacts:
     """What an owner may say of its gang."""
     complaint = dice.choice((("", ""), ("2026-01-02T00:00:00Z", "quota")))
     devices = dice.choice((None, True, False))
@@ -217,18 +217,18 @@ def said(dice: random.Random) -> OwnerFacts:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_gangs_that_are_remembered_are_those_gathered_anew(seed: int) -> None:
+def test_gangs_that_are_remembered_are_those_gathered_again(seed: int) -> None:
     story, journal, cache = ClaimedStory(seed), Journal(), GangCache()
     remembers = Looks(story.cluster, Settings(), journal)
     owner_facts: dict[GangKey, OwnerFacts] = {}
     for _ in range(80):
-        story.told(journal)
+        story.step_noted_in(journal)
         view = remembers.view()
         for pod in view.gated:
             if (key := view.gang_of(pod)) not in owner_facts or story.dice.random() < 0.1:
-                owner_facts[key] = said(story.dice)
+                owner_facts[key] = drawn_facts(story.dice)
             elif story.dice.random() < 0.2:
-                now = said(story.dice)
+                now = drawn_facts(story.dice)
                 owner_facts[key] = replace(owner_facts[key], hindered=now.hindered, devices=now.devices)
         made = gather(view.gated, view.mates, owner_facts.__getitem__, view.gang_of, cache.gang_of)
         cache.end_pass()
@@ -274,14 +274,14 @@ def test_after_a_report_one_without_memory_has_nothing_to_add(seed: int) -> None
     total = 0
     for _ in range(120):
         for _ in range(story.dice.randrange(3)):
-            story.told(journal)
+            story.step_noted_in(journal)
         holders = [key for key in story.cluster.placements if story.dice.random() < 0.2]
-        held = {
+        expected = {
             key: Reservation(STARVATION, key, frozenset({story.dice.choice(NODES)}), 0.0, 1.0, ends)
             for key in holders
         }
-        reporter.report(remembers.view(), [], reservations=held)
+        reporter.report(remembers.view(), [], reservations=expected)
         total, api.writes = total + api.writes, 0
-        Reports(surroundings).report(remembers.view(), [], reservations=held)
+        Reports(surroundings).report(remembers.view(), [], reservations=expected)
         assert not api.writes
     assert total > 20

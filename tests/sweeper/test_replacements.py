@@ -47,28 +47,30 @@ def after_loss(case: Placing, lost: set[str], *successors: Pod) -> dict[str, str
     return places(case.one())
 
 
-ALIKE = [member("a", 1, "n0"), member("b", 1, "n1"), member("c", 1, "n2")]
+HOMOGENEOUS = [member("a", 1, "n0"), member("b", 1, "n1"), member("c", 1, "n2")]
 
 
-@pytest.mark.parametrize(("gpus", "goes"), [(1, True), (7, False)])
-def test_only_a_pod_that_asks_for_what_was_lost_goes_where_others_hold_nodes(gpus: int, goes: bool) -> None:
-    assert bool(after_loss(case_of(*ALIKE), {"a"}, member("d", gpus))) is goes
+@pytest.mark.parametrize(("gpus", "is_placed"), [(1, True), (7, False)])
+def test_only_a_pod_that_asks_for_what_was_lost_is_placed_on_nodes_reserved_for_others(
+    gpus: int, is_placed: bool
+) -> None:
+    assert bool(after_loss(case_of(*HOMOGENEOUS), {"a"}, member("d", gpus))) is is_placed
 
 
 def test_as_many_as_were_lost_of_a_kind_and_no_more() -> None:
-    mixed = [member("a", 7, "n0"), member("b", 1, "n1"), member("c", 1, "n2")]
+    heterogeneous = [member("a", 7, "n0"), member("b", 1, "n1"), member("c", 1, "n2")]
     both = member("d", 7), member("e", 7)
-    assert not after_loss(case_of(*mixed), {"a", "b"}, *both)
-    assert after_loss(case_of(*mixed), {"a", "b"}, member("d", 7), member("e", 1))
+    assert not after_loss(case_of(*heterogeneous), {"a", "b"}, *both)
+    assert after_loss(case_of(*heterogeneous), {"a", "b"}, member("d", 7), member("e", 1))
 
 
-def test_a_process_that_has_not_seen_the_lost_pods_goes_by_those_that_are_left() -> None:
-    for left, goes in ((1, True), (7, False)):
+def test_a_process_that_has_not_seen_the_lost_pods_uses_those_that_are_left() -> None:
+    for left, is_placed in ((1, True), (7, False)):
         case = case_of(member("a", 1, "n0"), member("b", left, "n1"), member("c", left, "n2"))
         ledger = replace(case.ledger, replacements=Replacements())
         case.memory = PlacingMemory(ledger=ledger)
-        assert bool(after_loss(case, {"a"}, member("d", 1))) is goes
+        assert bool(after_loss(case, {"a"}, member("d", 1))) is is_placed
 
 
 def test_a_gang_with_more_pods_than_it_had_fills_nothing_up() -> None:
-    assert not after_loss(case_of(*ALIKE), set(), member("d", 1))
+    assert not after_loss(case_of(*HOMOGENEOUS), set(), member("d", 1))

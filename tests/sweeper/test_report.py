@@ -63,7 +63,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "expected"),
     [
         ([AWAY, AWAY_AGAIN, AWAY], ["40001"]),
         ([FORBIDDEN, FORBIDDEN], ["forbidden"]),
@@ -75,18 +75,18 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
     ids=["away", "forbidden", "not served", "another error", "well in between", "no refusal", "expected"],
 )
-def test_a_status_that_cannot_be_written_is_said_once_until_that_changes(
-    caplog: pytest.LogCaptureFixture, answers: list[Exception | None], said: list[str]
+def test_a_status_that_cannot_be_written_is_logged_once_until_that_changes(
+    caplog: pytest.LogCaptureFixture, answers: list[Exception | None], expected: list[str]
 ) -> None:
     passes = Passes("a")
     for answer in answers:
         passes.one(answer)
-    assert len(failures(caplog)) == len(said), failures(caplog)
-    for line, words in zip(failures(caplog), said, strict=True):
+    assert len(failures(caplog)) == len(expected), failures(caplog)
+    for line, words in zip(failures(caplog), expected, strict=True):
         assert words in line
 
 
-def test_a_gang_that_comes_back_after_it_was_gone_is_told_of_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gang_that_comes_back_after_it_was_gone_is_reported_again(caplog: pytest.LogCaptureFixture) -> None:
     passes = Passes("a")
     passes.one(FORBIDDEN)
     passes.end()
@@ -95,13 +95,13 @@ def test_a_gang_that_comes_back_after_it_was_gone_is_told_of_anew(caplog: pytest
 
 
 @pytest.mark.parametrize("answer", [FORBIDDEN, ValueError("no answer of ours")], ids=["refusal", "defect"])
-def test_the_trouble_of_one_gang_keeps_nobody_from_telling_of_the_others(answer: Exception) -> None:
+def test_the_trouble_of_one_gang_does_not_stop_reports_on_the_others(answer: Exception) -> None:
     passes = Passes("a", "b", "c")
     passes.one(answer)
     assert len(passes.api.writes) == 3
 
 
-def test_a_defect_in_telling_of_one_gang_keeps_nobody_from_telling_of_the_others(
+def test_a_defect_in_the_report_on_one_gang_does_not_stop_those_on_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real = Reporter._report_gang
@@ -142,7 +142,7 @@ def test_an_api_server_that_is_away_is_asked_once_in_a_pass() -> None:
     assert len(passes.api.writes) == 1 + 2 * 3, "a Placement and its status for each gang"
 
 
-def test_a_placement_whose_writes_get_no_answer_keeps_no_other_from_being_told_of() -> None:
+def test_a_placement_whose_writes_get_no_answer_stops_no_other_from_being_reported() -> None:
     """As where a webhook for its namespace alone hangs."""
 
     class Hangs(Answers):
@@ -153,17 +153,17 @@ def test_a_placement_whose_writes_get_no_answer_keeps_no_other_from_being_told_o
             return super().request(method, path, body=body, **more)
 
     passes = Passes("a", "b", "c", "d", api=Hangs())
-    for tries in (1, 2):
+    for number in (1, 2):
         passes.one(None)
-        assert passes.api.writes.count("hangs") == tries, "it is asked once in a pass"
-    told = [body["spec"]["gang"] for body in passes.api.bodies if "spec" in body]
-    assert set(told) == {"Job/a", "Job/c", "Job/d"}
+        assert passes.api.writes.count("hangs") == number, "it is asked once in a pass"
+    written = [body["spec"]["gang"] for body in passes.api.bodies if "spec" in body]
+    assert set(written) == {"Job/a", "Job/c", "Job/d"}
 
 
 @pytest.mark.parametrize(
     ("attempt", "is_complete"), [(0, True), (1, False)], ids=["the same life", "a later life"]
 )
-def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_begins_anew(
+def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_starts_again(
     attempt: int, is_complete: bool
 ) -> None:
     pod = job_pod(0)
@@ -207,7 +207,7 @@ class Slow(Answers):
         return super().request(method, path, body=body, **more)
 
 
-def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
+def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_order() -> None:
     clock, gangs = Clock(), gangs_of("a", "b", "c")
     api, cache = Slow(clock), Copy()
     reporter = Reports(Pass(api, cache, Settings(pass_seconds=2), clock=clock))  # type: ignore[arg-type]
@@ -222,43 +222,43 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_turn() -> None:
     assert written == ["Job/a", "Job/b", "Job/c"]
 
 
-def test_what_is_held_for_a_gang_stands_in_its_status() -> None:
+def test_what_is_reserved_for_a_gang_stands_in_its_status() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reports(Pass(api, cache, Settings()))
     reporter.on_result(waits(gang, "no capacity", Cause.NO_CAPACITY))
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     key = gang.key.placement_key
-    held = {key: Reservation(STARVATION, key, frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
-    reporter.report(View([], [], {}, {}), [gang], reservations=held)
+    reserved = {key: Reservation(STARVATION, key, frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
+    reporter.report(View([], [], {}, {}), [gang], reservations=reserved)
     (status,) = [body["status"] for body in api.bodies if "status" in body]
     assert (status["held"], status["heldUntil"]) == (["n1", "n2"], "2026-01-01T00:30:00Z")
     api.bodies.clear()
-    told = PlacementStatus(
+    written = PlacementStatus(
         "Waiting", 1, reason="no capacity", held=["n1", "n2"], held_until="2026-01-01T00:30:00Z"
     )
-    copy.placements = {gang.key.placement_key: Placement(Metadata("p", "ns"), status=told)}
+    copy.placements = {gang.key.placement_key: Placement(Metadata("p", "ns"), status=written)}
     reporter.report(View([], [], {}, {}), [gang])
     (status,) = [body["status"] for body in api.bodies]
     assert (status["held"], status["heldUntil"]) == (None, None), "it is held no more"
 
 
-def test_what_is_kept_for_later_pods_stands_in_the_status_of_a_gang_of_which_none_waits() -> None:
+def test_what_is_reserved_for_later_pods_stands_in_the_status_of_a_gang_of_which_none_waits() -> None:
     api, copy = Answers(), Copy()
     cache: Any = copy
     leader = decode(pod_json("leader", nodeName="n0", schedulingGates=[]))
     spec = PlacementSpec(pods=[PlannedPod("leader", "uid-leader", "n0")], kept=["n1"])
     copy.placements = {"ns/set": Placement(Metadata("set", "ns"), spec)}
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
-    held = {"ns/set": Reservation(STARVATION, "ns/set", frozenset({"n1"}), 0.0, 1800.0, ends)}
+    reserved = {"ns/set": Reservation(STARVATION, "ns/set", frozenset({"n1"}), 0.0, 1800.0, ends)}
     Reports(Pass(api, cache, Settings())).report(
-        View([], [leader], {}, copy.placements), [], reservations=held
+        View([], [leader], {}, copy.placements), [], reservations=reserved
     )
     (status,) = [body["status"] for body in api.bodies]
     assert (status["held"], status["heldUntil"]) == (["n1"], "2026-01-01T00:30:00Z")
 
 
-def test_a_gang_between_its_stages_tells_what_is_to_come() -> None:
+def test_a_gang_between_its_stages_shows_what_is_to_come() -> None:
     leader = decode(pod_json("leader", nodeName="n0", schedulingGates=[]))
     spec = PlacementSpec(gang="x", size=4, pods=[PlannedPod("leader", "uid-leader", "n0")], kept=["n1", "n2"])
     copy: Any = Copy()
@@ -271,7 +271,7 @@ def test_a_gang_between_its_stages_tells_what_is_to_come() -> None:
     assert status["reason"] == "3 of its 4 pods are made once the first ones run, and are planned with them"
 
 
-def test_a_plan_tells_nothing_of_pods_of_another_namespace_and_does_not_stay_for_them() -> None:
+def test_a_plan_reveals_nothing_of_pods_of_another_namespace_and_does_not_stay_for_them() -> None:
     spoken_of = decode(pod_json("p", nodeName="n1", schedulingGates=[]))
     entry = PlannedPod("p", spoken_of.metadata.uid, "n1")
     metadata = Metadata(name="theirs", namespace="another", uid="u")

@@ -40,7 +40,7 @@ def with_gpu(pod: Pod, **spec: Any) -> Pod:
     return decode({**body, "spec": {**body["spec"], "containers": [container], **spec}})
 
 
-def standing(name: str, node: str, kind: str = "batch/v1 Job") -> Pod:
+def running(name: str, node: str, kind: str = "batch/v1 Job") -> Pod:
     """A bound pod of one GPU, made by a controller of some kind."""
     version, _, kind = kind.rpartition(" ")
     owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": True}
@@ -51,10 +51,10 @@ def standing(name: str, node: str, kind: str = "batch/v1 Job") -> Pod:
 class Case:
     """A waiting gang of two pods and a cluster in which it does not fit."""
 
-    def __init__(self, *standing_pods: Pod, share: float = 1.0) -> None:
+    def __init__(self, *running_pods: Pod, share: float = 1.0) -> None:
         waiting = [with_gpu(job_pod(index)) for index in range(2)]
         settings = Settings(reserve_seconds=60, reserve_hold_seconds=HOLD, reserve_share=share)
-        snapshotter = Snapshotter(TwoNodes(*waiting, *standing_pods), settings)
+        snapshotter = Snapshotter(TwoNodes(*waiting, *running_pods), settings)
         self.view = snapshotter.view()
         self.snapshot = snapshotter.snapshot(self.view)
         (self.gang,) = gather(self.view.gated, self.view.others, lambda _key: OwnerFacts(2))
@@ -68,7 +68,7 @@ class Case:
         view = replace(self.view, now=Moment(self.clock.now, datetime.now(UTC)))
         self.ledger = opened(self.ledger, [self.gang], view, self.snapshot, (), self.ledger.settings)
 
-    def held(self) -> frozenset[str]:
+    def reserved(self) -> frozenset[str]:
         """What is reserved for the gang after another try."""
         self.open()
         self.ledger = reserve_for_starving(self.ledger, self.gang, self.asked, self.snapshot, self.view)
@@ -83,33 +83,33 @@ class Case:
 
 
 def test_a_gang_that_has_waited_holds_the_nodes_that_become_free_for_it() -> None:
-    assert Case(standing("busy", "n2")).held() == {"n1", "n2"}
+    assert Case(running("busy", "n2")).reserved() == {"n1", "n2"}
 
 
 @pytest.mark.parametrize("kind", ["apps/v1 StatefulSet", "apps/v1 ReplicaSet", "v1 ReplicationController"])
-def test_nothing_is_held_where_a_pod_in_the_way_is_kept_running_by_its_controller(kind: str) -> None:
+def test_nothing_is_reserved_where_a_blocking_pod_is_recreated_by_its_controller(kind: str) -> None:
     # n1 would stand empty for as long as the controller is there.
-    assert Case(standing("busy", "n2", kind)).held() == frozenset()
+    assert Case(running("busy", "n2", kind)).reserved() == frozenset()
 
 
 @pytest.mark.parametrize("kind", ["mine.example/v1 StatefulSet", "v1 ReplicaSet", "apps/v1 DaemonSet"])
 def test_a_made_up_owner_keeps_nobody_from_waiting_for_a_pod_to_end(kind: str) -> None:
-    assert Case(standing("busy", "n2", kind)).held() == {"n1", "n2"}
+    assert Case(running("busy", "n2", kind)).reserved() == {"n1", "n2"}
 
 
-def test_a_reservation_that_does_not_help_is_let_go_for_as_long_as_it_lasted() -> None:
-    case = Case(standing("busy", "n2"))
+def test_a_reservation_that_does_not_help_has_a_cooldown_of_its_own_length() -> None:
+    case = Case(running("busy", "n2"))
     seen = {}
     for case.clock.now in (0.0, HOLD - 1, HOLD, 2 * HOLD - 1):
-        seen[case.clock.now] = bool(case.held())
+        seen[case.clock.now] = bool(case.reserved())
     assert list(seen.values()) == [True, True, False, False]
     case.clock.now = 2 * HOLD
-    assert case.held()
+    assert case.reserved()
 
 
-def test_other_nodes_are_held_for_what_is_left_of_the_time() -> None:
+def test_other_nodes_are_reserved_for_what_is_left_of_the_time() -> None:
     """Else a gang that is made anew again and again would hold nodes for ever."""
-    case = Case(standing("busy", "n2"))
+    case = Case(running("busy", "n2"))
     case.reserve("n1")
     case.clock.now = HOLD / 2
     reserved = case.reserve("n2")
@@ -121,14 +121,16 @@ def test_other_nodes_are_held_for_what_is_left_of_the_time() -> None:
 
 
 @pytest.mark.parametrize(("ago", "seconds"), [(0, HOLD), (HOLD - 20, 120), (2 * HOLD - 20, 20)])
-def test_what_is_held_for_pods_that_are_made_anew_is_held_till_these_come(ago: float, seconds: float) -> None:
-    case = Case(standing("busy", "n2"))
+def test_what_is_reserved_for_pods_that_are_recreated_stays_reserved_till_these_come(
+    ago: float, seconds: float
+) -> None:
+    case = Case(running("busy", "n2"))
     case.reserve("n1")
     case.clock.now = ago
     assert case.reserve("n1").until - ago == seconds
 
 
 def test_a_gang_that_has_found_its_place_holds_nothing_more() -> None:
-    case = Case(standing("busy", "n2"))
-    assert case.held()
+    case = Case(running("busy", "n2"))
+    assert case.reserved()
     assert not case.ledger.placed(case.gang.key).nodes()

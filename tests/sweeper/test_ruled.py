@@ -105,7 +105,7 @@ def in_zone(snapshot: Snapshot, zone: str) -> frozenset[str]:
     )
 
 
-def test_no_placement_uses_fewer_domains_of_a_level_than_are_told_beforehand() -> None:
+def test_no_placement_uses_fewer_domains_of_a_level_than_the_bound_given_beforehand() -> None:
     tight = 0
     for seed in range(100):
         dice = random.Random(seed)

@@ -71,7 +71,7 @@ def resident(app: str, node: str, **spec: Any) -> Pod:
     ],
     ids=["no rule", "spread", "spread less", "an odd number", "apart", "together"],
 )
-def test_a_gang_lies_over_zones_as_its_rule_says(spec: dict[str, Any], count: int, zones: str) -> None:
+def test_a_gang_is_spread_over_zones_by_its_rule(spec: dict[str, Any], count: int, zones: str) -> None:
     nodes = cluster("ab", *gang(count, **spec))
     assert sorted(zones_of(nodes, places(Placing(nodes, SETTINGS).one()))) == sorted(zones)
 
@@ -79,18 +79,18 @@ def test_a_gang_lies_over_zones_as_its_rule_says(spec: dict[str, Any], count: in
 def test_pods_are_planned_in_an_order_in_which_none_breaks_its_rule() -> None:
     nodes = cluster("ab", *gang(6, **spread()))
     order = zones_of(nodes, places(Placing(nodes, SETTINGS).one()))
-    held = {"a": 0, "b": 0}
+    counts = {"a": 0, "b": 0}
     for zone in order:
-        held[zone] += 1
-        assert abs(held["a"] - held["b"]) <= 1, order
+        counts[zone] += 1
+        assert abs(counts["a"] - counts["b"]) <= 1, order
 
 
-def test_pods_that_want_to_be_together_go_where_there_is_room_for_all_of_them() -> None:
+def test_pods_that_want_to_be_together_are_placed_where_all_of_them_fit() -> None:
     nodes = cluster("abb", *gang(6, **near("podAffinity")))
     assert zones_of(nodes, places(Placing(nodes, SETTINGS).one())) == ["b"] * 6
 
 
-def test_a_pod_that_wants_to_be_near_another_waits_for_it_and_goes_there() -> None:
+def test_a_pod_that_wants_to_be_near_another_waits_for_it_and_is_placed_there() -> None:
     placing = Placing(cluster("ab", *gang(1, **near("podAffinity", "db"))), SETTINGS)
     orders = placing.one()
     assert "pod affinity over topology.kubernetes.io/zone: 2" in orders.outcomes[0].reason
@@ -113,15 +113,15 @@ def test_what_is_planned_and_not_released_counts_in_the_next_pass() -> None:
     assert places(Placing(nodes, SETTINGS).one()) == {"train-0": "n1"}
 
 
-def test_a_gang_for_which_its_rules_leave_no_way_says_which_they_are() -> None:
+def test_a_gang_for_which_its_rules_leave_no_layout_names_them() -> None:
     orders = Placing(cluster("ab", *gang(3, **near("podAntiAffinity"))), SETTINGS).one()
-    (verdict,) = orders.outcomes
-    assert "no way was found to keep their rules on other pods" in verdict.reason
-    assert "pod anti-affinity over topology.kubernetes.io/zone" in verdict.reason
+    (outcome,) = orders.outcomes
+    assert "no way was found to keep their rules on other pods" in outcome.reason
+    assert "pod anti-affinity over topology.kubernetes.io/zone" in outcome.reason
 
 
 @pytest.mark.parametrize(("count", "is_found"), [(64, True), (65, False)])
-def test_a_way_for_unlike_pods_is_looked_for_up_to_64_of_them(count: int, is_found: bool) -> None:
+def test_a_layout_for_different_pods_is_searched_up_to_64_of_them(count: int, is_found: bool) -> None:
     nodes = cluster("ab", *gang(count, **spread())[:-1], gang(count, **spread(2))[-1], gpus=80)
     orders = Placing(nodes, SETTINGS).one()
     assert (len(places(orders)) == count) == is_found
@@ -130,7 +130,7 @@ def test_a_way_for_unlike_pods_is_looked_for_up_to_64_of_them(count: int, is_fou
 
 
 @pytest.mark.parametrize(("zones", "is_found"), [(64, True), (65, False)])
-def test_a_way_is_looked_for_over_up_to_64_domains_of_a_label(zones: int, is_found: bool) -> None:
+def test_a_layout_is_searched_over_up_to_64_domains_of_a_label(zones: int, is_found: bool) -> None:
     nodes = cluster([f"z{number}" for number in range(zones)], *gang(130, **spread()), gpus=4)
     assert (len(places(Placing(nodes, SETTINGS).one())) == 130) == is_found
 

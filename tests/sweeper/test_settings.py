@@ -57,12 +57,12 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("what", DEFAULTS)
-def test_a_default_is_as_the_docs_say(what: str) -> None:
+def test_a_default_is_that_of_the_docs(what: str) -> None:
     path, expected = DEFAULTS[what]
     assert attrgetter(path)(Settings()) == expected
 
 
-def test_a_number_that_is_no_setting_is_as_the_docs_say() -> None:
+def test_a_number_that_is_no_setting_is_that_of_the_docs() -> None:
     assert AVOID_SECONDS == 600, "a pod of the same controller was refused within ten minutes"
     assert ENDING_SECONDS == 600, "victims have taken ten minutes to end"
     assert STAYS_SECONDS == 30, "what cannot be deleted keeps cards from nobody after half a minute"
@@ -163,14 +163,14 @@ def test_each_kind_of_setting_is_taken(tmp_path: Path) -> None:
     ],
     ids=lambda value: value,
 )
-def test_a_mistake_is_told_with_file_and_field(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_mistake_is_reported_with_file_and_field(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, text)
     assert complaint in str(caught.value)
     assert "sweeper.yaml" in str(caught.value)
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, "setle_seconds: 2\nrepair: 1\nscale_up: {requests: 0, class: a}\n")
     source = tmp_path / "sweeper.yaml"
@@ -199,7 +199,7 @@ def test_a_flag_follows_the_rules_of_its_setting(flag: str, fault: str) -> None:
         _settings(_parser().parse_args([flag]))
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         load(tmp_path / "none.yaml")
 
@@ -273,7 +273,7 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_rules_of_nodes_is_said(tmp_path: Path, text: str, sentence: str) -> None:
+def test_what_is_wrong_with_rules_of_nodes_is_reported(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(text)
     with pytest.raises(SettingsError, match=re.escape(sentence)):

@@ -22,11 +22,11 @@ LEVEL, SIZE = keys.SLICE_TOPOLOGY_ANNOTATION, keys.SLICE_SIZE_ANNOTATION
 PAIRS = {LEVEL: "subblock", SIZE: "2"}
 
 
-def worker(rank: int, wish: dict[str, str], cpu: str = "1", ranked: bool = True) -> Pod:
+def worker(rank: int, asked: dict[str, str], cpu: str = "1", ranked: bool = True) -> Pod:
     """A gated pod of a gang; cpu: what it asks for."""
     labels = {marks.JOB_INDEX_KEY: str(rank)} if ranked else {}
     container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
-    annotations = {keys.GANG_ANNOTATION: "g", **wish}
+    annotations = {keys.GANG_ANNOTATION: "g", **asked}
     return decode(
         pod_json(f"p{rank}", containers=[container], metadata={"labels": labels, "annotations": annotations})
     )
@@ -37,7 +37,7 @@ def gang_of(*pods: Pod, size: int | None = None, staged: bool = False) -> PodGan
     return gang
 
 
-def cluster(**rooms: int) -> list[Node]:
+def cluster(**slot_counts: int) -> list[Node]:
     """Nodes by name with so many cpus; all in one block, their first letter names the subblock."""
     return [
         msgspec.convert(
@@ -46,11 +46,11 @@ def cluster(**rooms: int) -> list[Node]:
                     "name": name,
                     "labels": dict(zip(keys.GCE_TOPOLOGY, ("b", name[0], name), strict=True)),
                 },
-                "status": {"allocatable": {"cpu": str(room), "pods": "110"}},
+                "status": {"allocatable": {"cpu": str(slots), "pods": "110"}},
             },
             Node,
         )
-        for name, room in rooms.items()
+        for name, slots in slot_counts.items()
     ]
 
 
@@ -79,7 +79,7 @@ def subblocks(found: dict[str, str] | str) -> dict[str, str]:
 # --- the wish ---------------------------------------------------------------------------------------
 
 
-def test_each_run_of_ranks_shares_a_domain_where_without_the_wish_it_would_not() -> None:
+def test_each_run_of_ranks_shares_a_domain_where_without_the_request_it_would_not() -> None:
     nodes = cluster(a1=3, b1=3)
     wished = subblocks(placed(gang_of(*(worker(rank, PAIRS) for rank in range(4))), nodes))
     assert wished == {"p0": "a", "p1": "a", "p2": "b", "p3": "b"}
@@ -88,21 +88,21 @@ def test_each_run_of_ranks_shares_a_domain_where_without_the_wish_it_would_not()
 
 
 @pytest.mark.parametrize("level", ["subblock", keys.GCE_TOPOLOGY[1], keys.PRERELEASE_TOPOLOGY[1]])
-def test_a_level_is_named_as_in_the_other_topology_wishes(level: str) -> None:
+def test_a_level_is_named_as_in_the_other_topology_requests(level: str) -> None:
     pods = [worker(rank, {LEVEL: level, SIZE: "2"}) for rank in range(4)]
     assert subblocks(placed(gang_of(*pods), cluster(a1=3, b1=3)))["p3"] == "b"
 
 
 def test_kueues_own_names_are_left_to_kueue() -> None:
-    wish = {
+    asked = {
         "kueue.x-k8s.io/podset-slice-required-topology": "subblock",
         "kueue.x-k8s.io/podset-slice-size": "2",
     }
-    assert gang_of(*(worker(rank, wish) for rank in range(4))).slices == ()
+    assert gang_of(*(worker(rank, asked) for rank in range(4))).slices == ()
 
 
 @pytest.mark.parametrize(
-    ("wish", "complaint"),
+    ("asked", "complaint"),
     [
         ({LEVEL: "subblock"}, f"{LEVEL} needs {SIZE}"),
         ({SIZE: "2"}, f"{SIZE} needs {LEVEL}"),
@@ -141,14 +141,14 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
         "above",
     ],
 )
-def test_a_wish_that_cannot_be_meant_is_told_and_not_passed_over(
-    wish: dict[str, str], complaint: str
+def test_a_request_for_slices_that_cannot_be_meant_is_reported_and_not_ignored(
+    asked: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(PlacementError, match=complaint):
-        placed(gang_of(*(worker(rank, wish) for rank in range(4)), size=4), cluster(a1=3, b1=3))
+        placed(gang_of(*(worker(rank, asked) for rank in range(4)), size=4), cluster(a1=3, b1=3))
 
 
-def test_pods_with_unlike_slices_are_parts_with_slices_of_their_own() -> None:
+def test_pods_with_different_slices_are_parts_with_slices_of_their_own() -> None:
     gang = gang_of(worker(0, PAIRS), worker(1, {**PAIRS, SIZE: "4"}))
     assert not gang.problems
     assert not gang.slices
@@ -193,7 +193,7 @@ def test_a_replaced_pod_returns_to_its_innermost_slice(lost: int, home: str) -> 
     assert placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), nodes, seats) == {f"p{lost}": home}
 
 
-def test_an_inner_slice_that_is_lost_whole_goes_together_into_the_domain_of_the_outer_one() -> None:
+def test_an_inner_slice_that_is_lost_whole_is_placed_together_in_the_domain_of_the_outer_one() -> None:
     gang = gang_of(*(worker(rank, NESTED) for rank in range(4)))
     found = placed(gang, cluster(a1=2, a2=1, a3=1, a4=2, b1=2), {0: "a1", 1: "a1"})
     assert found == {"p2": "a4", "p3": "a4"}
@@ -219,7 +219,7 @@ def test_a_replaced_pod_waits_when_the_domain_of_its_slice_is_full() -> None:
     assert "capacity for" in found
 
 
-def test_a_slice_that_is_lost_whole_goes_anywhere_together() -> None:
+def test_a_slice_that_is_lost_whole_is_placed_anywhere_together() -> None:
     gang = gang_of(*(worker(rank, PAIRS) for rank in range(4)))
     found = subblocks(placed(gang, cluster(a1=2, b1=1, c1=1, d1=2), {0: "a1", 1: "a1"}))
     assert found == {"p2": "d", "p3": "d"}
@@ -266,7 +266,7 @@ LED: list[Any] = [worker(0, PAIRS, cpu="3"), *(worker(rank, PAIRS) for rank in r
 """A leader of 3 cpus, and workers of 1: slices are of ranks 1 and 2, 3 and 4."""
 
 
-def test_a_leader_that_is_unlike_the_workers_stands_beside_the_slices() -> None:
+def test_a_leader_that_differs_from_the_workers_stands_beside_the_slices() -> None:
     found = subblocks(placed(gang_of(*LED), cluster(a1=3, b1=3, c1=3)))
     assert found["p1"] == found["p2"]
     assert found["p3"] == found["p4"]
@@ -279,13 +279,13 @@ def test_a_replaced_worker_returns_to_its_slice_as_counted_without_the_leader(lo
     assert subblocks(placed(gang_of(*LED), cluster(a1=3, b1=2, c1=2, d1=3), seats)) == {f"p{lost}": home}
 
 
-def like_led() -> PodGang:
+def with_equal_leader() -> PodGang:
     gang = gang_of(*(worker(rank, PAIRS) for rank in range(5)), size=5)
     return replace(gang, key=replace(gang.key, kind="LeaderWorkerSet"))
 
 
 def test_a_leader_that_asks_for_what_its_workers_ask_stands_beside_the_slices() -> None:
-    found = subblocks(placed(like_led(), cluster(a1=1, b1=2, c1=2)))
+    found = subblocks(placed(with_equal_leader(), cluster(a1=1, b1=2, c1=2)))
     assert found["p1"] == found["p2"]
     assert found["p3"] == found["p4"]
     assert found["p0"] == "a"
@@ -296,10 +296,10 @@ def test_a_replaced_pod_of_such_a_gang_returns_to_its_slice(lost: int, home: str
     seats = {0: "a1", 1: "b1", 2: "b1", 3: "c1", 4: "c1"}
     del seats[lost]
     nodes = cluster(a1=1, b1=2, c1=2, d1=1) if lost else cluster(b1=2, c1=2, d1=1)
-    assert subblocks(placed(like_led(), nodes, seats)) == {f"p{lost}": home}
+    assert subblocks(placed(with_equal_leader(), nodes, seats)) == {f"p{lost}": home}
 
 
-def test_a_replaced_leader_goes_anywhere() -> None:
+def test_a_replaced_leader_is_placed_anywhere() -> None:
     seats = {1: "b1", 2: "b1", 3: "c1", 4: "c1"}
     assert placed(gang_of(*LED), cluster(b1=2, c1=2, d1=3), seats) == {"p0": "d1"}
 
@@ -325,10 +325,10 @@ def test_a_gang_of_which_some_pods_run_or_have_finished_always_gets_an_answer(
     data: st.DataObject, size: int, slices: int, led: bool
 ) -> None:
     """Never a contradiction that nobody can resolve; and while no pod has finished, all slices are kept."""
-    wish = {LEVEL: "subblock", SIZE: str(size)}
+    asked = {LEVEL: "subblock", SIZE: str(size)}
     count = size * slices
-    pods = [worker(0, wish, cpu="3")] if led else []
-    pods += [worker(rank, wish) for rank in range(led, count + led)]
+    pods = [worker(0, asked, cpu="3")] if led else []
+    pods += [worker(rank, asked) for rank in range(led, count + led)]
     homes = {0: "d"} if led else {}
     homes |= {rank: "abc"[(rank - led) // size] for rank in range(led, count + led)}
     fates = {rank: data.draw(st.sampled_from(("waits", "runs", "finished"))) for rank in homes}
@@ -359,9 +359,9 @@ def test_a_gang_in_slices_in_slices_of_which_some_run_or_have_finished_always_ge
 ) -> None:
     """And while no pod has finished, each pod that waits is with the mates of its slices that run."""
     outer = inner * times
-    wish = {LEVEL: "subblock,host", SIZE: f"{outer},{inner}"}
-    pods = [worker(0, wish, cpu="3")] if led else []
-    pods += [worker(rank, wish) for rank in range(led, outer * slices + led)]
+    asked = {LEVEL: "subblock,host", SIZE: f"{outer},{inner}"}
+    pods = [worker(0, asked, cpu="3")] if led else []
+    pods += [worker(rank, asked) for rank in range(led, outer * slices + led)]
     homes = {0: "d1"} if led else {}
     for rank in range(outer * slices):
         homes[rank + led] = "ab"[rank // outer] + "123"[rank % outer // inner]
@@ -372,8 +372,8 @@ def test_a_gang_in_slices_in_slices_of_which_some_run_or_have_finished_always_ge
         return
     on = {rank: homes[rank] for rank, fate in fates.items() if fate == "runs"}
     gang = gang_of(*there, size=len(there) + data.draw(st.integers(0, 1)), staged=not on)
-    rooms = {f"{subblock}{host}": 9 for subblock in "abc" for host in "123"}
-    found = placed(gang, cluster(**rooms, d1=4), on)
+    slot_counts = {f"{subblock}{host}": 9 for subblock in "abc" for host in "123"}
+    found = placed(gang, cluster(**slot_counts, d1=4), on)
     assert isinstance(found, dict), found
     assert found.keys() == {f"p{rank}" for rank, fate in fates.items() if fate == "waits"}
     if "finished" in fates.values() or (led and 0 not in on):

@@ -96,6 +96,6 @@ def test_a_gang_is_placed_and_the_leader_stays_while_every_answer_takes_seconds(
         finally:
             program.terminate()
             assert program.wait(90) == 0
-    said = log.read_text()
-    assert said.count("leader_began") == 1
-    assert said.count("leader_ended") <= 1, "it lost its Lease on the way"
+    logged = log.read_text()
+    assert logged.count("leader_began") == 1
+    assert logged.count("leader_ended") <= 1, "it lost its Lease on the way"

@@ -13,7 +13,7 @@ SECONDS = 60.0
 SEED = 11
 
 
-def test_invariants_hold_and_all_gangs_end_while_everything_goes_wrong(own_cluster: Cluster) -> None:
+def test_invariants_hold_and_all_gangs_end_while_everything_fails(own_cluster: Cluster) -> None:
     print(f"seed {SEED}: as hack/soak --minutes {SECONDS / 60:g} --seed {SEED}")
     soak = Soak(own_cluster, Plan(SECONDS, SEED))
     assert soak.run() == [], f"seed {SEED}"

@@ -140,7 +140,7 @@ def test_a_node_with_a_pod_is_not_removed(api: Scripted, lurking: Scaling) -> No
     assert not api.deleted
 
 
-def test_in_the_end_nodes_that_stand_empty_go_without_a_plan(
+def test_in_the_end_empty_nodes_are_deleted_without_a_plan(
     api: Scripted, lurking: Scaling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lurking.make_good()
@@ -152,13 +152,13 @@ def test_in_the_end_nodes_that_stand_empty_go_without_a_plan(
 # --- the end --------------------------------------------------------------------------------------
 
 
-def test_what_others_run_for_ever_ends_before_a_gang_is_said_not_to_have_ended(api: Scripted) -> None:
+def test_what_others_run_for_ever_ends_before_a_gang_is_reported_as_not_ended(api: Scripted) -> None:
     ended: list[str] = []
 
-    def make_room() -> None:
+    def add_nodes() -> None:
         ended.append("others")
         api.items[PODS] = []
 
     api.items[PODS] = [pod("waits")]
-    assert unfinished(cast(Api, api), 1.0, lambda: None, Counter(), make_room) == []
+    assert unfinished(cast(Api, api), 1.0, lambda: None, Counter(), add_nodes) == []
     assert ended == ["others"]

@@ -20,10 +20,10 @@ REQUEST = keys.SPREAD_TOPOLOGY_ANNOTATION
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0)
 
 
-def replica(name: str, wish: str | None, node: str = "", owner: str = "web-1", **metadata: Any) -> Pod:
+def replica(name: str, requested: str | None, node: str = "", owner: str = "web-1", **metadata: Any) -> Pod:
     """A pod of a Deployment, gated or on a node."""
     owners = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
-    annotations = {} if wish is None else {REQUEST: wish}
+    annotations = {} if requested is None else {REQUEST: requested}
     return gpu_pod(
         name, node=node, metadata={"ownerReferences": owners, "annotations": annotations, **metadata}
     )
@@ -51,7 +51,7 @@ def placed(cluster: Nodes, placing: Placing | None = None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("value", "wish"),
+    ("value", "requested"),
     [
         (None, None),
         ("block", Spread("block")),
@@ -59,14 +59,16 @@ def placed(cluster: Nodes, placing: Placing | None = None) -> dict[str, str]:
         (f"{keys.HOSTNAME_LABEL}:1", Spread(keys.HOSTNAME_LABEL, 1)),
     ],
 )
-def test_the_wish_is_a_level_and_perhaps_the_most_in_a_domain(value: str | None, wish: Spread | None) -> None:
-    assert spread_of(value) == wish
+def test_the_request_is_a_level_and_perhaps_the_most_in_a_domain(
+    value: str | None, requested: Spread | None
+) -> None:
+    assert spread_of(value) == requested
 
 
 @pytest.mark.parametrize(
     "value", ["", ":2", "block:", "block:0", "block:-1", "block:two", "block:1:2", "block: 2"]
 )
-def test_what_is_no_wish_is_told_and_not_passed_over(value: str) -> None:
+def test_what_is_no_request_is_reported_and_not_ignored(value: str) -> None:
     with pytest.raises(PlacementError, match="is neither a level, as block, nor"):
         spread_of(value)
     (gang,) = gather_all(replica("w", value))
@@ -77,11 +79,11 @@ def test_what_is_no_wish_is_told_and_not_passed_over(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "expected"),
+    ("requested", "expected"),
     [(None, [6]), ("block", [2, 2, 2]), ("block:2", [2, 2, 2]), ("block:4", [2, 4])],
 )
-def test_replicas_that_come_at_once_are_spread(wish: str | None, expected: list[int]) -> None:
-    found = placed(blocks(3, 3, 3, pods=tuple(replica(f"w{number}", wish) for number in range(6))))
+def test_replicas_that_come_at_once_are_spread(requested: str | None, expected: list[int]) -> None:
+    found = placed(blocks(3, 3, 3, pods=tuple(replica(f"w{number}", requested) for number in range(6))))
     assert sorted(list(found.values()).count(block) for block in set(found.values())) == expected
 
 
@@ -104,24 +106,24 @@ def test_others_do_not_count(other: Pod) -> None:
     assert placed(blocks(2, 2, 2, pods=(*run, other, replica("new", "block:1")))) == {"new": "b2"}
 
 
-@pytest.mark.parametrize(("wish", "expected"), [(None, 5), ("block", 4)])
-def test_nodes_without_topology_labels_are_left_out_of_a_spread(wish: str | None, expected: int) -> None:
-    cluster = blocks(1, 1, pods=tuple(replica(f"w{number}", wish) for number in range(5)))
+@pytest.mark.parametrize(("requested", "expected"), [(None, 5), ("block", 4)])
+def test_nodes_without_topology_labels_are_left_out_of_a_spread(requested: str | None, expected: int) -> None:
+    cluster = blocks(1, 1, pods=tuple(replica(f"w{number}", requested) for number in range(5)))
     cluster.nodes["bare"] = Nodes(1, gpus=2).nodes["n0"]
     metadata = msgspec.structs.replace(cluster.nodes["bare"].metadata, name="bare", uid="bare")
     cluster.nodes["bare"] = msgspec.structs.replace(cluster.nodes["bare"], metadata=metadata)
     found = places(Placing(cluster, SETTINGS).one())
     assert len(found) == expected
-    assert ("bare" in found.values()) == (wish is None)
+    assert ("bare" in found.values()) == (requested is None)
 
 
-def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_goes_when_one_has_left() -> None:
+def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_is_placed_when_one_has_left() -> None:
     run = (replica("a", "block:1", "n0"), replica("b", "block:1", "n2"))
     cluster = blocks(2, 2, pods=(*run, replica("new", "block:1")))
     placing = Placing(cluster, SETTINGS)
-    (verdict,) = placing.one().outcomes
+    (outcome,) = placing.one().outcomes
     assert (
-        "at most 1 in a block beside the 2 that are placed: no block with capacity may take" in verdict.reason
+        "at most 1 in a block beside the 2 that are placed: no block with capacity may take" in outcome.reason
     )
     cluster.pods.remove(run[0])
     assert placed(cluster, placing) == {"new": "b0"}
@@ -130,15 +132,15 @@ def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_goes_when_
 # --- replicas of a gang ----------------------------------------------------------------------------------
 
 
-def member(rank: int, wish: str, node: str = "") -> Pod:
+def member(rank: int, requested: str, node: str = "") -> Pod:
     """A pod of a StatefulSet."""
     owners = [{"kind": "StatefulSet", "name": "web", "uid": "web", "controller": True}]
     return gpu_pod(
-        f"web-{rank}", node=node, metadata={"ownerReferences": owners, "annotations": {REQUEST: wish}}
+        f"web-{rank}", node=node, metadata={"ownerReferences": owners, "annotations": {REQUEST: requested}}
     )
 
 
-def test_the_pods_of_a_gang_are_spread_together_and_a_replaced_one_goes_where_fewest_are() -> None:
+def test_the_pods_of_a_gang_are_spread_together_and_a_replaced_one_is_placed_where_fewest_are() -> None:
     found = placed(blocks(2, 2, 2, pods=tuple(member(rank, "block") for rank in range(3))))
     assert sorted(found.values()) == ["b0", "b1", "b2"]
     again = (member(0, "block", "n0"), member(1, "block"), member(2, "block", "n4"))

@@ -21,7 +21,7 @@ SETTINGS = Settings(settle_seconds=0, reserve_seconds=1e12)
 @pytest.mark.parametrize("seed", range(5))
 def test_groups_of_one_set_that_exactly_fit_all_run(seed: int) -> None:
     scene = Stages(
-        groups_of(10, 4, wishes=IN_ONE_SUBBLOCK), [8] * 5, settings=replace(SETTINGS, reserve_share=1.0)
+        groups_of(10, 4, requests=IN_ONE_SUBBLOCK), [8] * 5, settings=replace(SETTINGS, reserve_share=1.0)
     )
     scene.play(seed)
     assert scene.sizes() == [4] * 10
@@ -30,18 +30,18 @@ def test_groups_of_one_set_that_exactly_fit_all_run(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_of_more_groups_than_fit_those_that_do_not_wait_as_a_whole(seed: int) -> None:
     scene = Stages(
-        groups_of(13, 4, wishes=IN_ONE_SUBBLOCK), [8] * 5, settings=replace(SETTINGS, reserve_share=1.0)
+        groups_of(13, 4, requests=IN_ONE_SUBBLOCK), [8] * 5, settings=replace(SETTINGS, reserve_share=1.0)
     )
     scene.play(seed)
     assert scene.sizes() == [4] * 10 + [0] * 3
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("wishes", [IN_ONE_SUBBLOCK, {}], ids=["required", "no level"])
-def test_groups_that_need_more_than_the_share_that_may_be_held_all_run(
-    seed: int, wishes: dict[str, str]
+@pytest.mark.parametrize("requests", [IN_ONE_SUBBLOCK, {}], ids=["required", "no level"])
+def test_groups_that_need_more_than_the_share_that_may_be_reserved_all_run(
+    seed: int, requests: dict[str, str]
 ) -> None:
-    scene = Stages(groups_of(16, 4, wishes=wishes), [16] * 4, settings=SETTINGS)
+    scene = Stages(groups_of(16, 4, requests=requests), [16] * 4, settings=SETTINGS)
     scene.play(seed)
     assert scene.sizes() == [4] * 16
 
@@ -56,53 +56,53 @@ def test_exclusive_groups_that_exactly_fit_all_run(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_ordered_statefulsets_that_exactly_fit_all_run(seed: int) -> None:
-    scene = Stages(ordered_sets(6, 4, wishes=IN_ONE_SUBBLOCK), [8] * 3, settings=SETTINGS)
+    scene = Stages(ordered_sets(6, 4, requests=IN_ONE_SUBBLOCK), [8] * 3, settings=SETTINGS)
     scene.play(seed)
     assert scene.sizes() == [4] * 6
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_groups_that_share_nodes_all_run(seed: int) -> None:
-    scene = Stages(groups_of(8, 3, gpus=4, wishes=IN_ONE_SUBBLOCK), [6, 6], gpus=8, settings=SETTINGS)
+    scene = Stages(groups_of(8, 3, gpus=4, requests=IN_ONE_SUBBLOCK), [6, 6], gpus=8, settings=SETTINGS)
     scene.play(seed)
     assert scene.sizes() == [3] * 8
 
 
 def test_a_pod_that_comes_between_the_stages_takes_no_node_of_theirs() -> None:
     scene = Stages(
-        groups_of(4, 4, wishes=IN_ONE_SUBBLOCK), [8, 8], settings=replace(SETTINGS, reserve_share=1.0)
+        groups_of(4, 4, requests=IN_ONE_SUBBLOCK), [8, 8], settings=replace(SETTINGS, reserve_share=1.0)
     )
-    scene.go_on()
+    scene.finish()
     scene.sweep()
     scene.cluster.pods += [gpu_pod(f"other-{number}") for number in range(12)]
     scene.play()
     assert scene.sizes() == [4] * 4
 
 
-@pytest.mark.parametrize(("free", "is_kept"), [(1, True), (0, False)])
+@pytest.mark.parametrize(("free", "is_reserved"), [(1, True), (0, False)])
 def test_who_replaces_a_lost_pod_takes_a_node_of_theirs_only_where_nothing_else_fits(
-    free: int, is_kept: bool
+    free: int, is_reserved: bool
 ) -> None:
-    wish = {keys.GANG_ANNOTATION: "other", keys.GANG_SIZE_ANNOTATION: "2"}
-    others = [gpu_pod(f"other-{number}", metadata={"annotations": wish}) for number in range(2)]
+    annotations = {keys.GANG_ANNOTATION: "other", keys.GANG_SIZE_ANNOTATION: "2"}
+    others = [gpu_pod(f"other-{number}", metadata={"annotations": annotations}) for number in range(2)]
     settings = replace(SETTINGS, reserve_share=1.0)
     scene = Stages(groups_of(1, 4), [6] + [1] * free, pods=others, settings=settings)
     scene.sweep()
-    scene.go_on()
+    scene.finish()
     scene.sweep()
     lost = next(pod for pod in scene.cluster.pods if pod.metadata.name == "other-1")
     scene.cluster.pods = [pod for pod in scene.cluster.pods if pod is not lost]
     del scene.cluster.nodes[lost.spec.node_name]
-    scene.cluster.pods.append(gpu_pod("other-2", metadata={"annotations": wish}))
+    scene.cluster.pods.append(gpu_pod("other-2", metadata={"annotations": annotations}))
     scene.sweep()
     (plan,) = [each for each in scene.cluster.placements.values() if each.spec.kept]
-    assert (scene.node_of("other-2") not in plan.spec.kept) is is_kept
+    assert (scene.node_of("other-2") not in plan.spec.kept) is is_reserved
     assert scene.node_of("other-2")
 
 
-def test_a_gang_whose_nodes_cannot_be_kept_says_why_it_waits() -> None:
+def test_a_gang_whose_nodes_cannot_be_reserved_has_the_reason() -> None:
     scene = Stages(groups_of(3, 4), [16], settings=SETTINGS)
-    scene.go_on()
+    scene.finish()
     orders = scene.sweep()
     assert len(orders.plans) == 2
     assert [each.reason for each in orders.outcomes] == [
@@ -121,8 +121,8 @@ def test_of_many_groups_that_cannot_begin_yet_one_is_asked_about_in_a_pass(
         return ask_around(question, *others)
 
     monkeypatch.setattr(steps, "ask_around", ask)
-    scene = Stages(groups_of(30, 4, wishes=IN_ONE_SUBBLOCK), [16] * 4, settings=SETTINGS)
-    scene.go_on()
+    scene = Stages(groups_of(30, 4, requests=IN_ONE_SUBBLOCK), [16] * 4, settings=SETTINGS)
+    scene.finish()
     for expected in (11, 1, 1):
         asked.clear()
         orders = scene.sweep()
@@ -132,42 +132,42 @@ def test_of_many_groups_that_cannot_begin_yet_one_is_asked_about_in_a_pass(
     assert scene.sizes() == [4] * 16 + [0] * 14
 
 
-def test_a_gang_that_alone_needs_more_than_may_be_held_begins_where_nobody_else_holds_any() -> None:
+def test_a_gang_that_alone_needs_more_than_may_be_reserved_begins_where_nobody_else_has_any() -> None:
     scene = Stages([*groups_of(1, 6, name="large"), *groups_of(1, 2, name="small")], [8], settings=SETTINGS)
-    scene.go_on()
+    scene.finish()
     assert len(scene.sweep().plans) == 1
     scene.play()
     assert scene.sizes() == [6, 2]
 
 
-@pytest.mark.parametrize(("wishes", "begins"), [({}, True), (IN_ONE_SUBBLOCK, False)])
+@pytest.mark.parametrize(("requests", "begins"), [({}, True), (IN_ONE_SUBBLOCK, False)])
 def test_what_a_large_gang_holds_that_waits_keeps_back_those_alone_that_are_bound_to_a_domain(
-    wishes: dict[str, str], begins: bool
+    requests: dict[str, str], begins: bool
 ) -> None:
     """It holds all that may be held, on other nodes than these would go to."""
-    wish = {keys.GANG_ANNOTATION: "large", keys.GANG_SIZE_ANNOTATION: "9"}
-    metadata = {"annotations": wish, "creationTimestamp": "2025-01-01T00:00:00Z"}
+    annotations = {keys.GANG_ANNOTATION: "large", keys.GANG_SIZE_ANNOTATION: "9"}
+    metadata = {"annotations": annotations, "creationTimestamp": "2025-01-01T00:00:00Z"}
     large = [gpu_pod(f"large-{number}", metadata=metadata) for number in range(9)]
     busy = [gpu_pod("busy", node="n0")]
     settings = Settings(settle_seconds=0, reserve_seconds=0)
-    scene = Stages(groups_of(1, 3, wishes=wishes), [9], pods=[*large, *busy], settings=settings)
+    scene = Stages(groups_of(1, 3, requests=requests), [9], pods=[*large, *busy], settings=settings)
     scene.sweep()
     assert len(scene.placing.reserved) == 4
-    scene.go_on()
+    scene.finish()
     assert bool(scene.sweep().plans) is begins
 
 
-def test_a_gang_that_has_waited_long_is_not_kept_waiting_by_those_behind_it() -> None:
+def test_a_gang_that_has_waited_long_does_not_wait_for_those_behind_it() -> None:
     """It needs all that may be held; others that need less come without end."""
     settings = Settings(settle_seconds=0, reserve_seconds=0)
     large, small = groups_of(1, 5, name="a-large"), groups_of(4, 2, name="small")
     scene = Stages([*small[:1], *large, *small[1:]], [8], settings=settings)
-    scene.go_on(lambda group: group is small[0])
+    scene.finish(lambda group: group is small[0])
     scene.sweep()
-    scene.go_on(lambda group: group is not small[0])
+    scene.finish(lambda group: group is not small[0])
     first = scene.sweep()
     assert not first.plans, "what the large one needs is not used up by those behind it"
-    scene.go_on(lambda group: group is small[0])
+    scene.finish(lambda group: group is small[0])
     scene.sweep()
     scene.sweep()
     assert scene.placed(large[0]) == 1
@@ -176,35 +176,35 @@ def test_a_gang_that_has_waited_long_is_not_kept_waiting_by_those_behind_it() ->
 def test_workers_of_a_gang_that_begins_do_not_pass_over_what_others_hold() -> None:
     """They replace nobody: there were none of them."""
     scene = Stages(groups_of(2, 4), [8], settings=replace(SETTINGS, reserve_share=1.0))
-    scene.go_on()
+    scene.finish()
     scene.sweep()
     first, second = scene.groups
-    kept = {key: set(each.spec.kept) for key, each in scene.cluster.placements.items()}
-    scene.go_on(lambda group: group is second)
+    reserved = {key: set(each.spec.kept) for key, each in scene.cluster.placements.items()}
+    scene.finish(lambda group: group is second)
     scene.cluster.nodes = {
         name: node
         for name, node in scene.cluster.nodes.items()
-        if name not in kept[scene.placing.view().gang_of(second.pods[0]).placement_key]
+        if name not in reserved[scene.placing.view().gang_of(second.pods[0]).placement_key]
     }
     scene.sweep()
     assert scene.placed(second) == 1
     assert scene.placed(first) == 1
 
 
-@pytest.mark.parametrize("wishes", [{}, IN_ONE_SUBBLOCK], ids=["no level", "required"])
-def test_a_gang_in_stages_begins_though_one_that_never_fits_holds_all_that_may_be_held(
-    wishes: dict[str, str],
+@pytest.mark.parametrize("requests", [{}, IN_ONE_SUBBLOCK], ids=["no level", "required"])
+def test_a_gang_in_stages_begins_though_all_that_may_be_reserved_is_reserved_for_one_that_never_fits(
+    requests: dict[str, str],
 ) -> None:
     """The other one holds some nodes or others for ever: those that it held in vain rest meanwhile."""
-    wish = {keys.GANG_ANNOTATION: "giant", keys.GANG_SIZE_ANNOTATION: "9"}
+    annotations = {keys.GANG_ANNOTATION: "giant", keys.GANG_SIZE_ANNOTATION: "9"}
     giant = [
-        gpu_pod(f"giant-{number}", metadata={"annotations": wish, "creationTimestamp": OLD})
+        gpu_pod(f"giant-{number}", metadata={"annotations": annotations, "creationTimestamp": OLD})
         for number in range(9)
     ]
     busy = [gpu_pod(f"busy-{number}", node=f"n{number}") for number in range(4)]
     settings = Settings(settle_seconds=0, reserve_seconds=0, reserve_hold_seconds=100, reserve_share=0.25)
-    scene = Stages(groups_of(1, 2, wishes=wishes), [12], pods=[*giant, *busy], settings=settings)
-    scene.go_on()
+    scene = Stages(groups_of(1, 2, requests=requests), [12], pods=[*giant, *busy], settings=settings)
+    scene.finish()
     for _ in range(100):
         scene.sweep()
         scene.placing.clock.now += 10

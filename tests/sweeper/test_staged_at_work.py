@@ -58,11 +58,13 @@ def nodes_by_rank(pods: Pods) -> list[str]:
 
 
 @pytest.mark.parametrize("start", ["InOrder", "dependsOn"])
-@pytest.mark.parametrize("wish", [{}, {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}], ids=["", "required"])
+@pytest.mark.parametrize(
+    "annotations", [{}, {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}], ids=["", "required"]
+)
 def test_a_jobset_in_stages_runs_where_all_of_it_fits_best(
-    fragmented: Cluster, namespace: str, defined: list[str], start: str, wish: dict[str, str]
+    fragmented: Cluster, namespace: str, defined: list[str], start: str, annotations: dict[str, str]
 ) -> None:
-    body = template(8, annotations=wish)
+    body = template(8, annotations=annotations)
     behind: dict[str, Any] = {}
     if start == "dependsOn":
         behind = {"dependsOn": [{"name": "leader", "status": "Ready"}]}
@@ -138,7 +140,7 @@ def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Clu
     assert {name[:7] for name in found} == {"node-b1"}, "one block holds all of it"
 
 
-def test_others_keep_off_what_is_kept_for_the_next_stage(
+def test_others_do_not_use_what_is_reserved_for_the_next_stage(
     fragmented: Cluster, namespace: str, defined: list[str]
 ) -> None:
     api, body = fragmented.api(), template(8)
@@ -273,8 +275,8 @@ def test_a_later_stage_is_asked_for_with_what_is_added_to_its_pods(
     begin: Callable[[Cluster, str, list[str], dict[str, Any]], Callable[[Pods], bool]],
     add: Callable[[Api, str], dict[str, Any]],
 ) -> None:
-    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
-    body = template(4, annotations=wish, **add(fragmented.api(), namespace))
+    annotations = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
+    body = template(4, annotations=annotations, **add(fragmented.api(), namespace))
     all_run = begin(fragmented, namespace, defined, body)
     pods = sweep(fragmented, namespace, SETTINGS, all_run, "both pods to run", 40)
     found = {pod["spec"]["nodeName"] for pod in named(pods, "train")}

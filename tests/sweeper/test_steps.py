@@ -66,8 +66,8 @@ def pods_of_one_volume() -> Nodes:
 
 
 def gangs_of_which_one_waits() -> Nodes:
-    wish = {"annotations": {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "2"}}
-    return Nodes(2, gpu_pod("alone"), *(gpu_pod(f"g-{n}", metadata=wish) for n in range(2)))
+    metadata = {"annotations": {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "2"}}
+    return Nodes(2, gpu_pod("alone"), *(gpu_pod(f"g-{n}", metadata=metadata) for n in range(2)))
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def left_on_n1(cluster: Nodes) -> int:
     ],
     ids=["released", "planned", "released, by nobody's plan", "planned by another namespace"],
 )
-def test_a_pod_takes_room_from_its_plan_to_its_end_and_by_a_plan_of_its_own_namespace_alone(
+def test_a_pod_uses_capacity_from_its_plan_to_its_end_and_by_a_plan_of_its_own_namespace_alone(
     where: str, gates: list[dict[str, str]], left: int
 ) -> None:
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term("n1")]}}}
@@ -164,16 +164,16 @@ def bears_two_failures(namespace: str, name: str, uid: str) -> Job:
     return Job(Metadata(name, namespace, uid), spec, status)
 
 
-@pytest.mark.parametrize(("namespace", "may_go"), [("ns", False), ("thief", True)])
+@pytest.mark.parametrize(("namespace", "may_be_evicted"), [("ns", False), ("thief", True)])
 def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
-    namespace: str, may_go: bool
+    namespace: str, may_be_evicted: bool
 ) -> None:
     own = [job_pod(index) for index in range(2)]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "ns-train", "controller": True}
     other = job_pod(7, namespace=namespace, ownerReferences=[owner])
     allowance = Allowance(Settings(), bears_two_failures, after_deletion({}, [other], 0.0))
-    assert (allowance.why_not(own) == "") is may_go
-    assert len(by_owner([*own, other])) == (2 if may_go else 1)
+    assert (allowance.why_not(own) == "") is may_be_evicted
+    assert len(by_owner([*own, other])) == (2 if may_be_evicted else 1)
 
 
 def test_deletions_of_a_controller_are_remembered_only_while_they_count() -> None:
@@ -185,14 +185,14 @@ def test_deletions_of_a_controller_are_remembered_only_while_they_count() -> Non
     assert list(deletions.values()) == [(540.0, 540.0, 541.0)]
 
 
-@pytest.mark.parametrize(("namespace", "may_go"), [("ns", False), ("tolerant", True)])
+@pytest.mark.parametrize(("namespace", "may_be_evicted"), [("ns", False), ("tolerant", True)])
 def test_what_a_job_does_not_count_as_failures_is_evicted_however_few_it_bears(
-    namespace: str, may_go: bool
+    namespace: str, may_be_evicted: bool
 ) -> None:
     allowance = Allowance(Settings(), bears_two_failures)
     pods = [job_pod(index, namespace=namespace) for index in range(3)]
-    assert (allowance.why_not_evicted(pods) == "") is may_go
-    assert (allowance.why_jobs_end(pods) == "") is may_go
+    assert (allowance.why_not_evicted(pods) == "") is may_be_evicted
+    assert (allowance.why_jobs_end(pods) == "") is may_be_evicted
 
 
 def test_pods_of_a_job_of_which_some_have_ended_by_themselves_are_not_what_is_left_of_it() -> None:

@@ -53,14 +53,18 @@ def with_cards(**spec: Any) -> dict[str, Any]:
 
 
 def test_a_pod_of_a_scheduler_that_nobody_runs_costs_another_tenant_s_gang_no_pod(
-    mixed_nodes: Cluster, namespace: str
+    heterogeneous_nodes: Cluster, namespace: str
 ) -> None:
-    api, theirs = mixed_nodes.api(), create_namespace(mixed_nodes)
+    api, theirs = heterogeneous_nodes.api(), create_namespace(heterogeneous_nodes)
     create_pod(api, theirs, "evil", with_cards(schedulerName=NOBODY))
     create_job(api, namespace, "quiet", 2, with_cards())
     settings = Settings(bind_seconds=1, rollback_seconds=1, settle_seconds=0.1)
     pods = sweep(
-        mixed_nodes, namespace, settings, lambda pods: run_all(pods, "quiet", 2), "the quiet gang to run"
+        heterogeneous_nodes,
+        namespace,
+        settings,
+        lambda pods: run_all(pods, "quiet", 2),
+        "the quiet gang to run",
     )
     uids = {pod["metadata"]["uid"] for pod in pods}
     until = time.monotonic() + 3
@@ -68,33 +72,35 @@ def test_a_pod_of_a_scheduler_that_nobody_runs_costs_another_tenant_s_gang_no_po
     def later(pods: Pods) -> bool:
         return time.monotonic() > until and NOBODY in reason_of(api, theirs, "pod-evil")
 
-    pods = sweep(mixed_nodes, namespace, settings, later, "the other pod to be told")
+    pods = sweep(heterogeneous_nodes, namespace, settings, later, "the other pod to be told")
     assert {pod["metadata"]["uid"] for pod in pods} == uids
     (evil,) = api.json("GET", f"/api/v1/namespaces/{theirs}/pods")["items"]
     assert is_gated(evil)
 
 
 def test_while_their_scheduler_is_away_released_pods_are_not_deleted(
-    mixed_nodes: Cluster, namespace: str
+    heterogeneous_nodes: Cluster, namespace: str
 ) -> None:
-    api = mixed_nodes.api()
+    api = heterogeneous_nodes.api()
     create_job(api, namespace, "quiet", 2, with_cards())
     settings = Settings(bind_seconds=0.5, rollback_seconds=0.5, settle_seconds=0.1)
     begun = time.monotonic()
-    with mixed_nodes.paused("kube-scheduler"):
+    with heterogeneous_nodes.paused("kube-scheduler"):
         pods = sweep(
-            mixed_nodes,
+            heterogeneous_nodes,
             namespace,
             settings,
             lambda pods: time.monotonic() > begun + 4 and any(not is_gated(pod) for pod in pods),
             "passes beyond the time for binding",
         )
     uids = {pod["metadata"]["uid"] for pod in pods}
-    pods = sweep(mixed_nodes, namespace, settings, lambda pods: run_all(pods, "quiet", 2), "the gang to run")
+    pods = sweep(
+        heterogeneous_nodes, namespace, settings, lambda pods: run_all(pods, "quiet", 2), "the gang to run"
+    )
     assert {pod["metadata"]["uid"] for pod in pods} == uids
 
 
-def test_beside_many_pods_that_fit_nowhere_a_gang_runs_and_each_of_them_is_told(
+def test_beside_many_pods_that_fit_nowhere_a_gang_runs_and_each_of_them_has_a_reason(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api, theirs = two_nodes.api(), create_namespace(two_nodes)
@@ -103,25 +109,25 @@ def test_beside_many_pods_that_fit_nowhere_a_gang_runs_and_each_of_them_is_told(
     create_job(api, namespace, "quiet", 2, template(8))
 
     def is_over(pods: Pods) -> bool:
-        told = [each.get("reason", "") for each in placements(api, theirs).values()]
-        return run_all(pods, "quiet", 2) and len(told) == 120 and all(told)
+        reported = [each.get("reason", "") for each in placements(api, theirs).values()]
+        return run_all(pods, "quiet", 2) and len(reported) == 120 and all(reported)
 
     sweep(two_nodes, namespace, Settings(), is_over, "the quiet gang to run, and all others to be told")
 
 
-def test_who_is_kept_off_held_nodes_is_told_by_whom_and_gets_them_in_time(
+def test_who_is_excluded_from_reserved_nodes_sees_by_whom_and_gets_them_in_time(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api = two_nodes.api()
     create_large_behind_blocker(two_nodes, namespace)
     settings = Settings(reserve_seconds=0, reserve_hold_seconds=8, reserve_share=0.5)
 
-    def is_held(_: Pods) -> bool:
+    def is_reserved(_: Pods) -> bool:
         return any(each.get("held") for each in placements(api, namespace).values())
 
-    sweep(two_nodes, namespace, settings, is_held, "the large gang to hold a node")
-    held = [each["held"] for each in placements(api, namespace).values() if each.get("held")]
-    assert [len(nodes) for nodes in held] == [1], "half of two nodes"
+    sweep(two_nodes, namespace, settings, is_reserved, "the large gang to hold a node")
+    reserved = [each["held"] for each in placements(api, namespace).values() if each.get("held")]
+    assert [len(nodes) for nodes in reserved] == [1], "half of two nodes"
     create_pod(api, namespace, "small", template(1))
     seen: list[str] = []
 
@@ -131,22 +137,22 @@ def test_who_is_kept_off_held_nodes_is_told_by_whom_and_gets_them_in_time(
         return run_all(pods, "small", 1)
 
     sweep(two_nodes, namespace, settings, it_runs, "the small pod to run when nothing is held any more")
-    told = f"1 for {namespace}/Job/large until "
-    assert any("reserved for gangs that have waited longer: " + told in each for each in seen), seen
+    reported = f"1 for {namespace}/Job/large until "
+    assert any("reserved for gangs that have waited longer: " + reported in each for each in seen), seen
 
 
 def answer(url: str) -> tuple[int, str]:
     """Status and text; 0 while nothing listens."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as said:
-            return said.status, said.read().decode()
+        with urllib.request.urlopen(url, timeout=5) as answers:
+            return answers.status, answers.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
     except OSError:
         return 0, ""
 
 
-def test_a_sweeper_whose_token_is_refused_is_not_ready_and_says_nothing_of_what_it_does_not_know(
+def test_a_sweeper_whose_token_is_refused_is_not_ready_and_reports_nothing_that_it_does_not_know(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -155,14 +161,14 @@ def test_a_sweeper_whose_token_is_refused_is_not_ready_and_says_nothing_of_what_
     file.write_text(yaml.safe_dump(config))
     words = ("--kubeconfig", str(file), "--metrics-address", "127.0.0.1", "--metrics-port", str(port))
     program = open_tied([sys.executable, "-m", "webhook.sweeper.main", *words], stderr=subprocess.DEVNULL)
-    said: list[tuple[int, str]] = []
+    answers: list[tuple[int, str]] = []
 
-    def is_told() -> bool:
-        said.append(answer(f"http://127.0.0.1:{port}/readyz"))
-        return said[-1][0] == 503 and "401" in said[-1][1]
+    def is_reported() -> bool:
+        answers.append(answer(f"http://127.0.0.1:{port}/readyz"))
+        return answers[-1][0] == 503 and "401" in answers[-1][1]
 
     try:
-        cluster.wait_for("the sweeper to say that it is not ready, and why", is_told)
+        cluster.wait_for("the sweeper to say that it is not ready, and why", is_reported)
         status, metrics = answer(f"http://127.0.0.1:{port}/metrics")
     finally:
         program.terminate()

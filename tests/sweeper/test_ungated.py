@@ -114,41 +114,41 @@ def test_a_pod_counts_until_it_is_gone_and_for_an_hour_at_most() -> None:
     assert counts(ungated) == {}
 
 
-def test_each_namespace_is_told_once_until_it_has_none_any_more() -> None:
+def test_each_namespace_gets_one_event_until_it_has_none_any_more() -> None:
     clock = Clock()
     ungated = UngatedPods(clock)
     named: list[frozenset[str]] = [frozenset()]
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         warnings, names = warn_of_ungated(ungated.by_namespace(POLICY, LABELS), named[-1])
         named.append(names)
         return [each.pod.metadata.namespace for each in warnings]
 
     ungated.on_pod(None, pod("a"))
     ungated.on_pod(None, pod("b", "also-in"))
-    assert sorted(told()) == ["also-in", "in"]
+    assert sorted(reported()) == ["also-in", "in"]
     ungated.on_pod(None, pod("c"))
-    assert told() == []
+    assert reported() == []
     clock.now += LASTS_SECONDS + 1
-    assert told() == []
+    assert reported() == []
     ungated.on_pod(None, pod("d"))
-    assert told() == ["in"]
+    assert reported() == ["in"]
 
 
 class Announced:
     """Notes what is said of pods."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
 
     def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
-        self.said.append((pod.metadata.name, reason))
+        self.events.append((pod.metadata.name, reason))
 
     def announce_on_node(self, *_: Any, **__: Any) -> None:
         pass
 
 
-def test_a_sweeper_counts_and_tells_the_pods_that_came_ungated_since_it_leads(
+def test_a_sweeper_counts_and_reports_the_pods_that_came_ungated_since_it_leads(
     definitions: Cluster, opted_in: str
 ) -> None:
     api, announced, metrics = definitions.api(), Announced(), Metrics()
@@ -172,5 +172,5 @@ def test_a_sweeper_counts_and_tells_the_pods_that_came_ungated_since_it_leads(
         sweeper.close()
         cache.stop()
         own.close()
-    (told,) = [name for name, reason in announced.said if reason == "PodsNotGated"]
-    assert told in ("one", "two")
+    (reported,) = [name for name, reason in announced.events if reason == "PodsNotGated"]
+    assert reported in ("one", "two")

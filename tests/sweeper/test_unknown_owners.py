@@ -14,7 +14,7 @@ from webhook.kube.objects import Pod
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0, reserve_seconds=1e6)
-TOLD = "nothing is known of Flow.example.com"
+NOTE = "nothing is known of Flow.example.com"
 
 
 def step(number: int, kind: str = "Flow", gang: str = "o", **annotations: str) -> Pod:
@@ -35,13 +35,13 @@ def reasons(count: int, *pods: Pod) -> dict[str, str]:
     return {each.gang.key.name: each.reason for each in orders.outcomes}
 
 
-def test_it_is_told_where_some_of_its_pods_could_run() -> None:
-    told = reasons(2, *(step(number) for number in range(3)))["o"]
-    assert "capacity for 2 of 3" in told
-    assert TOLD in told
-    assert "loose_owners: [Flow.example.com]" in told
-    assert "gang_owners: [Flow.example.com]" in told
-    assert f'{keys.GANG_MIN_SIZE_ANNOTATION}: "1"' in told
+def test_there_is_a_note_where_some_of_its_pods_could_run() -> None:
+    reason = reasons(2, *(step(number) for number in range(3)))["o"]
+    assert "capacity for 2 of 3" in reason
+    assert NOTE in reason
+    assert "loose_owners: [Flow.example.com]" in reason
+    assert "gang_owners: [Flow.example.com]" in reason
+    assert f'{keys.GANG_MIN_SIZE_ANNOTATION}: "1"' in reason
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_it_is_told_where_some_of_its_pods_could_run() -> None:
         ),
     ],
 )
-def test_it_is_not_told_where(count: int, pods: list[Pod]) -> None:
-    (told,) = reasons(count, *pods).values()
-    assert "nothing is known" not in told
+def test_there_is_no_note_where(count: int, pods: list[Pod]) -> None:
+    (reason,) = reasons(count, *pods).values()
+    assert "nothing is known" not in reason
 
 
-def test_a_gang_that_asks_the_same_is_told_of_its_own_owner() -> None:
+def test_a_gang_that_asks_the_same_gets_a_note_on_its_own_owner() -> None:
     pods = [step(n, gang="a") for n in range(3)] + [step(n, "StatefulSet", "b") for n in range(3)]
-    told = reasons(2, *pods)
-    assert TOLD in told["a"]
-    assert "nothing is known" not in told["b"]
+    reason = reasons(2, *pods)
+    assert NOTE in reason["a"]
+    assert "nothing is known" not in reason["b"]
 
 
 @pytest.fixture

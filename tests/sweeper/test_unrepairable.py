@@ -51,7 +51,7 @@ def after(seconds: float, *pods: Pod) -> Repaired:
         "its scheduler is none of ours",
     ],
 )
-def test_a_pod_that_no_scheduler_tries_gives_its_turn_away_unless_all_wait_for_that_scheduler(
+def test_a_pod_that_no_scheduler_schedules_loses_its_position_unless_all_wait_for_that_scheduler(
     pods: list[Pod], unrepairable: bool
 ) -> None:
     repaired = after(BIND, *pods)
@@ -75,7 +75,7 @@ def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_nobody_makes_it
     ],
     ids=["one of its gang runs", "it is the scheduler that is away"],
 )
-def test_nothing_that_may_still_help_a_running_gang_is_deleted_that_way(others: list[Pod]) -> None:
+def test_nothing_that_may_still_help_a_running_gang_is_deleted_so(others: list[Pod]) -> None:
     tried = [released("a", gang="g")] if others[0].status.phase == "Running" else []
     assert not after(ABANDON, *tried, *others).orders.evictions
 
@@ -104,30 +104,30 @@ def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[st
     return seen
 
 
-@pytest.mark.parametrize(("outcome", "told"), [(EVICTED, 1), (DENIED, 1), (PUT_OFF, 0)])
-def test_a_pod_whose_deletion_does_not_come_about_keeps_its_node_s_turn_from_nobody(
-    outcome: str, told: int
+@pytest.mark.parametrize(("outcome", "reported"), [(EVICTED, 1), (DENIED, 1), (PUT_OFF, 0)])
+def test_a_pod_whose_deletion_does_not_come_about_blocks_nobody_on_its_node(
+    outcome: str, reported: int
 ) -> None:
     """As one that its author writes all the time, or has look like a DaemonSet's.
 
     What an overloaded API server puts off is not said to be undeletable.
     """
     seen = deleting(*[outcome] * 3, at=(ABANDON, ABANDON + STAYS_SECONDS - 1, ABANDON + STAYS_SECONDS))
-    assert seen == [(set(), set(), 0), (set(), set(), 0), ({"uid-a"}, {"n1"}, told)]
+    assert seen == [(set(), set(), 0), (set(), set(), 0), ({"uid-a"}, {"n1"}, reported)]
 
 
 def test_a_deletion_is_called_undeletable_some_time_after_the_api_server_had_time_for_it() -> None:
     answered = ABANDON + 100
     times = (ABANDON, answered, answered + STAYS_SECONDS - 1, answered + STAYS_SECONDS)
     seen = deleting(PUT_OFF, *[DENIED] * 3, at=times)
-    assert [told for *_, told in seen] == [0, 0, 0, 1]
+    assert [reported for *_, reported in seen] == [0, 0, 0, 1]
 
 
 # --- who is never preempted --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "spec", "goes"),
+    ("version", "kind", "spec", "is_victim"),
     [
         ("apps/v1", "DaemonSet", {"affinity": PINNED}, False),
         ("apps/v1", "DaemonSet", {}, True),
@@ -135,30 +135,32 @@ def test_a_deletion_is_called_undeletable_some_time_after_the_api_server_had_tim
         ("v1", "Node", {}, True),
     ],
 )
-def test_a_pod_that_only_says_that_its_node_makes_it_again_is_a_victim_as_others_are(
-    version: str, kind: str, spec: dict[str, Any], goes: bool
+def test_a_pod_that_only_claims_to_be_a_static_pod_is_a_victim_as_others_are(
+    version: str, kind: str, spec: dict[str, Any], is_victim: bool
 ) -> None:
     owner = {"apiVersion": version, "kind": kind, "name": "n0", "uid": "u", "controller": True}
-    standing = gpu_pod("low", node="n0", metadata={"ownerReferences": [owner]}, priority=1, **spec)
-    case = Placing(Nodes(1, standing, gpu_pod("high", priority=100)), Settings())
-    assert places(case.one()) == ({"high": "n0"} if goes else {})
+    running = gpu_pod("low", node="n0", metadata={"ownerReferences": [owner]}, priority=1, **spec)
+    case = Placing(Nodes(1, running, gpu_pod("high", priority=100)), Settings())
+    assert places(case.one()) == ({"high": "n0"} if is_victim else {})
 
 
 def test_a_mirror_pod_is_nobody_s_victim() -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u", "controller": True}
     metadata = {"ownerReferences": [owner], "annotations": {"kubernetes.io/config.mirror": "hash"}}
-    standing = gpu_pod("low", node="n0", metadata=metadata, priority=1)
-    case = Placing(Nodes(1, standing, gpu_pod("high", priority=100)), Settings())
+    running = gpu_pod("low", node="n0", metadata=metadata, priority=1)
+    case = Placing(Nodes(1, running, gpu_pod("high", priority=100)), Settings())
     assert places(case.one()) == {}
 
 
 @pytest.mark.parametrize(
-    ("where", "goes"), [("ns", True), ("topogate-system", False), ("kube-system", False)]
+    ("where", "is_victim"), [("ns", True), ("topogate-system", False), ("kube-system", False)]
 )
-def test_a_pod_of_a_protected_namespace_is_nobody_s_victim_whatever_its_class(where: str, goes: bool) -> None:
-    standing = gpu_pod("low", node="n0", metadata={"namespace": where}, priority=1)
+def test_a_pod_of_a_protected_namespace_is_nobody_s_victim_whatever_its_class(
+    where: str, is_victim: bool
+) -> None:
+    running = gpu_pod("low", node="n0", metadata={"namespace": where}, priority=1)
     case = Placing(
-        Nodes(1, standing, gpu_pod("high", priority=100)),
+        Nodes(1, running, gpu_pod("high", priority=100)),
         Settings(ignored_namespaces=frozenset({"topogate-system"})),
     )
-    assert places(case.one()) == ({"high": "n0"} if goes else {})
+    assert places(case.one()) == ({"high": "n0"} if is_victim else {})

@@ -40,7 +40,7 @@ def _planned(*pods: Pod) -> ClusterReading:
     [({}, {"n1": 0, "n2": 0}), ({"nodeName": "n2"}, {"n1": 0, "n2": 8})],
     ids=["waiting for the scheduler", "bound elsewhere"],
 )
-def test_a_pod_whose_gate_somebody_else_removed_takes_no_room_where_it_was_planned(
+def test_a_pod_whose_gate_somebody_else_removed_uses_no_capacity_where_it_was_planned(
     spec: dict[str, Any], taken: dict[str, int]
 ) -> None:
     container = {"name": "c", "image": "x", "resources": {"requests": {GPU: "8"}}}
@@ -53,7 +53,7 @@ def used(snapshot: Snapshot) -> dict[str, int]:
     return {name: 8 - state.free[GPU] for name, state in snapshot.nodes.items()}
 
 
-def test_a_pod_that_is_being_deleted_takes_room_until_it_is_gone() -> None:
+def test_a_pod_that_is_being_deleted_uses_capacity_until_it_is_gone() -> None:
     container = {"name": "c", "image": "x", "resources": {"requests": {GPU: "8"}}}
     metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     leaving = decode(

@@ -61,7 +61,7 @@ def test_a_rule_that_nobody_waits_under_any_more_costs_no_new_states(rule: dict[
 
 
 @pytest.mark.parametrize("rule", RULES, ids=IDS)
-def test_a_node_where_a_pod_stands_in_the_way_has_nothing_left_for_one_that_waits(
+def test_a_node_where_a_pod_is_in_conflict_has_nothing_left_for_one_that_waits(
     rule: dict[str, Any],
 ) -> None:
     cluster = Cluster(pod("v", "y"), pod("a", "x", node="n1", port=80))
@@ -79,7 +79,7 @@ def test_a_node_where_a_pod_stands_in_the_way_has_nothing_left_for_one_that_wait
     assert fits == {"n1": False, "n2": True}
 
 
-def test_a_pod_there_that_repels_one_that_waits_stands_in_its_way_though_that_one_has_no_rule() -> None:
+def test_a_pod_there_that_repels_one_that_waits_excludes_it_though_that_one_has_no_rule() -> None:
     waiting = pod("w", "x")
     snapshotter = Snapshotter(Cluster(waiting, pod("a", "y", away_from="x", node="n1")), Settings())
     view = snapshotter.view()
@@ -180,7 +180,7 @@ def test_a_plan_read_again_with_the_same_cards_costs_no_new_states() -> None:
     assert after.nodes["n1"] is before.nodes["n1"]
 
 
-def test_a_label_that_is_left_out_is_told_once_and_again_only_when_it_changes(
+def test_a_label_that_is_left_out_is_logged_once_and_again_only_when_it_changes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = Cluster(pod("a", "x"))
@@ -194,8 +194,8 @@ def test_a_label_that_is_left_out_is_told_once_and_again_only_when_it_changes(
 
     for links in ("0.0-1", "0.0-1", "0.0-2", "0.0-1.0", "0.0-1"):
         heartbeat(links)
-    told = [record.getMessage() for record in caplog.records if "label_left_out" in record.getMessage()]
-    assert [("'0.0-1'" in text, "'0.0-2'" in text) for text in told] == [
+    messages = [record.getMessage() for record in caplog.records if "label_left_out" in record.getMessage()]
+    assert [("'0.0-1'" in text, "'0.0-2'" in text) for text in messages] == [
         (True, False),
         (False, True),
         (True, False),

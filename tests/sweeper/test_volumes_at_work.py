@@ -111,8 +111,8 @@ def test_a_node_is_given_no_more_volumes_than_its_driver_attaches(
 ) -> None:
     api = local_volumes.api()
     for node in nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)):
-        told = {"name": "disks.example.com", "nodeID": node.name, "allocatable": {"count": 1}}
-        api.request("POST", NODES, body={"metadata": {"name": node.name}, "spec": {"drivers": [told]}})
+        driver = {"name": "disks.example.com", "nodeID": node.name, "allocatable": {"count": 1}}
+        api.request("POST", NODES, body={"metadata": {"name": node.name}, "spec": {"drivers": [driver]}})
     for number in range(2):
         name = f"{namespace}-{number}"
         spec = {
@@ -133,12 +133,12 @@ def test_a_pod_whose_claim_is_missing_waits_with_the_reason_and_runs_when_it_com
     api = local_volumes.api()
     create_pod(api, namespace, "lone", with_volume("v", persistentVolumeClaim={"claimName": "data"}))
 
-    def is_told(pods: Pods) -> bool:
+    def is_reported(pods: Pods) -> bool:
         path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
         reasons = [each.get("status", {}).get("reason", "") for each in api.json("GET", path)["items"]]
         return any('there is no PersistentVolumeClaim "data"' in reason for reason in reasons)
 
-    pods = sweep(local_volumes, namespace, SETTINGS, is_told, "the reason to be told")
+    pods = sweep(local_volumes, namespace, SETTINGS, is_reported, "the reason to be told")
     assert [gate["name"] for gate in pods[0]["spec"]["schedulingGates"]] == [keys.GATE]
     api.request("POST", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", body=claim(namespace))
     pods = sweep(local_volumes, namespace, SETTINGS, lambda pods: run_all(pods, "lone", 1), "it to run")

@@ -42,6 +42,6 @@ def test_the_second_gang_waits_for_the_next_pass_unless_there_is_plenty(volumes:
     orders = placing.one()
     assert len(places(orders)) == placed
     if placed == 2:
-        (verdict,) = orders.outcomes
-        assert "counted anew" in verdict.reason
+        (outcome,) = orders.outcomes
+        assert "counted anew" in outcome.reason
         assert len(places(placing.one(without=["g"]))) == 2  # not held against it in the next pass

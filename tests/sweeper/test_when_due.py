@@ -75,10 +75,10 @@ class Loop:
         self._waits: list[float] = []
         monkeypatch.setattr(_Process, "_wait", lambda _self, _changed, seconds: self._waits.append(seconds))
 
-    def one_pass(self, *, heard_after: float = NO_HURRY) -> float:
+    def one_pass(self, *, observed_after: float = NO_HURRY) -> float:
         """For how long the loop would wait after it; then something is heard, or the wait is over."""
         self._process._sweep(self.sweeper, self.cache)
-        self.clock.now += min(heard_after, self._waits[-1])
+        self.clock.now += min(observed_after, self._waits[-1])
         return self._waits[-1]
 
 
@@ -98,7 +98,7 @@ def test_the_loop_waits_for_longer_each_time_that_a_release_is_put_off_and_then_
 
 
 def test_a_pass_in_between_asks_for_nothing_and_the_loop_then_waits_for_what_is_left(loop: Loop) -> None:
-    waits = [loop.one_pass(heard_after=0.25) for _ in range(4)]
+    waits = [loop.one_pass(observed_after=0.25) for _ in range(4)]
     assert waits == [1, 0.75, 0.5, 0.25]
     tried = loop.api.asked
     assert loop.one_pass() == 2

@@ -55,7 +55,7 @@ def high_runs_and_low_waits(cluster: Cluster, namespace: str) -> None:
     )
 
 
-def test_a_job_in_the_way_of_one_pod_goes_whole_and_waits_as_a_gang(
+def test_a_job_that_blocks_one_pod_is_evicted_whole_and_waits_as_a_gang(
     two_nodes: Cluster, namespace: str
 ) -> None:
     body = template(8, priorityClassName="low")
@@ -80,7 +80,9 @@ def test_a_job_in_the_way_of_one_pod_goes_whole_and_waits_as_a_gang(
     assert "conditions" not in job["status"]
 
 
-def test_a_stateful_set_in_the_way_goes_whole_and_waits_as_a_gang(two_nodes: Cluster, namespace: str) -> None:
+def test_a_stateful_set_that_blocks_is_evicted_whole_and_waits_as_a_gang(
+    two_nodes: Cluster, namespace: str
+) -> None:
     body = template(8, priorityClassName="low")
     body["metadata"]["labels"] = {"app": "low"}
     spec = {
@@ -118,9 +120,9 @@ def test_a_gang_is_left_alone_that_a_budget_keeps_where_another_suffices(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api = two_nodes.api()
-    kept = template(8, priorityClassName="low")
-    kept["metadata"]["labels"] = {"app": "kept"}
-    create_job(api, namespace, "a-kept", 1, kept)
+    given = template(8, priorityClassName="low")
+    given["metadata"]["labels"] = {"app": "kept"}
+    create_job(api, namespace, "a-kept", 1, given)
     create_job(api, namespace, "b-free", 1, template(8, priorityClassName="low"))
     sweep(
         two_nodes,
@@ -143,7 +145,7 @@ def test_a_gang_is_left_alone_that_a_budget_keeps_where_another_suffices(
 
 
 @pytest.mark.parametrize("other_fails", [False, True], ids=["another suffices", "nothing else helps"])
-def test_a_job_that_would_fail_for_it_goes_only_where_nothing_else_helps(
+def test_a_job_that_would_fail_for_it_is_evicted_only_where_nothing_else_helps(
     two_nodes: Cluster, namespace: str, other_fails: bool
 ) -> None:
     api = two_nodes.api()
@@ -166,7 +168,7 @@ def test_a_job_that_would_fail_for_it_goes_only_where_nothing_else_helps(
     assert other_fails or run_all(pods, "a-fails", 1)
 
 
-def test_what_kube_scheduler_leaves_of_a_gang_goes_as_well(two_nodes: Cluster, namespace: str) -> None:
+def test_what_kube_scheduler_leaves_of_a_gang_is_evicted_as_well(two_nodes: Cluster, namespace: str) -> None:
     fill(two_nodes, namespace)
     create_pod(two_nodes.api(), namespace, "other", template(8, gated=False, priorityClassName="high"))
     sweep(
@@ -181,11 +183,11 @@ def test_what_kube_scheduler_leaves_of_a_gang_goes_as_well(two_nodes: Cluster, n
 def test_what_is_left_of_a_gang_stays_where_that_is_switched_off(two_nodes: Cluster, namespace: str) -> None:
     fill(two_nodes, namespace)
     create_pod(two_nodes.api(), namespace, "other", template(8, gated=False, priorityClassName="high"))
-    kept = Settings(evict_broken=False, broken_seconds=0)
+    given = Settings(evict_broken=False, broken_seconds=0)
     sweep(
         two_nodes,
         namespace,
-        kept,
+        given,
         lambda pods: run_all(pods, "other", 1) and any(map(is_gated, named(pods, "low"))),
         "the other pod to run",
     )
@@ -196,7 +198,7 @@ def test_what_is_left_of_a_gang_stays_where_that_is_switched_off(two_nodes: Clus
         seen += 1
         return seen > 5
 
-    pods = sweep(two_nodes, namespace, kept, looked_again, "some more passes")
+    pods = sweep(two_nodes, namespace, given, looked_again, "some more passes")
     assert len(bound(pods, "low")) == 1
 
 

@@ -129,7 +129,7 @@ def test_a_gang_that_would_not_fit_where_nodes_are_reserved_may_ask_for_new_ones
 
 def test_each_group_of_one_set_has_the_new_nodes_that_were_made_for_it() -> None:
     """They have one name; nodes without labels have no subblock, so none of them goes yet."""
-    groups = groups_of(2, 3, wishes={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"})
+    groups = groups_of(2, 3, requests={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"})
     scene = Scene(*(pod for group in groups for pod in group.pods), old("p"), books=False)
     for each in scene.placing.gangs():
         if each.key.kind == "LeaderWorkerSet":

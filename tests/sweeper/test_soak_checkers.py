@@ -38,25 +38,25 @@ def given(uid: str, device: str, pod: str) -> dict[str, Any]:
 
 
 def test_a_device_that_two_claims_have_is_named() -> None:
-    judge = GivenDevices()
-    judge.claim("ADDED", given("a", "g0", "p"))
-    judge.claim("MODIFIED", given("a", "g0", "p"))
-    judge.claim("ADDED", given("b", "g1", "q"))
-    assert judge.faults == []
-    judge.claim("MODIFIED", given("b", "g0", "q"))
-    assert judge.faults == [f"d/n/g0 was given to {OURS}/b while {OURS}/a had it"]
+    checker = GivenDevices()
+    checker.claim("ADDED", given("a", "g0", "p"))
+    checker.claim("MODIFIED", given("a", "g0", "p"))
+    checker.claim("ADDED", given("b", "g1", "q"))
+    assert checker.faults == []
+    checker.claim("MODIFIED", given("b", "g0", "q"))
+    assert checker.faults == [f"d/n/g0 was given to {OURS}/b while {OURS}/a had it"]
 
 
 def test_a_device_may_be_given_again_once_it_was_taken_back() -> None:
-    judge = GivenDevices()
+    checker = GivenDevices()
     for uid in "abc":
-        judge.claim("ADDED", given(uid, f"g-{uid}", "p"))
-    judge.claim("DELETED", given("a", "g-a", "p"))
-    judge.claim("MODIFIED", given("b", "g-x", "p"))
-    judge.keep_only({"b"})
+        checker.claim("ADDED", given(uid, f"g-{uid}", "p"))
+    checker.claim("DELETED", given("a", "g-a", "p"))
+    checker.claim("MODIFIED", given("b", "g-x", "p"))
+    checker.keep_only({"b"})
     for number, name in enumerate("abc"):
-        judge.claim("ADDED", given(f"new-{number}", f"g-{name}", "p"))
-    assert judge.faults == []
+        checker.claim("ADDED", given(f"new-{number}", f"g-{name}", "p"))
+    assert checker.faults == []
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_a_device_may_be_given_again_once_it_was_taken_back() -> None:
     ids=["there", "elsewhere", "not ours"],
 )
 def test_devices_elsewhere_than_their_pod_was_sent_are_named(pin: str, faults: int, judged: int) -> None:
-    judge = GivenDevices()
-    judge.pod("p", pin)
-    judge.pod("p", "")
-    judge.claim("ADDED", given("a", "g0", "p"))
-    judge.settle()
-    assert (len(judge.faults), judge.judged) == (faults, judged)
+    checker = GivenDevices()
+    checker.pod("p", pin)
+    checker.pod("p", "")
+    checker.claim("ADDED", given("a", "g0", "p"))
+    checker.settle()
+    assert (len(checker.faults), checker.judged) == (faults, judged)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def exclusive(name: str, job: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("said", "blocks", "faults"),
+    ("expected", "blocks", "faults"),
     [
         ("apart/2", (0, 1), 0),
         ("apart/2", (1, 1), 1),
@@ -119,18 +119,18 @@ def exclusive(name: str, job: str, **fields: Any) -> dict[str, Any]:
     ids=["apart", "together", "even", "one more", "one left out", "in one", "made anew"],
 )
 def test_gangs_that_break_the_rule_of_their_pods_are_named(
-    said: str, blocks: Sequence[int | None], faults: int
+    expected: str, blocks: Sequence[int | None], faults: int
 ) -> None:
-    judge = Spreads(3)
+    checker = Spreads(3)
     for number, block in enumerate(blocks):
-        metadata = {"uid": str(number), "annotations": {RULE: said}, "labels": {LABEL: "g"}}
+        metadata = {"uid": str(number), "annotations": {RULE: expected}, "labels": {LABEL: "g"}}
         node = {} if block is None else {"nodeName": f"node-b{block}-s0-h00"}
-        judge.pod({"metadata": metadata, "spec": node}, gone=block is None)
-    assert len(judge.faults) == faults
+        checker.pod({"metadata": metadata, "spec": node}, gone=block is None)
+    assert len(checker.faults) == faults
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_what_ended_while_nobody_watched_stands_in_nobody_s_way(ended: bool) -> None:
+def test_what_ended_while_nobody_watched_blocks_nobody(ended: bool) -> None:
     """A list tells of pods by name: of what has come before it tells of what has ended."""
     ledger = Ledger(frozenset({OURS}))
     there = {"containers": [], "nodeName": "node-b0-s0-h00"}
@@ -176,7 +176,7 @@ def card(stamp: int) -> dict[str, str]:
     return {keys.GAS_CARDS_ANNOTATION: "card0", keys.GAS_TIMESTAMP_ANNOTATION: str(stamp)}
 
 
-HALF = {keys.I915: 1, keys.MILLICORES: 500}
+SHARED_CARD = {keys.I915: 1, keys.MILLICORES: 500}
 
 
 @pytest.mark.parametrize(
@@ -188,15 +188,17 @@ HALF = {keys.I915: 1, keys.MILLICORES: 500}
         pytest.param([pod("a", "n", 1, {GPUS: 1})], "planned before that: []", id="released before planned"),
         pytest.param([pod("a", "n", 5, {GPUS: 1}, pin="m")], "pinned to m", id="bound past its pin"),
         pytest.param(
-            [pod("a", "n", 5, HALF, **card(1)), pod("b", "n", 6, HALF, **card(2))], None, id="halves"
+            [pod("a", "n", 5, SHARED_CARD, **card(1)), pod("b", "n", 6, SHARED_CARD, **card(2))],
+            None,
+            id="halves",
         ),
         pytest.param(
-            [pod("a", "n", 5, HALF, **card(2)), pod("b", "n", 6, HALF, **card(1))],
+            [pod("a", "n", 5, SHARED_CARD, **card(2)), pod("b", "n", 6, SHARED_CARD, **card(1))],
             "gas-ts 1 after 2",
             id="cards in the wrong order",
         ),
         pytest.param(
-            [pod(name, "n", 5 + index, HALF, **card(index)) for index, name in enumerate("abc", 1)],
+            [pod(name, "n", 5 + index, SHARED_CARD, **card(index)) for index, name in enumerate("abc", 1)],
             "card0 of n is given out more than once",
             id="a card for three halves",
         ),
@@ -215,7 +217,7 @@ def test_the_ledger_names_what_is_wrong(pods: list[dict[str, Any]], fault: str |
 
 
 @pytest.mark.parametrize(("in_order", "faults"), [(True, 1), (False, 0)], ids=["a watch", "a list"])
-def test_the_ledger_blames_nobody_for_a_plan_of_which_it_saw_only_a_later_version(
+def test_the_ledger_reports_nobody_for_a_plan_of_which_it_observed_only_a_later_version(
     in_order: bool, faults: int
 ) -> None:
     ledger = Ledger(frozenset({OURS}))
@@ -249,7 +251,7 @@ GONE = {"name": "a", "uid": "a", "namespace": THEIRS, "deletionTimestamp": "x", 
     ],
     ids=["bound", "a pin alone", "a plan", "deleted before it was bound"],
 )
-def test_pods_of_a_hostile_tenant_count_where_they_are_bound_or_planned_and_not_where_they_say(
+def test_pods_of_a_hostile_tenant_count_where_they_are_bound_or_planned_and_not_where_they_claim(
     pods: list[dict[str, Any]], is_fault: bool
 ) -> None:
     ledger = Ledger(frozenset({OURS, THEIRS}), hostile=frozenset({THEIRS}))
@@ -336,27 +338,27 @@ def test_a_defect_that_a_sweeper_has_logged_is_a_fault(text: str, found: str) ->
     assert defects(lines) == ([f"09:25:07 sweeper-2 logged a defect: {found}"] if found else [])
 
 
-def holding(uid: str, *nodes: str, until: float = 1e9, kept: Sequence[str] = ()) -> dict[str, Any]:
+def holding(uid: str, *nodes: str, until: float = 1e9, stage_nodes: Sequence[str] = ()) -> dict[str, Any]:
     """A Placement for whose gang these nodes are held, as the sweeper tells it."""
     ends = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     status = PlacementStatus(held=list(nodes), held_until=ends)
-    placement = Placement(Metadata(name=uid, uid=uid), PlacementSpec(kept=list(kept)), status)
+    placement = Placement(Metadata(name=uid, uid=uid), PlacementSpec(kept=list(stage_nodes)), status)
     body: dict[str, Any] = msgspec.to_builtins(placement)
     return body
 
 
 def observed(*moments: tuple[float, str, dict[str, Any]]) -> list[str]:
     """What is found of Placements seen at these moments, if two nodes may be held, for 10 s each time."""
-    held = Holdings(2, 10.0, grace=5.0, clock=lambda: now)
+    reserved = Holdings(2, 10.0, grace=5.0, clock=lambda: now)
     for now, kind, placement in moments:  # noqa: B007
-        held.plan(kind, placement)
-    return held.faults
+        reserved.plan(kind, placement)
+    return reserved.faults
 
 
 A, B = holding("a", "n1", "n2"), holding("b", "n3")
 ONE, SAME = holding("a", "n1"), holding("b", "n1")
 NONE = holding("a")
-STAGED = holding("a", "n1", kept=["n1", "n2"])
+STAGED = holding("a", "n1", stage_nodes=["n1", "n2"])
 ADDED, LATER, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
@@ -393,48 +395,48 @@ def test_waiting_gangs_that_hold_too_much_or_too_long_are_a_fault(
 
 @pytest.mark.parametrize(("made", "is_fault"), [({"n1", "n2"}, False), ({"n8", "n9"}, True)])
 def test_nodes_that_an_autoscaler_made_are_no_leave_to_hold_others(made: set[str], is_fault: bool) -> None:
-    held = bounds({"reserve_share": 0.25, "reserve_hold_seconds": 10.0}, 3, frozenset(made))
-    held.clock = lambda: now
+    reserved = bounds({"reserve_share": 0.25, "reserve_hold_seconds": 10.0}, 3, frozenset(made))
+    reserved.clock = lambda: now
     for now in (0.0, 9.0):  # noqa: B007
-        held.plan("MODIFIED", A)
-    assert bool(held.faults) is is_fault
+        reserved.plan("MODIFIED", A)
+    assert bool(reserved.faults) is is_fault
 
 
-def test_who_leads_anew_is_not_blamed_for_what_another_has_held() -> None:
-    held = Holdings(0, 10.0, grace=5.0, clock=lambda: now)
+def test_a_new_leader_is_not_blamed_for_the_reservations_of_another() -> None:
+    reserved = Holdings(0, 10.0, grace=5.0, clock=lambda: now)
     now = 0.0
-    held.plan("ADDED", ONE)
+    reserved.plan("ADDED", ONE)
     now = 4.0
-    held.begin_anew()
-    held.plan("MODIFIED", ONE)
+    reserved.begin_anew()
+    reserved.plan("MODIFIED", ONE)
     now = 8.0
-    held.look()
-    assert held.faults == []
+    reserved.look()
+    assert reserved.faults == []
     now = 10.0
-    held.look()
-    assert held.faults == ["1 nodes are held, more than 0, for too long"]
+    reserved.look()
+    assert reserved.faults == ["1 nodes are held, more than 0, for too long"]
 
 
-def test_a_soak_says_what_it_has_seen_of_held_nodes() -> None:
-    held = Holdings(2, 10.0, clock=lambda: now)
+def test_a_soak_reports_what_it_has_seen_of_reserved_nodes() -> None:
+    reserved = Holdings(2, 10.0, clock=lambda: now)
     now = 0.0
-    held.plan("ADDED", NONE)
-    assert held.summary == "No node was held for anybody: those bounds were not tried."
+    reserved.plan("ADDED", NONE)
+    assert reserved.summary == "No node was held for anybody: those bounds were not tried."
     for now, version in ((1.0, A), (4.0, A), (5.0, NONE), (6.0, ONE)):  # noqa: B007
-        held.plan("MODIFIED", version)
-    assert held.summary == "Nodes were held 2 times, 2 at once of 2 that may be, one for 3 s at most."
+        reserved.plan("MODIFIED", version)
+    assert reserved.summary == "Nodes were held 2 times, 2 at once of 2 that may be, one for 3 s at most."
 
 
-def keeping(*kept: str, held: Sequence[str] | None = None) -> dict[str, Any]:
+def keeping(*stage_nodes: str, reserved: Sequence[str] | None = None) -> dict[str, Any]:
     """The Placement of a gang whose leader runs, and whose other pods are to come."""
-    body = holding("staged", *(kept if held is None else held), kept=kept)
+    body = holding("staged", *(stage_nodes if reserved is None else reserved), stage_nodes=stage_nodes)
     body["spec"]["pods"] = [{"name": "leader", "uid": "leader", "node": "n0"}]
     return body
 
 
-def taking(*uids: str, node: str = "n1", kept: Sequence[str] = ()) -> dict[str, Any]:
+def taking(*uids: str, node: str = "n1", stage_nodes: Sequence[str] = ()) -> dict[str, Any]:
     """The Placement of another gang, whose pods go to a node."""
-    body = holding("other", kept=kept)
+    body = holding("other", stage_nodes=stage_nodes)
     body["spec"]["pods"] = [{"name": uid, "uid": uid, "node": node} for uid in uids]
     return body
 
@@ -450,40 +452,40 @@ def seen_pod(uid: str, priority: int = 0, **spec: Any) -> dict[str, Any]:
         pytest.param(1, {}, None, keeping("n1", "n2"), 0, id="by who is more urgent"),
         pytest.param(0, {"activeDeadlineSeconds": 1}, None, keeping("n1", "n2"), 0, id="by who ends in time"),
         pytest.param(0, {}, taking("lost"), keeping("n1", "n2"), 0, id="by who replaces a lost pod"),
-        pytest.param(0, {}, taking("first", node="n9", kept=["n8"]), keeping("n1"), 1, id="by a later stage"),
-        pytest.param(0, {}, None, keeping("n1", "n2", held=["n2"]), 0, id="when it was kept no more"),
+        pytest.param(0, {}, taking("first", node="n9", stage_nodes=["n8"]), keeping("n1"), 1, id="stage"),
+        pytest.param(0, {}, None, keeping("n1", "n2", reserved=["n2"]), 0, id="when it was kept no more"),
     ],
 )  # fmt: skip
 def test_a_node_that_a_gang_keeps_between_its_stages_and_another_takes_is_named(
     priority: int, spec: dict[str, Any], before: dict[str, Any] | None, after: dict[str, Any], faults: int
 ) -> None:
     now = 0.0
-    judge = Takeovers(clock=lambda: now)
+    checker = Takeovers(clock=lambda: now)
     for pod in (seen_pod("leader"), seen_pod("taker", priority, **spec)):
-        judge.pod(pod, gone=False)
-    judge.plan("ADDED", keeping("n1", "n2"), in_order=True)
+        checker.pod(pod, gone=False)
+    checker.plan("ADDED", keeping("n1", "n2"), in_order=True)
     if before is not None:
-        judge.plan("ADDED", before, in_order=False)
-    judge.plan("MODIFIED", taking("taker"), in_order=True)
-    judge.plan("MODIFIED", after, in_order=True)
-    judge.look()
-    assert judge.faults == []
+        checker.plan("ADDED", before, in_order=False)
+    checker.plan("MODIFIED", taking("taker"), in_order=True)
+    checker.plan("MODIFIED", after, in_order=True)
+    checker.look()
+    assert checker.faults == []
     now = SETTLED_SECONDS
-    judge.look()
-    assert judge.faults == ["/other took n1, which /staged keeps for later pods"] * faults
+    checker.look()
+    assert checker.faults == ["/other took n1, which /staged keeps for later pods"] * faults
 
 
 def test_a_node_of_a_gang_whose_leader_has_gone_is_taken_from_nobody() -> None:
     now = 0.0
-    judge = Takeovers(clock=lambda: now)
+    checker = Takeovers(clock=lambda: now)
     for uid in ("leader", "taker"):
-        judge.pod(seen_pod(uid), gone=False)
-    judge.plan("ADDED", keeping("n1"), in_order=True)
-    judge.plan("ADDED", taking("taker"), in_order=True)
-    judge.pod(seen_pod("leader"), gone=True)
+        checker.pod(seen_pod(uid), gone=False)
+    checker.plan("ADDED", keeping("n1"), in_order=True)
+    checker.plan("ADDED", taking("taker"), in_order=True)
+    checker.pod(seen_pod("leader"), gone=True)
     now = SETTLED_SECONDS
-    judge.look()
-    assert judge.faults == []
+    checker.look()
+    assert checker.faults == []
 
 
 def of_job(
@@ -513,33 +515,33 @@ def of_job(
         ("PreemptionByScheduler", True, 0),
     ],
 )
-def test_a_gang_that_stays_half_dead_after_it_was_preempted_is_a_fault(
+def test_a_gang_that_stays_partially_running_after_it_was_preempted_is_a_fault(
     reason: str, elastic: bool, count: int
 ) -> None:
     now = [0.0]
-    halves = PartlyReleased(clock=lambda: now[0])
-    halves.pod(of_job("a", 0, node="n0", elastic=elastic), gone=False)
-    halves.pod(of_job("a", 1, node="n1", elastic=elastic), gone=False)
-    halves.pod(of_job("a", 1, node="n1", reason=reason, elastic=elastic), gone=True)
-    halves.pod(of_job("a", 2, elastic=elastic), gone=False)
+    partial = PartlyReleased(clock=lambda: now[0])
+    partial.pod(of_job("a", 0, node="n0", elastic=elastic), gone=False)
+    partial.pod(of_job("a", 1, node="n1", elastic=elastic), gone=False)
+    partial.pod(of_job("a", 1, node="n1", reason=reason, elastic=elastic), gone=True)
+    partial.pod(of_job("a", 2, elastic=elastic), gone=False)
     now[0] = HALF_SECONDS + 1
-    halves.look()
-    assert len(halves.faults) == count
+    partial.look()
+    assert len(partial.faults) == count
 
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["whole again", "gone from its nodes"])
-def test_a_gang_that_is_half_dead_for_a_moment_is_no_fault(is_whole: bool) -> None:
+def test_a_gang_that_is_partially_running_for_a_moment_is_no_fault(is_whole: bool) -> None:
     now = [0.0]
-    halves = PartlyReleased(clock=lambda: now[0])
-    halves.pod(of_job("a", 0, node="n0"), gone=False)
-    halves.pod(of_job("a", 1, node="n1"), gone=False)
-    halves.pod(of_job("a", 1, node="n1", reason="PreemptionByScheduler"), gone=True)
-    halves.pod(of_job("a", 2), gone=False)
+    partial = PartlyReleased(clock=lambda: now[0])
+    partial.pod(of_job("a", 0, node="n0"), gone=False)
+    partial.pod(of_job("a", 1, node="n1"), gone=False)
+    partial.pod(of_job("a", 1, node="n1", reason="PreemptionByScheduler"), gone=True)
+    partial.pod(of_job("a", 2), gone=False)
     now[0] = 5.0
     if is_whole:
-        halves.pod(of_job("a", 2, node="n1"), gone=False)
+        partial.pod(of_job("a", 2, node="n1"), gone=False)
     else:
-        halves.pod(of_job("a", 0, node="n0"), gone=True)
+        partial.pod(of_job("a", 0, node="n0"), gone=True)
     now[0] = HALF_SECONDS + 10
-    halves.look()
-    assert (halves.faults, halves.longest) == ([], 5.0)
+    partial.look()
+    assert (partial.faults, partial.longest) == ([], 5.0)

@@ -80,7 +80,7 @@ def test_labels_that_are_refused_for_good_are_tried_less_and_less_often(status: 
 
 
 @REFUSED
-def test_labels_that_stay_refused_are_told_of(status: int) -> None:
+def test_labels_that_stay_refused_are_reported(status: int) -> None:
     with Scene(job_pod(0), status=status, of=1) as scene:
         scene.one_pass()
         scene.clock.now = 5
@@ -90,7 +90,7 @@ def test_labels_that_stay_refused_are_told_of(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [404, 409, 422])
-def test_a_pod_that_was_written_meanwhile_is_looked_at_again_before_it_is_told_of(status: int) -> None:
+def test_a_pod_that_was_written_meanwhile_is_looked_at_again_before_it_is_reported(status: int) -> None:
     with Scene(job_pod(0), status=status, of=1) as scene:
         _, done = scene.one_pass()
     assert (done.delays, done.refused, done.again_seconds) == ((), (), 1)
@@ -115,27 +115,27 @@ def test_labels_that_are_taken_make_no_pass_due() -> None:
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_a_gang_whose_labels_are_not_taken_has_a_status_that_says_so_until_they_are(status: int) -> None:
+def test_a_gang_whose_labels_are_not_taken_has_a_status_about_it_until_they_are(status: int) -> None:
     """Though it is not complete: it may stay so for as long as somebody's webhook is broken."""
     pod = job_pod(0)
     (gang,) = gather([pod], [], lambda _: OwnerFacts(2))
-    telling, copy = Answers(), Copy()
-    reporter = Reports(Pass(telling, cast(Any, copy), Settings()))
+    api, copy = Answers(), Copy()
+    reporter = Reports(Pass(api, cast(Any, copy), Settings()))
     reasons: list[str] = []
     with Scene(pod, status=status, of=1) as scene:
         for scene.clock.now in (0, 5, 10, 15):
             if scene.clock.now == 15:
                 scene.api.status.clear()
-            said = "its pods are given the labels of their GPU model"
-            reporter.on_result(Orders(outcomes=(GangOutcome(gang, said, Cause.INCOMPLETE),)))
+            expected = "its pods are given the labels of their GPU model"
+            reporter.on_result(Orders(outcomes=(GangOutcome(gang, expected, Cause.INCOMPLETE),)))
             reporter.on_result(scene.one_pass()[1])
-            telling.bodies.clear()
+            api.bodies.clear()
             reporter.report(View([pod], [], {}, {}), [gang])
-            if telling.bodies:
-                told = telling.bodies[-1]["status"]
-                copy.placements = {gang.key.placement_key: msgspec.convert(telling.bodies[-1], Placement)}
-                assert told["state"] == "Waiting"
-                reasons.append(told["reason"])
+            if api.bodies:
+                statuses = api.bodies[-1]["status"]
+                copy.placements = {gang.key.placement_key: msgspec.convert(api.bodies[-1], Placement)}
+                assert statuses["state"] == "Waiting"
+                reasons.append(statuses["reason"])
     during, after = reasons
     assert during.startswith("its pods are given the labels of their GPU model; not given the labels")
     assert f"answer {status}" in during
@@ -143,15 +143,15 @@ def test_a_gang_whose_labels_are_not_taken_has_a_status_that_says_so_until_they_
     assert after == "its pods are given the labels of their GPU model"
 
 
-def test_labels_that_stay_put_off_are_told_of_for_as_long_as_that_lasts() -> None:
+def test_labels_that_stay_deferred_are_reported_for_as_long_as_that_lasts() -> None:
     pod = job_pod(0)
-    told = []
+    statuses = []
     with Scene(pod, status=500, of=1) as scene:
         for scene.clock.now in (0, 5, 10):
             if scene.clock.now == 10:
                 scene.api.status.clear()
             scene.one_pass()
-            told.append(list(scene.delays.notes_of(key_of(pod))))
-    before, during, after = told
+            statuses.append(list(scene.delays.notes_of(key_of(pod))))
+    before, during, after = statuses
     assert (before, after) == ([], [])
     assert "the API server answered 500: answer 500" in during[0]

@@ -23,8 +23,8 @@ class Avoided:
     def json(self, _: str, path: str) -> dict[str, Any]:
         if path != path_of(NAME):
             raise ApiError(404, "NotFound", "nobody leads")
-        said = {"by": "*", "model": "", "gangs": 2, "cause": "", "last": 0, "until": 1}
-        return {"data": {"avoided": json.dumps([{"node": name, **said} for name in self.nodes])}}
+        entry = {"by": "*", "model": "", "gangs": 2, "cause": "", "last": 0, "until": 1}
+        return {"data": {"avoided": json.dumps([{"node": name, **entry} for name in self.nodes])}}
 
 
 class Scene:
@@ -42,7 +42,7 @@ class Scene:
         """What is wrong, without when."""
         return [fault.split(": ", 1)[1] for fault in self.broken.faults]
 
-    def accuse(
+    def failed_on(
         self,
         job: str,
         *bad: str,
@@ -88,12 +88,12 @@ def test_no_more_than_a_share_of_the_nodes_may_be_avoided() -> None:
     assert scene.faults == ["all avoids 2 nodes, more than 1"]
 
 
-def test_a_node_that_many_gangs_accuse_must_have_been_avoided() -> None:
+def test_a_node_on_which_many_gangs_failed_must_have_been_avoided() -> None:
     scene = Scene()
     scene.api.nodes = (scene.names[0],)
     for number in range(MANY):
         for node in scene.names:
-            scene.accuse(f"{node}-job-{number}", node)
+            scene.failed_on(f"{node}-job-{number}", node)
     scene.look(NOTICED_SECONDS + 1)
     (fault,) = scene.faults
     assert fault.startswith(
@@ -105,7 +105,7 @@ def test_a_node_that_many_gangs_accuse_must_have_been_avoided() -> None:
 def test_a_node_that_is_avoided_in_time_is_no_fault() -> None:
     scene = Scene()
     for number in range(MANY):
-        scene.accuse(f"job-{number}", scene.names[0])
+        scene.failed_on(f"job-{number}", scene.names[0])
     scene.look(NOTICED_SECONDS - 1)
     scene.api.nodes = (scene.names[0],)
     scene.look(100.0)
@@ -116,22 +116,22 @@ def test_a_node_that_is_avoided_in_time_is_no_fault() -> None:
     "how",
     ["on both nodes", "ran nowhere", "ran a moment", "nobody led", "no Job", "one gang again"],
 )
-def test_pods_that_prove_nothing_of_a_node_accuse_none(how: str) -> None:
+def test_pods_that_prove_nothing_of_a_node_mark_none(how: str) -> None:
     scene = Scene()
     one, other = scene.names
     for number in range(MANY):
         match how:
             case "on both nodes":
-                scene.accuse(f"job-{number}", one, other)
+                scene.failed_on(f"job-{number}", one, other)
             case "ran nowhere":
-                scene.accuse(f"job-{number}", one, ran=one)
+                scene.failed_on(f"job-{number}", one, ran=one)
             case "ran a moment":
-                scene.accuse(f"job-{number}", one, seconds=PROVING_SECONDS - 1)
+                scene.failed_on(f"job-{number}", one, seconds=PROVING_SECONDS - 1)
             case "nobody led":
-                scene.accuse(f"job-{number}", one, leader="")
+                scene.failed_on(f"job-{number}", one, leader="")
             case "no Job":
-                scene.accuse(f"pod-{number}", one, label=False)
+                scene.failed_on(f"pod-{number}", one, label=False)
             case "one gang again":
-                scene.accuse("job", one)
+                scene.failed_on("job", one)
     scene.look(NOTICED_SECONDS + 1)
     assert scene.faults == []

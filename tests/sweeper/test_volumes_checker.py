@@ -39,7 +39,7 @@ def pod(name: str, node: str, *claims: str, bound: bool = True, phase: str = "Ru
     }
 
 
-class Told:
+class Reported:
     """A ledger that hears of pods first, and of claims and volumes later, as its watches may tell it."""
 
     def __init__(self) -> None:
@@ -95,21 +95,21 @@ def test_more_volumes_than_a_node_may_have_are_named(what: str, most: int, bound
         else:
             claims = [claim(name, "", what) for name in names]
             volumes = []
-        faults = Told().of(pods, claims, volumes, late=late)
-        said = f"n has {count} volumes of {what} in use, of {most}"
-        assert [said in fault for fault in faults[-1:]] == [True] * (count > most)
+        faults = Reported().of(pods, claims, volumes, late=late)
+        expected = f"n has {count} volumes of {what} in use, of {most}"
+        assert [expected in fault for fault in faults[-1:]] == [True] * (count > most)
 
 
 def test_two_pods_that_use_one_volume_of_the_driver_take_one_of_what_a_node_attaches() -> None:
     pods = [pod(f"p{number}", "n", "same") for number in range(ATTACHED + 1)]
-    assert Told().of(pods, [claim("same", "v")], [volume("v", driver=DRIVER)]) == []
+    assert Reported().of(pods, [claim("same", "v")], [volume("v", driver=DRIVER)]) == []
 
 
 def test_a_claim_that_has_its_volume_elsewhere_takes_none_of_a_node() -> None:
     pods = [pod(f"p{number}", "n", f"c{number}", bound=False) for number in range(ON_NODE[LOCAL] + 1)]
     claims = [claim(f"c{number}", f"v{number}", LOCAL) for number in range(len(pods))]
     there = [volume(f"v{number}", "n") for number in range(len(pods) - 1)]
-    assert Told().of(pods, claims, [*there, volume(f"v{len(pods) - 1}", "m")]) == []
+    assert Reported().of(pods, claims, [*there, volume(f"v{len(pods) - 1}", "m")]) == []
 
 
 def test_pods_that_have_ended_take_no_volume() -> None:
@@ -117,15 +117,15 @@ def test_pods_that_have_ended_take_no_volume() -> None:
     ended = [pod("p0", "n", "c0", phase="Succeeded"), pod("q", "n", "c9")]
     claims = [claim(f"c{number}", f"v{number}") for number in (*range(ATTACHED), 9)]
     volumes = [volume(f"v{number}", driver=DRIVER) for number in (*range(ATTACHED), 9)]
-    assert Told().of([*pods, *ended], claims, volumes) == []
+    assert Reported().of([*pods, *ended], claims, volumes) == []
 
 
 @pytest.mark.parametrize(("node", "faults"), [("n", 0), ("m", 1)])
 def test_a_pod_that_is_bound_elsewhere_than_its_volume_is_named(node: str, faults: int) -> None:
-    told = Told()
-    found = told.of([pod("p", node, "c")], [claim("c", "v", LOCAL)], [volume("v", "n")])
+    reported = Reported()
+    found = reported.of([pod("p", node, "c")], [claim("c", "v", LOCAL)], [volume("v", "n")])
     assert len(found) == faults
-    assert told.ledger.mounts.judged == 1
+    assert reported.ledger.mounts.judged == 1
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ def test_two_pods_on_a_claim_for_one_are_named(pods: list[str], mode: str, fault
         pod(name.lstrip("-"), "n", "c", phase="Succeeded" if name.startswith("-") else "Running")
         for name in pods
     ]
-    told = Told()
-    found = told.of(versions, [claim("c", "v", SINGLE, mode)], [volume("v", "n")])
+    reported = Reported()
+    found = reported.of(versions, [claim("c", "v", SINGLE, mode)], [volume("v", "n")])
     assert len(found) == faults
-    assert told.ledger.mounts.turns == ("q" in pods)
+    assert reported.ledger.mounts.turns == ("q" in pods)
 
 
 def test_a_volume_that_two_claims_have_is_named_and_one_that_was_given_back_is_not() -> None:

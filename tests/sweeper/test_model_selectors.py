@@ -54,7 +54,7 @@ def pod(
     return decode(body)
 
 
-def wish(model: str) -> dict[str, str]:
+def model_request(model: str) -> dict[str, str]:
     return {keys.GPU_MODEL_ANNOTATION: model}
 
 
@@ -65,20 +65,20 @@ def view(*others: Pod) -> View:
 @pytest.mark.parametrize(
     ("found", "labels"),
     [
-        (pod(annotations=wish("h-100")), LABELS),
-        (pod(annotations=wish("H100"), nodeSelector={"zone": "a"}), LABELS),
-        (pod(annotations=wish("H100"), nodeSelector={MODEL_LABEL: "H100"}), {"family": "hopper"}),
-        (pod(annotations=wish("H100"), nodeSelector=LABELS), {}),
+        (pod(annotations=model_request("h-100")), LABELS),
+        (pod(annotations=model_request("H100"), nodeSelector={"zone": "a"}), LABELS),
+        (pod(annotations=model_request("H100"), nodeSelector={MODEL_LABEL: "H100"}), {"family": "hopper"}),
+        (pod(annotations=model_request("H100"), nodeSelector=LABELS), {}),
         (pod(), {}),
         (pod(namespace="steered"), LABELS),
         (
-            pod(namespace="steered", annotations=wish("Max 1550"), resource=keys.XE),
+            pod(namespace="steered", annotations=model_request("Max 1550"), resource=keys.XE),
             {"gpu.intel.com/product": "Max_1550"},
         ),
         (pod(namespace="steered", resource="amd.com/gpu"), {}),
         (pod(namespace="steered", resource="cpu"), {}),
         (pod(namespace="steered", nodeSelector={MODEL_LABEL: "A100"}), {}),
-        (pod(annotations=wish("H100") | {keys.INJECT_ANNOTATION: keys.INJECT_NO}), {}),
+        (pod(annotations=model_request("H100") | {keys.INJECT_ANNOTATION: keys.INJECT_NO}), {}),
     ],
     ids=[
         "a wish",
@@ -101,22 +101,24 @@ def test_a_pod_lacks_of_its_model_what_admission_would_have_added(found: Pod, la
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (pod(annotations=wish("B200\x1b")), r'no GPU model "B200\\x1b"; known: H100 and Max 1550'),
-        (pod(annotations=wish("Max 1550")), "GPU model Max 1550 does not offer nvidia.com/gpu"),
+        (pod(annotations=model_request("B200\x1b")), r'no GPU model "B200\\x1b"; known: H100 and Max 1550'),
+        (pod(annotations=model_request("Max 1550")), "GPU model Max 1550 does not offer nvidia.com/gpu"),
         (
-            pod(annotations=wish("H100"), nodeSelector={MODEL_LABEL: "A100"}),
+            pod(annotations=model_request("H100"), nodeSelector={MODEL_LABEL: "A100"}),
             "H100 contradicts its nodeSelector",
         ),
     ],
     ids=["unknown", "of another maker", "against the selector"],
 )
-def test_a_wish_that_admission_would_have_refused_holds_the_gang_and_is_told(found: Pod, words: str) -> None:
+def test_a_request_that_admission_would_have_refused_holds_the_gang_and_is_reported(
+    found: Pod, words: str
+) -> None:
     with pytest.raises(UnmetError, match=words):
         missing_labels(found, POLICY)
     gangs = gather_all(found)
     step = model_label_step(gangs, view(), POLICY)
     assert step.waiting == {gangs[0].key}
-    assert [verdict.gang for verdict in step.orders.outcomes] == gangs
+    assert [outcome.gang for outcome in step.orders.outcomes] == gangs
 
 
 def test_a_defect_with_one_gang_keeps_no_other_from_its_labels_and_holds_it_itself(
@@ -130,24 +132,28 @@ def test_a_defect_with_one_gang_keeps_no_other_from_its_labels_and_holds_it_itse
         return missing_labels(pod, *given)
 
     monkeypatch.setattr("webhook.sweeper.decide.admission_followup.missing_labels", failing)
-    gangs = gather_all(pod("bad", wish("H100") | {keys.GANG_ANNOTATION: "b"}), pod("good", wish("H100")))
+    gangs = gather_all(
+        pod("bad", model_request("H100") | {keys.GANG_ANNOTATION: "b"}), pod("good", model_request("H100"))
+    )
     step = model_label_step(gangs, view(), POLICY)
     assert [each.pod.metadata.name for each in step.orders.model_label_orders] == ["good"]
     assert {key.name for key in step.waiting} == {"b", "g"}
 
 
-def test_a_pod_that_asks_for_an_exbibyte_beside_its_gpu_is_steered_as_any_other() -> None:
+def test_a_pod_that_asks_for_an_exbibyte_beside_its_gpu_gets_the_selector_as_any_other() -> None:
     huge = {"name": "h", "image": "x", "resources": {"requests": {"memory": "1Ei"}}}
-    assert missing_labels(pod("p", wish("H100"), initContainers=[huge]), POLICY) == LABELS
+    assert missing_labels(pod("p", model_request("H100"), initContainers=[huge]), POLICY) == LABELS
 
 
 def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
-    (gang,) = gather_all(*(pod(f"p{number}", wish("H100")) for number in range(3)))
+    (gang,) = gather_all(*(pod(f"p{number}", model_request("H100")) for number in range(3)))
     step = model_label_step([gang], view(), POLICY)
     assert [each.labels for each in step.orders.model_label_orders] == [LABELS] * 3
     assert step.waiting == {gang.key}
-    (steered,) = gather_all(*(pod(f"p{number}", wish("H100"), nodeSelector=LABELS) for number in range(3)))
-    assert model_label_step([steered], view(), POLICY).waiting == frozenset()
+    (selected,) = gather_all(
+        *(pod(f"p{number}", model_request("H100"), nodeSelector=LABELS) for number in range(3))
+    )
+    assert model_label_step([selected], view(), POLICY).waiting == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +179,7 @@ def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
         "opted out",
     ],
 )
-def test_a_class_that_is_missing_is_told_once_a_gang(found: Pod, is_missed: bool) -> None:
+def test_a_class_that_is_missing_is_reported_once_a_gang(found: Pod, is_missed: bool) -> None:
     warnings = model_label_step(gather_all(found), view(), POLICY).orders.warnings
     assert [each.reason for each in warnings] == ["PriorityNotSet"] * is_missed
 
@@ -235,7 +241,7 @@ def test_the_patch_of_a_pod_adds_to_the_selector_that_its_author_wrote_and_repla
     }
 
 
-def test_members_that_nobody_held_back_are_told_and_counted() -> None:
+def test_members_that_nobody_gated_are_reported_and_counted() -> None:
     past = pod("past", gated=False)
     opted_out = pod("out", {keys.INJECT_ANNOTATION: keys.INJECT_NO}, gated=False)
     launcher = pod("launcher", gated=False, resource="cpu")
@@ -248,7 +254,7 @@ def test_members_that_nobody_held_back_are_told_and_counted() -> None:
     assert warning.note.startswith("1 of 5 pods of its gang were created without a gate, past among them")
 
 
-def test_a_pod_gated_without_the_webhook_runs_on_the_model_that_it_wishes(
+def test_a_pod_gated_without_the_webhook_runs_on_the_model_that_it_requests(
     definitions: Cluster, namespace: str
 ) -> None:
     grid = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
@@ -259,7 +265,7 @@ def test_a_pod_gated_without_the_webhook_runs_on_the_model_that_it_wishes(
             labels |= LABELS
         api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
     wait_for_nodes(definitions, grid)
-    create_job(api, namespace, "train", 2, template(8, annotations=wish("H100")))
+    create_job(api, namespace, "train", 2, template(8, annotations=model_request("H100")))
     pods = sweep(
         definitions,
         namespace,

@@ -18,20 +18,20 @@ class Story:
 
     minimum: int = 2
     now: float = 0.0
-    judge: PartialGangs = field(init=False)
+    checker: PartialGangs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.judge = PartialGangs(PATIENCE, clock=lambda: self.now)
+        self.checker = PartialGangs(PATIENCE, clock=lambda: self.now)
 
     def pod(self, uid: str, node: str = "", *, kind: str = "MODIFIED", phase: str = "Pending") -> None:
         metadata = {"uid": uid, "namespace": OURS, "annotations": annotations_of("job-1", self.minimum)}
         body: dict[str, Any] = {"metadata": metadata, "spec": {}, "status": {"phase": phase}}
         body["spec"] |= {"nodeName": node} if node else {}
-        self.judge.pod(kind, body)
+        self.checker.pod(kind, body)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.judge.look()
+        self.checker.look()
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_gang_below_its_minimum_is_named_once(story: Story) -> None:
         f"{OURS}/job-1 has 1 pods on nodes 5 s after its first was bound, and needs 2; "
         "2 are there or have succeeded, of which 0 have succeeded"
     )
-    assert story.judge.faults == [expected]
+    assert story.checker.faults == [expected]
 
 
 def test_a_gang_that_has_its_minimum_in_time_is_well_whatever_it_loses_then(story: Story) -> None:
@@ -59,7 +59,7 @@ def test_a_gang_that_has_its_minimum_in_time_is_well_whatever_it_loses_then(stor
     story.pod("b", "n2")
     story.pod("a", "n1", phase="Failed")
     story.wait(JUDGED_SECONDS)
-    assert (story.judge.faults, story.judge.judged.total(), story.judge.slowest) == ([], 1, 1.0)
+    assert (story.checker.faults, story.checker.judged.total(), story.checker.slowest) == ([], 1, 1.0)
 
 
 def test_one_that_has_it_too_late_is_below_it(story: Story) -> None:
@@ -67,7 +67,7 @@ def test_one_that_has_it_too_late_is_below_it(story: Story) -> None:
     story.now += 0.2
     story.pod("b", "n2")
     story.wait(1.0)
-    assert story.judge.below.total() == 1
+    assert story.checker.below.total() == 1
 
 
 def test_it_is_judged_again_once_none_of_it_was_bound(story: Story) -> None:
@@ -79,7 +79,7 @@ def test_it_is_judged_again_once_none_of_it_was_bound(story: Story) -> None:
     story.pod("c", "n1")
     story.pod("d")
     story.wait(JUDGED_SECONDS)
-    assert (story.judge.judged.total(), story.judge.below.total()) == (1, 1)
+    assert (story.checker.judged.total(), story.checker.below.total()) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_it_is_judged_again_once_none_of_it_was_bound(story: Story) -> None:
     [
         (lambda story: story.pod("b", kind="DELETED"), "pod deleted"),
         (lambda story: story.pod("a", "n1", phase="Failed"), "pod failed"),
-        (lambda story: story.judge.node("DELETED", {"metadata": {"name": "n1"}}), "node lost"),
+        (lambda story: story.checker.node("DELETED", {"metadata": {"name": "n1"}}), "node lost"),
     ],
 )
 def test_what_it_has_lost_itself_is_excluded_and_counted(story: Story, loss: Any, cause: str) -> None:
     loss(story)
     story.wait(JUDGED_SECONDS)
-    assert (story.judge.faults, dict(story.judge.excluded)) == ([], {cause: 1})
+    assert (story.checker.faults, dict(story.checker.excluded)) == ([], {cause: 1})
 
 
 def test_a_pod_that_succeeds_while_it_terminates_is_lost_all_the_same(story: Story) -> None:
@@ -103,7 +103,7 @@ def test_a_pod_that_succeeds_while_it_terminates_is_lost_all_the_same(story: Sto
         story.pod(uid, "n1", phase="Failed")
         story.pod(uid, "n1", phase="Succeeded")
         story.pod(uid, "n1", kind="DELETED", phase="Succeeded")
-    assert not story.judge.faults
+    assert not story.checker.faults
 
 
 @pytest.mark.parametrize("begins_again", [True, False])
@@ -119,13 +119,13 @@ def test_a_pod_that_succeeded_and_went_with_its_job_counts_for_the_minimum(
     story.pod("c")
     story.pod("c", "n1" if begins_again else "")
     story.wait(JUDGED_SECONDS)
-    assert (story.judge.faults, story.judge.judged.total()) == ([], 1 + begins_again)
+    assert (story.checker.faults, story.checker.judged.total()) == ([], 1 + begins_again)
 
 
 def test_a_node_of_others_excuses_nothing(story: Story) -> None:
-    story.judge.node("DELETED", {"metadata": {"name": "n2"}})
+    story.checker.node("DELETED", {"metadata": {"name": "n2"}})
     story.wait(JUDGED_SECONDS)
-    assert story.judge.faults
+    assert story.checker.faults
 
 
 @pytest.mark.parametrize(("seconds", "is_excluded"), [(PATIENCE, True), (PATIENCE - 1, False)])
@@ -139,12 +139,12 @@ def test_a_pod_lost_before_excuses_a_gang_only_once_it_is_planned_without(
     story.wait(seconds)
     story.pod("a", "n1")
     story.wait(JUDGED_SECONDS)
-    assert bool(story.judge.excluded) is is_excluded
-    assert bool(story.judge.faults) is not is_excluded
+    assert bool(story.checker.excluded) is is_excluded
+    assert bool(story.checker.faults) is not is_excluded
 
 
 @pytest.mark.parametrize("is_whole_between", [True, False])
-def test_a_second_loss_begins_the_patience_anew_only_if_the_gang_was_whole_between(
+def test_a_second_loss_begins_the_patience_again_only_if_the_gang_was_whole_between(
     is_whole_between: bool,
 ) -> None:
     story = Story(minimum=3)
@@ -158,8 +158,8 @@ def test_a_second_loss_begins_the_patience_anew_only_if_the_gang_was_whole_betwe
     story.wait(1.0)
     story.pod("a", "n1")
     story.wait(JUDGED_SECONDS)
-    assert bool(story.judge.faults) is is_whole_between
-    assert bool(story.judge.excluded) is not is_whole_between
+    assert bool(story.checker.faults) is is_whole_between
+    assert bool(story.checker.excluded) is not is_whole_between
 
 
 def test_pods_that_were_never_made_excuse_a_gang_as_lost_ones_do() -> None:
@@ -168,15 +168,15 @@ def test_pods_that_were_never_made_excuse_a_gang_as_lost_ones_do() -> None:
     story.wait(PATIENCE)
     story.pod("a", "n1")
     story.wait(JUDGED_SECONDS)
-    assert story.judge.excluded.total() == 1
+    assert story.checker.excluded.total() == 1
 
 
 def test_a_gang_with_a_pod_that_came_past_admission_is_not_judged_where_gangs_are_bound_as_one() -> None:
     story = Story()
-    story.judge.as_one = True
+    story.checker.as_one = True
     story.pod("a", "n1")
     story.wait(JUDGED_SECONDS)
-    assert dict(story.judge.excluded) == {"a pod without a PodGroup": 1}
+    assert dict(story.checker.excluded) == {"a pod without a PodGroup": 1}
 
 
 @pytest.mark.parametrize(

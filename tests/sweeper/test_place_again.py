@@ -20,7 +20,7 @@ from webhook.sweeper.settings import Settings
     [((1, 2), "1 block, 1 subblock, 2 hosts, 2 nodes"), ((1, 1), ""), ((1,), "")],
     ids=["another subblock has capacity for both", "no subblock has", "there is no other node"],
 )
-def test_a_gang_would_go_anew_where_all_of_it_fits(sizes: tuple[int, ...], spread: str) -> None:
+def test_a_gang_is_recreated_where_all_of_it_fits(sizes: tuple[int, ...], spread: str) -> None:
     case = Placing(subblocks(*sizes), Settings(reserve_share=1.0, patience_seconds=0))
     case.cluster.placements["ns/p"] = Placement(
         metadata=Metadata(namespace="ns", name="p"), spec=PlacementSpec(pods=[PlannedPod("a", "uid-a", "n0")])
@@ -31,19 +31,21 @@ def test_a_gang_would_go_anew_where_all_of_it_fits(sizes: tuple[int, ...], sprea
     assert case.place_again(gang) == spread
 
 
-@pytest.mark.parametrize(("held", "spread"), [("", True), ("n1", False)], ids=["nothing held", "one held"])
-def test_a_gang_does_not_go_anew_where_its_new_pods_would_be_kept_out(held: str, spread: bool) -> None:
+@pytest.mark.parametrize(
+    ("reserved", "spread"), [("", True), ("n1", False)], ids=["nothing held", "one held"]
+)
+def test_a_gang_is_not_recreated_where_its_new_pods_would_be_excluded(reserved: str, spread: bool) -> None:
     """Its running pods would have ended for nothing."""
     case = Placing(subblocks(1, 2), Settings(reserve_share=1.0, patience_seconds=0, reserve_seconds=1e9))
     case.cluster.pods.append(gpu_pod("older", gpus=3, priority=9))
     case.one()
     older, gang = case.gangs()
     assert older.key.name == "older"
-    case.reserve(older.key, [held] if held else [])
+    case.reserve(older.key, [reserved] if reserved else [])
     assert bool(case.place_again(gang)) is spread
 
 
-def test_what_is_asked_for_a_gang_that_would_go_anew_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_for_a_gang_to_be_recreated_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     real = asking.ask
 

@@ -27,10 +27,10 @@ class GoingBack:
         self.repairs = Repairs()
         self.at(0, "")
 
-    def at(self, second: float, anew: str) -> Orders:
+    def at(self, second: float, place_again: str) -> Orders:
         """What a pass orders in that second."""
         self.clock.now = second
-        return rolled_back(self.repairs, self.view, [self.gang], lambda _: anew, self.clock)
+        return rolled_back(self.repairs, self.view, [self.gang], lambda _: place_again, self.clock)
 
     def on_result(self, done: Done) -> None:
         self.repairs.on_result(done, self.clock.now)
@@ -40,13 +40,13 @@ def rolled_back(
     repairs: Repairs,
     view: View,
     gangs: Sequence[PodGang],
-    anew: Callable[[PodGang], str],
+    place_again: Callable[[PodGang], str],
     clock: Clock,
 ) -> Orders:
-    """What a pass orders. anew: where a gang finds room once its released part is gone."""
+    """What a pass orders. place_again: where a gang finds capacity once its released part is gone."""
     orders, repairs.memory, _ = roll_back(
         replace(view, now=Moment(clock.now)), gangs, repairs.memory, repairs.allowance, SETTINGS,
-        frozenset(), ReservationLedger(), lambda gang, _, ledger: (anew(gang), ledger), clock,
+        frozenset(), ReservationLedger(), lambda gang, _, ledger: (place_again(gang), ledger), clock,
     )  # fmt: skip
     return orders
 
@@ -65,16 +65,16 @@ def partly_released() -> tuple[View, PodGang]:
     return View([waiting], [running], {"n1": NODE}, {gang.key.placement_key: placement}), gang
 
 
-@pytest.mark.parametrize(("anew", "gone"), [("", []), ("1 block, 2 nodes", ["a"])])
+@pytest.mark.parametrize(("place_again", "gone"), [("", []), ("1 block, 2 nodes", ["a"])])
 def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang_then_fits(
-    anew: str, gone: list[str]
+    place_again: str, gone: list[str]
 ) -> None:
-    evictions = GoingBack().at(50, anew).evictions
+    evictions = GoingBack().at(50, place_again).evictions
     assert [each.pod.metadata.name for each in evictions] == gone
     assert all(each.may_run for each in evictions)
 
 
-def four_halves() -> tuple[View, list[PodGang]]:
+def four_partly_released() -> tuple[View, list[PodGang]]:
     """Four gangs, each of a Job of its own, of which one pod runs and one waits."""
     pods: list[Pod] = []
     plans: dict[str, Placement] = {}
@@ -90,38 +90,38 @@ def four_halves() -> tuple[View, list[PodGang]]:
     return view, gather(view.gated, view.others, lambda _: OwnerFacts(2))
 
 
-def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_that_may_go_back() -> None:
-    view, gangs = four_halves()
+def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_to_be_recreated() -> None:
+    view, gangs = four_partly_released()
     clock, repairs = Clock(), Repairs()
     asked: list[str] = []
 
-    def anew(gang: PodGang) -> str:
+    def place_again(gang: PodGang) -> str:
         asked.append(gang.key.name)
         clock.now += SETTINGS.pass_seconds / 2
         return ""
 
     for clock.now in (0, 50, 61):
-        rolled_back(repairs, view, gangs, anew, clock)
+        rolled_back(repairs, view, gangs, place_again, clock)
     assert asked == ["a", "b", "c", "d"]
 
 
-def test_a_gang_of_which_it_cannot_be_said_where_it_would_go_keeps_no_other_from_going_back() -> None:
-    view, gangs = four_halves()
+def test_a_gang_without_an_answer_on_its_new_place_stops_no_other_from_being_recreated() -> None:
+    view, gangs = four_partly_released()
     clock, repairs = Clock(), Repairs()
 
-    def anew(gang: PodGang) -> str:
+    def place_again(gang: PodGang) -> str:
         if gang.key.name == "b":
             raise RuntimeError("a defect")
         return "1 block"
 
-    rolled_back(repairs, view, gangs, anew, clock)
+    rolled_back(repairs, view, gangs, place_again, clock)
     clock.now = 50
-    orders = rolled_back(repairs, view, gangs, anew, clock)
+    orders = rolled_back(repairs, view, gangs, place_again, clock)
     assert [order.pod.metadata.name for order in orders.evictions] == ["a", "c", "d"]
 
 
 @pytest.mark.parametrize(("then", "order"), [("1 block", True), ("", False)], ids=["room", "none yet"])
-def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_can(
+def test_what_could_not_be_deleted_of_a_gang_that_is_recreated_is_deleted_as_soon_as_it_can(
     then: str, order: bool
 ) -> None:
     scene = GoingBack()
@@ -131,12 +131,12 @@ def test_what_could_not_be_deleted_of_a_gang_that_goes_back_goes_as_soon_as_it_c
         assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
 
 
-def test_a_half_that_has_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
+def test_a_part_that_is_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
     scene = GoingBack()
     scene.on_result(Done(put_off=scene.at(50, "1 block").evictions))
-    half, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
+    partly_released_view, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
     scene.at(51, "")
-    scene.view = half
+    scene.view = partly_released_view
     for second in (52, 103):
         assert not scene.at(second, "").evictions
     assert not scene.at(104, "1 block").evictions
@@ -148,7 +148,7 @@ def test_a_gang_whose_deletions_were_refused_for_good_waits_for_its_time_again()
     assert not scene.at(51, "1 block").evictions
 
 
-def test_a_gang_of_which_nobody_knows_what_became_of_its_deletions_goes_back_in_the_next_pass() -> None:
+def test_a_gang_with_unconfirmed_deletions_is_recreated_in_the_next_pass() -> None:
     """As after a defect: half of it may have gone."""
     scene = GoingBack()
     assert scene.at(50, "1 block").evictions

@@ -125,7 +125,7 @@ def test_a_gang_runs_when_all_its_pods_do_and_is_timed_once() -> None:
     assert passes.shown("topogate_time_to_running_seconds_count") == {'{priority_class="none"}': 1}
 
 
-def test_a_gang_that_goes_before_it_runs_is_not_timed() -> None:
+def test_a_gang_that_is_deleted_before_it_runs_is_not_timed() -> None:
     passes = Passes(Nodes(1, gang_pod("a")))
     passes.one()
     passes.cluster.pods = []
@@ -159,7 +159,7 @@ def test_a_plan_that_adds_to_a_gang_does_not_count_in_the_spread() -> None:
     assert passes.shown("topogate_spread_ratio_sum") == {}
 
 
-def test_gpus_of_held_nodes_are_told_by_what_they_are_held_for() -> None:
+def test_gpus_of_reserved_nodes_are_reported_by_what_they_are_reserved_for() -> None:
     passes = Passes(Nodes(3, gpus=8))
     passes.one({"waiting": {"n0", "n1", "gone"}, "stages": {"n2"}, "booked": {"n1"}})
     assert passes.shown("topogate_reserved_gpus") == {
@@ -178,8 +178,8 @@ def test_gangs_that_preempt_are_counted() -> None:
 
 def cause_of(pod: Pod, *others: Pod, **settings: Any) -> Cause:
     passes = Passes(Nodes(1, pod, *others), Settings(settle_seconds=0, patience_seconds=0, **settings))
-    (verdict,) = passes.one().outcomes
-    return verdict.cause
+    (outcome,) = passes.one().outcomes
+    return outcome.cause
 
 
 @pytest.mark.parametrize(
@@ -198,16 +198,16 @@ def test_a_gang_waits_for_one_cause(more: dict[str, Any], cause: Cause) -> None:
 
 def test_a_gang_of_unknown_size_waits_because_it_is_incomplete() -> None:
     passes = Passes(Nodes(1, gang_pod("a")), Settings(settle_seconds=5))
-    (verdict,) = passes.one().outcomes
-    assert (verdict.cause, verdict.settles) == (Cause.INCOMPLETE, True)
+    (outcome,) = passes.one().outcomes
+    assert (outcome.cause, outcome.settles) == (Cause.INCOMPLETE, True)
 
 
 def test_what_was_not_decided_within_its_bound_is_counted() -> None:
     pods = [gang_pod(f"p{i}", gpus=1 + i % 3) for i in range(12)]
     options = Options(bound=1)
     passes = Passes(Nodes(4, *pods, gpus=6), Settings(settle_seconds=0, patience_seconds=0, options=options))
-    (verdict,) = passes.one().outcomes
-    assert verdict.cause is Cause.UNDECIDED
+    (outcome,) = passes.one().outcomes
+    assert outcome.cause is Cause.UNDECIDED
     assert passes.shown("topogate_undecided_decisions_total")['{outcome="waiting"}'] == 1
 
 
@@ -253,7 +253,7 @@ def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> No
     } == {32}
 
 
-def test_the_operator_says_what_counts_as_a_gpu() -> None:
+def test_the_operator_sets_what_counts_as_a_gpu() -> None:
     settings = Settings(gpu_resources=frozenset({"example.com/chip"}), model_label="chip")
     assert settings.counting.names([GPU, "example.com/chip"]) == ("example.com/chip",)
     assert settings.counting.model({"chip": "C1", keys.GPU_MODEL_LABEL: "other"}) == "C1"

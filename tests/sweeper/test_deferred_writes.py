@@ -146,11 +146,11 @@ def plan_of_a_gang() -> Any:
 def test_a_pass_that_comes_for_something_else_does_not_try_what_is_put_off(
     orders: Orders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tries: list[float] = []
+    attempts: list[float] = []
     clock = Clock()
 
     def busy(*_: Any, **__: Any) -> str:
-        tries.append(clock.now)
+        attempts.append(clock.now)
         raise BUSY
 
     monkeypatch.setattr(Applier, "_write_if_it_holds", busy)
@@ -160,9 +160,9 @@ def test_a_pass_that_comes_for_something_else_does_not_try_what_is_put_off(
     for clock.now in (0, 0.25, 1, 2.75, 3):
         caplog.clear()
         done = applier.apply(orders, View(PODS, PODS, {}, {}))
-        seen.append((clock.now in tries, done.again_seconds, done.put_off == orders.evictions))
+        seen.append((clock.now in attempts, done.again_seconds, done.put_off == orders.evictions))
         is_news = bool(done.outcomes or done.delays or caplog.messages)
-        assert clock.now in tries or not is_news, "what was not tried has not failed anew"
+        assert clock.now in attempts or not is_news, "what was not tried has not failed anew"
     applier.close()
     assert seen == [
         (True, 1, True),
@@ -229,12 +229,12 @@ def test_a_pod_whose_release_was_put_off_waits_for_no_eviction() -> None:
 def test_after_the_last_try_of_a_release_nothing_is_waited_for() -> None:
     waits: list[float] = []
 
-    class Awaited(Never):
+    class Recording(Never):
         def wait(self, seconds: float) -> bool:
             waits.append(seconds)
             return False
 
-    applier = applier_of([BUSY], Awaited())
+    applier = applier_of([BUSY], Recording())
     planned = PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")
     applier.apply(Orders(releases=((PODS[0], planned),)), View(PODS, [], {}, {}))
     applier.close()
@@ -264,7 +264,7 @@ class Contested(Answers):
 
 
 @pytest.mark.parametrize(
-    ("answer", "told", "waited"),
+    ("answer", "expected", "waited"),
     [
         (BUSY, "answered 429", [0.2, 0.4, 0.8, 1.6]),
         (ApiError(403, "Forbidden", "no"), "answered 403", [0.2, 0.4, 0.8, 1.6]),
@@ -273,17 +273,17 @@ class Contested(Answers):
     ],
     ids=["busy", "forbidden", "no pod", "written all the time"],
 )
-def test_a_release_that_cannot_be_judged_anew_is_put_off_and_told_of(
-    answer: ApiError | bytes | None, told: str, waited: list[float]
+def test_a_release_that_cannot_be_checked_again_is_deferred_and_reported(
+    answer: ApiError | bytes | None, expected: str, waited: list[float]
 ) -> None:
     waits: list[float] = []
 
-    class Awaited(Never):
+    class Recording(Never):
         def wait(self, seconds: float) -> bool:
             waits.append(seconds)
             return False
 
-    clock, event, cache = Clock(), cast(Any, Awaited()), cast(Any, SimpleNamespace(expect=lambda _: None))
+    clock, event, cache = Clock(), cast(Any, Recording()), cast(Any, SimpleNamespace(expect=lambda _: None))
     surroundings = Pass(Contested(answer), cache, Settings(), stopping=event, clock=clock)
     applier = Applies(surroundings)
     orders = Orders(releases=((PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")),))
@@ -293,7 +293,7 @@ def test_a_release_that_cannot_be_judged_anew_is_put_off_and_told_of(
         (delay,) = applier.apply(orders, View(PODS, [], {}, {})).delays
     finally:
         applier.close()
-    assert told in delay.note
+    assert expected in delay.note
     assert waits == 2 * waited
 
 

@@ -57,72 +57,74 @@ def eviction(name: str, who: str = SWEEPER, code: int = 201) -> str:
 def test_an_eviction_for_nobody_more_important_is_a_fault(
     pods: list[dict[str, Any]], victims: list[str], counts: tuple[int, int, int]
 ) -> None:
-    judge = Evictions()
-    judge.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": victims}]}})
+    checker = Evictions()
+    checker.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": victims}]}})
     for each in pods:
-        judge.pod("MODIFIED", each)
-    faults = judge.faults([eviction("v")])
-    assert (judge.for_others, judge.of_halves, len(faults)) == counts
+        checker.pod("MODIFIED", each)
+    faults = checker.faults([eviction("v")])
+    assert (checker.for_others, checker.of_halves, len(faults)) == counts
 
 
 @pytest.mark.parametrize(
     ("highest", "is_fault"), [(9, False), (1, True)], ids=["more important", "as important"]
 )
-def test_what_is_left_where_a_more_important_pod_took_a_place_may_go(highest: int, is_fault: bool) -> None:
-    judge = Evictions()
-    judge.pod("ADDED", pod("v", 1))
+def test_what_is_left_where_a_more_important_pod_took_a_place_may_be_deleted(
+    highest: int, is_fault: bool
+) -> None:
+    checker = Evictions()
+    checker.pod("ADDED", pod("v", 1))
     for kind in ("MODIFIED", "DELETED"):
-        judge.pod(kind, pod("mate", 1, node="n"))
-    judge.pod("MODIFIED", pod("other", highest, owner="other", node="n"))
-    assert bool(judge.faults([eviction("v")])) is is_fault
+        checker.pod(kind, pod("mate", 1, node="n"))
+    checker.pod("MODIFIED", pod("other", highest, owner="other", node="n"))
+    assert bool(checker.faults([eviction("v")])) is is_fault
 
 
 def test_a_more_important_pod_that_was_gone_before_took_no_place() -> None:
-    judge = Evictions()
-    judge.pod("ADDED", pod("v", 1))
+    checker = Evictions()
+    checker.pod("ADDED", pod("v", 1))
     for kind in ("MODIFIED", "DELETED"):
-        judge.pod(kind, pod("other", 9, owner="other", node="n"))
+        checker.pod(kind, pod("other", 9, owner="other", node="n"))
     for kind in ("MODIFIED", "DELETED"):
-        judge.pod(kind, pod("mate", 1, node="n"))
-    assert judge.faults([eviction("v")])
+        checker.pod(kind, pod("mate", 1, node="n"))
+    assert checker.faults([eviction("v")])
 
 
 def test_a_more_important_pod_whose_end_was_seen_by_nobody_took_no_place() -> None:
-    judge = Evictions()
-    judge.pod("ADDED", pod("v", 1))
-    judge.pod("MODIFIED", pod("other", 9, owner="other", node="n"))
-    judge.keep_only({"v", "mate"})
+    checker = Evictions()
+    checker.pod("ADDED", pod("v", 1))
+    checker.pod("MODIFIED", pod("other", 9, owner="other", node="n"))
+    checker.keep_only({"v", "mate"})
     for kind in ("MODIFIED", "DELETED"):
-        judge.pod(kind, pod("mate", 1, node="n"))
-    assert judge.faults([eviction("v")])
+        checker.pod(kind, pod("mate", 1, node="n"))
+    assert checker.faults([eviction("v")])
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_more_important_pod_that_had_ended_before_took_no_place(phase: str) -> None:
-    judge = Evictions()
-    judge.pod("ADDED", pod("v", 1))
+    checker = Evictions()
+    checker.pod("ADDED", pod("v", 1))
     other = pod("other", 9, owner="other", node="n")
-    judge.pod("MODIFIED", other)
-    judge.pod("MODIFIED", {**other, "status": {"phase": phase}})
+    checker.pod("MODIFIED", other)
+    checker.pod("MODIFIED", {**other, "status": {"phase": phase}})
     for kind in ("MODIFIED", "DELETED"):
-        judge.pod(kind, pod("mate", 1, node="n"))
-    assert judge.faults([eviction("v")])
+        checker.pod(kind, pod("mate", 1, node="n"))
+    assert checker.faults([eviction("v")])
 
 
 def test_of_pods_of_one_name_the_one_that_was_evicted_may_be_any() -> None:
-    judge = Evictions()
-    judge.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": ["old"]}]}})
+    checker = Evictions()
+    checker.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": ["old"]}]}})
     for each in (pod("v", 1, uid="old"), pod("v", 1, uid="new"), pod("high", 9, owner="other")):
-        judge.pod("ADDED", each)
-    assert judge.faults([eviction("v")]) == []
+        checker.pod("ADDED", each)
+    assert checker.faults([eviction("v")]) == []
 
 
 @pytest.mark.parametrize(("who", "code"), [("somebody", 201), (SWEEPER, 429)])
 def test_what_another_evicts_and_what_is_refused_is_nobody_s_fault(who: str, code: int) -> None:
-    judge = Evictions()
-    judge.pod("ADDED", pod("v", 1))
-    assert judge.faults([eviction("v", who, code)]) == []
-    assert len(judge.faults([eviction("v")])) == 1
+    checker = Evictions()
+    checker.pod("ADDED", pod("v", 1))
+    assert checker.faults([eviction("v", who, code)]) == []
+    assert len(checker.faults([eviction("v")])) == 1
 
 
 def program(folder: Path, name: str, *lines: str) -> Program:
@@ -135,7 +137,7 @@ def program(folder: Path, name: str, *lines: str) -> Program:
     return cast(Program, _Program)
 
 
-def test_a_fault_is_told_with_who_led_and_what_the_logs_say_of_its_pods(tmp_path: Path) -> None:
+def test_a_fault_is_reported_with_who_led_and_the_logs_of_its_pods(tmp_path: Path) -> None:
     began = "INFO webhook.kube.lease leader_began name=topogate-sweeper identity=vm_7"
     one = program(
         tmp_path,
@@ -157,15 +159,15 @@ def test_a_fault_is_told_with_who_led_and_what_the_logs_say_of_its_pods(tmp_path
     assert "sweeper-2 led since 11:05:00" in second
 
 
-def test_faults_are_kept_once_each_with_when_they_were_found() -> None:
-    told = ["one"]
-    faults = Faults({"judge": lambda: told})
+def test_faults_are_recorded_once_each_with_when_they_were_found() -> None:
+    reported = ["one"]
+    faults = Faults({"judge": lambda: reported})
     assert faults.look() == ["one"]
-    told.append("two")
+    reported.append("two")
     assert faults.look() == ["two"]
     assert [fault for _, fault in faults.found] == ["one", "two"]
 
 
-def test_what_was_never_tried_is_told_first() -> None:
+def test_what_was_never_tried_is_reported_first() -> None:
     assert exercised({"a": 2, "b": 0, "c": 1}) == ["NOT TRIED: b.", "a 2, c 1"]
     assert exercised({"a": 2}) == ["a 2"]

@@ -28,7 +28,7 @@ def no_devices() -> bool:
 
 
 def pod(
-    name: str, amounts: dict[str, str], *, on: str = "", wish: dict[str, str] | None = None, **spec: Any
+    name: str, amounts: dict[str, str], *, on: str = "", asked: dict[str, str] | None = None, **spec: Any
 ) -> Pod:
     """A pod of the MPIJob "train" as its controller makes it; with a node, one that was released to it."""
     role, _, index = name.partition("-")
@@ -39,7 +39,7 @@ def pod(
     container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
     tolerations = {"tolerations": [TOLERATION]} if GPU in amounts else {}
     bound = {"nodeName": on, "schedulingGates": []} if on else {}
-    metadata = {"labels": labels, "annotations": wish or {}}
+    metadata = {"labels": labels, "annotations": asked or {}}
     return decode(
         pod_json(name, metadata=metadata, containers=[container], **{**tolerations, **bound, **spec})
     )
@@ -76,7 +76,7 @@ BESIDE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", NEAREST)
-def test_a_launcher_goes_to_the_nearest_node_that_it_may_use_and_its_workers_where_they_would_without_it(
+def test_a_launcher_is_placed_on_the_nearest_node_that_it_may_use_and_its_workers_as_without_it(
     case: str,
 ) -> None:
     beside, expected = NEAREST[case]
@@ -86,14 +86,14 @@ def test_a_launcher_goes_to_the_nearest_node_that_it_may_use_and_its_workers_whe
     assert set(alone.values()) == {"g00", "g01"}, "the tightest block"
 
 
-def test_a_launcher_that_tolerates_it_goes_onto_a_node_of_its_workers() -> None:
+def test_a_launcher_that_tolerates_it_is_placed_on_a_node_of_its_workers() -> None:
     found = places(
         placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(tolerations=[TOLERATION])).one()
     )
     assert found["launcher"] in {"g00", "g01"}
 
 
-def test_all_of_it_is_one_plan_and_people_are_told_where_the_launcher_is() -> None:
+def test_all_of_it_is_one_plan_that_shows_where_the_launcher_is() -> None:
     (plan,) = placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher()).one().plans
     assert (
         plan.description
@@ -104,35 +104,35 @@ def test_all_of_it_is_one_plan_and_people_are_told_where_the_launcher_is() -> No
 
 @pytest.mark.parametrize("level", ["block", "subblock"])
 def test_the_level_that_workers_require_does_not_bind_their_launcher(level: str) -> None:
-    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: level}
-    found = places(placing([*GPUS, node("bare", "")], *workers(2, wish=wish), launcher()).one())
+    asked = {keys.REQUIRED_TOPOLOGY_ANNOTATION: level}
+    found = places(placing([*GPUS, node("bare", "")], *workers(2, asked=asked), launcher()).one())
     assert found["launcher"] == "bare"
     assert len(found) == 3
 
 
-def test_a_launcher_that_requires_the_level_itself_is_a_member_like_the_others() -> None:
-    wish = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
-    made = placing([*GPUS, node("c", "b1/s1/c")], *workers(2, wish=wish), launcher(wish=wish))
+def test_a_launcher_that_requires_the_level_itself_is_a_member_as_the_others() -> None:
+    asked = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+    made = placing([*GPUS, node("c", "b1/s1/c")], *workers(2, asked=asked), launcher(asked=asked))
     found = places(made.one())
     assert found["launcher"] == "c"
     assert {found["worker-0"][:2], found["worker-1"][:2]} == {"g1"}, "where all of them fit"
 
 
-def test_nobody_goes_where_the_workers_have_no_room() -> None:
+def test_nobody_is_placed_where_the_workers_do_not_fit() -> None:
     made = placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher())
     orders = made.one()
     assert not orders.plans
     assert "capacity for 5" in orders.outcomes[0].reason
 
 
-def test_a_launcher_made_anew_goes_beside_the_workers_that_run() -> None:
+def test_a_recreated_launcher_is_placed_beside_the_workers_that_run() -> None:
     near = [node("c0", "b0/s0/c"), node("c1", "b1/s1/c")]
     running = [pod("worker-0", {GPU: "8"}, on="g10"), pod("worker-1", {GPU: "8"}, on="g11")]
     made = placing([*GPUS, *near], *running, launcher(), owner_facts=OwnerFacts(99, devices=some_devices))
     assert places(made.one()) == {"launcher": "c1"}, "and waits for nobody, though its size is not there"
 
 
-def test_a_worker_made_anew_does_not_follow_its_launcher() -> None:
+def test_a_recreated_worker_does_not_follow_its_launcher() -> None:
     there = [pod("worker-0", {GPU: "8"}, on="g10"), launcher(on="c0")]
     made = placing(
         [*GPUS, node("c0", "b0/s0/c")], *there, pod("worker-1", {GPU: "8"}, tolerations=[TOLERATION])
@@ -155,13 +155,13 @@ def test_a_worker_made_anew_does_not_follow_its_launcher() -> None:
     ],
     ids=["volume", "affinity", "anti-affinity", "spread"],
 )
-def test_a_launcher_with_rules_that_are_not_counted_goes_wherever_kube_scheduler_sends_it(spec: Any) -> None:
+def test_a_launcher_with_rules_that_are_not_counted_runs_wherever_kube_scheduler_places_it(spec: Any) -> None:
     found = places(placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(**spec)).one())
     assert found["launcher"] == ""
     assert len(found) == 3
 
 
-def test_of_several_without_room_for_all_each_goes_as_near_as_it_can() -> None:
+def test_of_several_that_do_not_all_fit_each_is_placed_as_near_as_it_can() -> None:
     large = pod("evaluator-0", {"cpu": "65"})
     found = places(placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(), large).one())
     assert (found["launcher"], found["evaluator-0"]) == ("near", "")
@@ -174,13 +174,13 @@ def explained(made: Placing, name: str) -> list[str]:
     return list(explain_gated(only, gang, view, made.snapshotter.snapshot(view), SETTINGS))
 
 
-def test_explain_says_of_a_launcher_what_it_waits_for_and_of_its_gang_why_that_waits() -> None:
+def test_explain_shows_what_a_launcher_waits_for_and_why_its_gang_waits() -> None:
     lines = explained(placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher()), "launcher")
     assert any("goes beside the pods of its gang that do" in line for line in lines)
     assert any("capacity for 5 of 6" in line for line in lines)
 
 
-def test_explain_says_of_a_gang_without_gpus_that_it_is_let_go() -> None:
+def test_explain_reports_of_a_gang_without_gpus_that_it_is_released() -> None:
     lines = explained(
         placing([node("c", "")], launcher(), owner_facts=OwnerFacts(1, devices=no_devices)), "launcher"
     )
@@ -195,7 +195,7 @@ def free(orders: Orders) -> bool:
     return bool(orders.plans) and all(each.is_unpinned for each in orders.plans)
 
 
-def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_let_go_at_once() -> None:
+def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_released_at_once() -> None:
     made = placing(
         [node("c", "b0/s0/c")],
         launcher(),
@@ -207,7 +207,7 @@ def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_let_go_at_once() -> None:
     assert orders.plans[0].description == "2 without GPUs released, for kube-scheduler to place"
 
 
-def test_one_whose_owner_does_not_tell_is_let_go_when_it_is_quiet() -> None:
+def test_one_whose_owner_gives_no_size_is_released_when_it_is_quiet() -> None:
     made = placing([node("c", "b0/s0/c")], launcher(), owner_facts=OwnerFacts())
     assert not made.one().plans
     made.clock.now += SETTINGS.settle_seconds
@@ -224,12 +224,14 @@ def test_one_whose_workers_are_to_come_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "wish"),
+    ("gate", "asked"),
     [(keys.GATE_PREFIX + "mine", {}), (keys.GATE, {keys.PREFERRED_TOPOLOGY_ANNOTATION: "block"})],
     ids=["a gate of its author", "a wish"],
 )
-def test_one_whose_author_asks_for_it_is_placed_though_it_has_no_gpu(gate: str, wish: dict[str, str]) -> None:
-    only = launcher(schedulingGates=[{"name": gate}], wish=wish)
+def test_one_whose_author_asks_for_it_is_placed_though_it_has_no_gpu(
+    gate: str, asked: dict[str, str]
+) -> None:
+    only = launcher(schedulingGates=[{"name": gate}], asked=asked)
     made = placing([node("c", "b0/s0/c")], only, owner_facts=OwnerFacts(1, devices=no_devices))
     assert places(made.one()) == {"launcher": "c"}
 
@@ -239,7 +241,7 @@ def test_one_whose_author_asks_for_it_is_placed_though_it_has_no_gpu(gate: str, 
 LWS = next(each for each in WORKLOADS if each.kind == "LeaderWorkerSet")
 
 
-def test_a_leader_on_cpus_that_its_workers_wait_for_goes_where_they_are_planned() -> None:
+def test_a_leader_on_cpus_that_its_workers_wait_for_is_placed_where_they_are_planned() -> None:
     def template(amounts: dict[str, str]) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]}}
 
