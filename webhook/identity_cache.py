@@ -14,11 +14,13 @@ Ts = TypeVarTuple("Ts")
 
 
 class IdentityCache(Generic[K, V]):
-    """Values by key, each with the objects that it is made of."""
+    """Values by key, each with the objects that it is made of; of one key, or of all of mappings."""
 
     def __init__(self) -> None:
         self._known: dict[K, tuple[V, tuple[object, ...]]] = {}
         self._used: dict[K, tuple[V, tuple[object, ...]]] = {}
+        self._sources: tuple[Mapping[K, object], ...] = ()
+        self._values: Mapping[K, V] = {}
 
     def get(self, key: K, make: Callable[[*Ts], V], *made_of: *Ts) -> V:
         """The value of a key, made of these objects unless it is known. Raises what `make` raises."""
@@ -50,15 +52,7 @@ class IdentityCache(Generic[K, V]):
         else:
             self._known, self._used = self._used, {}
 
-
-class IdentityMap(Generic[K, V]):
-    """A value for each key of some mappings, made again once one of them holds another object for the key."""
-
-    def __init__(self) -> None:
-        self._sources: tuple[Mapping[K, object], ...] = ()
-        self._made: Mapping[K, V] = {}
-
-    def of(self, make: Callable[[K], V | None], *sources: Mapping[K, object]) -> Mapping[K, V]:
+    def of_all(self, make: Callable[[K], V | None], *sources: Mapping[K, object]) -> Mapping[K, V]:
         """By key, what `make` makes of it, None for nothing; the very same mapping where nothing has changed.
 
         What was handed out before stays as it was. Raises what `make` raises.
@@ -66,15 +60,15 @@ class IdentityMap(Generic[K, V]):
         before = self._sources or ({},) * len(sources)
         changed = set[K]().union(*map(changed_keys, before, sources))
         if changed:
-            made = dict(self._made)
+            made = dict(self._values)
             for key in changed:
                 if (value := make(key)) is None:
                     made.pop(key, None)
                 else:
                     made[key] = value
-            self._made = made
+            self._values = made
         self._sources = sources
-        return self._made
+        return self._values
 
 
 def changed_keys(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:

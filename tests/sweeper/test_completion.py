@@ -4,7 +4,7 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
-from webhook.sweeper.decide.completion import Growth, grown, seconds_to_complete
+from webhook.sweeper.decide.attempt import Growth, grown, seconds_to_complete
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.settings import Settings
 

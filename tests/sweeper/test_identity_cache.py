@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhook.identity_cache import IdentityCache, IdentityMap, changed_keys
+from webhook.identity_cache import IdentityCache, changed_keys
 
 
 class Thing:
@@ -70,31 +70,31 @@ def test_unused_entries_of_keys_that_are_there_stay_until_most_entries_are_of_ot
 
 
 def test_a_map_makes_values_of_those_keys_alone_for_which_an_object_has_changed() -> None:
-    values, made = IdentityMap[str, int](), list[str]()
+    values, made = IdentityCache[str, int](), list[str]()
 
     def make(key: str) -> int | None:
         made.append(key)
         return len(made) if key in now else None
 
     now = {"a": A, "b": A}
-    first = values.of(make, now, {})
-    assert values.of(make, dict(now), {}) is first, "the very same where nothing has changed"
+    first = values.of_all(make, now, {})
+    assert values.of_all(make, dict(now), {}) is first, "the very same where nothing has changed"
     now = {"a": A, "b": B}
-    second = values.of(make, now, {})
+    second = values.of_all(make, now, {})
     assert made[2:] == ["b"]
     assert (first["b"], second["b"], second["a"]) == (first["b"], 3, first["a"])
     now = {"a": A}
-    assert values.of(make, now, {"a": B}).keys() == {"a"}
+    assert values.of_all(make, now, {"a": B}).keys() == {"a"}
     assert sorted(made[3:]) == ["a", "b"]
     assert second.keys() == {"a", "b"}, "what was handed out stays as it was"
 
 
 def test_a_map_in_whose_making_something_failed_makes_it_again() -> None:
-    values = IdentityMap[str, int]()
+    values = IdentityCache[str, int]()
     empty: dict[str, int] = {}
     with pytest.raises(KeyError):
-        values.of(empty.__getitem__, {"a": A})
-    assert values.of({"a": 1}.__getitem__, {"a": A}) == {"a": 1}
+        values.of_all(empty.__getitem__, {"a": A})
+    assert values.of_all({"a": 1}.__getitem__, {"a": A}) == {"a": 1}
 
 
 @pytest.mark.parametrize(

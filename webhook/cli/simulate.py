@@ -33,7 +33,7 @@ from webhook.placement.names import natural
 from webhook.policy.document import PolicyError
 from webhook.policy.file import load_policy
 from webhook.policy.values import Policy
-from webhook.sweeper.decide.completion import so_far
+from webhook.sweeper.decide.asking import so_far
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.settings import add_mode
 from webhook.text import counted, joined

@@ -14,9 +14,9 @@ from webhook.inquiry.resource_adder import view_of
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
+from webhook.scheduling.impossible_requests import impossible, main_cause
 from webhook.sweeper.decide.asking import ask, place_again
 from webhook.sweeper.decide.gang_question import question
-from webhook.sweeper.decide.impossible_requests import impossible, main_cause
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node, sent_node

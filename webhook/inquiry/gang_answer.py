@@ -13,11 +13,10 @@ from webhook.extensions.known import variants
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, check
 from webhook.placement.model import Placed
-from webhook.sweeper.decide.asking import Variant, ask
-from webhook.sweeper.decide.completion import fewer, needed
-from webhook.sweeper.decide.cpu_pods import Beside, beside
+from webhook.scheduling.impossible_requests import impossible
+from webhook.sweeper.decide.asking import Variant, ask, beside, fewer, needed
 from webhook.sweeper.decide.gang_question import GangQuestion, question
-from webhook.sweeper.decide.impossible_requests import impossible
+from webhook.sweeper.decide.orders import Beside
 from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View

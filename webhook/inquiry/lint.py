@@ -19,7 +19,7 @@ from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, p
 from webhook.placement import NodeInfo, PodClass, Snapshot
 from webhook.policy.annotations import size_faults, slice_faults
 from webhook.scheduling.convert import pod_class_of
-from webhook.sweeper.decide.impossible_requests import no_topology, unmet
+from webhook.scheduling.impossible_requests import no_topology, unmet
 from webhook.sweeper.observe.fewest_domains import FewestDomains, can_run
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.settings import Settings

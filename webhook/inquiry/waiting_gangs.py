@@ -16,8 +16,8 @@ from webhook.kube.objects import Pod
 from webhook.placement import Gang, Member, Options, Snapshot
 from webhook.placement.question import Impossible
 from webhook.placement.question import ask as check_question
+from webhook.scheduling.impossible_requests import impossible
 from webhook.sweeper.decide.gang_question import question
-from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter

@@ -17,7 +17,7 @@ from webhook.extensions.scale_up.provisioning import REQUESTS
 from webhook.kube import placements
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.decide.completion import has_enough, needed
+from webhook.sweeper.decide.asking import has_enough, needed
 from webhook.sweeper.decide.orders import NO_HURRY, Cause
 from webhook.sweeper.extension import PassEnd
 from webhook.sweeper.observe.gangs import GangKey, PodGang

@@ -9,17 +9,46 @@ released can be asked about as if that part were deleted and made again.
 The variants of a gang are the ways to ask about it, of which the first with an answer counts. It has one, all
 of it as it is, unless an extension gives it others: with parts that have topology domains to themselves, and
 with nodes where the gang may not be.
+
+CPU-only pods are asked about after the others, so they change nothing for these. The placement core counts no
+domain that the others use, so that the fewest further ones, the coarsest first, are the nearest. Where there
+is no room near or far, or where kube-scheduler heeds what is not counted here (volumes, affinity), a CPU-only
+pod goes wherever kube-scheduler sends it.
+
+Of an elastic gang as many pods are placed as fit, in their order. Fewer pods fit wherever more do, so the
+number is found by halving. Whole slices stay whole.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, Topology, place
+from webhook.placement import (
+    Anchor,
+    Assignment,
+    Budget,
+    Gang,
+    Mode,
+    NoFit,
+    Options,
+    Snapshot,
+    Topology,
+    place,
+)
+from webhook.scheduling import convert
 from webhook.scheduling.neighbourhood import Neighbourhood
-from webhook.sweeper.decide.gang_question import ClassOf, GangQuestion, broken, in_order, question, together
-from webhook.sweeper.decide.orders import NewPlan
+from webhook.scheduling.podrules import rules_of
+from webhook.sweeper.decide.gang_question import (
+    ClassOf,
+    GangQuestion,
+    broken,
+    in_order,
+    members_of,
+    question,
+    together,
+)
+from webhook.sweeper.decide.orders import Beside, NewPlan
 from webhook.sweeper.decide.pod_rules import ask_by_rules
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.plans import unpinned
@@ -249,3 +278,133 @@ def _beside_replicas(given: DivisionInput) -> PodGang:
         if plan.gang.spread is not None and plan.gang.maker == maker:
             nodes += [entry.node for entry in plan.entries if entry.node]
     return replace(gang, spread=replace(gang.spread, peers=tuple(sorted(nodes))))
+
+
+# --- CPU-only pods, after the others ------------------------------------------------------------------
+
+
+ONE_BY_ONE: Final = 8
+"""CPU-only pods up to which each is asked about alone where there is no room for all of them."""
+
+
+def beside(
+    gang: PodGang,
+    pods: Iterable[Pod],
+    others: Mapping[str, str],
+    snapshot: Snapshot,
+    *,
+    avoid: frozenset[str] = frozenset(),
+    options: Options,
+    class_of: ClassOf = convert.pod_class_of,
+) -> Beside:
+    """Where these CPU-only pods of a gang go. others: uid -> node of its other pods, as in the snapshot."""
+    pods = list(pods)
+    near = [pod for pod in pods if others and _is_counted(pod)]
+    options = replace(options, mode=Mode.BEST_FIT)
+    budget = Budget(options.bound)
+    steps: list[tuple[GangQuestion, Assignment]] = []
+    placed: set[str] = set()
+    for some in _attempts(near):
+        if all(pod.metadata.uid in placed for pod in some):
+            continue
+        try:
+            asked = _question(gang, some, others, avoid, class_of)
+            answer = place(asked.gang, snapshot, options, budget)
+        except ValueError:  # what it asks for cannot be read: kube-scheduler's to judge
+            continue
+        if not isinstance(answer, NoFit):
+            steps.append((asked, answer))
+            placed |= asked.pods.keys()
+            snapshot = snapshot.assume(answer, asked.gang)
+    return Beside(tuple(steps), tuple(pod for pod in pods if pod.metadata.uid not in placed))
+
+
+def _is_counted(pod: Pod) -> bool:
+    """Whether all is counted here by which kube-scheduler places it."""
+    return not pod.spec.volumes and not rules_of(pod)
+
+
+def nobody(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]:
+    """What is asked and answered about a gang of whose pods none but CPU-only pods waits."""
+    asked = GangQuestion(Gang(str(gang.key), ()), {})
+    answer = place(asked.gang, snapshot)
+    assert isinstance(answer, Assignment)
+    return asked, answer
+
+
+def wait_for_nobody(gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
+    """Whether those that wait are CPU-only pods of pods that all have their places."""
+    if any(pod.metadata.uid not in gang.cpu_pods for pod in waiting):
+        return False
+    placed = view.placed_on(gang.workers)
+    return bool(placed) and len(placed) == len(gang.workers)
+
+
+def _attempts(pods: Sequence[Pod]) -> list[Sequence[Pod]]:
+    """All at once, so that they are near to one another too; then, of few, each alone."""
+    if not pods:
+        return []
+    return [pods, *([pod] for pod in pods if 1 < len(pods) <= ONE_BY_ONE)]
+
+
+def _question(
+    gang: PodGang, pods: Sequence[Pod], others: Mapping[str, str], avoid: frozenset[str], class_of: ClassOf
+) -> GangQuestion:
+    members = members_of(gang, pods, class_of)
+    anchors = tuple(Anchor(node) for node in sorted(set(others.values())))
+    asked = Gang(f"{gang.key} (beside)", members, anchors=anchors, excluded_nodes=avoid)
+    return GangQuestion(asked, {pod.metadata.uid: pod for pod in pods})
+
+
+# --- elastic gangs ------------------------------------------------------------------------------------
+
+
+AskForPlaces = Callable[[Sequence[Pod]], tuple[GangQuestion, Assignment | NoFit]]
+"""Asks for places for these pods."""
+
+
+def needed(gang: PodGang, waiting: Sequence[Pod]) -> int:
+    """How many of the waiting pods must be placed together, at least one: all, unless a minimum is enough.
+
+    Which of unlike parts were enough nobody says, so of these it is all.
+    """
+    if gang.minimum is None or gang.parts:
+        return len(waiting)
+    step = gang.slices[0].size if gang.slices else 1
+    missing = max(1, gang.minimum - (len(gang.pods) - len(waiting)))
+    return min(len(waiting), -(-missing // step) * step)
+
+
+def has_enough(gang: PodGang, waiting: Sequence[Pod]) -> bool:
+    """Whether the gang runs without the waiting pods."""
+    return gang.minimum is not None and len(gang.pods) - len(waiting) >= gang.minimum
+
+
+def fewer(
+    gang: PodGang, waiting: Sequence[Pod], ask: AskForPlaces
+) -> tuple[GangQuestion, Assignment | NoFit]:
+    """The most of the first waiting pods that fit, though not all; if not as many as are needed, why not."""
+    least = needed(gang, waiting)
+    step = gang.slices[0].size if gang.slices else 1
+    best = ask(waiting[:least])
+    if isinstance(best[1], NoFit):
+        return best
+    low, high = 0, (len(waiting) - 1 - least) // step  # in steps above the least
+    while low < high:
+        middle = (low + high + 1) // 2
+        tried = ask(waiting[: least + middle * step])
+        if isinstance(tried[1], NoFit):
+            high = middle - 1
+        else:
+            low, best = middle, tried
+    return best
+
+
+def so_far(gang: PodGang, waiting: Sequence[Pod]) -> str:
+    """How many pods of an elastic gang have a place, in a sentence; "" for other gangs."""
+    if gang.minimum is None:
+        return ""
+    placed, all_ = len(gang.pods) - len(waiting), len(gang.pods)
+    return (
+        f"{placed} of {all_} pods have a place, {gang.minimum} are enough, the others join as capacity comes"
+    )

@@ -3,9 +3,13 @@
 A step gets an Attempt and the state of the pass. It answers with a place, or why there is none, or with the
 attempt as the next step is to have it. What has been decided so far in a pass is a value too: each gang that
 is placed makes another PassState, on which those after it are placed.
+
+A gang is complete once its expected size is there, or it has been quiet for as long as that takes. A pod that
+ends does not make a gang younger, and one that never becomes quiet is placed all the same. But one that was
+whole has lost a pod just now: its controller is given as long to make it again as to make it.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -18,7 +22,6 @@ from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import Claim, VolumeCounts
 from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
 from webhook.sweeper.decide.backoff import Backoff
-from webhook.sweeper.decide.completion import Growth
 from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.node_exclusions import NOTHING, NOTHING_EXCLUDED, ExcludedNodes, GangExclusions
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
@@ -37,6 +40,52 @@ RETRY_SECONDS: Final = 60.0
 
 
 # --- what is remembered of a gang ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a gang has come to what it is; losing it only delays. Times are of a clock that only goes on.
+
+    members: uids in the last pass. grown_at: when one was new, or all that are expected were there.
+    waiting_since: since when some wait for others, None while none does.
+    """
+
+    members: frozenset[str]
+    grown_at: float
+    waiting_since: float | None = None
+
+
+def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: float) -> Growth:
+    """What a gang is in a new pass. known: in the last one; waiting: its pods that have no place."""
+    members = frozenset(pod.metadata.uid for pod in gang.pods)
+    if known is None or members - known.members or _is_whole(gang):
+        known = Growth(members, now, known.waiting_since if known is not None else None)
+    since = known.waiting_since
+    if not waiting:
+        since = None
+    elif since is None and not _needs_nobody(gang):
+        since = now
+    return replace(known, members=members, waiting_since=since)
+
+
+def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: float) -> float:
+    """0 for a gang that is complete, else how much longer its present pods must stay the only ones."""
+    if _needs_nobody(gang):
+        return 0.0
+    if gang.size is not None and not gang.staged:
+        return max(0.0, growth.grown_at + settings.patience_seconds - now)
+    # Waiting for all would be waiting for ever, and so would be waiting until no more come.
+    since = now if growth.waiting_since is None else growth.waiting_since
+    settled = growth.grown_at + settings.settle_seconds
+    return max(0.0, min(settled, since + settings.patience_seconds) - now)
+
+
+def _needs_nobody(gang: PodGang) -> bool:
+    return gang.is_stage_complete or _is_whole(gang)
+
+
+def _is_whole(gang: PodGang) -> bool:
+    return gang.size is not None and len(gang.pods) >= gang.size
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def question(
 ) -> GangQuestion:
     """Ask for places for `pods` and for those that are yet to be made; the gang's others anchor them.
 
-    CPU-only pods among them are left out, see cpu_pods.beside.
+    CPU-only pods among them are left out, see asking.beside.
 
     class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us. near: the pods
     that have a node, None where nobody has rules on other pods.

@@ -9,9 +9,10 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.kube.planned import PlannedPod
-from webhook.placement import Assignment
+from webhook.placement import (
+    Assignment,
+)
 from webhook.sweeper.decide.backoff import ApiRefusal, Deferral, Key
-from webhook.sweeper.decide.cpu_pods import Beside
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -24,6 +25,28 @@ _NAMED: Final = 3
 """Nodes of CPU-only pods that a sentence names."""
 
 NO_HURRY: Final = float("inf")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What was asked about CPU-only pods, and where they go. free: those that kube-scheduler places."""
+
+    steps: tuple[tuple[GangQuestion, Assignment], ...] = ()
+    free: tuple[Pod, ...] = ()
+
+    @property
+    def pods(self) -> dict[str, Pod]:
+        """uid -> companion."""
+        placed = (asked.pods for asked, _ in self.steps)
+        return {uid: pod for pods in placed for uid, pod in pods.items()} | {
+            pod.metadata.uid: pod for pod in self.free
+        }
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """uid -> node, "" for those that kube-scheduler places."""
+        placed = {uid: node for _, answer in self.steps for uid, node in answer.nodes.items()}
+        return placed | {pod.metadata.uid: "" for pod in self.free}
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from webhook.sweeper.decide.attempt import (
     PassState,
     Step,
     Stopwatch,
+    grown,
 )
-from webhook.sweeper.decide.completion import grown
 from webhook.sweeper.decide.node_exclusions import NO_SPARES, Spares
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.plan import new_plan

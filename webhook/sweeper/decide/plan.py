@@ -18,11 +18,11 @@ from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Placed, Snapshot, Topology
 from webhook.placement.cards.state import overbooked_cards
+from webhook.sweeper.decide.asking import beside
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.backoff import Backoff
-from webhook.sweeper.decide.cpu_pods import Beside, beside
 from webhook.sweeper.decide.gang_question import GangQuestion
-from webhook.sweeper.decide.orders import NewPlan, Pair
+from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
 from webhook.sweeper.decide.preemption import wanted_resources
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.observe.gangs import PodGang

@@ -6,9 +6,21 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
+from webhook.scheduling.impossible_requests import impossible
 from webhook.scheduling.volume_counts import used_by
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.asking import DivisionInput, ask, ask_around, variants_of
+from webhook.sweeper.decide.asking import (
+    DivisionInput,
+    ask,
+    ask_around,
+    fewer,
+    has_enough,
+    needed,
+    nobody,
+    so_far,
+    variants_of,
+    wait_for_nobody,
+)
 from webhook.sweeper.decide.attempt import (
     AllowedNodes,
     Attempt,
@@ -18,12 +30,10 @@ from webhook.sweeper.decide.attempt import (
     KnownAnswer,
     PassedOver,
     PassState,
+    seconds_to_complete,
     shape_of,
 )
-from webhook.sweeper.decide.completion import fewer, has_enough, needed, seconds_to_complete, so_far
-from webhook.sweeper.decide.cpu_pods import nobody, wait_for_nobody
 from webhook.sweeper.decide.gang_question import GangQuestion
-from webhook.sweeper.decide.impossible_requests import impossible
 from webhook.sweeper.decide.node_exclusions import GangExclusions
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.plan import new_plan

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from webhook.identity_cache import IdentityMap
+from webhook.identity_cache import IdentityCache
 from webhook.kube.objects import Node, Pod
 from webhook.placement import NodeInfo, PodClass, Usage
 from webhook.sweeper.observe.plans import CardsByPod, Texts
@@ -41,7 +41,7 @@ class UsagesOnNodes:
 
     def __init__(self) -> None:
         self._by: object = None
-        self._usages = IdentityMap[str, tuple[Usage, ...]]()
+        self._usages = IdentityCache[str, tuple[Usage, ...]]()
         self._filled = set[str]()
 
     def of(
@@ -58,7 +58,7 @@ class UsagesOnNodes:
         says of its node.
         """
         if by is not self._by:
-            self._by, self._usages = by, IdentityMap()
+            self._by, self._usages = by, IdentityCache()
 
         def usages_on(name: str) -> tuple[Usage, ...] | None:
             usages = [usage_of(pod, annotations) for pod, annotations in on_nodes.on(name)]
@@ -70,7 +70,7 @@ class UsagesOnNodes:
             return (*readable, fill(name))
 
         filled = {name: nodes[name] for name in self._filled if name in nodes}
-        return self._usages.of(usages_on, on_nodes.bound, on_nodes.coming, on_nodes.cards, filled)
+        return self._usages.of_all(usages_on, on_nodes.bound, on_nodes.coming, on_nodes.cards, filled)
 
 
 def amended(

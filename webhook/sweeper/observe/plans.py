@@ -8,7 +8,7 @@ from itertools import chain
 from msgspec.structs import replace
 
 from labeler.contract import keys
-from webhook.identity_cache import IdentityMap, changed_keys
+from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
@@ -157,7 +157,7 @@ class Plans:
 
     def __init__(self) -> None:
         self.cards: Mapping[str, CardsByPod] = {}
-        self._read = IdentityMap[str, _Plan]()
+        self._read = IdentityCache[str, _Plan]()
         self._plans: Mapping[str, _Plan] = {}
         self._naming = Counter[PodId]()
         self._on_nodes: dict[str, tuple[_Plan, ...]] = {}
@@ -165,7 +165,7 @@ class Plans:
     def update(self, placements: Mapping[str, Placement]) -> None:
         """Take in the Placements that there are, by "namespace/name"."""
         before = self._plans
-        self._plans = self._read.of(lambda key: self._plan(key, placements), placements)
+        self._plans = self._read.of_all(lambda key: self._plan(key, placements), placements)
         changed = changed_keys(before, self._plans)
         if changed:
             gone = [before[key] for key in changed if key in before]

@@ -7,7 +7,7 @@ import pytest
 from tests.placement.small import gang_of, node
 from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Taint, Usage, vector
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.decide.impossible_requests import impossible, main_cause, unmet
+from webhook.scheduling.impossible_requests import impossible, main_cause, unmet
 
 GPU = "nvidia.com/gpu"
 COUNTING = Counting((GPU,), ("model",))
