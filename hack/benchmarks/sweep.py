@@ -6,7 +6,7 @@
    kube-scheduler alone with as many waiting pods.
 3. With --memory: resident memory, and the time from start to the first plan, with many bound pods.
 4. With --bind: gangs of several sizes that require a block, from complete to all bound, by each way of
-   binding: pinned and podgroup (policy bind), and kube-scheduler alone with PodGroups of its own.
+   binding: pinned, podgroup and nominated (policy bind), and kube-scheduler alone with PodGroups of its own.
 
 kwok and the controllers are held still throughout, so that nothing else uses the cores; topogate runs
 under its own ServiceAccount, with its guards in force. Absolute figures belong to the machine.
@@ -20,6 +20,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from hack.local import native_gangs, nodes
 from hack.local.build import say
 from hack.local.cluster import Cluster
@@ -30,10 +32,16 @@ from hack.observing.asked import asked, shares
 from hack.observing.loaded import Loaded
 from hack.observing.observer import WAIT_SECONDS, ObservedRun, Observer
 from labeler.contract import keys
-from webhook.workloads.pod_group_names import bind_group_name
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.plans import nominated_node
+from webhook.workloads.pod_group_names import NOMINATED_PREFIX, PREFIX, bind_group_name
 
 SIZES: Final = (16, 128, 1000)
 """Pods of the gangs of part 4."""
+
+
+PREFIXES: Final = {"podgroup": PREFIX, "nominated": NOMINATED_PREFIX}
+"""Of the names of PodGroups, by the ways of binding that have some."""
 
 
 class Bench(Loaded):
@@ -42,6 +50,8 @@ class Bench(Loaded):
     def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
         """The cluster is fresh."""
         super().__init__(cluster, options)
+        if options.bind:
+            self.installation.components = ("nominated-binding",)
         self.asked: dict[str, dict[str, float]] = {}
         """Of each run's last round, what the API server was asked, times a pod."""
 
@@ -229,11 +239,13 @@ class Bench(Loaded):
 
     def bind(self) -> None:
         """Each way of binding with gangs of each size, in turns."""
-        ways = ("pinned", "podgroup", "native", "native, no topology")
+        ways = ("pinned", "podgroup", "nominated", "native", "native, no topology")
         found: dict[tuple[int, str], list[ObservedRun]] = {(size, way): [] for size in SIZES for way in ways}
         for number, (size, way) in enumerate([*found] * self.options.rounds):
             found[size, way].append(self._bound(self._members(way, number, size)))
             say(f"  {size} pods, {way}: {found[size, way][-1]}")
+            if way == "nominated":
+                say(f"  of these bound elsewhere than planned: {self._elsewhere()}")
             self.clear()
         print(f"\n4. Gangs of pods with 8 GPUs each that require one of {self.options.blocks} blocks, on")
         print(f"   {self.options.nodes} nodes, rounds in turns: medians (range), CPU in ms a pod")
@@ -247,6 +259,12 @@ class Bench(Loaded):
                 _spread([run.cpu["kube-scheduler"] + run.cpu["sweeper"] for run in runs], 2),
             )
             print(f"   {size:>5} {way:20}" + "".join(f"{each:22}" for each in cells))
+
+    def _elsewhere(self) -> int:
+        """How many nominated pods are bound to another node than planned."""
+        items = self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        pods = [msgspec.convert(each, Pod) for each in items]
+        return sum(nominated_node(pod) != pod.spec.node_name for pod in pods)
 
     def _bound(self, pods: Sequence[dict[str, Any]]) -> ObservedRun:
         """From the creation of the gang's last pod to the last one bound."""
@@ -275,8 +293,8 @@ class Bench(Loaded):
             if not name:
                 annotations[keys.GANG_SIZE_ANNOTATION] = str(size)
                 annotations[keys.REQUIRED_TOPOLOGY_ANNOTATION] = "block"
-            if way == "podgroup":
-                own = bind_group_name({}, annotations, "", "default-scheduler")
+            if way in PREFIXES:
+                own = bind_group_name({}, annotations, "", "default-scheduler", PREFIXES[way])
                 pod["spec"]["schedulingGroup"] = {"podGroupName": own}
             elif name:
                 pod["spec"]["schedulingGroup"] = {"podGroupName": name}
