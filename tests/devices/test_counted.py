@@ -19,8 +19,10 @@ from tests.devices.bodies import (
     nodes,
     pod,
     slice_of,
+    supply,
+    template,
 )
-from webhook.devices.counted import gpu_classes
+from webhook.devices.counted import devices_of, gpu_classes
 from webhook.extensions.device_claims import CLASSES, COLLECTIONS
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import ResourceAdder
@@ -45,6 +47,54 @@ def used(name: str, pod_name: str, **more: Any) -> ResourceClaim:
     body = msgspec.to_builtins(made)
     body["status"]["reservedFor"] = reserved
     return msgspec.convert(body, ResourceClaim)
+
+
+ALTERNATIVES = {"name": "r", "firstAvailable": [
+    {"name": "large", "deviceClassName": "gpu", "count": 2},
+    {"name": "small", "deviceClassName": "gpu", "count": 4},
+]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("requests", "given_to", "count"),
+    [
+        ([exactly(4)], {}, 4),
+        ([exactly(4), exactly(2, name="s", kind="nic")], {}, 4),
+        ([exactly(4, adminAccess=True)], {}, 0),
+        ([exactly(None)], {}, 1),
+        ([exactly(None)], {"a": ["r"] * 8}, 8),
+        ([ALTERNATIVES], {}, 2),
+        ([ALTERNATIVES], {"a": ["r/small"] * 4}, 4),
+        ([exactly(1), exactly(2, name="s", kind="nic")], {"a": ["r", "s", "s"]}, 1),
+        ([exactly(4)], {"b": ["r"] * 4}, 0),
+    ],
+    ids=[
+        "so many as it asks for", "none of other classes", "none for admin access", "one for all of a node",
+        "all of a node once given", "the first alternative", "the alternative that was given",
+        "given ones of the class alone", "those of a shared claim for the first that has it",
+    ],
+)  # fmt: skip
+def test_a_pod_s_claims_count_by_the_devices_that_they_ask_for_or_were_given(
+    requests: list[Any], given_to: dict[str, list[str]], count: int
+) -> None:
+    made = claim("c", claim_spec(*requests))
+    if given_to:
+        ((owner, results),) = given_to.items()
+        body = msgspec.to_builtins(used("c", owner)) | {"spec": claim_spec(*requests)}
+        devices = [{"request": each, "device": str(number)} for number, each in enumerate(results)]
+        body["status"]["allocation"] = {"devices": {"results": devices}}
+        made = msgspec.convert(body, ResourceClaim)
+    known = supply(claims=(made,))
+    assert devices_of(pod("a", "c"), known, lambda name: name == "gpu") == count
+
+
+def test_a_claim_that_is_not_there_is_not_counted() -> None:
+    assert devices_of(pod("a", "c"), supply(), lambda _: True) is None
+
+
+def test_a_claim_yet_to_be_made_counts_by_its_template() -> None:
+    known = supply(templates=(template("t", claim_spec(exactly(3))),))
+    assert devices_of(pod("a", "t", template=True), known, lambda _: True) == 3
 
 
 def snapshot_of(objects: Any, settings: Settings) -> Snapshot:

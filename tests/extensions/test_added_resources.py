@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from webhook.extensions import device_claims
 from webhook.extensions.device_claims import COLLECTIONS, DEVICE_CLAIMS
 from webhook.extensions.known import all_extensions, resource_extensions
 from webhook.kube.client import Api
+from webhook.kube.objects import Pod
 from webhook.placement import PodClass
 from webhook.sweeper.context import Pass
 from webhook.sweeper.extension import Extension, ResourcesAdded, ResourcesInput, Switch
@@ -94,6 +95,21 @@ def test_a_pod_with_claims_asks_for_the_devices_that_they_name() -> None:
     assert problems(view) == ("", "")
     assert of_devices(view.class_of(CLAIM)) == {DEVICES: 2}
     assert of_devices(view.class_of(PLAIN)) == {}
+
+
+def test_a_pass_looks_at_no_bound_pod_for_claims() -> None:
+    """They are most of a cluster's pods, and an idle pass is to cost next to nothing."""
+
+    class Others(list[Pod]):
+        def __iter__(self) -> Iterator[Pod]:
+            raise AssertionError("all pods are looked at")
+
+    case = Case(DEVICE_CLAIMS)
+    bound = pod("bound", "d", node="n")
+    index = View([CLAIM, PLAIN], [bound], nodes("n"), {}).index
+    given = View([CLAIM, PLAIN], Others([bound]), nodes("n"), {}, pods=index)
+    view, _ = case.hooks.begin(given, {})
+    assert problems(view) == ("", "")
 
 
 def test_after_a_defect_pods_with_claims_wait_and_no_others(caplog: pytest.LogCaptureFixture) -> None:

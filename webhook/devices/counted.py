@@ -4,15 +4,15 @@ Neither decides where a pod goes. A GPU of which a partition or a share was give
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from webhook.devices.claims import Filter, UnmodelledError, read
 from webhook.devices.pools import OneDevice
 from webhook.devices.selectors import SelectorError
 from webhook.devices.supply import Supply
-from webhook.kube.devices import DeviceClaim, DeviceClass, DeviceRequest, ResourceClaim, SubRequest
-from webhook.kube.objects import Node
+from webhook.kube.devices import ALL, DeviceClaim, DeviceClass, DeviceRequest, ResourceClaim, SubRequest
+from webhook.kube.objects import Node, Pod
 
 
 def gpu_classes(classes: Iterable[str], patterns: Collection[str]) -> list[str]:
@@ -83,6 +83,41 @@ class DeviceCounts:
             return self._supply.matches(filter_, device)
         except SelectorError:
             return False
+
+
+def devices_of(pod: Pod, supply: Supply, is_counted: Callable[[str], bool]) -> int | None:
+    """How many devices of some DeviceClasses a pod's claims have been given, or ask for until then.
+
+    None while it is not known what one of them asks for. Of a claim that several pods share, what it has been
+    given counts for the one that it was reserved for first. All devices of a node count as one until given.
+    """
+    count = 0
+    for found in supply.claims_of(pod):
+        if supply.problem or found is None:
+            return None
+        claim, status = found
+        if status.allocation is None or not status.reserved_for:
+            firsts = (request.choices[0] for request in claim.asked if request.choices)
+            count += sum(
+                1 if each.allocation_mode == ALL else each.count
+                for each in firsts
+                if is_counted(each.device_class_name) and not each.admin_access
+            )
+        elif status.reserved_for[0].uid == pod.metadata.uid:
+            classes = dict(_classes_by_request(claim))
+            count += sum(
+                is_counted(classes.get(each.request, "")) and not each.admin_access
+                for each in status.allocation.devices.results
+            )
+    return count
+
+
+def _classes_by_request(claim: DeviceClaim) -> Iterator[tuple[str, str]]:
+    """The DeviceClass of each request, by its name as an allocation has it."""
+    for request in claim.asked:
+        for each in request.choices:
+            name = request.name if request.exactly is not None else f"{request.name}/{each.name}"
+            yield name, each.device_class_name
 
 
 def _filter_of(name: str, classes: Mapping[str, DeviceClass]) -> Filter | None:

@@ -356,7 +356,9 @@ def needs(
     most: int,
     gang_of: Callable[[Pod], Hashable] = lambda pod: pod.metadata.uid,
 ) -> Needs:
-    """What waiting pods need. others: pods that have a node, or are sent to one. gang_of: a pod's gang.
+    """What waiting pods need. others: pods that are sent to a node; bound ones count for nothing here.
+
+    gang_of: a pod's gang.
 
     most: how many resources there may be, as every node has its amount of each and anybody may write as many
     claims as he likes. Each namespace has its share; what exceeds it waits, and says so.

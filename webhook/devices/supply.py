@@ -4,7 +4,7 @@ What is worked out of a slice, a selector or a node stays while what it rests on
 cluster in which little has changed works out little.
 """
 
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -21,6 +21,8 @@ from webhook.kube.affinity import NodeSelector
 from webhook.kube.devices import (
     EXTENDED,
     ClaimAllocation,
+    ClaimStatus,
+    DeviceClaim,
     DeviceClass,
     ResourceClaim,
     ResourceClaimTemplate,
@@ -171,17 +173,26 @@ class Supply:
     def class_names(self, pod: Pod) -> frozenset[str] | None:
         """The DeviceClasses that a pod's claims name, None while some claim or template is not there."""
         names: set[str] = set()
-        for each in pod.spec.resource_claims:
-            key = f"{pod.metadata.namespace}/{each.resource_claim_name or each.resource_claim_template_name}"
-            template = None if each.resource_claim_name else self.templates.get(key)
-            claim = self.claims.get(key) if each.resource_claim_name else None
-            found = claim.spec if claim is not None else template.spec.spec if template is not None else None
+        for found in self.claims_of(pod):
             if self.problem or found is None:
                 return None
-            for request in found.devices.asked:
-                asked = (request.exactly,) if request.exactly is not None else request.first_available
-                names.update(choice.device_class_name for choice in asked)
+            for request in found[0].asked:
+                names.update(choice.device_class_name for choice in request.choices)
         return frozenset(names)
+
+    def claims_of(self, pod: Pod) -> Iterator[tuple[DeviceClaim, ClaimStatus] | None]:
+        """What each claim of a pod asks for, and how far it is; None for one that is not there."""
+        namespace = pod.metadata.namespace
+        made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
+        for each in pod.spec.resource_claims:
+            claim = self.claims.get(f"{namespace}/{each.resource_claim_name or made.get(each.name, '')}")
+            template = self.templates.get(f"{namespace}/{each.resource_claim_template_name}")
+            if claim is not None:
+                yield claim.spec.devices, claim.status
+            elif template is not None and not each.resource_claim_name:
+                yield template.spec.spec.devices, ClaimStatus()
+            else:
+                yield None
 
     def asks(self, pod: Pod) -> bool:
         """Whether a pod asks for devices, by claims or by resources that a class stands for."""
@@ -229,15 +240,16 @@ class Supply:
         self._numbers.clear()
         self._totals.clear()
 
-    def keep(self, resources: Collection[object], nodes: Container[str]) -> None:
+    def keep(self, resources: Collection[object], nodes: Mapping[str, object]) -> None:
         """Forget the amounts of others, and those of nodes as they were before, or that are gone."""
         if self._claim_capacity.divide(len(resources)):
             self._amounts.clear()
         if max(len(self._matched), len(self._reached)) > MOST_FILTERS:
             self._forget_filters()
-        self._nodes = {name: known for name, known in self._nodes.items() if name in nodes}
-        self._completed = {name: known for name, known in self._completed.items() if name in nodes}
-        there = {each for _, each in self._nodes.values()}
+        for gone in self._nodes.keys() - nodes.keys():
+            del self._nodes[gone]
+            self._completed.pop(gone, None)
+        there = {each for _, each in self._nodes.values()} if resources else set()
         self._amounts = {
             each: {key: amount for key, amount in self._amounts.get(each, {}).items() if key in there}
             for each in resources

@@ -15,7 +15,7 @@ from msgspec import structs
 from labeler.contract import keys
 from webhook.devices import extended
 from webhook.devices.attribute_levels import attribute_keys
-from webhook.devices.counted import DeviceCounts, gpu_classes
+from webhook.devices.counted import DeviceCounts, devices_of, gpu_classes
 from webhook.devices.extended import backing, resources_of
 from webhook.devices.needs import Needs, needs
 from webhook.devices.selectors import Selectors
@@ -32,6 +32,7 @@ from webhook.scheduling.gpus import DEVICES
 from webhook.sweeper.extension import Extension, GangsInput, ResourcesAdded, ResourcesInput, WatchedCollection
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.node_usage import PodsOnNodes, Usages, amended, most_amounts
+from webhook.sweeper.observe.pods import Sort
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,10 @@ class AddedDevices:
         usages = {**usages, **claimed}
         made, counted = self.counts.counted(self.needs.supply, objects, made, on_nodes, usages)
         return made, {**usages, **counted}
+
+    def devices_of(self, pod: Pod, is_counted: Callable[[str], bool]) -> int | None:
+        """See AddedResources."""
+        return devices_of(pod, self.needs.supply, is_counted)
 
     def _usage(self, pod: Pod, node: str, usage: Usage) -> Usage:
         return self.needs.usage(pod, usage)
@@ -256,7 +261,9 @@ def add_resources(
         return ResourcesAdded(view.nodes), memory
     memory, is_freed = _updated(given, memory)
     nodes = memory.levels.of(view.nodes, memory.supply)
-    found = needs(view.gated, view.others, nodes, memory.supply, most_amounts(len(nodes)), view.gang_of)
+    sorted_pods = view.index.of  # bound pods, which are most of all, share no claim with those that wait
+    sent = [pod for uid, pod in sorted_pods[Sort.UNBOUND].items() if uid not in sorted_pods[Sort.GATED]]
+    found = needs(view.gated, sent, nodes, memory.supply, most_amounts(len(nodes)), view.gang_of)
     return ResourcesAdded(nodes, AddedDevices(found, memory.counts), is_freed), memory
 
 

@@ -188,6 +188,11 @@ class DeviceRequest(Struct, frozen=True):
     exactly: SubRequest | None = None
     first_available: tuple[SubRequest, ...] = ()
 
+    @property
+    def choices(self) -> tuple[SubRequest, ...]:
+        """Exactly this, or the alternatives."""
+        return (self.exactly,) if self.exactly is not None else self.first_available
+
 
 class Constraint(Struct, frozen=True):
     """What the devices of some requests (none named: of all) must have in common, or not."""
@@ -218,9 +223,11 @@ class DeviceClaimSpec(Struct, frozen=True):
 class AllocatedDevice(Struct, frozen=True):
     """A device that a claim has been given; one given for admin access is taken from nobody.
 
+    request: the name of its request, and after a slash that of the alternative.
     share_id: of a share of it; consumed_capacity: what the share takes.
     """
 
+    request: str = ""
     driver: str = ""
     pool: str = ""
     device: str = ""

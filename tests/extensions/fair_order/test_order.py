@@ -7,8 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from tests.devices.bodies import NAMESPACE, claim, claim_spec, exactly, supply
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.devices.needs import needs
+from webhook.extensions.device_claims import AddedDevices, ClaimedGpus
 from webhook.extensions.fair_order.account_use import KEY, NAME, OTHER, encode
 from webhook.extensions.fair_order.fair_order import MOST_ACCOUNTS, FairMemory, order_gangs
 from webhook.extensions.known import SWITCHES
@@ -170,6 +173,22 @@ def test_a_claim_on_devices_counts_as_a_gpu_where_claims_make_gpu_pods(
 ) -> None:
     claims = runs("a", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
     assert Case(*WAITING, claims, resource_claims=claims_make_gpu_pods).order()[0] == first
+
+
+def test_a_claim_counts_as_many_gpus_as_devices_that_it_asks_for() -> None:
+    """Eight of one claim are more than four of a device plugin, one of an unknown claim is less."""
+    known = supply(claims=(claim("mine", claim_spec(exactly(8))),))
+    added = AddedDevices(needs((), (), {}, known, 1), ClaimedGpus(()))
+    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+    pods = runs(NAMESPACE, gpus=0, resourceClaims=claims), runs("a", gpus=4)
+
+    def first(*resources: AddedDevices) -> str:
+        case = Case(pod("a1", "a"), pod("b1", NAMESPACE), *pods, resource_claims=True)
+        view = case.view
+        case.view = lambda: replace(view(), added=resources)  # type: ignore[method-assign]
+        return case.order()[0]
+
+    assert (first(added), first()) == ("a1", "b1")
 
 
 def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_since() -> None:

@@ -247,9 +247,17 @@ class GpuCounts:
         self._models.end_pass()
         self._sizes.end_pass()
 
-    def gpus(self, pod: Pod) -> int:
-        """A pod's GPUs. Of claims on devices, where those make a GPU pod, each counts as one."""
-        return self._gpus.get(pod.metadata.uid, self._count, pod)
+    def gpus(self, view: View, pod: Pod) -> int:
+        """A pod's GPUs, also those of claims where these make a GPU pod.
+
+        A claim of which it is not known in this pass what it asks for counts as one.
+        """
+        gpus = self._gpus.get(pod.metadata.uid, self._count, pod)
+        claims = pod.spec.resource_claims
+        if gpus or not claims or not self.policy.resource_claims:
+            return gpus
+        known = (each.devices_of(pod, self.policy.is_gpu_class) for each in view.added)
+        return next((count for count in known if count is not None), len(claims))
 
     def capacity(self, view: View) -> int:
         """The GPUs of all nodes that take pods."""
@@ -269,7 +277,7 @@ class GpuCounts:
         """Each pod that has GPUs: bound, released, or planned."""
         accounts: dict[str, str] = {}
         for pod, node in view.placed_pods():
-            gpus = self.gpus(pod)
+            gpus = self.gpus(view, pod)
             if gpus:
                 namespace = pod.metadata.namespace
                 name = accounts.get(namespace)
@@ -292,7 +300,7 @@ class GpuCounts:
         taken: dict[str, int] = {}
         for pod, node in view.placed_pods():
             if node in nodes:
-                taken[node] = taken.get(node, 0) + self.gpus(pod)
+                taken[node] = taken.get(node, 0) + self.gpus(view, pod)
         for node, key in nodes.items():
             gpus = self._size(view.nodes[node]) - taken.get(node, 0)
             if gpus > 0:
@@ -312,10 +320,9 @@ class GpuCounts:
 
     def _count(self, pod: Pod) -> int:
         try:
-            gpus = self._counting.gpus(convert.requests_of(pod.spec))
+            return self._counting.gpus(convert.requests_of(pod.spec))
         except ValueError:
             return 0  # it cannot be read, so kube-scheduler does not bind it either
-        return gpus or (len(pod.spec.resource_claims) if self.policy.resource_claims else 0)
 
 
 def added(rates: Rates, found: Iterator[tuple[str, str, int]]) -> Rates:

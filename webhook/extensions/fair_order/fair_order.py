@@ -200,7 +200,7 @@ def _placed(plan: NewPlan, view: View, counts: GpuCounts, fair: FairOrder, memor
         return memory  # ordered by nobody, as while labels of namespaces are not known
     if key in memory.late:
         book = book.with_served(account, view.now.seconds, fair)
-    pods = [(entry.node, counts.gpus(plan.pods[entry.uid])) for entry in plan.entries]
+    pods = [(entry.node, counts.gpus(view, plan.pods[entry.uid])) for entry in plan.entries]
     taken = ((account, counts.model_on(view, node), gpus) for node, gpus in pods if gpus)
     book = replace(book, rates=added(book.rates, taken))
     free = memory.free - sum(gpus for _, gpus in pods)
@@ -214,7 +214,7 @@ def _waiter(
     gang: PodGang, account: str, given: OrderInput, counts: GpuCounts, fair: FairOrder
 ) -> Waiter[PodGang]:
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in given.view.planned]
-    gpus = [counts.gpus(pod) for pod in waiting]
+    gpus = [counts.gpus(given.view, pod) for pod in waiting]
     cost = float(sum(gpus))
     if fair.model_costs:
         cost = sum(map(mul, gpus, (fair.cost(counts.model_wanted(pod)) for pod in waiting)))

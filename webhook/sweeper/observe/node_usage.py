@@ -121,6 +121,12 @@ class AddedResources(Protocol):
         on_nodes: the pods of these usages. objects: the nodes by name.
         """
 
+    def devices_of(self, pod: Pod, is_counted: Callable[[str], bool]) -> int | None:
+        """How many devices a pod's claims have been given, or ask for; None where that is not known.
+
+        is_counted: whether those of a DeviceClass count, by its name.
+        """
+
 
 UNKNOWN_CLAIMS: Final = (
     "what its claims on devices ask for is not known in this pass: the sweeper's log says why"
@@ -148,3 +154,7 @@ class ClaimsWait:
     ) -> tuple[list[NodeInfo], Usages]:
         """All as it was."""
         return list(nodes), usages
+
+    def devices_of(self, pod: Pod, is_counted: Callable[[str], bool]) -> int | None:
+        """It is not known."""
+        return None
