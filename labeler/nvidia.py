@@ -26,6 +26,11 @@ def information(proc: Path, address: str) -> Mapping[str, str]:
         return {}
 
 
+def reports(proc: Path) -> dict[str, Mapping[str, str]]:
+    """What the driver says of each of its GPUs, by PCI address."""
+    return {entry.name: information(proc, entry.name) for entry in entries(proc / _GPUS)}
+
+
 def uuid(information: Mapping[str, str]) -> str:
     """The name by which its libraries know a GPU; "" while the driver does not know it.
 
@@ -41,10 +46,9 @@ def driver_problem(information: Mapping[str, str]) -> str:
     return "its driver was told to exclude it" if information.get("GPU Excluded") == "Yes" else ""
 
 
-def start_problem(proc: Path, address: str) -> str:
+def start_problem(reports: Mapping[str, Mapping[str, str]], address: str) -> str:
     """Why a GPU has not started; "" while no GPU of the node has, for then nobody may have used one yet."""
-    gpus = {entry.name: uuid(information(proc, entry.name)) for entry in entries(proc / _GPUS)}
-    has_failed = address in gpus and not gpus[address] and any(gpus.values())
+    has_failed = address in reports and not uuid(reports[address]) and any(map(uuid, reports.values()))
     return "its driver does not know its UUID, and does know that of another GPU here" if has_failed else ""
 
 

@@ -76,13 +76,14 @@ def vram_bytes(device: Path) -> int:
 def bus_problem(device: Path) -> str:
     """Why a card cannot be used, "" if nothing is known against it.
 
-    One that has fallen off the bus reads as ones; one that sleeps is not woken to be asked.
+    One that has fallen off the bus reads as ones; one that sleeps is not woken to be asked. Only its ids are
+    read: with a buffer, root would read all 4096 bytes of it from the card, word by word.
     """
     state, config = device / "power" / "runtime_status", device / "config"
     try:
         if not config.exists() or (state.exists() and state.read_text().strip() == "suspended"):
             return ""
-        with config.open("rb") as file:
+        with config.open("rb", buffering=0) as file:
             head = file.read(4)
     except OSError as error:
         return f"its configuration cannot be read: {error.strerror}"

@@ -24,7 +24,7 @@ import pyudev
 
 from labeler.facts import NO_CARD, Facts, Gpu, SourceError
 from labeler.models import AMD, INTEL, NVIDIA, former_name, model_name, vendor_name
-from labeler.nvidia import driver_problem, has_mig_instances, information, start_problem
+from labeler.nvidia import driver_problem, has_mig_instances, reports, start_problem
 from labeler.pci import (
     DRIVERS,
     DRM_DRIVERS,
@@ -126,13 +126,14 @@ class UdevSource:
             context = pyudev.Context()
             devices = self._candidates(context)
             accelerators = _accelerators(context)
+            from_nvidia = reports(self._proc)
         except (OSError, ImportError) as error:
             raise SourceError(f"the machine's devices cannot be listed: {error}") from error
         complaints: set[str] = set()
         gpus, broken = [], []
         for device in devices:
             try:
-                gpu = self._gpu(device)
+                gpu = self._gpu(device, from_nvidia)
             except (_Unusable, OSError, ValueError, pyudev.DeviceNotFoundError) as error:
                 complaints.add(f"{device.sys_name} is left out: {error}")
                 broken.append(f"{device.sys_name}: {error}")
@@ -200,8 +201,11 @@ class UdevSource:
             and read(Path(device.sys_path) / "class").startswith(_CLASSES)
         ]
 
-    def _gpu(self, device: Any) -> Gpu | None:
-        """A GPU by its card, or by its PCI device where it has none; None for what is no GPU, or unwanted."""
+    def _gpu(self, device: Any, from_nvidia: Mapping[str, Mapping[str, str]]) -> Gpu | None:
+        """A GPU by its card, or by its PCI device where it has none; None for what is no GPU, or unwanted.
+
+        from_nvidia: what NVIDIA's driver says of each of its GPUs.
+        """
         pci = device.parent if device.subsystem == "drm" else device
         if pci is None or pci.subsystem != "pci":
             return None  # a screen that the firmware left, or a part of a GPU
@@ -212,8 +216,9 @@ class UdevSource:
         if integrated and self._ignore_integrated:
             return None
         if vendor_id == NVIDIA:
-            reported = information(self._proc, pci.sys_name)
-            return self._describe(device, pci, reported.get("Model", ""), reported)
+            reported = from_nvidia.get(pci.sys_name, {})
+            failed = start_problem(from_nvidia, pci.sys_name)
+            return self._describe(device, pci, reported.get("Model", ""), reported, failed)
         gpu = self._describe(device, pci, _text(pci, "product_name"), {})
         if vendor_id != AMD:
             return replace(gpu, integrated=integrated)
@@ -224,14 +229,17 @@ class UdevSource:
             memory_partition=_text(pci, "current_memory_partition"),
         )
 
-    def _describe(self, device: Any, pci: Any, driver_name: str, reported: Mapping[str, str]) -> Gpu:
-        """What is told of every vendor's GPU. reported: what NVIDIA's driver says of it."""
+    def _describe(
+        self, device: Any, pci: Any, driver_name: str, reported: Mapping[str, str], failed: str = ""
+    ) -> Gpu:
+        """What is told of every vendor's GPU.
+
+        reported: what NVIDIA's driver says of it. failed: why it cannot be used, unless it has another fault.
+        """
         vendor_id, device_id = _hex_id(pci, "vendor"), _hex_id(pci, "device")
         from_database = pci.properties.get("ID_MODEL_FROM_DATABASE")
         shared, problem = _virtual_functions(pci), _problem(device, pci, reported)
-        if vendor_id == NVIDIA:
-            problem = problem or start_problem(self._proc, pci.sys_name)
-        problem = problem or self._wedged.problem(pci.sys_name)
+        problem = problem or failed or self._wedged.problem(pci.sys_name)
         is_card = device.subsystem == "drm"
         tiles = count_tiles(Path(device.sys_path), Path(pci.sys_path)) if vendor_id == INTEL else 1
         return Gpu(

@@ -1,5 +1,6 @@
 """The cards as the kernel shows them, in a folder instead of /sys and /dev."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,17 @@ def test_a_card_that_fell_off_its_bus_is_unhealthy_unless_it_sleeps(intel: Intel
     (pci(tmp_path) / "power").mkdir()
     (pci(tmp_path) / "power/runtime_status").write_text("suspended\n")
     assert intel.cards()[0].problem == ""
+
+
+def test_no_more_is_read_from_a_card_than_its_ids(intel: Intel, tmp_path: Path) -> None:
+    config = pci(tmp_path) / "config"
+    config.unlink(missing_ok=True)
+    os.mkfifo(config)
+    end = os.open(config, os.O_RDWR | os.O_NONBLOCK)
+    os.write(end, b"\x86\x80" + bytes(62))
+    assert intel.cards()[0].problem == ""
+    assert len(os.read(end, 4096)) == 60
+    os.close(end)
 
 
 def test_a_card_that_is_removed_stays_listed_as_unhealthy_until_it_is_back(

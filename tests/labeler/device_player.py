@@ -2,8 +2,9 @@
 
 Reads one JSON command a line from standard input, answers one JSON line each on standard output:
 ``add`` (umockdev's device text), ``remove`` (a path), ``event`` (path, action), ``look`` -> labels,
-``notes`` -> annotations, ``discover`` -> the GPUs; ``watch`` starts the labeler's loop, after which every
-publication is a line ``{"published": labels}``, and returns once the loop listens for events.
+``notes`` -> annotations, ``discover`` -> the GPUs, ``opened`` -> how often each file was; ``watch`` starts
+the labeler's loop, after which every publication is a line ``{"published": labels}``, and returns once the
+loop listens for events.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,14 @@ def send(answer: object) -> None:
         print(json.dumps(answer), flush=True)
 
 
+opened: Counter[str] = Counter()
+
+
+def count_opened(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(arguments[0], str):
+        opened[arguments[0]] += 1
+
+
 def main(options: dict[str, Any]) -> None:
     group_level = options.pop("pci-group-level", 0)
     source = create(options, Context("node"))
@@ -117,6 +127,9 @@ def main(options: dict[str, Any]) -> None:
             case "discover":
                 send([asdict(gpu) for gpu in source.discover().gpus or ()])
                 continue
+            case "opened":
+                send(opened)
+                continue
             case "watch":
                 threading.Thread(target=agent.run, args=(3600.0,), daemon=True).start()
                 testbed.wait_until_received()
@@ -125,4 +138,5 @@ def main(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    sys.addaudithook(count_opened)
     main(json.loads(sys.argv[1]))

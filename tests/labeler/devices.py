@@ -179,6 +179,10 @@ class Machine:
         """The GPUs as the source describes them."""
         return list(self._ask(do="discover"))
 
+    def opened(self) -> dict[str, int]:
+        """How often the process has opened each file so far, by its path."""
+        return dict(self._ask(do="opened"))
+
     def watch(self) -> None:
         """Start the labeler's loop."""
         self._send(do="watch")

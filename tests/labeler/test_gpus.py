@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from labeler.contract.keys import GPU_PREFIX, INTEL_PREFIX
+from tests.allocator.nvidia import inform
 from tests.labeler.devices import WRAPPER, Card, Machine
 
 pytestmark = [
@@ -21,6 +22,18 @@ ACCELERATOR: dict[str, str | None] = {"class": "0x120000"}
 LOST = {"config": "FF" * 64}
 
 H100 = Card(0, NVIDIA, "0x2330", "nvidia", drm_card=False)
+REAL_H100 = Card(
+    0, NVIDIA, "0x2330", "nvidia", "pci0000:00/0000:00:06.0", drm_card=False,
+    pci={
+        "subsystem_vendor": "0x10de", "subsystem_device": "0x16c1", "revision": "0xa1", "numa_node": "-1",
+        "power/runtime_status": "active", "power_state": "D0", "enable": "1",
+    },
+    binary={
+        "config": "DE103023060410A1" "0002030000000000" "0C00000220100000" "0C00000000100000"
+        "0C00000020100000" "00000000DE10C116" "0000000040000000" "00000000FF010000"
+    },
+)  # fmt: skip
+"""What Linux 6.18 showed of a real H100 SXM5 in a guest without udevd, under the driver 580.159.04."""
 RTX_4090 = Card(1, NVIDIA, "0x2684", "nvidia", pci=VGA, render_node=True)
 MI300X = Card(2, AMD, "0x74a1", "amdgpu", pci=ACCELERATOR, render_node=True)
 RAPHAEL = Card(
@@ -73,6 +86,26 @@ def test_what_cannot_compute_is_no_gpu(no_gpu: Card) -> None:
 @pytest.mark.parametrize("gpu", [H100, RTX_4090, MI300X, FLEX, B580], ids=lambda card: card.device)
 def test_what_its_vendors_driver_holds_is_a_gpu(gpu: Card) -> None:
     assert labels(gpu)["count"] == "1"
+
+
+def test_a_real_h100_in_a_guest_is_labelled_as_it_was_there(tmp_path: Path) -> None:
+    inform(tmp_path, "0000:00:06.0", 0)
+    assert labels(REAL_H100, proc=str(tmp_path / "proc")) == {
+        "count": "1", "has.H100-SXM5-80GB": "true", "model": "H100-SXM5-80GB", "vendor.nvidia": "1",
+    }  # fmt: skip
+
+
+def test_each_gpu_of_nvidia_is_asked_about_itself_once_a_look(tmp_path: Path) -> None:
+    gpus = [replace(H100, number=number) for number in range(8)]
+    for gpu in gpus:
+        inform(tmp_path, gpu.pci_path.rpartition("/")[2], gpu.number)
+    with Machine(*gpus, proc=str(tmp_path / "proc")) as machine:
+        assert machine.labels()["gpu.topogate.io/count"] == "8"
+        before = machine.opened()
+        machine.gpus()
+        after = machine.opened()
+    files = [path for path in after if path.endswith("/information")]
+    assert [after[path] - before[path] for path in files] == [1] * 8
 
 
 def test_the_screen_that_the_firmware_left_beside_a_gpu_hides_nothing() -> None:
@@ -180,20 +213,10 @@ def test_a_gpu_whose_virtual_functions_serve_is_left_out_and_not_broken() -> Non
     assert "broken" not in labels(replace(FLEX, pci={"sriov_numvfs": "2"}), H100)
 
 
-def write_information(proc: Path, address: str, minor: int, **fields: str) -> None:
-    """What NVIDIA's driver says of a GPU in /proc."""
-    folder = proc / "driver/nvidia/gpus" / address
-    folder.mkdir(parents=True)
-    lines = {"Model": "NVIDIA H100 80GB HBM3", "Device Minor": str(minor)} | {
-        key.replace("_", " "): value for key, value in fields.items()
-    }
-    (folder / "information").write_text("".join(f"{key}: \t\t {value}\n" for key, value in lines.items()))
-
-
 def test_a_gpu_that_its_driver_excludes_is_not_counted(tmp_path: Path) -> None:
-    write_information(tmp_path, "0000:03:00.0", 0, GPU_Excluded="Yes")
-    write_information(tmp_path, "0000:04:00.0", 1, GPU_Excluded="No")
-    found = labels(H100, replace(H100, number=1), proc=str(tmp_path))
+    inform(tmp_path, "0000:03:00.0", 0, excluded="Yes")
+    inform(tmp_path, "0000:04:00.0", 1)
+    found = labels(H100, replace(H100, number=1), proc=str(tmp_path / "proc"))
     assert (found["count"], found["broken"]) == ("1", "1")
 
 
@@ -203,9 +226,9 @@ UNKNOWN = "GPU-????????-????-????-????-????????????"
 
 @pytest.mark.parametrize("second", [UNKNOWN, ""], ids=["question marks", "an empty line"])
 def test_a_gpu_that_does_not_start_beside_one_that_does_is_broken(tmp_path: Path, second: str) -> None:
-    write_information(tmp_path, "0000:03:00.0", 0, GPU_UUID="GPU-1f2e")
-    write_information(tmp_path, "0000:04:00.0", 1, GPU_UUID=second)
-    with Machine(H100, replace(H100, number=1), proc=str(tmp_path)) as machine:
+    inform(tmp_path, "0000:03:00.0", 0)
+    inform(tmp_path, "0000:04:00.0", 1, second)
+    with Machine(H100, replace(H100, number=1), proc=str(tmp_path / "proc")) as machine:
         found, notes = machine.labels(), machine.annotations()
     assert (found["gpu.topogate.io/count"], found["gpu.topogate.io/broken"]) == ("1", "1")
     assert notes["labeler.topogate.io/broken-gpus"].startswith(
@@ -215,8 +238,8 @@ def test_a_gpu_that_does_not_start_beside_one_that_does_is_broken(tmp_path: Path
 
 def test_gpus_that_nobody_has_used_since_the_start_are_not_broken(tmp_path: Path) -> None:
     for minor in range(2):
-        write_information(tmp_path, f"0000:0{3 + minor}:00.0", minor, GPU_UUID=UNKNOWN)
-    found = labels(H100, replace(H100, number=1), proc=str(tmp_path))
+        inform(tmp_path, f"0000:0{3 + minor}:00.0", minor, UNKNOWN)
+    found = labels(H100, replace(H100, number=1), proc=str(tmp_path / "proc"))
     assert (found["count"], found.get("broken")) == ("2", None)
 
 
@@ -235,10 +258,10 @@ def test_a_gpu_of_which_its_driver_makes_no_card_is_broken(gpu: Card) -> None:
 
 def test_gpus_that_are_split_by_mig_are_reported(tmp_path: Path) -> None:
     for minor in range(2):
-        write_information(tmp_path, f"0000:0{3 + minor}:00.0", minor)
-    (tmp_path / "driver/nvidia/capabilities/gpu1/mig/gi3/ci0").mkdir(parents=True)
-    (tmp_path / "driver/nvidia/capabilities/gpu0/mig").mkdir(parents=True)
-    found = labels(H100, replace(H100, number=1), proc=str(tmp_path))
+        inform(tmp_path, f"0000:0{3 + minor}:00.0", minor)
+    (tmp_path / "proc/driver/nvidia/capabilities/gpu1/mig/gi3/ci0").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/capabilities/gpu0/mig").mkdir(parents=True)
+    found = labels(H100, replace(H100, number=1), proc=str(tmp_path / "proc"))
     assert (found["count"], found["mig"]) == ("2", "1")
 
 
