@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from labeler.allocator.nvlinks import NvLinks, library, links_of
+from labeler.allocator.nvlinks import NvLinks, handles_of, library, links_of
 from labeler.allocator.values import LocalCard, device_id
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.nvidia import Nvidia
@@ -115,7 +115,7 @@ def _links(nvml: Any, addresses: Sequence[str]) -> tuple[dict[str, int], str]:
     try:
         nvml.nvmlInit()
         try:
-            found = links_of(nvml, addresses)
+            found = links_of(nvml, handles_of(nvml), addresses)
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:

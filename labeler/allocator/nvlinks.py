@@ -5,6 +5,7 @@ was loaded again, and keeps it from being unloaded.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
@@ -13,6 +14,8 @@ log: Final = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 60.0
 """How long an answer is good. Links come up after the driver, on NVSwitches only by the fabric manager."""
+ANSWER_SECONDS: Final = 3.0
+"""How long a pod waits for a look. The first one starts GPUs that nobody uses and nothing keeps started."""
 
 Links = Mapping[frozenset[str], int]
 """How many NVLinks join two GPUs, by their PCI addresses. Links to switches join every two GPUs there."""
@@ -30,35 +33,64 @@ def library() -> Any:
 class NvLinks:
     """The links of one node, looked at now and then."""
 
-    def __init__(self, nvml: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, nvml: Any, clock: Callable[[], float] = time.monotonic, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
         """nvml: the library, None without one."""
         self._nvml = nvml
         self._clock = clock
+        self._answer_seconds = answer_seconds
         self._links: Links = {}
         self._good_until = float("-inf")
         self._problem = ""
+        self._starting = threading.Lock()
+        self._look: threading.Thread | None = None
 
     def now(self, gpus: Collection[str]) -> Links:
         """The links, as they were up to a minute ago; the last known ones where the library does not answer.
 
-        gpus: the PCI addresses of all GPUs, also of those that do not answer.
+        gpus: the PCI addresses of all GPUs, also of those that do not answer. The look has a thread of its
+        own: a driver in trouble may never answer, and the kubelet asks without a limit of time.
         """
-        if self._nvml is None or self._clock() < self._good_until:
-            return self._links
+        with self._starting:
+            if self._nvml is None or self._clock() < self._good_until:
+                return self._links
+            if self._look is not None and self._look.is_alive():
+                return self._links  # it was waited for already
+            look = self._look = threading.Thread(
+                target=self._refresh, args=(gpus,), name="nvlinks", daemon=True
+            )
+            look.start()
+        look.join(self._answer_seconds)
+        if look.is_alive():
+            self._log_problem(
+                f"NVIDIA's library does not answer within {self._answer_seconds:g} s, the last known NVLinks "
+                f"count ({len(self._links)}): run nvidia-smi on the node, which may hang as well"
+            )
+        return self._links
+
+    def _refresh(self, gpus: Collection[str]) -> None:
+        """Look once, however long that takes."""
         try:
             self._nvml.nvmlInit()
             try:
-                self._links = links_of(self._nvml, gpus)
+                handles = handles_of(self._nvml)
+                self._links = links_of(self._nvml, handles, gpus)
             finally:
                 self._nvml.nvmlShutdown()
         except self._nvml.NVMLError as error:
             self._log_problem(
                 f"NVLinks cannot be looked at, the last known ones count ({len(self._links)}): {error}"
             )
-            return self._links
-        self._log_problem("")
+            return
+        unseen = ", ".join(sorted(set(gpus) - handles.keys()))
+        self._log_problem(
+            f"NVIDIA's library does not see {unseen}, so their NVLinks are not known: they are lost, or the "
+            "allocator's container has not got all cards"
+            if unseen
+            else ""
+        )
         self._good_until = self._clock() + LOOK_SECONDS
-        return self._links
 
     def _log_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -66,9 +98,11 @@ class NvLinks:
         self._problem = problem
 
 
-def links_of(nvml: Any, gpus: Collection[str] = ()) -> Links:
-    """The links of the GPUs that answer, by a library with NVML's functions. Raises its NVMLError."""
-    handles = _handles(nvml)
+def links_of(nvml: Any, handles: Mapping[str, Any], gpus: Collection[str] = ()) -> Links:
+    """The links of the GPUs that answer, by a library with NVML's functions. Raises its NVMLError.
+
+    handles: of the GPUs that answer, as `handles_of` finds them. gpus: also those that do not.
+    """
     known = {*handles, *gpus}
     links: dict[frozenset[str], int] = {}
     switched: dict[str, int] = {}
@@ -79,7 +113,7 @@ def links_of(nvml: Any, gpus: Collection[str] = ()) -> Links:
                     continue
                 other = address_of(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
             except nvml.NVMLError:
-                continue  # this card has fewer links
+                continue  # this card has fewer links, or its driver has NVLinks switched off
             if other in known:
                 pair = frozenset((address, other))
                 links[pair] = links.get(pair, 0) + (address < other)  # each link is told from both ends
@@ -92,8 +126,8 @@ def links_of(nvml: Any, gpus: Collection[str] = ()) -> Links:
     return links
 
 
-def _handles(nvml: Any) -> dict[str, Any]:
-    """The library's handles by PCI address; a GPU that is lost hides no other."""
+def handles_of(nvml: Any) -> dict[str, Any]:
+    """The library's handles by PCI address; a GPU that is lost hides no other. Raises its NVMLError."""
     handles = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         try:

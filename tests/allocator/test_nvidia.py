@@ -3,7 +3,10 @@
 import os
 import shutil
 import stat
+import threading
+import time
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 
 from labeler.allocator.devices import Inventory
 from labeler.allocator.neighbours import closest, common_ancestors
-from labeler.allocator.nvlinks import LOOK_SECONDS, NvLinks, address_of, links_of
+from labeler.allocator.nvlinks import LOOK_SECONDS, Links, NvLinks, address_of, handles_of, links_of
 from labeler.allocator.plugin import CardsPlugin
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.nvidia import Nvidia
@@ -222,15 +225,18 @@ class Library:
         return SimpleNamespace(busId=f"0000{self.remotes[index][link]}".upper())
 
 
+def look(library: Library, gpus: Sequence[str] = ()) -> Links:
+    return links_of(library, handles_of(library), gpus)
+
+
 def test_direct_links_are_counted_once_for_a_pair() -> None:
     a, b, c, _ = ADDRESSES
-    links = links_of(Library([b, b, c], [a, a], [a], []))
-    assert links == {frozenset((a, b)): 2, frozenset((a, c)): 1}
+    assert look(Library([b, b, c], [a, a], [a], [])) == {frozenset((a, b)): 2, frozenset((a, c)): 1}
 
 
 def test_cards_on_switches_are_joined_with_each_other() -> None:
     switch = "0000:05:00.0"
-    links = links_of(Library([switch] * 4, [switch] * 4, [switch] * 2, []))
+    links = look(Library([switch] * 4, [switch] * 4, [switch] * 2, []))
     a, b, c, _ = ADDRESSES
     assert links == {frozenset((a, b)): 4, frozenset((a, c)): 2, frozenset((b, c)): 2}
 
@@ -239,7 +245,7 @@ def test_a_gpu_that_is_lost_hides_no_links_and_is_no_switch() -> None:
     a, b, c, d = ADDRESSES
     library = Library([b, d], [a, d], [d], [a, b, c])
     library.lost = {3}
-    links = links_of(library, ADDRESSES)
+    links = look(library, ADDRESSES)
     assert links[frozenset((a, b))] == 1
     assert frozenset((a, c)) not in links
 
@@ -283,6 +289,45 @@ def test_links_stay_known_while_the_library_does_not_answer(
     for clock[0] in (LOOK_SECONDS, 2 * LOOK_SECONDS):
         assert links.now(ADDRESSES) == {frozenset((a, b)): 1}
     assert caplog.text.count("driver not loaded") == 1
+
+
+class StuckLibrary(Library):
+    """Does not answer until it may, as a driver in trouble."""
+
+    def __init__(self, *remotes: list[str]) -> None:
+        super().__init__(*remotes)
+        self.asked = 0
+        self.may_answer = threading.Event()
+
+    def nvmlInit(self) -> None:
+        self.asked += 1
+        self.may_answer.wait()
+        super().nvmlInit()
+
+
+def test_a_library_that_does_not_answer_holds_up_no_pod(caplog: pytest.LogCaptureFixture) -> None:
+    a, b, *_ = ADDRESSES
+    library = StuckLibrary([b], [a], [], [])
+    links = NvLinks(library, answer_seconds=0.01)
+    assert [links.now(ADDRESSES) for _ in range(3)] == [{}] * 3
+    assert library.asked == 1, "a second look would hang as well"
+    assert caplog.text.count("does not answer within 0.01 s") == 1
+    library.may_answer.set()
+    deadline = time.monotonic() + 90
+    while not links.now(ADDRESSES):
+        assert time.monotonic() < deadline
+    assert links.now(ADDRESSES) == {frozenset((a, b)): 1}
+
+
+def test_a_gpu_that_the_library_does_not_see_is_named_once(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    library = Library([], [], [], [])
+    library.lost = {1}
+    links = NvLinks(library, lambda: clock[0])
+    for clock[0] in (0.0, LOOK_SECONDS):
+        links.now(ADDRESSES)
+    assert caplog.text.count(f"does not see {ADDRESSES[1]}, so") == 1
 
 
 def test_cards_that_are_linked_are_chosen_before_neighbours_on_the_bus(
