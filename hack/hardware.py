@@ -135,8 +135,10 @@ def _chosen(vendor: Nvidia, cards: Sequence[LocalCard]) -> dict[str, list[int]]:
 
 def _faults(gpus: Sequence[Mapping[str, Any]], cards: Sequence[LocalCard]) -> list[str]:
     """What does not agree with what the driver says."""
-    held = {card.pci_address for card in cards}
-    faults = [f"{gpu['address']}: the driver holds no such GPU" for gpu in gpus if gpu["address"] not in held]
+    listed = {card.pci_address for card in cards}
+    faults = [
+        f"{gpu['address']}: the driver holds no such GPU" for gpu in gpus if gpu["address"] not in listed
+    ]
     faults += [f"{gpu['address']}: no name is known" for gpu in gpus if not gpu["name in labels"]]
     faults += [f"{card.pci_address}: {_hidden(card, card.problem)}" for card in cards if card.problem]
     return faults

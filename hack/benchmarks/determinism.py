@@ -37,14 +37,15 @@ def main(argv: list[str] | None = None) -> int:
         for line in _asked(number, args):
             asked, answer = line.split()
             answers[asked].add(answer)
-    unlike = [asked for asked, found in answers.items() if len(found) > 1]
-    for each in unlike:
+    differing = [asked for asked, found in answers.items() if len(found) > 1]
+    for each in differing:
         print(f"seed {each}: {len(answers[each])} answers")
     took = time.perf_counter() - start
     print(
-        f"{len(answers)} gangs in {args.processes} processes: {len(unlike)} with unlike answers; {took:.0f} s"
+        f"{len(answers)} gangs in {args.processes} processes: "
+        f"{len(differing)} with different answers; {took:.0f} s"
     )
-    return 1 if unlike or len(answers) < args.draws else 0
+    return 1 if differing or len(answers) < args.draws else 0
 
 
 def digest(seed: int, nodes: int) -> str:

@@ -34,8 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         else:
             counts["equal" if found.ours == found.floor else "better"] += 1
             counts["proven"] += found.proven
-    told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-    print(f"{args.draws} gangs from seed {args.seed}: {told}; {time.process_time() - start:.0f} s of CPU")
+    summary = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+    print(f"{args.draws} gangs from seed {args.seed}: {summary}; {time.process_time() - start:.0f} s of CPU")
     return 1 if counts["lost"] else 0
 
 

@@ -162,7 +162,9 @@ def simulate(asked: Sequence[SimulatedTask], nodes: Sequence[NodeInfo], choose: 
             del running[number]
         left = []
         for task in waiting:
-            usage = [(node, Usage(dict(held.kind.requests))) for node, held in running.values()]
+            usage = [
+                (node, Usage(dict(pod_and_node.kind.requests))) for node, pod_and_node in running.values()
+            ]
             snapshot = Snapshot.build(nodes, usage, previous=snapshot)
             node = choose(task, snapshot)
             if node is None:

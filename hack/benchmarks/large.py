@@ -57,9 +57,9 @@ def pod(
     """A pod with about as much beside the point as real ones have: bound to a node, or gated."""
     environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(16)]
     bound = {"nodeName": node} if node else {"schedulingGates": [{"name": keys.GATE}]}
-    wishes = {keys.GANG_ANNOTATION: gang, keys.GANG_SIZE_ANNOTATION: str(size)} if gang else {}
+    annotations = {keys.GANG_ANNOTATION: gang, keys.GANG_SIZE_ANNOTATION: str(size)} if gang else {}
     if level:
-        wishes[keys.REQUIRED_TOPOLOGY_ANNOTATION] = level
+        annotations[keys.REQUIRED_TOPOLOGY_ANNOTATION] = level
     return {
         "metadata": {
             "name": name,
@@ -68,7 +68,7 @@ def pod(
             "resourceVersion": "1",
             "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "labels": {"app": "train", "example.com/worker": name},
-            "annotations": wishes,
+            "annotations": annotations,
         },
         "spec": {
             **bound,
@@ -113,10 +113,10 @@ class PlayedCluster:
         taken = [node.name for number, node in enumerate(self.grid) if number % BLOCK >= FREE]
         for number in range(self.bound):
             team, gang = f"team-{number // BOUND_GANG % 50}", f"bound-{number // BOUND_GANG}"
-            wish = gang if number < self.bound // 2 else ""
+            gang_of_pod = gang if number < self.bound // 2 else ""
             earlier, place = divmod(number, len(taken))
             gpus = 1 + number % 2 if earlier < FULL else 0
-            yield pod(f"bound-{number}", gpus, taken[place], wish, BOUND_GANG, namespace=team)
+            yield pod(f"bound-{number}", gpus, taken[place], gang_of_pod, BOUND_GANG, namespace=team)
         yield from self.early
 
     def _plans(self) -> Iterator[dict[str, Any]]:

@@ -16,16 +16,16 @@ from typing import Final
 
 import msgspec
 
-from hack.benchmarks.placing import alike, bound, mixed
+from hack.benchmarks.placing import bound, heterogeneous, homogeneous
 from hack.benchmarks.placing.row import HEADER, Row, timed
 from webhook.sweeper.process import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
-    "identical": alike.sizes,
-    "equal": alike.equal,
-    "leaders": mixed.leaders,
-    "slices": mixed.slices,
-    "spread": mixed.spread,
+    "identical": homogeneous.sizes,
+    "equal": homogeneous.equal,
+    "leaders": heterogeneous.leaders,
+    "slices": heterogeneous.slices,
+    "spread": heterogeneous.spread,
     "bound": bound.rows,
 }
 

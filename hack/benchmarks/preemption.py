@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hack.local import nodes
 from hack.local.access import ClusterError
-from hack.local.build import say
+from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.nodes import SimulatedNode
@@ -52,12 +52,12 @@ class DrawnGang:
 
 
 @dataclass
-class LeftHalfDead:
+class LeftPartlyRunning:
     """What was left once the high gangs ran. moved: seconds until nothing moved any more, of each round."""
 
     preemptions: int = 0
     not_placed: int = 0
-    half_dead: int = 0
+    partly_running: int = 0
     gpus_lost: int = 0
     evicted: int = 0
     gpus: int = 0
@@ -123,7 +123,7 @@ class PreemptionBench:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(create, self.cells))
 
-    def round(self, seed: str, found: LeftHalfDead, *, gated: bool) -> None:
+    def round(self, seed: str, found: LeftPartlyRunning, *, gated: bool) -> None:
         """Fill all cells, let the high gangs come, count, and clear."""
         dice = random.Random(seed)
         drawn = [draw(cell, dice) for cell in self.cells]
@@ -139,9 +139,9 @@ class PreemptionBench:
         on = self._on_nodes()
         found.preemptions += len(high)
         found.not_placed += sum(on[gang.name] < gang.pods for gang in high)
-        half = [gang for gang in (*low, *high) if 0 < on[gang.name] < gang.pods]
-        found.half_dead += len(half)
-        found.gpus_lost += sum(on[gang.name] * gang.gpus for gang in half)
+        partly = [gang for gang in (*low, *high) if 0 < on[gang.name] < gang.pods]
+        found.partly_running += len(partly)
+        found.gpus_lost += sum(on[gang.name] * gang.gpus for gang in partly)
         found.evicted += len(before - {pod["metadata"]["uid"] for pod in self._bound()})
         found.gpus += len(self.cells) * CELL_NODES * NODE_GPUS
         self._clear()
@@ -204,14 +204,15 @@ class PreemptionBench:
         return not self.api.json("GET", _PODS)["items"]
 
 
-def report(name: str, found: LeftHalfDead) -> None:
+def report(name: str, found: LeftPartlyRunning) -> None:
     """Print one way's figures."""
     share = 100 * found.gpus_lost / found.gpus
     moved = sorted(found.moved)
     print(
-        f"{name:24}{found.preemptions:5} preemptions, {found.not_placed} not placed; half-dead gangs: "
-        f"{found.half_dead}, which hold {found.gpus_lost} of {found.gpus} GPUs ({share:.1f} %); pods lost: "
-        f"{found.evicted}; still after {moved[len(moved) // 2]:.1f} s ({moved[0]:.1f} to {moved[-1]:.1f})"
+        f"{name:24}{found.preemptions:5} preemptions, {found.not_placed} not placed; "
+        f"partially running gangs: {found.partly_running}, which hold {found.gpus_lost} of {found.gpus} GPUs "
+        f"({share:.1f} %); pods lost: {found.evicted}; "
+        f"still after {moved[len(moved) // 2]:.1f} s ({moved[0]:.1f} to {moved[-1]:.1f})"
     )
 
 
@@ -223,7 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
     rounds = -(-options.preemptions // options.cells)
-    alone, ours = LeftHalfDead(), LeftHalfDead()
+    alone, ours = LeftPartlyRunning(), LeftPartlyRunning()
     with Cluster.fresh() as cluster:
         bench = PreemptionBench(cluster, options.cells)
         bench.set_up()
@@ -234,11 +235,11 @@ def main(argv: list[str] | None = None) -> int:
             sweeper.start()
             bench.round(f"{options.seed} {number}", ours, gated=True)
             for name, found in (("without topogate", alone), ("with it", ours)):
-                say(f"  round {number + 1}, {name}: {replace(found, moved=[])}")
+                announce(f"  round {number + 1}, {name}: {replace(found, moved=[])}")
         sweeper.stop()
     report("kube-scheduler alone", alone)
     report("with topogate", ours)
-    return 1 if ours.half_dead else 0
+    return 1 if ours.partly_running else 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from hack.local import controlplane, nodes
-from hack.local.build import say
+from hack.local.build import announce
 from hack.observing.loaded import CLIENTS, Loaded
 from hack.observing.observer import cpu_seconds
 from webhook.kube.client import STRATEGIC_MERGE_PATCH, Api
@@ -69,8 +69,8 @@ class Writes(Loaded):
             def bind(pods: Sequence[Pod]) -> None:
                 list(pool.map(self._bind, pods))
 
-            def tell(pods: Sequence[Pod]) -> None:
-                list(pool.map(self._tell, pods))
+            def note(pods: Sequence[Pod]) -> None:
+                list(pool.map(self._note, pods))
 
             for number in range(self.options.rounds):
                 kinds = [BINDING, *releasers]
@@ -83,9 +83,11 @@ class Writes(Loaded):
                         found.setdefault(f"release{kind}", []).append(cost)
                     after = "" if kind == BINDING else f" after release{kind}"
                     found.setdefault(f"{BINDING}{after}", []).append(self._cost(bind, pods))
-                    found.setdefault(f"status{after}", []).append(self._cost(tell, pods))
+                    found.setdefault(f"status{after}", []).append(self._cost(note, pods))
                 self.clear()
-                say(f"Round {number + 1}: " + ", ".join(f"{x}: {y[-1].cpu:.1f} ms" for x, y in found.items()))
+                announce(
+                    f"Round {number + 1}: " + ", ".join(f"{x}: {y[-1].cpu:.1f} ms" for x, y in found.items())
+                )
         for releaser in releasers.values():
             releaser.close()
         return found
@@ -147,7 +149,7 @@ class Writes(Loaded):
 
         return release
 
-    def _tell(self, pod: Pod) -> None:
+    def _note(self, pod: Pod) -> None:
         """As a kubelet does when containers run."""
         body = {"status": _RUNNING}
         path = f"{self._path(pod)}/status"
@@ -180,8 +182,8 @@ def lives(found: Mapping[str, Sequence[WriteCost]]) -> dict[str, list[WriteCost]
     }
     return {
         name: [
-            WriteCost(sum(each.cpu for each in turn), sum(each.allocated for each in turn))
-            for turn in zip(*writes, strict=True)
+            WriteCost(sum(each.cpu for each in costs), sum(each.allocated for each in costs))
+            for costs in zip(*writes, strict=True)
         ]
         for name, writes in ({_PLAIN_LIFE: plain} | released).items()
     }

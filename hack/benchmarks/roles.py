@@ -22,7 +22,7 @@ from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
 
 SIZES: Final = (500, 5000, 20_000)
 LARGE: Final = 100_000
-_UNLIKE: Final = (
+_HETEROGENEOUS: Final = (
     (5000, 16, "block"), (5000, 10, "block"), (400, 60, "block"), (400, 60, None), (5000, 60, None),
 )  # fmt: skip
 """Nodes, pods that all differ, and the level that they require."""
@@ -52,17 +52,17 @@ def questions(quick: bool) -> Iterator[tuple[str, Gang, Callable[[], Snapshot]]]
     yield "128 A + 32 B, required block, 5000 nodes", required, lambda: _fragmented(5000)
     if not quick:
         yield f"128 A + 32 B, {LARGE} nodes", two, lambda: _fragmented(LARGE)
-    for nodes, pods, level in _UNLIKE:
+    for nodes, pods, level in _HETEROGENEOUS:
         for seed in range(3):
             what = f"{pods} pods that differ, required {level}, {nodes} empty nodes, seed {seed}"
-            gang = several_roles.unlike_pods(pods, seed, level)
+            gang = several_roles.different_pods(pods, seed, level)
             yield what, gang, lambda nodes=nodes: several_roles.empty(nodes)  # type: ignore[misc]
     for nodes in (32, 100, 400):
         yield (
             f"32 pods on 3 + 2 cards of a NUMA node, {nodes} nodes",
             several_roles.numa_pods(32),
             (
-                lambda nodes=nodes: several_roles.unlike_cards(nodes)  # type: ignore[misc]
+                lambda nodes=nodes: several_roles.different_cards(nodes)  # type: ignore[misc]
             ),
         )
 
@@ -76,10 +76,10 @@ def ours(quick: bool) -> Iterator[RoleAnswer]:
     for what, gang, cluster in questions(quick):
         snapshot = cluster()
         seconds, found = timed(place, gang, snapshot)
-        yield RoleAnswer(what, _told(found), found.proven, seconds)
+        yield RoleAnswer(what, _described(found), found.proven, seconds)
 
 
-def _told(found: Assignment | NoFit | None) -> tuple[int, ...]:
+def _described(found: Assignment | NoFit | None) -> tuple[int, ...]:
     if not isinstance(found, Assignment):
         return ()
     blocks, subblocks, _, nodes = found.objective.domains
@@ -89,7 +89,7 @@ def _told(found: Assignment | NoFit | None) -> tuple[int, ...]:
 def _first_fit(quick: bool) -> Iterator[RoleAnswer]:
     for what, gang, cluster in questions(quick):
         seconds, found = timed(FirstFit(gang, cluster()).place)
-        yield RoleAnswer(what, _told(found), False, seconds)
+        yield RoleAnswer(what, _described(found), False, seconds)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from hack.local import native_gangs, nodes
-from hack.local.build import say
+from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
@@ -130,7 +130,7 @@ class Bench(Loaded):
             found["with"].append(bound)
             self.clear()
             for name, runs in found.items():
-                say(f"  round {number + 1}: {name}: {runs[-1]}")
+                announce(f"  round {number + 1}: {name}: {runs[-1]}")
         self._print(found)
 
     def _print(self, found: Mapping[str, Sequence[ObservedRun]]) -> None:
@@ -192,10 +192,10 @@ class Bench(Loaded):
                     for index in range(options.bound_pods)
                 ]
             )
-            say(f"Created {options.bound_pods} bound pods in {time.perf_counter() - began:.0f} s.")
+            announce(f"Created {options.bound_pods} bound pods in {time.perf_counter() - began:.0f} s.")
             self.create([self.pod(0, index, gated=True) for index in range(options.pods)])
             path = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
-            figures = [self._start(program, path)]
+            observers = [self._start(program, path)]
             time.sleep(options.rest)
             running = program.process
             assert running is not None
@@ -203,7 +203,8 @@ class Bench(Loaded):
             phases = self._passes(program, grid)
         print(f"\n3. The sweeper with {options.nodes} nodes and {options.bound_pods} bound pods")
         print(
-            f"   from its start to its first plan ({options.pods} pods) in the API server: {figures[0]:.1f} s"
+            f"   from its start to its first plan ({options.pods} pods) in the API server: "
+            f"{observers[0]:.1f} s"
         )
         print(
             f"   resident after {options.rest:g} s: {resident:.0f} MB, at most: {peak:.0f} MB (VmRSS, VmHWM)"
@@ -240,25 +241,27 @@ class Bench(Loaded):
     def bind(self) -> None:
         """Each way of binding with gangs of each size, in turns."""
         ways = ("pinned", "podgroup", "nominated", "native", "native, no topology")
-        found: dict[tuple[int, str], list[ObservedRun]] = {(size, way): [] for size in SIZES for way in ways}
-        for number, (size, way) in enumerate([*found] * self.options.rounds):
-            found[size, way].append(self._bound(self._members(way, number, size)))
-            say(f"  {size} pods, {way}: {found[size, way][-1]}")
-            if way == "nominated":
-                say(f"  of these bound elsewhere than planned: {self._elsewhere()}")
+        found: dict[tuple[int, str], list[ObservedRun]] = {
+            (size, mode): [] for size in SIZES for mode in ways
+        }
+        for number, (size, mode) in enumerate([*found] * self.options.rounds):
+            found[size, mode].append(self._bound(self._members(mode, number, size)))
+            announce(f"  {size} pods, {mode}: {found[size, mode][-1]}")
+            if mode == "nominated":
+                announce(f"  of these bound elsewhere than planned: {self._elsewhere()}")
             self.clear()
         print(f"\n4. Gangs of pods with 8 GPUs each that require one of {self.options.blocks} blocks, on")
         print(f"   {self.options.nodes} nodes, rounds in turns: medians (range), CPU in ms a pod")
         columns = ("s to all bound", "pods/s", "API server CPU", "kube-scheduler and sweeper CPU")
         print(f"   {'':26}" + "".join(f"{each:22}" for each in columns))
-        for (size, way), runs in found.items():
+        for (size, mode), runs in found.items():
             cells = (
                 _spread([run.seconds for run in runs], 1),
                 _spread([run.rate for run in runs]),
                 _spread([run.cpu["kube-apiserver"] for run in runs], 2),
                 _spread([run.cpu["kube-scheduler"] + run.cpu["sweeper"] for run in runs], 2),
             )
-            print(f"   {size:>5} {way:20}" + "".join(f"{each:22}" for each in cells))
+            print(f"   {size:>5} {mode:20}" + "".join(f"{each:22}" for each in cells))
 
     def _elsewhere(self) -> int:
         """How many nominated pods are bound to another node than planned."""
@@ -276,15 +279,15 @@ class Bench(Loaded):
             observer.wait(observer.bound, len(pods))
             return ObservedRun.of(begun, list(observer.bound.values()), self.since(used))
 
-    def _members(self, way: str, gang: int, size: int) -> list[dict[str, Any]]:
+    def _members(self, mode: str, gang: int, size: int) -> list[dict[str, Any]]:
         """The pods of a gang, which name a PodGroup as admission would (podgroup) or their author (native).
 
         gang: a number that no other has, since a PodGroup outlives its gang while the controllers are held.
         """
         name = ""
-        if way.startswith("native"):
+        if mode.startswith("native"):
             name, group = f"native-{gang}", native_gangs.pod_group(self.api, f"native-{gang}", size)
-            if way == "native":
+            if mode == "native":
                 group["spec"]["schedulingConstraints"] = {"topology": [{"key": keys.PRERELEASE_TOPOLOGY[0]}]}
             self.api.request("POST", native_gangs.path(self.api, self.namespace), body=group)
         pods = [self.pod(gang, index, gated=not name) for index in range(size)]
@@ -293,8 +296,8 @@ class Bench(Loaded):
             if not name:
                 annotations[keys.GANG_SIZE_ANNOTATION] = str(size)
                 annotations[keys.REQUIRED_TOPOLOGY_ANNOTATION] = "block"
-            if way in PREFIXES:
-                own = bind_group_name({}, annotations, "", "default-scheduler", PREFIXES[way])
+            if mode in PREFIXES:
+                own = bind_group_name({}, annotations, "", "default-scheduler", PREFIXES[mode])
                 pod["spec"]["schedulingGroup"] = {"podGroupName": own}
             elif name:
                 pod["spec"]["schedulingGroup"] = {"podGroupName": name}

@@ -46,7 +46,7 @@ class FirstFit:
         anchors = [self.path(snapshot.nodes[a.node]) for a in gang.anchors if a.node in snapshot.nodes]
         self.anchored = {path[: level + 2] for path in anchors for level in range(self.levels + 1)}
         self.states = [state for state in snapshot.nodes.values() if self._is_usable(state, anchors)]
-        self.rooms = self._summed(lambda state: self._room(self.reference, state))
+        self.slots = self._summed(lambda state: self._slots(self.reference, state))
 
     def path(self, state: NodeState) -> Path:
         """The node's place; a node without topology labels is a domain of its own at each level."""
@@ -64,7 +64,7 @@ class FirstFit:
         inside = {path[: self.required + 2] for path in anchors}
         return not inside or inside == {self.path(state)[: self.required + 2]}
 
-    def _room(self, pod: PodClass, state: NodeState) -> int:
+    def _slots(self, pod: PodClass, state: NodeState) -> int:
         count = _by_amounts(pod, state)
         return len(FreeNode(state).take(pod, count)) if pod.wants_cards else count
 
@@ -133,7 +133,7 @@ class FirstFit:
         paths = [self.path(self.snapshot.nodes[name]) for name in {each.node for each in answer.placed}]
         used = [{path[: level + 2] for path in paths} - self.anchored for level in range(self.levels + 1)]
         domains = tuple(map(len, used))
-        return domains, tuple(sum(self.rooms[domain] for domain in each) for each in used)
+        return domains, tuple(sum(self.slots[domain] for domain in each) for each in used)
 
     def _pools(self, level: int) -> Iterator[list[NodeState]]:
         """The nodes of the gang's own domains of a level, then with those of one more; the tightest first."""
@@ -145,13 +145,13 @@ class FirstFit:
         if here and self._may_hold(own):
             yield here
         others = [each for each in parts if each not in self.anchored and self._may_hold([*own, each])]
-        for domain in islice(sorted(others, key=lambda each: (self.rooms[each], each)), _CANDIDATES):
+        for domain in islice(sorted(others, key=lambda each: (self.slots[each], each)), _CANDIDATES):
             yield [*here, *parts[domain]]
 
     def _may_hold(self, domains: Sequence[Path]) -> bool:
         return all(
-            sum(rooms[domain] for domain in domains) >= len(self.members[pod])
-            for pod, rooms in self._of_class.items()
+            sum(slots[domain] for domain in domains) >= len(self.members[pod])
+            for pod, slots in self._of_class.items()
         )
 
     def _order(self, state: NodeState) -> tuple[tuple[bool, int, tuple[object, ...]], ...]:
@@ -201,9 +201,9 @@ class FirstFit:
                 return
             for below in self._parts(part, level + 1):
                 if wanted:
-                    held = min(wanted, whole(below, level + 1))
-                    share(below, level + 1, held)
-                    wanted -= held
+                    lower = min(wanted, whole(below, level + 1))
+                    share(below, level + 1, lower)
+                    wanted -= lower
 
         share(nodes, -1, len(self.members[pod]))
         return [taken[node.state.name] for node in nodes]

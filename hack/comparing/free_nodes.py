@@ -56,22 +56,22 @@ class FreeNode:
             return ()
         before = [each.copy() for each in self.cards]
         slots = []
-        for wish in pod.cards:
-            chosen = self._chosen(wish, pod)
+        for request in pod.cards:
+            chosen = self._chosen(request, pod)
             if chosen is None:
                 self.cards = before
                 return None
-            slots.append(tuple(CardShare(card.name, card.take(wish)) for card in chosen))
+            slots.append(tuple(CardShare(card.name, card.take(request)) for card in chosen))
         return tuple(slots)
 
-    def _chosen(self, wish: CardRequest, pod: PodClass) -> "list[_FreeCard] | None":
+    def _chosen(self, request: CardRequest, pod: PodClass) -> "list[_FreeCard] | None":
         """As many cards as a container asks for, all of one NUMA node if the pod asks for that."""
         groups: dict[int | None, list[_FreeCard]] = {}
         for card in self.cards:
-            if card.serves(wish, pod):
+            if card.serves(request, pod):
                 groups.setdefault(card.numa if pod.single_numa else None, []).append(card)
-        enough = [group for group in groups.values() if len(group) >= wish.count]
-        return enough[0][: wish.count] if enough else None if wish.count else []
+        enough = [group for group in groups.values() if len(group) >= request.count]
+        return enough[0][: request.count] if enough else None if request.count else []
 
 
 class _FreeCard:
@@ -89,17 +89,17 @@ class _FreeCard:
         made.free, made.tiles = dict(self.free), self.tiles
         return made
 
-    def serves(self, wish: CardRequest, pod: PodClass) -> bool:
+    def serves(self, request: CardRequest, pod: PodClass) -> bool:
         """Whether a container of the pod may have this card, and finds enough on it."""
         allowed = pod.allowed_cards is None or self.name in pod.allowed_cards
         if self.state.card.disabled or not allowed or self.name in pod.denied_cards:
             return False
-        enough = all(self.free.get(resource, 0) >= amount for resource, amount in wish.per_card)
-        return enough and len(self.tiles) >= wish.tiles
+        enough = all(self.free.get(resource, 0) >= amount for resource, amount in request.per_card)
+        return enough and len(self.tiles) >= request.tiles
 
-    def take(self, wish: CardRequest) -> tuple[int, ...]:
+    def take(self, request: CardRequest) -> tuple[int, ...]:
         """Take a container's share; the tiles that it gets."""
-        for resource, amount in wish.per_card:
+        for resource, amount in request.per_card:
             self.free[resource] -= amount
-        taken, self.tiles = self.tiles[: wish.tiles], self.tiles[wish.tiles :]
+        taken, self.tiles = self.tiles[: request.tiles], self.tiles[request.tiles :]
         return taken

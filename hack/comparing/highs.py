@@ -59,7 +59,7 @@ def fewest_domains(
     workers: dict[Place, Any] = {}
     slots: dict[Place, list[Any]] = {}
     nodes, leads = [], []
-    for (place, room), count in kinds.items():
+    for (place, slots_of_node), count in kinds.items():
         if place not in subblocks:
             if place[:1] not in blocks:
                 blocks[place[:1]] = model.addBinary()
@@ -69,32 +69,32 @@ def fewest_domains(
             slots[place] = []
         used = model.addIntegral(0, count)
         model.addConstr(used <= count * subblocks[place])
-        if known := free.get((place, room)):
+        if known := free.get((place, slots_of_node)):
             beyond = model.addIntegral(0, count)
             model.addConstr(beyond >= used - known)
             nodes.append(beyond)
         else:
             nodes.append(used)
-        held = room * used
-        if leader and room >= leader:
+        taken = slots_of_node * used
+        if leader and slots_of_node >= leader:
             leads.append(model.addBinary())
             model.addConstr(leads[-1] <= used)
-            held = held - leader * leads[-1]
-        slots[place].append(held)
+            taken = taken - leader * leads[-1]
+        slots[place].append(taken)
     for place, of_kind in slots.items():
         model.addConstr(workers[place] <= sum(of_kind))
     model.addConstr(sum(workers.values()) == wanted)
     if leader:
         model.addConstr(sum(leads) == 1)
     for block in blocks if most else ():
-        model.addConstr(sum(held for place, held in workers.items() if place[:1] == block) <= most)
+        model.addConstr(sum(slots for place, slots in workers.items() if place[:1] == block) <= most)
     levels = [
         sum(used for place, used in level.items() if place not in paid) for level in (blocks, subblocks)
     ]
-    return _in_turn(model, [*levels, sum(nodes)], seconds)
+    return _lexicographic(model, [*levels, sum(nodes)], seconds)
 
 
-def _in_turn(model: Any, totals: Sequence[Any], seconds: float) -> Fewest:
+def _lexicographic(model: Any, totals: Sequence[Any], seconds: float) -> Fewest:
     began = time.monotonic()
     found: list[int] = []
     for total in totals:

@@ -68,7 +68,7 @@ def hostile_cluster(
 def hostile_kind(dice: random.Random, carded: bool) -> PodClass:
     """Coprime sizes, cards with links, tiles and NUMA nodes."""
     amounts = {"cpu": dice.choice((997, 1000, 3001, 100)), "memory": dice.choice((1, 3, 7, 0)), "pods": 1}
-    wishes = tuple(
+    cards = tuple(
         CardRequest(
             dice.choice((1, 1, 2)),
             ((PLUGIN, dice.choice((1, 3, 4))), ("m", dice.choice((97, 101, 331, 450)))),
@@ -78,7 +78,7 @@ def hostile_kind(dice: random.Random, carded: bool) -> PodClass:
     )
     single_numa, linked = dice.random() < 0.3, dice.random() < 0.2
     requests = vector(amounts | {"gpu": dice.choice((0, 1, 3))})
-    return PodClass(requests, cards=wishes, single_numa=single_numa, linked=linked)
+    return PodClass(requests, cards=cards, single_numa=single_numa, linked=linked)
 
 
 def hostile_gang(
@@ -144,7 +144,7 @@ def _kinds(dice: random.Random) -> Instance:
     ), Options()
 
 
-def _alike(dice: random.Random) -> Instance:
+def _homogeneous(dice: random.Random) -> Instance:
     """Identical pods, mostly, in every shape that there is: odd pods, slices, caps, anchors, modes."""
     size, slots = dice.choice((300, 2000, 5000)), dice.choice((1, 7, 8, 64))
     spots = fragmented(dice, size, slots, subblocks=(2, 24), nodes=(2, 24), whole=dice.choice((0.1, 0.9)))
@@ -161,8 +161,8 @@ def _alike(dice: random.Random) -> Instance:
         )
         for number, s in enumerate(spots)
     ]
-    room = sum(node.allocatable[GPU] for node in made)
-    count = min(5000, max(6, int(room * dice.choice((0.01, 0.1, 0.3, 0.6, 0.99, 1.01))))) // 6 * 6
+    total = sum(node.allocatable[GPU] for node in made)
+    count = min(5000, max(6, int(total * dice.choice((0.01, 0.1, 0.3, 0.6, 0.99, 1.01))))) // 6 * 6
     kind = PodClass(vector({"cpu": 1000, "pods": 1, GPU: 1}))
     members = [Member(f"p{rank}", rank, kind) for rank in range(count)]
     gang = Gang("g", tuple(members), required_level=dice.choice((None, None, "block")))
@@ -171,8 +171,8 @@ def _alike(dice: random.Random) -> Instance:
         others = [
             PodClass(vector({"cpu": c, "pods": 1, GPU: g})) for c, g in ((4000, 2), (48_000, 0), (7000, 1))
         ]
-        odd = [Member(f"o{n}", count + n, dice.choice(others)) for n in range(dice.randint(1, 8))]
-        gang = replace(gang, members=(*gang.members, *odd))
+        minority = [Member(f"o{n}", count + n, dice.choice(others)) for n in range(dice.randint(1, 8))]
+        gang = replace(gang, members=(*gang.members, *minority))
     if shape in ("slices", "sliced odd"):
         gang = replace(
             gang, slices=(Slice(dice.choice(("block", "subblock", "host")), dice.choice((2, 3, 6))),)
@@ -205,7 +205,7 @@ FAMILIES: Final[dict[str, Callable[[random.Random], Instance]]] = {
     "large": lambda dice: _grown(dice, False),
     "full nodes": _packing,
     "many kinds": _kinds,
-    "mostly alike": _alike,
+    "mostly alike": _homogeneous,
     "other modes": _other_mode,
 }
 """Families of instances: each draws one."""

@@ -59,8 +59,8 @@ def _size(dice: random.Random) -> int:
 
 def _workers(dice: random.Random, snapshot: Snapshot, multiple: int = 1) -> Gang:
     """Identical pods for a share of the cluster, at most 10,000."""
-    room = sum(state.free.get(GPU, 0) for state in snapshot.nodes.values())
-    count = min(dice.choice((300, 1000, 5000, 10_000)), int(room * dice.choice((0.1, 0.5, 0.9, 0.99, 1.01))))
+    slots = sum(state.free.get(GPU, 0) for state in snapshot.nodes.values())
+    count = min(dice.choice((300, 1000, 5000, 10_000)), int(slots * dice.choice((0.1, 0.5, 0.9, 0.99, 1.01))))
     count = max(multiple, count // multiple * multiple)
     return Gang("g", tuple(Member(f"p{rank}", rank, WORKER) for rank in range(count)))
 
@@ -77,8 +77,8 @@ def _spread(dice: random.Random) -> Instance:
     snapshot = large_cluster(dice, _size(dice))
     gang = _workers(dice, snapshot)
     level = dice.choice(("block", "subblock", "host"))
-    wish = Spread(level, dice.choice((1, 2, 7, 40, 300, None, None, None)))
-    gang = replace(gang, spread=wish, required_level=dice.choice((None, None, "block")))
+    spread = Spread(level, dice.choice((1, 2, 7, 40, 300, None, None, None)))
+    gang = replace(gang, spread=spread, required_level=dice.choice((None, None, "block")))
     if level == "block":
         gang = replace(gang, required_level=None)
     if dice.random() < 0.4:
@@ -94,25 +94,25 @@ def _sliced(dice: random.Random) -> Instance:
     if dice.random() < 0.3:
         gang = replace(gang, slices=(Slice("block", 12), Slice(dice.choice(("subblock", "host")), 2)))
     if dice.random() < 0.5:
-        gang = _with_odd(dice, gang)
+        gang = _with_minority(dice, gang)
     if dice.random() < 0.3:
         gang = _beside_others(dice, gang, snapshot)
     modes = (Mode.BEST_FIT, Mode.BEST_FIT, Mode.KEEP_WHOLE, Mode.HEADROOM)
     return gang, snapshot, Options(mode=dice.choice(modes))
 
 
-def _odd(dice: random.Random) -> Instance:
+def _minority(dice: random.Random) -> Instance:
     snapshot = large_cluster(dice, _size(dice))
-    gang = _with_odd(dice, _workers(dice, snapshot))
+    gang = _with_minority(dice, _workers(dice, snapshot))
     if dice.random() < 0.3:
         gang = _beside_others(dice, gang, snapshot)
     return gang, snapshot, Options(mode=dice.choice((Mode.BEST_FIT, Mode.BEST_FIT, *Mode)))
 
 
-def _with_odd(dice: random.Random, gang: Gang) -> Gang:
+def _with_minority(dice: random.Random, gang: Gang) -> Gang:
     count = len(gang.members)
-    odd = [Member(f"o{n}", count + n, dice.choice(OTHERS)) for n in range(dice.randint(1, 9))]
-    return replace(gang, members=(*gang.members, *odd))
+    minority = [Member(f"o{n}", count + n, dice.choice(OTHERS)) for n in range(dice.randint(1, 9))]
+    return replace(gang, members=(*gang.members, *minority))
 
 
 def _identical(dice: random.Random) -> Instance:
@@ -187,7 +187,7 @@ def preempting(dice: random.Random) -> Instance:
         gang = replace(gang, members=gang.members[: max(2, len(gang.members) // 2 * 2)])
         gang = replace(gang, slices=(Slice("subblock", 2),) if len(gang.members) % 2 == 0 else ())
     if shape == "odd":
-        gang = _with_odd(dice, gang)
+        gang = _with_minority(dice, gang)
     if shape == "kinds":
         kinds = [WORKER, *OTHERS]
         gang = replace(gang, members=tuple(replace(m, pod_class=dice.choice(kinds)) for m in gang.members))
@@ -198,7 +198,7 @@ LARGE_FAMILIES: Final[dict[str, Callable[[random.Random], Instance]]] = {
     "identical": _identical,
     "spread": _spread,
     "slices": _sliced,
-    "odd pods": _odd,
+    "odd pods": _minority,
     "pinned": _pinned,
     "kinds of single pods": _kinds,
     "links and NUMA nodes": _linked,

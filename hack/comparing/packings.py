@@ -21,13 +21,13 @@ def planted(nodes: int, kinds: int, slack: int, seed: int) -> Packing:
     sizes = [[dice.randint(1, 16), dice.randint(1, 32), dice.choice((0, 0, 1, 2, 3))] for _ in range(kinds)]
     counts, free = [0] * kinds, []
     for _ in range(nodes):
-        held = [0, 0, 0]
+        sums = [0, 0, 0]
         for _ in range(dice.randint(4, 7)):
             kind = dice.randrange(kinds)
             counts[kind] += 1
-            held = [amount + more for amount, more in zip(held, sizes[kind], strict=True)]
+            sums = [amount + more for amount, more in zip(sums, sizes[kind], strict=True)]
         spare = [dice.randint(0, max(0, slack)), dice.randint(0, max(0, slack)), 0]
-        free.append([amount + more for amount, more in zip(held, spare, strict=True)])
+        free.append([amount + more for amount, more in zip(sums, spare, strict=True)])
     if slack < 0:
         free[0][0] -= 1
     used = [kind for kind, count in enumerate(counts) if count]

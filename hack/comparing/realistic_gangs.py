@@ -247,16 +247,16 @@ def _carded(dice: random.Random) -> _Classes:
     classes: _Classes = []
     for _ in range(dice.choice((1, 1, 2, 3))):
         several = dice.random() < 0.5
-        wishes = [
+        requests = [
             CardRequest(dice.randint(1, 3) if several else 1, vector({SHARES: 1, MILLICORES: amount}))
             for amount in dice.sample((100, 200, 300, 500, 1000), dice.choice((1, 1, 2)))
         ]
-        totals = {SHARES: sum(wish.count for wish in wishes)}
-        totals[MILLICORES] = sum(wish.count * dict(wish.per_card)[MILLICORES] for wish in wishes)
+        totals = {SHARES: sum(request.count for request in requests)}
+        totals[MILLICORES] = sum(request.count * dict(request.per_card)[MILLICORES] for request in requests)
         amounts = {"cpu": 1000 * dice.randint(1, 16), "memory": GIB * dice.randint(8, 64), "pods": 1} | totals
         single = several and dice.random() < 0.5
         classes.append(
-            (PodClass(vector(amounts), cards=tuple(wishes), single_numa=single), dice.choice((1, 2)))
+            (PodClass(vector(amounts), cards=tuple(requests), single_numa=single), dice.choice((1, 2)))
         )
     return classes
 

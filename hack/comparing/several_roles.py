@@ -40,7 +40,7 @@ ROLES: Final = {
 }  # fmt: skip
 
 
-def unlike_pods(count: int, seed: int, level: str | None) -> Gang:
+def different_pods(count: int, seed: int, level: str | None) -> Gang:
     """Pods no two of which ask for the same."""
     dice = random.Random(1000 * seed + count)
     members = []
@@ -70,7 +70,7 @@ _CARD: Final = {_MILLICORES: 1000, _MEMORY: 16_384}
 _CARDS: Final = 8
 
 
-def unlike_cards(count: int, seed: int = 1) -> Snapshot:
+def different_cards(count: int, seed: int = 1) -> Snapshot:
     """Nodes of eight cards on two NUMA nodes, no two nodes with the same free on their cards."""
     dice = random.Random(seed)
     amounts = {"cpu": 192_000, "memory": 1024 * GIB, "pods": 110, _SHARES: 50 * _CARDS}
@@ -88,13 +88,13 @@ def unlike_cards(count: int, seed: int = 1) -> Snapshot:
 
 def numa_pods(count: int) -> Gang:
     """Pods of two containers, of three and of two cards, each of one NUMA node."""
-    wishes = tuple(
+    requests = tuple(
         CardRequest(cards, vector({_MILLICORES: share, _MEMORY: memory}))
         for cards, share, memory in ((3, 137, 1009), (2, 111, 2003))
     )
-    amounts = {"cpu": 1000, "pods": 1, _SHARES: sum(wish.count for wish in wishes)}
-    for wish in wishes:
-        for resource, amount in wish.per_card:
-            amounts[resource] = amounts.get(resource, 0) + wish.count * amount
-    kind = PodClass(vector(amounts), cards=wishes, single_numa=True)
+    amounts = {"cpu": 1000, "pods": 1, _SHARES: sum(request.count for request in requests)}
+    for request in requests:
+        for resource, amount in request.per_card:
+            amounts[resource] = amounts.get(resource, 0) + request.count * amount
+    kind = PodClass(vector(amounts), cards=requests, single_numa=True)
     return Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank in range(count)))

@@ -18,7 +18,7 @@ from hack.demos.preview import show_preview
 from hack.demos.table import print_table
 from hack.demos.workload import SeenPod
 from hack.local import nodes
-from hack.local.build import NoControlPlaneError, clusters_folder, is_ready, say
+from hack.local.build import NoControlPlaneError, announce, clusters_folder, is_ready
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, facts_of, system_node
 from hack.local.nodes import Shape
@@ -63,11 +63,13 @@ class Demo:
     def run(self) -> int:
         """Do it all; returns the exit status."""
         api = self.cluster.api()
-        say("Installing topogate (kubectl kustomize manifests/base, each program under its own identity) ...")
+        announce(
+            "Installing topogate (kubectl kustomize manifests/base, each program under its own identity) ..."
+        )
         nodes.register(api, [system_node()], labelled=False)
         self.installation.apply(facts_of(self.grid))
         self.installation.start()
-        say(f"Registering {SHAPE.nodes} simulated nodes in {SHAPE.blocks} blocks and labelling them ...")
+        announce(f"Registering {SHAPE.nodes} simulated nodes in {SHAPE.blocks} blocks and labelling them ...")
         nodes.register(api, self.grid, labelled=False)
         self.installation.label(self.grid, self._labelled)
         self._namespace(workload.FOREIGN_NAMESPACE, {})
@@ -75,17 +77,17 @@ class Demo:
         for path, each in workload.foreign_pods():
             api.request("POST", path, body=each)
         self._watch()
-        say(f"Creating a {workload.GANG_SIZE}-pod indexed Job and five single pods ...")
+        announce(f"Creating a {workload.GANG_SIZE}-pod indexed Job and five single pods ...")
         for path, each in workload.objects():
             api.request("POST", path, body=each)
         self._wait_until_all_run()
-        return max(self._judge(), self._show_task())
+        return max(self._check(), self._show_task())
 
     # --- steps ----------------------------------------------------------------------------------
 
     def _labelled(self, count: int) -> None:
         if count % 16 == 0:
-            say(f"  ... {count} of {SHAPE.nodes} nodes labelled")
+            announce(f"  ... {count} of {SHAPE.nodes} nodes labelled")
 
     def _namespace(self, name: str, labels: dict[str, str]) -> None:
         api = self.cluster.api()
@@ -133,18 +135,18 @@ class Demo:
             for program in self.installation.programs.values():
                 # As a kubelet would: what has ended is started again (the Job of the certificates is done).
                 if program.process is not None and not program.process.alive:
-                    say(f"  ... {program.name} ended; {self._released()} pods of the gang were released")
+                    announce(f"  ... {program.name} ended; {self._released()} pods of the gang were released")
                     program.start()
             if len(self.running) != shown and len(self.running) % 7 == 0:
                 shown = len(self.running)
-                say(f"  ... {shown} of {wanted} pods run")
+                announce(f"  ... {shown} of {wanted} pods run")
             time.sleep(0.1)
 
     # --- a task from the command line -----------------------------------------------------------
 
     def _show_task(self) -> int:
         """Start a GPUTask as a user does, until it runs; returns the exit status."""
-        say("\nStarting a GPU task of two workers: topogate run -m h100 -g 4 --workers 2 -p high ...")
+        announce("\nStarting a GPU task of two workers: topogate run -m h100 -g 4 --workers 2 -p high ...")
         self._topogate(
             "run", "--name", TASK, "-m", "h100", "-g", "4", "--workers", "2", "-p", "high",
             "--image", "example",
@@ -175,7 +177,7 @@ class Demo:
 
     # --- the end --------------------------------------------------------------------------------
 
-    def _judge(self) -> int:
+    def _check(self) -> int:
         api = self.cluster.api()
         pods = api.json("GET", f"/api/v1/namespaces/{workload.NAMESPACE}/pods")["items"]
         others = api.json("GET", f"/api/v1/namespaces/{workload.FOREIGN_NAMESPACE}/pods")["items"]
@@ -234,7 +236,7 @@ class Demo:
             "labeler": "system:serviceaccount:topogate-labeler:labeler",
         }
         counts = ", ".join(f"{users[account]} requests by {account}" for account in accounts.values())
-        say(f"Audit log: {counts}; {mutated} pods mutated by the webhook.")
+        announce(f"Audit log: {counts}; {mutated} pods mutated by the webhook.")
         found = [
             f"the audit log shows no request by {account}"
             for account in accounts.values()
@@ -274,9 +276,11 @@ def main() -> int:
     started = time.monotonic()
     try:
         if not is_ready():
-            say("While the control plane is built, this is where the demo's gang will go:")
+            announce("While the control plane is built, this is where the demo's gang will go:")
             show_preview(nodes.grid(SHAPE))
-        say("Starting a control plane: etcd, kube-apiserver, controllers, scheduler, simulated kubelets ...")
+        announce(
+            "Starting a control plane: etcd, kube-apiserver, controllers, scheduler, simulated kubelets ..."
+        )
         cluster = Cluster.up(folder, tied=not arguments.keep)
     except (ClusterError, NoControlPlaneError) as error:
         print(f"hack/demo: {error}", file=sys.stderr)

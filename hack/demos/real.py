@@ -17,7 +17,7 @@ from hack.images.debian import BaseError
 from hack.images.lock import BuildError
 from hack.images.small import BUSYBOX
 from hack.local import devices, node, nodes
-from hack.local.build import NoControlPlaneError, clusters_folder, say
+from hack.local.build import NoControlPlaneError, announce, clusters_folder
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.devices import PlayedCard
 from hack.local.install_real import RealInstallation
@@ -74,7 +74,7 @@ def run(*, keep: bool) -> int:
     started = time.monotonic()
     folder = clusters_folder() / "demo-real"
     try:
-        say("Starting a control plane, containerd and a kubelet in namespaces of their own ...")
+        announce("Starting a control plane, containerd and a kubelet in namespaces of their own ...")
         cluster = Cluster.up(folder, tied=not keep, real_node=True)
     except (ClusterError, NoControlPlaneError) as error:
         print(f"hack/demo --real-node: {error}", file=sys.stderr)
@@ -104,7 +104,9 @@ def _install(cluster: Cluster) -> None:
     labels |= {"gpu.intel.com/product": "Max_1550"}  # as Intel's node tools name the model of these cards
     path = f"/api/v1/nodes/{node.NAME}"
     cluster.api().request("PATCH", path, body={"metadata": {"labels": labels}}, content_type=MERGE_PATCH)
-    say("Installing topogate with its allocator (kubectl apply -k), its programs as pods of that node ...")
+    announce(
+        "Installing topogate with its allocator (kubectl apply -k), its programs as pods of that node ..."
+    )
     installation = RealInstallation(cluster, components=("labeler-extended-resources", "allocator"))
     installation.apply()
     installation.wait()
@@ -122,7 +124,7 @@ def _play(cluster: Cluster) -> list[str]:
     labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
     api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": NAMESPACE, "labels": labels}})
     wanted = sum(count for count, _ in WORKLOAD.values())
-    say(f"Creating {len(WORKLOAD)} gangs of {wanted} pods in all ...")
+    announce(f"Creating {len(WORKLOAD)} gangs of {wanted} pods in all ...")
     for name, (count, limits) in WORKLOAD.items():
         api.request("POST", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", body=_job(name, count, limits))
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -144,17 +146,17 @@ def _follow_task(cluster: Cluster) -> list[str]:
     """Start a GPUTask as a user does and follow it to its end; returns the faults as sentences."""
     words = ["run", "--follow", "--name", "hello", "--model", "max-1550", "--image", BUSYBOX]
     words += ["--", "sh", "-c", "echo I have $(ls /dev/dri)"]
-    say(f"\n$ topogate {' '.join(words[:-1])} '{words[-1]}'")
+    announce(f"\n$ topogate {' '.join(words[:-1])} '{words[-1]}'")
     try:
-        told = topogate(cluster, NAMESPACE, *words, seconds=_SECONDS)
+        output = topogate(cluster, NAMESPACE, *words, seconds=_SECONDS)
     except subprocess.TimeoutExpired:
-        told = topogate(cluster, NAMESPACE, "explain", "task/hello")
-        return [f"the task hello has not ended after {_SECONDS:.0f} s: {told.stdout}{told.stderr}"]
-    print(told.stderr + told.stdout, end="")
+        output = topogate(cluster, NAMESPACE, "explain", "task/hello")
+        return [f"the task hello has not ended after {_SECONDS:.0f} s: {output.stdout}{output.stderr}"]
+    print(output.stderr + output.stdout, end="")
     ended = topogate(cluster, NAMESPACE, "ps", "--all", "hello").stdout
     print(ended, end="")
-    as_it_should = told.returncode == 0 and "I have card" in told.stdout and "Succeeded" in ended
-    return [] if as_it_should else [f"the task hello ended with status {told.returncode}, without its card"]
+    as_it_should = output.returncode == 0 and "I have card" in output.stdout and "Succeeded" in ended
+    return [] if as_it_should else [f"the task hello ended with status {output.returncode}, without its card"]
 
 
 def _look_inside(cluster: Cluster, pod: dict[str, Any]) -> SeenInside:

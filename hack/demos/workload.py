@@ -83,13 +83,13 @@ def objects() -> Objects:
         },
     }
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    half_a_card = {keys.I915: 1, keys.MILLICORES: 500}
-    wishes = {keys.PRIORITY_ANNOTATION: "high", keys.GPU_MODEL_ANNOTATION: "h100"}
+    shared_card = {keys.I915: 1, keys.MILLICORES: 500}
+    annotations = {keys.PRIORITY_ANNOTATION: "high", keys.GPU_MODEL_ANNOTATION: "h100"}
     return [
         (f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", job),
-        (pods, _pod("intel-a", half_a_card)),
-        (pods, _pod("intel-b", half_a_card)),
-        (pods, _pod("urgent", {GPUS: 1}, annotations=wishes)),
+        (pods, _pod("intel-a", shared_card)),
+        (pods, _pod("intel-b", shared_card)),
+        (pods, _pod("urgent", {GPUS: 1}, annotations=annotations)),
         (
             pods,
             _pod(
@@ -175,15 +175,15 @@ def best_spread(
 
     free: free GPUs of each node. Independent of the placement core on purpose.
     """
-    room: dict[tuple[str, str], int] = {}
+    slots: dict[tuple[str, str], int] = {}
     for name, amount in free.items():
         place = places[name].place[:2]
-        room[place] = room.get(place, 0) + amount // gpus
+        slots[place] = slots.get(place, 0) + amount // gpus
     choices = [
         (len({block for block, _ in chosen}), count)
-        for count in range(1, len(room) + 1)
-        for chosen in itertools.combinations(sorted(room), count)
-        if sum(room[subblock] for subblock in chosen) >= pods
+        for count in range(1, len(slots) + 1)
+        for chosen in itertools.combinations(sorted(slots), count)
+        if sum(slots[subblock] for subblock in chosen) >= pods
     ]
     return min(choices)
 

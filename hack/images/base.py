@@ -22,29 +22,29 @@ SBOM_PATH: Final = "usr/share/topogate/sbom.cdx.json"
 SITE: Final = "usr/lib/python3/dist-packages"
 """Where Python finds distributions."""
 
-KEPT: Final = 6
+MOST_BASES: Final = 6
 """Bases in a cache: those of each target, for two states of the lock."""
 
 
-def make_base(target: Target, root: Path, work: Path, kept: Path | None = None) -> None:
+def make_base(target: Target, root: Path, work: Path, cache: Path | None = None) -> None:
     """Make the base of a target's image in `root`. Raises BuildError, debian.BaseError.
 
     kept: a folder of bases that were made before, which takes this one as well.
     """
     names = debian.closure(target.debian)
     digest = _digest(target, debian.versions(names))
-    found = None if kept is None else kept / f"{target.name}-{digest}"
+    found = None if cache is None else cache / f"{target.name}-{digest}"
     if found is None or not found.exists():
         _make(target, names, root, work)
-        if kept is not None and found is not None:
-            partial = kept / f"partial-{os.getpid()}"
+        if cache is not None and found is not None:
+            partial = cache / f"partial-{os.getpid()}"
             _copy(root, partial)
             partial.rename(found)
     else:
         _copy(found, root)
-    if kept is not None and found is not None:
+    if cache is not None and found is not None:
         os.utime(found)
-        _prune(kept)
+        _prune(cache)
 
 
 def _digest(target: Target, versions: str) -> str:
@@ -58,10 +58,10 @@ def _copy(source: Path, root: Path) -> None:
     shutil.copytree(source, root, symlinks=True, dirs_exist_ok=True)
 
 
-def _prune(kept: Path) -> None:
+def _prune(cache: Path) -> None:
     """Remove all but those used last."""
-    found = sorted(kept.iterdir(), key=lambda each: each.stat().st_mtime)
-    for folder in found[:-KEPT]:
+    found = sorted(cache.iterdir(), key=lambda each: each.stat().st_mtime)
+    for folder in found[:-MOST_BASES]:
         shutil.rmtree(folder)
 
 
@@ -122,16 +122,16 @@ def _drop_what_does_not_load(root: Path, interpreter: str) -> None:
         "    except ImportError: print(name)\n"
     )
     names = {path.name.partition(".")[0]: path for path in modules}
-    said = debian.run_within(root, "/usr/bin/python3", "-I", "-B", "-c", program, *names)
-    if said.returncode:
-        raise BuildError(f"the image's Python does not run: {said.stderr.strip()[-500:]}")
-    for name in said.stdout.split():
+    output = debian.run_within(root, "/usr/bin/python3", "-I", "-B", "-c", program, *names)
+    if output.returncode:
+        raise BuildError(f"the image's Python does not run: {output.stderr.strip()[-500:]}")
+    for name in output.stdout.split():
         names[name].unlink()
 
 
 def compile_modules(root: Path, folders: Iterable[Path]) -> None:
     """Compile the modules of folders in `root`: an image is read-only, so every start would do it again."""
-    said = debian.run_within(
+    output = debian.run_within(
         root,
         "/usr/bin/python3",
         "-I",
@@ -141,8 +141,8 @@ def compile_modules(root: Path, folders: Iterable[Path]) -> None:
         "--invalidation-mode=unchecked-hash",
         *(f"/{path.relative_to(root)}" for path in folders),
     )
-    if said.returncode:
-        raise BuildError(f"modules of the image do not compile: {(said.stdout + said.stderr)[-500:]}")
+    if output.returncode:
+        raise BuildError(f"modules of the image do not compile: {(output.stdout + output.stderr)[-500:]}")
 
 
 def pip(*arguments: str) -> None:

@@ -67,8 +67,8 @@ def closure(more: Iterable[str] = ()) -> list[str]:
 
 def versions(names: list[str]) -> str:
     """The files of packages as apt would fetch them now, with their digests. Raises BaseError."""
-    said = _apt("apt-get", "-qq", "download", "--print-uris", *names)
-    return "\n".join(sorted(line.partition("' ")[2] for line in said.splitlines()))
+    output = _apt("apt-get", "-qq", "download", "--print-uris", *names)
+    return "\n".join(sorted(line.partition("' ")[2] for line in output.splitlines()))
 
 
 def unpack(root: Path, scratch: Path, names: list[str]) -> list[Package]:
@@ -79,8 +79,8 @@ def unpack(root: Path, scratch: Path, names: list[str]) -> list[Package]:
     packages = []
     for archive in _download(names, scratch):
         packages.append(_described(archive))
-        kept = {"base-files": "./usr/lib/os-release", "libc-bin": "./sbin/ldconfig"}.get(packages[-1].name)
-        _extract(archive, root, kept)
+        wanted = {"base-files": "./usr/lib/os-release", "libc-bin": "./sbin/ldconfig"}.get(packages[-1].name)
+        _extract(archive, root, wanted)
     for pattern in _DROPPED:
         for path in root.glob(pattern):
             remove(path)
@@ -110,8 +110,8 @@ def _python_package() -> str:
 def _depended_on(names: list[str]) -> list[str]:
     no = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
     flags = [f"--no-{each}" for each in no]
-    said = _apt("apt-cache", "depends", "--recurse", *flags, *names)
-    found = set(re.findall(r"^[a-z0-9][a-z0-9.+-]*$", said, re.MULTILINE))
+    output = _apt("apt-cache", "depends", "--recurse", *flags, *names)
+    found = set(re.findall(r"^[a-z0-9][a-z0-9.+-]*$", output, re.MULTILINE))
     return sorted(name for name in found if not _NOT_NEEDED.match(name))
 
 

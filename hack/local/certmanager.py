@@ -38,7 +38,7 @@ def program(folder: Path) -> str:
     return str(folder / _PROGRAM)
 
 
-def kept() -> Path | None:
+def cached() -> Path | None:
     """A folder with the program and cert-manager's CRDs; None where they have not been built."""
     found = _folder()
     return found if (found / _PROGRAM).exists() else None
@@ -72,7 +72,7 @@ def _digest() -> str:
 def _build(found: Path) -> None:
     partial = found / f"{_PROGRAM}.partial"
     compile_program(GoProgram("cert-manager's controllers", SOURCE, "."), partial, _FLAGS)
-    module = Path(_go(toolchain(), "list", "-m", "-f", "{{.Dir}}", _MODULE).strip())
+    module = Path(_run_toolchain(toolchain(), "list", "-m", "-f", "{{.Dir}}", _MODULE).strip())
     shutil.rmtree(found / CRDS, ignore_errors=True)  # of a build that was killed
     (found / CRDS).mkdir()
     for path in (module / "deploy" / "crds").glob("*.yaml"):
@@ -80,9 +80,9 @@ def _build(found: Path) -> None:
     partial.rename(found / _PROGRAM)
 
 
-def _go(go: str, *arguments: str) -> str:
+def _run_toolchain(compiler: str, *arguments: str) -> str:
     result = subprocess.run(
-        [go, *arguments],
+        [compiler, *arguments],
         cwd=SOURCE,
         env={**os.environ, **GO_ENVIRONMENT},
         capture_output=True,

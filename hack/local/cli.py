@@ -8,7 +8,7 @@ from pathlib import Path
 from hack.images.debian import BaseError
 from hack.images.lock import BuildError
 from hack.local import native_gangs, node, nodes
-from hack.local.build import NoControlPlaneError, clusters_folder, say
+from hack.local.build import NoControlPlaneError, announce, clusters_folder
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, system_node
 from hack.local.install_real import RealInstallation
@@ -28,7 +28,7 @@ def main() -> int:
         return 1
     if arguments.command == "down":
         cluster.down()
-        say(f"Stopped and removed {folder}.")
+        announce(f"Stopped and removed {folder}.")
     elif arguments.command == "kubeconfig":
         print(cluster.kubeconfig)
     else:
@@ -50,7 +50,7 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     cluster = Cluster.up(folder, real_node=arguments.real_nodes == 1, native_gangs=arguments.native_gangs)
     for name in cluster.programs.missing:
-        say(f"{cluster.programs.origin} has no {name}: what needs it cannot run here.")
+        announce(f"{cluster.programs.origin} has no {name}: what needs it cannot run here.")
     try:
         if arguments.topogate:
             _install(cluster)
@@ -59,7 +59,7 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
         cluster.down()
         raise
     real = f" and a real one, {node.NAME}" if cluster.real else ""
-    say(f"Up in {time.monotonic() - started:.1f} s with {arguments.nodes} simulated nodes{real}. Now:")
+    announce(f"Up in {time.monotonic() - started:.1f} s with {arguments.nodes} simulated nodes{real}. Now:")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     print(f"export PATH={cluster.write_tools()}:$PATH   # kubectl, kubectl topogate, and topogate")
     if arguments.topogate:
@@ -69,12 +69,12 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
 
 def _install(cluster: Cluster) -> None:
     if cluster.real is not None:
-        say(f"Installing topogate: its manifests, and its programs as pods on {node.NAME} ...")
+        announce(f"Installing topogate: its manifests, and its programs as pods on {node.NAME} ...")
         real = RealInstallation(cluster)
         real.apply()
         real.wait()
         return
-    say(
+    announce(
         "Installing topogate: its manifests, and each program as a local process under its pod's identity ..."
     )
     nodes.register(cluster.api(), [system_node()], labelled=False)

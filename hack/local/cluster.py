@@ -247,17 +247,17 @@ class Cluster(ClusterFolder):
         try:
             self.wait_for(f"{name} to be ready", is_ready)
         except WaitedInVainError as error:
-            raise ClusterError(f"{error}; {self._said(name)}") from error
+            raise ClusterError(f"{error}; {self._last_lines(name)}") from error
 
     def _runs(self, name: str) -> bool:
         """True. Raises ClusterError with the end of its log if a program has ended."""
         if not self.running[name].alive:
-            said = self._said(name)
-            error = _PortTakenError if "address already in use" in said.lower() else ClusterError
-            raise error(f"{name} ended while the cluster started; {said}")
+            lines = self._last_lines(name)
+            error = _PortTakenError if "address already in use" in lines.lower() else ClusterError
+            raise error(f"{name} ended while the cluster started; {lines}")
         return True
 
-    def _said(self, name: str) -> str:
+    def _last_lines(self, name: str) -> str:
         return f"the end of {self.log(name)}:\n{self.log(name).read_text(errors='replace')[-3000:]}"
 
     @property

@@ -14,13 +14,13 @@ from hack.images import build
 from hack.images.debian import BaseError
 from hack.images.lock import BuildError
 from hack.images.targets import DRA, TARGETS
-from hack.local.build import cache_folder, say
+from hack.local.build import announce, cache_folder
 from hack.local.cluster import Cluster, ClusterError
 
 REPOSITORY: Final = "topogate.local"
 TAG: Final = "local"
 IN_USE: Final = "lock"
-KEPT: Final = 3
+MOST_IMAGES: Final = 3
 """Builds in the cache, each of some 240 MB."""
 
 
@@ -58,7 +58,7 @@ def _made(in_use: contextlib.ExitStack) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = top / build.digest_of_sources()
         if not folder.exists():
-            say(f"Building topogate's images ({', '.join(TARGETS)}) ...")
+            announce(f"Building topogate's images ({', '.join(TARGETS)}) ...")
             partial = top / "partial"
             shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
             partial.mkdir()
@@ -76,7 +76,7 @@ def _made(in_use: contextlib.ExitStack) -> Path:
 def _prune(top: Path) -> None:
     """Remove images of earlier sources, but for those used last and those that other checkouts load now."""
     found = sorted((each for each in top.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
-    for folder in found[:-KEPT]:
+    for folder in found[:-MOST_IMAGES]:
         with (folder / IN_USE).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,7 +94,7 @@ def main() -> int:
         with archives():
             pass
     except (BaseError, BuildError) as error:
-        say(f"No images: {error}")
+        announce(f"No images: {error}")
     return 0
 
 

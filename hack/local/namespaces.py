@@ -66,8 +66,8 @@ class Namespaces:
             timeout=seconds,
         )
         if check and result.returncode:
-            said = (result.stderr or result.stdout).strip()[-2000:]
-            raise OSError(f"{' '.join(command)[:200]} ended with {result.returncode}: {said}")
+            output = (result.stderr or result.stdout).strip()[-2000:]
+            raise OSError(f"{' '.join(command)[:200]} ended with {result.returncode}: {output}")
         return result
 
     def path(self, inside: str) -> Path:

@@ -17,12 +17,16 @@ def asked(api: Api) -> Counter[str]:
     text = api.request("GET", "/metrics", timeout_seconds=60).decode()
     found: Counter[str] = Counter()
     for labels, count in _REQUESTS.findall(text):
-        told = dict(_LABEL.findall(labels))
-        resource = "/".join(filter(None, (told.get("resource"), told.get("subresource"))))
-        found[f"{told['verb']} {resource}"] += int(float(count))
+        labels_of_sample = dict(_LABEL.findall(labels))
+        resource = "/".join(
+            filter(None, (labels_of_sample.get("resource"), labels_of_sample.get("subresource")))
+        )
+        found[f"{labels_of_sample['verb']} {resource}"] += int(float(count))
     for labels, count in _SHOWN.findall(text):
-        told = dict(_LABEL.findall(labels))
-        found[f"shown to watches: {told.get('resource') or told.get('kind')}"] += int(float(count))
+        labels_of_sample = dict(_LABEL.findall(labels))
+        found[f"shown to watches: {labels_of_sample.get('resource') or labels_of_sample.get('kind')}"] += int(
+            float(count)
+        )
     return found
 
 

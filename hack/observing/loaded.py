@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self
 
 from hack.local import nodes
-from hack.local.build import say
+from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.observing.observer import WAIT_SECONDS, cpu_seconds
@@ -73,7 +73,7 @@ class Loaded:
             grid = nodes.grid(shape)
             nodes.register(self.api, grid)
             self._untaint([node.name for node in grid])
-            say(f"Registered {len(grid)} nodes in {time.perf_counter() - began:.0f} s.")
+            announce(f"Registered {len(grid)} nodes in {time.perf_counter() - began:.0f} s.")
             yield
 
     def _untaint(self, names: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from hack.images.base import SBOM_PATH
 from hack.images.debian import BaseError
 from hack.images.lock import BuildError
 from hack.images.targets import TARGETS
-from hack.local.build import ROOT, NoControlPlaneError, say
+from hack.local.build import ROOT, NoControlPlaneError, announce
 from hack.releases.chart import CHART, rendered_text
 
 CHECKSUMS: Final = "SHA256SUMS"
@@ -136,7 +136,7 @@ def make_images(version: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="topogate-release-") as work:
         ours = build.unpack_wheel(Path(work))
         for name, target in TARGETS.items():
-            say(f"Building {name} for {architecture} ...")
+            announce(f"Building {name} for {architecture} ...")
             archive = folder / f"{name}-{version}-{architecture}.tar"
             build.build(target, archive, f"{name}:{version}", ours=ours)
             (folder / f"{name}-{version}-{architecture}.cdx.json").write_bytes(contents_of(archive))

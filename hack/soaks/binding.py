@@ -23,7 +23,7 @@ from typing import Any, Final
 import yaml
 
 from hack.local import nodes
-from hack.local.build import say
+from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
@@ -61,15 +61,15 @@ PATIENCE: Final = 45.0
 Json = dict[str, Any]
 
 
-class _JudgeReader(CollectionReader):
+class _CheckerReader(CollectionReader):
     """Passes versions on to a judge."""
 
-    def __init__(self, api: Api, path: str, judge: Callable[[str, Json], None]) -> None:
+    def __init__(self, api: Api, path: str, checker: Callable[[str, Json], None]) -> None:
         super().__init__(api, path)
-        self._judge = judge
+        self._check = checker
 
     def on_version(self, kind: str, item: Json, *, in_order: bool) -> None:
-        self._judge(kind, item)
+        self._check(kind, item)
 
 
 class Thief(CollectionReader):
@@ -132,8 +132,8 @@ class Gangs:
         annotations[keys.GANG_SIZE_ANNOTATION] = str(size)
         if kind == "jobset":
             labels = {marks.JOBSET_NAME_LABEL: name}
-            for half, count in (("a", size // 2), ("b", size - size // 2)):
-                self._job(f"{name}-{half}", count, gpus, annotations, labels, spec)
+            for part, count in (("a", size // 2), ("b", size - size // 2)):
+                self._job(f"{name}-{part}", count, gpus, annotations, labels, spec)
         else:
             self._bare(kind, name, size, gpus, annotations, spec)
 
@@ -170,12 +170,12 @@ class BindingRun:
         self.installation = Installation(cluster)
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         self._choices: Callable[[str], random.Random] = lambda whose: random.Random(f"{whose} {seed}")
-        self.judge = PartialGangs(PATIENCE, mode == POD_GROUP)
+        self.checker = PartialGangs(PATIENCE, mode == POD_GROUP)
         self.create = Gangs(self.api, self._choices("gangs"), self.done)
         self.thief = Thief(cluster.api(), self.create.crowd, self._choices("thief"), self.done)
         self.readers = [
-            _JudgeReader(cluster.api(), PODS, self.judge.pod),
-            _JudgeReader(cluster.api(), "/api/v1/nodes", self.judge.node),
+            _CheckerReader(cluster.api(), PODS, self.checker.pod),
+            _CheckerReader(cluster.api(), "/api/v1/nodes", self.checker.node),
             self.thief,
         ]
         self.trouble = Trouble(cluster, self.grid, [], self._choices("trouble"), self.done)
@@ -185,7 +185,7 @@ class BindingRun:
         self._set_up()
         try:
             self._disturb()
-            say(f"  No more disturbances: {dict(sorted(self.done.items()))}")
+            announce(f"  No more disturbances: {dict(sorted(self.done.items()))}")
             return self._end()
         finally:
             for reader in self.readers:
@@ -215,7 +215,7 @@ class BindingRun:
         actions: dict[str, tuple[float, Callable[[], None]]] = {
             "disturb": (DISTURB_EVERY, self.trouble.something),
             "preempt": (PREEMPT_EVERY, self._preempt),
-            "say": (20.0, self._say),
+            "say": (20.0, self._report),
             # Else they would be all that waits in the end.
             "end": (5.0, self._end_bare_pods_that_lack_others),
         }
@@ -228,7 +228,7 @@ class BindingRun:
             self._try("undo", self.trouble.end_what_is_due)
             self._try("create", self.create.create)
             self.sweeper.look()
-            self.judge.look()
+            self.checker.look()
             time.sleep(0.1)
 
     def _preempt(self) -> None:
@@ -237,9 +237,11 @@ class BindingRun:
         name, priority = f"foreign-{self.done['foreign']}", "gpu-high-priority"
         self.create.crowd.post_foreign(name, 8, priority, self._choices(name).uniform(4, 8))
 
-    def _say(self) -> None:
-        judged = sum(self.judge.judged.values())
-        say(f"  {self.done['gangs']} gangs, {judged} starts judged, {len(self.judge.faults)} below minimum")
+    def _report(self) -> None:
+        judged = sum(self.checker.judged.values())
+        announce(
+            f"  {self.done['gangs']} gangs, {judged} starts judged, {len(self.checker.faults)} below minimum"
+        )
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
         """What the API server refuses is no fault of anybody's: pods go, nodes are not there."""
@@ -254,15 +256,15 @@ class BindingRun:
         self.trouble.make_good()
         self.sweeper.start(forever=True)
         self._end_bare_pods_that_lack_others()
-        left = unfinished(self.api, END_SECONDS, self.judge.look, self.done, lambda: None)
-        while self.judge.waits:
-            self.judge.look()
+        left = unfinished(self.api, END_SECONDS, self.checker.look, self.done, lambda: None)
+        while self.checker.waits:
+            self.checker.look()
             time.sleep(0.1)
         found = [fault for reader in self.readers for fault in reader.faults]
         found += [*left, *defects(lines_of([self.sweeper.program]))]
         if ended := self.sweeper.done[BY_ITSELF]:
             found.append(f"the sweeper ended by itself {ended} times, see its log")
-        return found + (self.judge.faults if self.mode == POD_GROUP else [])
+        return found + (self.checker.faults if self.mode == POD_GROUP else [])
 
     def _end_bare_pods_that_lack_others(self) -> None:
         """Nobody makes these again, so that what is left of their gangs may wait for ever."""
@@ -280,16 +282,16 @@ class BindingRun:
     @property
     def summary(self) -> list[str]:
         """What was done and seen."""
-        judge, deaths = self.judge, dict.fromkeys(self.sweeper.all_deaths, 0) | self.sweeper.done
-        gangs, starts = judge.judged.keys() | judge.below.keys(), judge.judged + judge.below
-        excluded = ", ".join(f"{what} {count}" for what, count in sorted(judge.excluded.items()))
+        checker, deaths = self.checker, dict.fromkeys(self.sweeper.all_deaths, 0) | self.sweeper.done
+        gangs, starts = checker.judged.keys() | checker.below.keys(), checker.judged + checker.below
+        excluded = ", ".join(f"{what} {count}" for what, count in sorted(checker.excluded.items()))
         return [
             *(f"Drawn: {line}" for line in exercised(dict(sorted(self.done.items())))),
             *(f"Sweepers killed: {line}" for line in exercised(deaths)),
             f"{len(gangs)} gangs were judged in {starts.total()} starts.",
-            f"{len(judge.below)} gangs ran below their minimum, in {judge.below.total()} starts.",
+            f"{len(checker.below)} gangs ran below their minimum, in {checker.below.total()} starts.",
             f"Not judged, as they lost pods: {excluded or 'none'}.",
-            f"The slowest had its minimum {judge.slowest:.2f} s after its first bind.",
+            f"The slowest had its minimum {checker.slowest:.2f} s after its first bind.",
         ]
 
 
@@ -302,7 +304,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--logs", type=Path, help="where to copy all programs' logs to")
     options = parser.parse_args(argv)
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    say(f"Seed {seed}, {options.gangs} gangs, bind: {options.bind}.")
+    announce(f"Seed {seed}, {options.gangs} gangs, bind: {options.bind}.")
     logging.getLogger("webhook.kube").setLevel(logging.ERROR)
     with Cluster.fresh(native_gangs="pods") as cluster:
         run = BindingRun(cluster, options.bind, options.gangs, seed)
@@ -312,7 +314,7 @@ def main(argv: list[str] | None = None) -> int:
             if options.logs is not None:
                 shutil.copytree(cluster.folder / "logs", options.logs, dirs_exist_ok=True)
     for line in run.summary:
-        say(line)
+        announce(line)
     for fault in faults:
         print(f"FAULT: {fault}")
     print(f"{len(faults)} faults; seed {seed}" if faults else f"No fault; seed {seed}")

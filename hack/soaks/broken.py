@@ -51,7 +51,7 @@ Gang = tuple[str, str]
 
 
 @dataclass
-class Accusers:
+class FailedGangs:
     """By node, the Jobs that accuse it: failed there alone, and ran well elsewhere. The ledger feeds it.
 
     nodes: those that are broken. That a pod ran counts as far as a leader could see it.
@@ -119,7 +119,7 @@ class BrokenGpus:
         names = choices.sample(sorted(nodes), COUNT)
         self.kubelets = BrokenNodes(api, names, choices.choice((EXIT, NOT_ADMITTED)))
         self.names = frozenset(names)
-        self.accusers = Accusers(self.names, clock)
+        self.failed_gangs = FailedGangs(self.names, clock)
         self._avoided: set[str] = set()
         self._missed: set[str] = set()
         self._since: dict[str, float] = {}
@@ -127,16 +127,16 @@ class BrokenGpus:
 
     def look(self) -> None:
         """Judge what is avoided now."""
-        self.accusers.leads(self._leader())
+        self.failed_gangs.leads(self._leader())
         with contextlib.suppress(ApiError, msgspec.MsgspecError):
             data = self._api.json("GET", path_of(NAME)).get("data") or {}
             now = avoided(data)
             self._avoided |= {each.node for each in now}
             for by in {each.by for each in now}:
                 names = {each.node for each in now if each.by in (by, EVERYBODY)}
-                self._judge("all" if by == EVERYBODY else f"namespace {by}", names)
+                self._check("all" if by == EVERYBODY else f"namespace {by}", names)
         for name in sorted(self.names - self._avoided - self._missed):
-            self._judge_missed(name)
+            self._check_missed(name)
 
     def _leader(self) -> str:
         """Who leads, "" for nobody that is known."""
@@ -148,32 +148,32 @@ class BrokenGpus:
         is_alive = (datetime.now(UTC) - renewed).total_seconds() < _RENEWED_SECONDS
         return str(lease.get("holderIdentity") or "") if is_alive else ""
 
-    def _judge(self, by: str, names: set[str]) -> None:
+    def _check(self, by: str, names: set[str]) -> None:
         if good := names - self.names:
-            self._say(f"{by} avoids {sorted(good)}, where no pod has failed")
+            self._report(f"{by} avoids {sorted(good)}, where no pod has failed")
         if len(names) > self._most:
-            self._say(f"{by} avoids {len(names)} nodes, more than {self._most}")
+            self._report(f"{by} avoids {len(names)} nodes, more than {self._most}")
 
-    def _judge_missed(self, name: str) -> None:
+    def _check_missed(self, name: str) -> None:
         now = self._clock()
-        against = [job for at, job in self.accusers.of(name) if now - at < COUNTED_SECONDS]
+        against = [job for at, job in self.failed_gangs.of(name) if now - at < COUNTED_SECONDS]
         if len(against) < MANY:
             self._since.pop(name, None)
         elif now - self._since.setdefault(name, now) > NOTICED_SECONDS:
             self._missed.add(name)
             who = ", ".join(against)
-            self._say(
+            self._report(
                 f"{len(against)} gangs failed on {name} and ran elsewhere, and it is not avoided: {who}"
             )
 
-    def _say(self, fault: str) -> None:
-        if not any(told.endswith(fault) for told in self.faults):
+    def _report(self, fault: str) -> None:
+        if not any(described.endswith(fault) for described in self.faults):
             self.faults.append(f"{datetime.now(UTC):%T}: {fault}")
 
     @property
-    def accused(self) -> int:
+    def with_failed_gangs(self) -> int:
         """How many gangs accuse one of the nodes."""
-        return sum(len(self.accusers.of(name)) for name in self.names)
+        return sum(len(self.failed_gangs.of(name)) for name in self.names)
 
     @property
     def found(self) -> int:
@@ -184,9 +184,9 @@ class BrokenGpus:
     def summary(self) -> str:
         """What was done and seen."""
         failed = [node for node, _ in self.kubelets.failed]
-        told = ", ".join(
-            f"{name} ({failed.count(name)} pods failed, {len(self.accusers.of(name))} gangs accuse it, "
+        described = ", ".join(
+            f"{name} ({failed.count(name)} pods failed, {len(self.failed_gangs.of(name))} gangs accuse it, "
             f"{'avoided' if name in self._avoided else 'not avoided'})"
             for name in sorted(self.names)
         )
-        return f"Broken nodes: {told}"
+        return f"Broken nodes: {described}"

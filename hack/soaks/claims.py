@@ -37,7 +37,7 @@ class GivenDevices:
     faults: list[str] = field(default_factory=list)
     judged: int = 0
     _of: dict[Device, tuple[str, str]] = field(default_factory=dict)
-    _held: dict[str, set[Device]] = field(default_factory=dict)
+    _allocated: dict[str, set[Device]] = field(default_factory=dict)
     _pins: dict[str, str] = field(default_factory=dict)
     _used: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -59,18 +59,18 @@ class GivenDevices:
             if other is not None:
                 self.faults.append(f"{'/'.join(device)} was given to {name} while {other[1]} had it")
             self._of[device] = uid, name
-            self._held.setdefault(uid, set()).add(device)
+            self._allocated.setdefault(uid, set()).add(device)
             for user in status.get("reservedFor", []):
                 self._used[user["uid"], each["pool"]] = name
 
     def _forget(self, uid: str) -> None:
-        for device in self._held.pop(uid, ()):
+        for device in self._allocated.pop(uid, ()):
             if self._of.get(device, ("",))[0] == uid:
                 del self._of[device]
 
     def keep_only(self, uids: Set[str]) -> None:
         """The other claims are gone: a watch was interrupted, and then all that is there was listed."""
-        for uid in self._held.keys() - uids:
+        for uid in self._allocated.keys() - uids:
             self._forget(uid)
 
     def settle(self) -> None:

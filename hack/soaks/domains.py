@@ -15,7 +15,7 @@ OVER: Final = keys.PRERELEASE_TOPOLOGY[0]
 class _Place(NamedTuple):
     job: str
     block: str
-    told: str
+    description: str
 
 
 @dataclass
@@ -39,9 +39,9 @@ class Domains:
             return
         state = "bound" if pod["spec"].get("nodeName") else "released"
         state += ", being deleted" if metadata.get("deletionTimestamp") else ""
-        told = f"{metadata['name']} ({state}, {node}, version {metadata['resourceVersion']})"
+        description = f"{metadata['name']} ({state}, {node}, version {metadata['resourceVersion']})"
         mine = self._places[metadata["uid"]] = _Place(
-            metadata["labels"][marks.JOB_NAME_LABEL], node.split("-")[1], told
+            metadata["labels"][marks.JOB_NAME_LABEL], node.split("-")[1], description
         )
         if before is not None and before[:2] == mine[:2]:
             return
@@ -49,9 +49,13 @@ class Domains:
         at = datetime.now(UTC)
         for other in self._places.values():
             if other.job == mine.job and other.block != mine.block:
-                self.faults.append(f"{at:%T}: {told} is in another block than {other.told}, of its Job")
+                self.faults.append(
+                    f"{at:%T}: {description} is in another block than {other.description}, of its Job"
+                )
             if other.job != mine.job and other.block == mine.block:
-                self.faults.append(f"{at:%T}: {told} is in the block of {other.told}, of another Job")
+                self.faults.append(
+                    f"{at:%T}: {description} is in the block of {other.description}, of another Job"
+                )
 
     def keep_only(self, uids: Set[str]) -> None:
         """The others are gone: a watch was interrupted, and then all that is there was listed."""

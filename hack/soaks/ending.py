@@ -27,7 +27,7 @@ def unfinished(
     seconds: float,
     meanwhile: Callable[[], None],
     done: Counter[str],
-    make_room: Callable[[], None],
+    add_nodes: Callable[[], None],
 ) -> list[str]:
     """Wait until all pods have run to their end; returns those that have not after so long, and why.
 
@@ -37,7 +37,7 @@ def unfinished(
     time: a pod whose volume is on a node that they fill by right would wait in vain. Raises ApiError.
     """
     deadline = time.monotonic() + seconds
-    began, has_room = datetime.now(UTC), False
+    began, has_capacity = datetime.now(UTC), False
     while True:
         left = api.json("GET", PODS, query=UNFINISHED)["items"]
         left = [pod for pod in left if pod["metadata"]["namespace"] in (OURS, FOREIGN)]
@@ -46,9 +46,9 @@ def unfinished(
         meanwhile()
         for pod in left:
             _bury(pod, api, done)
-        if not has_room and time.monotonic() > deadline - seconds / 2:
-            make_room()
-            has_room = True
+        if not has_capacity and time.monotonic() > deadline - seconds / 2:
+            add_nodes()
+            has_capacity = True
         late = time.monotonic() - deadline
         if late > BACK_OFF_SECONDS + seconds:
             overdue = left
@@ -114,7 +114,7 @@ def _why(pod: Json, plans: list[Json], api: Api) -> str:
     state = "is gated" if spec.get("schedulingGates") else f"is on {spec.get('nodeName') or 'no node'}"
     state += ", being deleted" if metadata.get("deletionTimestamp") else ""
     owners = [each["name"] for each in metadata.get("ownerReferences", ())]
-    said = [
+    messages = [
         f"{plan['spec'].get('gang')}: {plan.get('status', {}).get('reason') or 'no reason'}"
         for plan in plans
         if any(entry["uid"] == uid for entry in plan["spec"].get("pods", ()))
@@ -122,7 +122,7 @@ def _why(pod: Json, plans: list[Json], api: Api) -> str:
     ]
     return (
         f"{name}, made at {metadata['creationTimestamp']}, has not come to its end: it {state}, "
-        f"{pod['status'].get('phase')}; {notes[-3:]}; plans: {said}; volumes: {_volumes(pod, api)}; "
+        f"{pod['status'].get('phase')}; {notes[-3:]}; plans: {messages}; volumes: {_volumes(pod, api)}; "
         f"on nodes: {_on_nodes(api)}"
     )
 
@@ -141,7 +141,7 @@ def _on_nodes(api: Api) -> str:
     """What stands on nodes still, also of the hostile tenant."""
     pods = api.json("GET", PODS, query=UNFINISHED)["items"]
     takes = [take_of(pod, node, is_ours=True) for pod in pods if (node := pod["spec"].get("nodeName"))]
-    told = [
+    described = [
         f"{take.name} ({take.gpus or take.cards} on {take.node})" for take in takes if take.gpus or take.cards
     ]
-    return ", ".join(told) or "nothing"
+    return ", ".join(described) or "nothing"

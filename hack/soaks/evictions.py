@@ -37,7 +37,7 @@ class Evictions:
     """
 
     for_others: int = 0
-    of_halves: int = 0
+    of_partial_gangs: int = 0
     _pods: dict[str, _SeenPod] = field(default_factory=dict)
     _named: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     _lost: dict[Gang, dict[str, str]] = field(default_factory=dict)
@@ -99,10 +99,10 @@ class Evictions:
                 continue
             uids = self._named[name]
             seen = self._pods[uids[-1]]
-            if any(self._goes_for_others(uid) for uid in uids):
+            if any(self._is_victim(uid) for uid in uids):
                 self.for_others += 1
             elif any(self._is_left_over(uid) for uid in uids):
-                self.of_halves += 1
+                self.of_partial_gangs += 1
             else:
                 found.append(
                     f"{at}: the sweeper evicted {'/'.join(name)} of {seen.gang[1]} ({seen.priority}): "
@@ -110,7 +110,7 @@ class Evictions:
                 )
         return found
 
-    def _goes_for_others(self, uid: str) -> bool:
+    def _is_victim(self, uid: str) -> bool:
         mine = self._pods[uid].priority
         wanted_by = (self._pods.get(other) for other in self._wanted_by.get(uid, ()))
         return any(other is not None and other.priority > mine for other in wanted_by)
@@ -127,6 +127,6 @@ class Evictions:
 def _gang_of(metadata: Json) -> Gang:
     """What stands for its gang: what its author calls it, its JobSet, or its controller."""
     owners = (each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller"))
-    said = (metadata.get("annotations") or {}).get(keys.GANG_ANNOTATION)
+    gang_name = (metadata.get("annotations") or {}).get(keys.GANG_ANNOTATION)
     job_set = (metadata.get("labels") or {}).get(marks.JOBSET_NAME_LABEL)
-    return metadata["namespace"], str(said or job_set or next(owners, metadata["name"]))
+    return metadata["namespace"], str(gang_name or job_set or next(owners, metadata["name"]))

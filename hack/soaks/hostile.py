@@ -44,9 +44,9 @@ class Drawing:
         self._number = 0
         self._left: list[Callable[[], list[Written]]] = []
         self._kinds: tuple[Callable[[], list[Written]], ...] = (
-            self.contradicts, self.waits_for_another_scheduler, self.says_which_cards, self.plans_for_others,
+            self.contradicts, self.waits_for_another_scheduler, self.claims_cards, self.plans_for_others,
             self.has_many_gates, self.joins_another_gang, self.has_made_up_parents, self.counts_oddly,
-            self.writes_lines, self.ends_soon, self.asks_for_much, self.lacks_a_volume, self.is_kept,
+            self.writes_lines, self.ends_soon, self.asks_for_much, self.lacks_a_volume, self.may_remain,
             self.opts_out, self.binds_itself, self.is_a_job, self.claims_a_class, self.keeps_others_off,
         )  # fmt: skip
 
@@ -74,7 +74,7 @@ class Drawing:
     def waits_for_another_scheduler(self) -> list[Written]:
         return [self._pod(schedulerName="nobody") for _ in range(self._random.choice((1, 3)))]
 
-    def says_which_cards(self) -> list[Written]:
+    def claims_cards(self) -> list[Written]:
         cards = {
             keys.GAS_CARDS_ANNOTATION: self._random.choice(("card0", "card0,card1|card0", "\x00", "card99")),
             keys.GAS_TILES_ANNOTATION: "card0:gt0+gt1",
@@ -129,15 +129,15 @@ class Drawing:
         return [self._pod(exclusive, labels=labels, ownerReferences=[owner])]
 
     def counts_oddly(self) -> list[Written]:
-        odd = ("0", "-1", "1e9", "9" * 30, "٣", " 2", "1000000", "2", "")
+        unusual = ("0", "-1", "1e9", "9" * 30, "٣", " 2", "1000000", "2", "")
         names = (
             *marks.GANG_SIZE_KEYS, keys.GANG_MIN_SIZE_ANNOTATION, keys.SLICE_SIZE_ANNOTATION,
             keys.SPREAD_TOPOLOGY_ANNOTATION, marks.JOB_INDEX_KEY, marks.JOB_INDEX_FAILURES_ANNOTATION,
             "job-completion-index",
         )  # fmt: skip
-        said = {name: self._random.choice(odd) for name in names if self._random.random() < 0.4}
-        said[keys.GANG_ANNOTATION] = f"odd-{self._number % 5}"
-        return [self._pod(said) for _ in range(self._random.choice((1, 2, 3)))]
+        values = {name: self._random.choice(unusual) for name in names if self._random.random() < 0.4}
+        values[keys.GANG_ANNOTATION] = f"odd-{self._number % 5}"
+        return [self._pod(values) for _ in range(self._random.choice((1, 2, 3)))]
 
     def writes_lines(self) -> list[Written]:
         names = (
@@ -153,18 +153,18 @@ class Drawing:
     def asks_for_much(self) -> list[Written]:
         """A gang that waits, and would hold nodes."""
         name, size = f"much-{self._number}", self._random.choice((2, 100))
-        said = {
+        values = {
             keys.GANG_ANNOTATION: name,
             keys.GANG_SIZE_ANNOTATION: str(size),
             keys.REQUIRED_TOPOLOGY_ANNOTATION: self._random.choice(("host", "subblock", "block")),
         }
-        return [self._pod(said, resources={GPUS: self._random.choice(("8", "9", "4"))}) for _ in range(2)]
+        return [self._pod(values, resources={GPUS: self._random.choice(("8", "9", "4"))}) for _ in range(2)]
 
     def lacks_a_volume(self) -> list[Written]:
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": "nowhere"}}
         return [self._pod(volumes=[volume])]
 
-    def is_kept(self) -> list[Written]:
+    def may_remain(self) -> list[Written]:
         """Pods that stay when they are deleted."""
         more: Json = self._random.choice(({"schedulerName": "nobody"}, {}))
         return [self._pod(finalizers=["of.mallory/never"], **more)]
@@ -230,11 +230,11 @@ class Drawing:
                 {keys.I915: "1"},
             )
         )
-        said = dict(annotations or {})
+        values = dict(annotations or {})
         if self._random.random() < 0.5:
-            said[RUN_FOR] = f"{self._random.randint(1, 5)}s"
+            values[RUN_FOR] = f"{self._random.randint(1, 5)}s"
         metadata: Json = {key: more.pop(key) for key in ("ownerReferences", "finalizers") if key in more}
-        metadata |= {"name": f"evil-{self._number}", "annotations": said, "labels": labels or {}}
+        metadata |= {"name": f"evil-{self._number}", "annotations": values, "labels": labels or {}}
         spec: Json = {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": self._random.choice((0, 1, 5)),

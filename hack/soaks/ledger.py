@@ -15,8 +15,8 @@ its victims. True at every moment is:
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
 8. Each exclusive Job has a domain of its own (see domains.py).
 9. Gangs whose pods have rules on one another are placed by them (see spreads.py).
-10. Gangs that wait hold a share of the nodes at most, and none for long (see held.py).
-11. No gang stays half dead that was preempted (see halves.py).
+10. Gangs that wait hold a share of the nodes at most, and none for long (see reserved_nodes.py).
+11. No gang stays half dead that was preempted (see partly_released.py).
 12. No device is given to two claims, and each is given where its pod was sent (see claims.py).
 13. A pod runs where its volumes are, and no node has more of these than it may (see mounts.py).
 14. Nobody is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
@@ -33,14 +33,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
-from hack.soaks.broken import Accusers
+from hack.soaks.broken import FailedGangs
 from hack.soaks.claims import GivenDevices
 from hack.soaks.domains import Domains
 from hack.soaks.evictions import Evictions
-from hack.soaks.halves import PartlyReleased
-from hack.soaks.held import Holdings
 from hack.soaks.losses import Losses
 from hack.soaks.mounts import Mounts
+from hack.soaks.partly_released import PartlyReleased
+from hack.soaks.reserved_nodes import Holdings
 from hack.soaks.spreads import Spreads
 from hack.soaks.takeovers import Takeovers
 from hack.soaks.takes import Take, has_ended, is_gated, listed, pinned_to, take_of
@@ -56,22 +56,23 @@ Json = dict[str, Any]
 class Ledger:
     """All that is known. Safe for use by its two readers.
 
-    namespaces: whose pods are judged. hostile: whose pods say nothing true; kept: whose pods nobody may take.
+    namespaces: whose pods are judged. hostile: whose pods say nothing true.
+    protected: whose pods nobody may take.
     """
 
     namespaces: frozenset[str]
     hostile: frozenset[str] = frozenset()
-    kept: frozenset[str] = frozenset()
+    protected: frozenset[str] = frozenset()
     losses: Losses = field(default_factory=Losses)
     domains: Domains = field(default_factory=Domains)
     spreads: Spreads = field(default_factory=Spreads)
-    halves: PartlyReleased = field(default_factory=PartlyReleased)
+    partial: PartlyReleased = field(default_factory=PartlyReleased)
     given: GivenDevices = field(default_factory=GivenDevices)
     mounts: Mounts = field(default_factory=Mounts)
     evictions: Evictions = field(default_factory=Evictions)
     takeovers: Takeovers = field(default_factory=Takeovers)
-    accusers: Accusers = field(default_factory=Accusers)
-    held: Holdings | None = None
+    failed_gangs: FailedGangs = field(default_factory=FailedGangs)
+    reserved: Holdings | None = None
     faults: list[str] = field(default_factory=list)
     released: int = 0
     bound: int = 0
@@ -93,9 +94,9 @@ class Ledger:
         """
         version = int(placement["metadata"]["resourceVersion"]) if in_order else 0
         spec = placement.get("spec", {})
-        if self.held is not None:
+        if self.reserved is not None:
             with self._lock:
-                self.held.plan(kind, placement)
+                self.reserved.plan(kind, placement)
         with self._lock:
             self.takeovers.plan(kind, placement, in_order=in_order)
         if kind == "DELETED":
@@ -117,14 +118,14 @@ class Ledger:
         with self._lock:
             node = self._where(pod)
             before = self.takes.pop(uid, None)
-            self._judge_loss(kind, pod)
+            self._check_loss(kind, pod)
             if pod["metadata"]["namespace"] not in self.hostile:
                 self.losses.pod(kind, pod)
                 self.domains.pod(pod, "" if gone else node)
                 self.spreads.pod(pod, gone=gone)
-                self.halves.pod(pod, gone=gone)
+                self.partial.pod(pod, gone=gone)
                 self.mounts.pod(pod, gone=gone)
-                self.accusers.pod(pod)
+                self.failed_gangs.pod(pod)
                 self.given.pod(uid, pinned_to(pod))
             self.takeovers.pod(pod, gone=gone)
             self.evictions.pod(kind, pod)
@@ -137,8 +138,8 @@ class Ledger:
                 self._waiting[uid] = (int(pod["metadata"]["resourceVersion"]), take.name, node, _now())
             if take.is_bound and not (before and before.is_bound):
                 self.bound += 1
-                self._judge_binding(pod, take, in_order=in_order)
-            self._judge_node(node)
+                self._check_binding(pod, take, in_order=in_order)
+            self._check_node(node)
 
     def claim(self, kind: str, claim: Json) -> None:
         """A version of a claim on devices."""
@@ -178,22 +179,22 @@ class Ledger:
             self.takes = {uid: take for uid, take in self.takes.items() if uid in uids}
             self.domains.keep_only(uids)
             self.spreads.keep_only(uids)
-            self.halves.keep_only(uids)
+            self.partial.keep_only(uids)
             self.mounts.keep_only_pods(uids)
             self.evictions.keep_only(uids)
             self.takeovers.keep_only(uids)
             self.losses.keep_only({(each["namespace"], each["name"]) for each in there})
 
-    def look_at_held(self, *, anew: bool = False) -> None:
-        """Judge what is held now. anew: the sweeper or the API server has just died."""
-        if self.held is not None:
+    def check_reserved(self, *, restarted: bool = False) -> None:
+        """Check what is reserved now. restarted: the sweeper or the API server has just died."""
+        if self.reserved is not None:
             with self._lock:
-                (self.held.begin_anew if anew else self.held.look)()
+                (self.reserved.restart if restarted else self.reserved.look)()
 
-    def look_at_halves(self) -> None:
+    def check_partial(self) -> None:
         """Judge which gangs have been half dead for too long, and who has taken what others keep."""
         with self._lock:
-            self.halves.look()
+            self.partial.look()
             self.takeovers.look()
 
     def _where(self, pod: Json) -> str:
@@ -208,9 +209,9 @@ class Ledger:
         plans = self._plans.get(metadata["uid"])
         return plans[-1][1] if plans else ""
 
-    def _judge_loss(self, kind: str, pod: Json) -> None:
+    def _check_loss(self, kind: str, pod: Json) -> None:
         metadata = pod["metadata"]
-        if metadata["namespace"] not in self.kept or metadata["uid"] in self._lost:
+        if metadata["namespace"] not in self.protected or metadata["uid"] in self._lost:
             return
         if not has_ended(pod) and (kind == "DELETED" or metadata.get("deletionTimestamp")):
             self._lost.add(metadata["uid"])
@@ -222,7 +223,7 @@ class Ledger:
         take = take_of(pod, node, is_ours=is_ours)
         return replace(take, claims=()) if is_hostile else take
 
-    def _judge_binding(self, pod: Json, take: Take, *, in_order: bool) -> None:
+    def _check_binding(self, pod: Json, take: Take, *, in_order: bool) -> None:
         pin = "" if pod["metadata"]["namespace"] in self.hostile else pinned_to(pod)
         if pin and pin != take.node:
             self.faults.append(f"{_now()}: {take.name} is pinned to {pin} and runs on {take.node}")
@@ -239,12 +240,12 @@ class Ledger:
         self.stamped += 1
         self._stamps[take.node] = max(last, int(stamp))
 
-    def _judge_node(self, node: str) -> None:
+    def _check_node(self, node: str) -> None:
         here = {uid: take for uid, take in self.takes.items() if take.node == node}
         bound = sum(take.gpus for take in here.values() if take.is_bound)
         if bound > NODE_GPUS:
-            said = f"{node} has {bound} GPUs bound of {NODE_GPUS}: {listed(here.values())}"
-            self.faults.append(f"{_now()}: {said}")
+            fault = f"{node} has {bound} GPUs bound of {NODE_GPUS}: {listed(here.values())}"
+            self.faults.append(f"{_now()}: {fault}")
         if self._given_out_twice(node, here):
             self._suspects.append((_now(), node, {uid: replace(take) for uid, take in here.items()}))
 
@@ -272,9 +273,9 @@ class Ledger:
         with self._lock:
             first: dict[str, str] = {}
             for at, node, here in self._suspects:
-                for said in self._given_out_twice(node, here, settled=True):
-                    first.setdefault(said, at)
-            self.faults += [f"{at}: {said}" for said, at in first.items()]
+                for fault in self._given_out_twice(node, here, settled=True):
+                    first.setdefault(fault, at)
+            self.faults += [f"{at}: {fault}" for fault, at in first.items()]
             self._suspects.clear()
             self.given.settle()
             self.mounts.settle()

@@ -69,8 +69,8 @@ class Losses:
 
 
 def _gang_of(metadata: Json) -> str:
-    said = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-    return str(said.get(keys.GANG_ANNOTATION) or said.get(marks.JOB_NAME_LABEL) or metadata["name"])
+    texts = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    return str(texts.get(keys.GANG_ANNOTATION) or texts.get(marks.JOB_NAME_LABEL) or metadata["name"])
 
 
 def _does_run(pod: Json) -> bool:

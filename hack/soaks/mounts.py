@@ -58,7 +58,7 @@ class Mounts:
     faults: list[str] = field(default_factory=list)
     judged: int = 0
     full: int = 0
-    turns: int = 0
+    handovers: int = 0
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     _claims: dict[str, Json] = field(default_factory=dict)
     _live: dict[str, str] = field(default_factory=dict)
@@ -108,9 +108,9 @@ class Mounts:
                 users.pop(uid, None)
                 continue
             users[uid] = name
-            for other in (told for by, told in users.items() if by != uid):
+            for other in (description for by, description in users.items() if by != uid):
                 shared[each] = other
-            self.turns += is_new and bool(self._ever.setdefault(each, set()) - {uid})
+            self.handovers += is_new and bool(self._ever.setdefault(each, set()) - {uid})
             self._ever[each].add(uid)
         if claims and is_new:
             self._bound.append(_Bound(f"{self.now():%T}", name, node, claims, shared))
@@ -168,11 +168,13 @@ class Mounts:
             for claim in each.claims:
                 spec = self._claims.get(claim, {})
                 volume = self._volumes.get(spec.get("volumeName", ""))
-                told = f"{each.at}: {each.pod} was bound to {each.node}"
+                description = f"{each.at}: {each.pod} was bound to {each.node}"
                 if volume is not None and volume.nodes is not None and each.node not in volume.nodes:
                     self.faults.append(
-                        f"{told}, its volume {spec['volumeName']} is on {sorted(volume.nodes)}"
+                        f"{description}, its volume {spec['volumeName']} is on {sorted(volume.nodes)}"
                     )
                 if claim in each.shared and FOR_ONE_POD in spec.get("accessModes", ()):
-                    self.faults.append(f"{told} while {each.shared[claim]} used {claim}, for a single pod")
+                    self.faults.append(
+                        f"{description} while {each.shared[claim]} used {claim}, for a single pod"
+                    )
         self._bound.clear()

@@ -120,7 +120,7 @@ class PartialGangs:
         with self._lock:
             for gang, start in self._starts.items():
                 if now - start.at >= JUDGED_SECONDS and start.minimum:
-                    self._judge(gang, start)
+                    self._check(gang, start)
 
     @property
     def waits(self) -> bool:
@@ -140,7 +140,7 @@ class PartialGangs:
             self._lacks_since.pop(gang, None)
         if not bound:
             if (start := self._starts.pop(gang, None)) is not None and start.minimum:
-                self._judge(gang, start)
+                self._check(gang, start)
             return
         if gang not in self._starts:
             self._starts[gang] = _Start(self.clock(), minimum, lost=self._excuse(gang))
@@ -157,7 +157,7 @@ class PartialGangs:
         has_waited = since is not None and self.clock() - since >= self.patience
         return "planned without pods lost long before" if has_waited else ""
 
-    def _judge(self, gang: Gang, start: _Start) -> None:
+    def _check(self, gang: Gang, start: _Start) -> None:
         """Once for each start, which has no minimum any more then."""
         is_in_time = start.enough_at is not None and start.enough_at - start.at < JUDGED_SECONDS
         if is_in_time:

@@ -96,7 +96,7 @@ class LedgerReader(CollectionReader):
     def on_list(self, items: list[Json]) -> None:
         """What is not among them is gone."""
         if self._path == PLACEMENTS:
-            self._ledger.look_at_held(anew=True)
+            self._ledger.check_reserved(restarted=True)
         elif self._path in self._whole:
             self._whole[self._path](items)
 

@@ -26,17 +26,17 @@ _NODE: Final = re.compile(r"\b(?:node-b\d+-s\d+-h\d+|pool-\d+)\b")
 class Faults:
     """Faults with when they were found. judges: what each has found so far."""
 
-    judges: Mapping[str, Callable[[], Sequence[str]]]
+    checkers: Mapping[str, Callable[[], Sequence[str]]]
     found: list[tuple[str, str]] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
 
     def look(self) -> list[str]:
         """Take in what has been found since; returns it."""
         new = []
-        for name, faults in self.judges.items():
-            told = list(faults())
-            new += told[self._counts[name] :]
-            self._counts[name] = len(told)
+        for name, faults in self.checkers.items():
+            found_faults = list(faults())
+            new += found_faults[self._counts[name] :]
+            self._counts[name] = len(found_faults)
         self.found += [(f"{datetime.now(UTC):%T}", fault) for fault in new]
         return new
 
@@ -47,20 +47,20 @@ def detailed(faults: Sequence[tuple[str, str]], sweepers: Iterable[Program]) -> 
     faults: when each was found, and what it is. One that begins with a time tells by that when it was.
     """
     lines = lines_of(sweepers) if faults else []
-    told = []
+    found_faults = []
     for number, (found, fault) in enumerate(faults):
         begins = re.match(r"\d\d:\d\d:\d\d", fault)
         at = begins.group() if begins else found
-        said = fault if begins else f"{found} or before: {fault}"
+        message = fault if begins else f"{found} or before: {fault}"
         if number < DETAILED:
             until = f"{datetime.strptime(at, '%H:%M:%S') + AFTER:%T}"
             own = [line for line in lines if line.at <= until and any(n in line.text for n in _names(fault))]
             shown = [f"\n    {line.of}: {line.text[:400]}" for line in own[-LINES:]]
-            said += f"\n  at {at} {leader_at(lines, at)}" + "".join(
+            message += f"\n  at {at} {leader_at(lines, at)}" + "".join(
                 shown or ["; no line of the logs names it"]
             )
-        told.append(said)
-    return told
+        found_faults.append(message)
+    return found_faults
 
 
 def _names(fault: str) -> set[str]:

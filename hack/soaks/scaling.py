@@ -38,7 +38,7 @@ _LURK_SECONDS: Final = 12.0
 _BURST: Final = (2, 5)
 _QUIET_SECONDS: Final = 45.0
 """The most between bursts, should no node be removed."""
-_BOOKED_SECONDS: Final = 6.0
+_RESERVED_SECONDS: Final = 6.0
 
 
 class Scaling:
@@ -110,8 +110,10 @@ class Scaling:
             ended = {each["type"] for each in conditions} & {"BookingExpired", "Failed"}
             if provided is not None and not ended:
                 at = time.mktime(time.strptime(provided["lastTransitionTime"], "%Y-%m-%dT%H:%M:%SZ"))
-                if time.time() - (at - time.timezone) > _BOOKED_SECONDS:
-                    self.standin.say(request["metadata"], "BookingExpired", "True", "not used in time")
+                if time.time() - (at - time.timezone) > _RESERVED_SECONDS:
+                    self.standin.set_condition(
+                        request["metadata"], "BookingExpired", "True", "not used in time"
+                    )
         self._remove_empty()
 
     def _remove_empty(self) -> None:

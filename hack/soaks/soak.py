@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack.local import autoscaler, native_gangs, nodes
-from hack.local.build import say
+from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.local.kubelet import Program
@@ -34,14 +34,14 @@ from hack.soaks import claims, ending, tasks
 from hack.soaks.audit import audit_lines
 from hack.soaks.broken import RULES, BrokenGpus
 from hack.soaks.crowd import FOREIGN, OURS, Crowd
-from hack.soaks.halving import Halving
-from hack.soaks.held import bounds
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
+from hack.soaks.partial_victims import Halving
 from hack.soaks.passes import defects, long_steps
 from hack.soaks.plan import FEATURES, HOSTILE, PINNED, POD_GROUP, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
+from hack.soaks.reserved_nodes import bounds
 from hack.soaks.scaling import CHOICES, NAMES, Scaling
 from hack.soaks.spreads import Spreads
 from hack.soaks.sweepers import lines_of, make_namespace, set_bind, start_sweepers
@@ -75,10 +75,10 @@ class Soak:
         with_gpus = [node.name for node in self.grid.values() if not node.intel]
         made = frozenset(NAMES) if scales else frozenset()
         others = 1 + (len(tasks.NODES) if plan.has("tasks") else 0)
-        self.held = bounds(SETTINGS, len(self.grid) + others, made)
+        self.reserved = bounds(SETTINGS, len(self.grid) + others, made)
         names = frozenset({OURS, FOREIGN, HOSTILE})
         self.ledger = Ledger(
-            names, hostile=frozenset({HOSTILE}), held=self.held, spreads=Spreads(SHAPE.blocks)
+            names, hostile=frozenset({HOSTILE}), reserved=self.reserved, spreads=Spreads(SHAPE.blocks)
         )
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in WATCHED]
         self.sweepers: list[Program] = []
@@ -99,7 +99,7 @@ class Soak:
         if plan.has("broken-nodes"):
             count = len(with_gpus) + len(made)
             self.broken = BrokenGpus(self.api, with_gpus, count, plan.choices("broken"))
-            self.ledger.accusers = self.broken.accusers
+            self.ledger.failed_gangs = self.broken.failed_gangs
         stay = self.broken.names if self.broken is not None else ()
         if plan.has("preemption"):
             sound = [name for name in with_gpus if name not in stay]
@@ -112,18 +112,18 @@ class Soak:
         self.tenant = Tenant(self.api, HOSTILE, drawing, choices)
         self._leads, self._lead_seconds = plan.choices("leaders"), plan.lead_seconds
         self.bind = plan.bind if cluster.native_gangs else PINNED
-        self.faults = self._judges()
+        self.faults = self._checkers()
 
-    def _judges(self) -> Faults:
+    def _checkers(self) -> Faults:
         ledger, broken, of_tasks = self.ledger, self.broken, self.tasks
         return Faults(
             {
                 "readers": lambda: [fault for reader in self.readers for fault in reader.faults],
                 "ledger": lambda: ledger.faults,
-                "held": lambda: self.held.faults,
+                "reservations": lambda: self.reserved.faults,
                 "domains": lambda: ledger.domains.faults,
                 "spreads": lambda: ledger.spreads.faults,
-                "halves": lambda: ledger.halves.faults,
+                "partial gangs": lambda: ledger.partial.faults,
                 "takeovers": lambda: ledger.takeovers.faults,
                 "devices": lambda: ledger.given.faults,
                 "volumes": lambda: ledger.mounts.faults,
@@ -138,12 +138,12 @@ class Soak:
         try:
             with self.broken.kubelets if self.broken is not None else contextlib.nullcontext():
                 self._disturb()
-            say(f"  No more disturbances: {dict(sorted(self.done.items()))}")
+            announce(f"  No more disturbances: {dict(sorted(self.done.items()))}")
             self.trouble.make_good()
             if self.scaling is not None:
                 self.scaling.make_good()
             left = ending.unfinished(
-                self.api, self.plan.end_seconds, self._meanwhile, self.done, self._make_room
+                self.api, self.plan.end_seconds, self._meanwhile, self.done, self._add_nodes
             )
             self.done["Jobs without pods"] = ending.without_pods(self.api)
             if self.scaling is not None and not left:
@@ -157,7 +157,7 @@ class Soak:
             losses, evictions = self.ledger.losses, self.ledger.evictions
             late = [*losses.faults(audit), *evictions.faults(audit), *self._long_steps(), *left]
             late += defects(lines_of(self.sweepers))
-            self.faults.judges = {"the end": lambda: late}
+            self.faults.checkers = {"the end": lambda: late}
             self.faults.look()
             return detailed(self.faults.found, self.sweepers)
         finally:
@@ -217,7 +217,7 @@ class Soak:
             "disturb": (plan.disturb_every, self.trouble.something),
             "restart": (plan.restart_every, self._restart),
             "kill": (1.0, self._kill),
-            "say": (15.0, self._say),
+            "say": (15.0, self._report),
             "hostile": (plan.hostile_every, self.tenant.act),
         }
         if self.scaling is not None:
@@ -247,7 +247,7 @@ class Soak:
             self._meanwhile()
             if self.broken is not None:
                 self.broken.look()
-            self.ledger.look_at_held()
+            self.ledger.check_reserved()
             if len(self.faults.found) > MOST_FAULTS:
                 return
             time.sleep(0.1)
@@ -260,14 +260,14 @@ class Soak:
             self._try("scale down", self.scaling.end_what_is_due)
         self.crowd.end_staged()
         for name in self.trouble.revive():
-            say(f"  {name} ended by itself and was started again; see its log.")
-        self.ledger.look_at_halves()
+            announce(f"  {name} ended by itself and was started again; see its log.")
+        self.ledger.check_partial()
         for fault in self.faults.look():
-            say(f"  FAULT: {fault}")
+            announce(f"  FAULT: {fault}")
 
-    def _make_room(self) -> None:
+    def _add_nodes(self) -> None:
         self.done["capacity made at the end"] += 1
-        self._try("free capacity", self.tenant.make_room)
+        self._try("free capacity", self.tenant.add_nodes)
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
         """What the API server refuses is no fault of anybody's: pods go, nodes are not there."""
@@ -281,16 +281,16 @@ class Soak:
 
     def _restart(self) -> None:
         self.trouble.restart_api_server()
-        self.ledger.look_at_held(anew=True)
+        self.ledger.check_reserved(restarted=True)
 
     def _kill(self) -> None:
         if self.trouble.kill_leader(self._lead_seconds):
             # Some live so long that what takes patience comes to its end.
             self._lead_seconds = self.plan.lead_seconds * self._leads.choice((1, 1, 3, 5))
-            self.ledger.look_at_held(anew=True)
+            self.ledger.check_reserved(restarted=True)
 
-    def _say(self) -> None:
-        say(
+    def _report(self) -> None:
+        announce(
             f"  {self.done['gangs']} gangs, {self.ledger.released} releases, {self.ledger.bound} bindings, "
             f"{len(self.ledger.takes)} pods on nodes, {len(self.faults.found)} faults"
         )
@@ -305,7 +305,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--logs", type=Path, help="where to copy all programs' logs to")
     options = parser.parse_args(argv)
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    say(f"Seed {seed}, {options.minutes:g} minutes.")
+    announce(f"Seed {seed}, {options.minutes:g} minutes.")
     logging.getLogger("webhook.kube").setLevel(logging.ERROR)  # watches end with each API server
     plan = Plan(options.minutes * 60, seed, without=frozenset(options.without))
     with Cluster.fresh("pods" if plan.bind == POD_GROUP and native_gangs.can_be_on() else "") as cluster:
@@ -316,7 +316,7 @@ def main(argv: list[str] | None = None) -> int:
             if options.logs is not None:
                 shutil.copytree(cluster.folder / "logs", options.logs, dirs_exist_ok=True)
     for line in tried(soak):
-        say(line)
+        announce(line)
     for fault in faults[:MOST_SHOWN]:
         print(f"FAULT: {fault}")
     print(f"{len(faults)} faults; seed {seed}" if faults else f"No fault; seed {seed}")

@@ -54,10 +54,10 @@ class Spreads:
     def pod(self, pod: dict[str, Any], *, gone: bool) -> None:
         """A version of a pod."""
         metadata = pod["metadata"]
-        said = metadata.get("annotations", {}).get(RULE)
-        if not said:
+        rule = metadata.get("annotations", {}).get(RULE)
+        if not rule:
             return
-        kind, size = said.split("/")
+        kind, size = rule.split("/")
         gang = self._gangs.setdefault(metadata["labels"][LABEL], _Ruled())
         gang.pods.add(metadata["uid"])
         node = pod["spec"].get("nodeName")
@@ -69,10 +69,10 @@ class Spreads:
             return
         gang.is_judged = True
         self.judged += 1
-        held = Counter(gang.blocks.values())
-        fewest = 0 if kind == APART or len(held) < self.blocks else min(held.values())
-        if max(held.values()) - fewest > 1:
-            self.faults.append(f"{metadata['labels'][LABEL]} is to be {kind}, and is in {dict(held)}")
+        counts = Counter(gang.blocks.values())
+        fewest = 0 if kind == APART or len(counts) < self.blocks else min(counts.values())
+        if max(counts.values()) - fewest > 1:
+            self.faults.append(f"{metadata['labels'][LABEL]} is to be {kind}, and is in {dict(counts)}")
 
     def keep_only(self, uids: Set[str]) -> None:
         """The others are gone: a watch was interrupted, and then all that is there was listed."""

@@ -67,14 +67,14 @@ class Takeovers:
     def _suspect(self, placement: Placement, known: Set[str]) -> None:
         own = set(placement.spec.kept)
         for key, keeper in self._plans.items():
-            kept = self._kept(keeper) - own if key != placement.key else set()
+            reserved = self._reserved(keeper) - own if key != placement.key else set()
             self._suspects += [
                 _Suspect(self.clock(), placement.key, each.uid, each.node, keeper)
                 for each in placement.spec.pods
-                if each.uid not in known and each.node in kept
+                if each.uid not in known and each.node in reserved
             ]
 
-    def _kept(self, placement: Placement) -> set[str]:
+    def _reserved(self, placement: Placement) -> set[str]:
         """Nodes that it is told to keep for a while yet."""
         until = placement.status.held_until
         lasts = bool(until) and datetime.fromisoformat(until).timestamp() > self.clock() + 1.0
@@ -103,7 +103,7 @@ class Takeovers:
 
     def _is_fault(self, suspect: _Suspect) -> bool:
         now, taker = self._plans.get(suspect.keeper.key), self._pods.get(suspect.uid)
-        if now is None or taker is None or taker.is_limited or suspect.node not in self._kept(now):
+        if now is None or taker is None or taker.is_limited or suspect.node not in self._reserved(now):
             return False
         first = [self._pods.get(each.uid) for each in suspect.keeper.spec.pods]
         there = [pod for pod in first if pod is not None]

@@ -55,7 +55,7 @@ class Tenant:
         for name in self._names():
             self._remove(name)
 
-    def make_room(self) -> None:
+    def add_nodes(self) -> None:
         """End its Jobs, and its pods that have a node; what waits goes on waiting. Raises ApiError."""
         path = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
         self._api.request("DELETE", path, query={"propagationPolicy": "Background"})
@@ -72,7 +72,7 @@ class Tenant:
             if error.is_transient:
                 raise
             if "exceeded quota" in str(error):
-                self._make_room()
+                self._add_nodes()
 
     def _names(self) -> list[str]:
         items = self._api.json("GET", PODS.format(namespace=self._namespace))["items"]
@@ -106,7 +106,7 @@ class Tenant:
         else:
             self._try("PATCH", path, change, MERGE_PATCH)
 
-    def _make_room(self) -> None:
+    def _add_nodes(self) -> None:
         names = self._names()
         for name in self._random.sample(names, min(len(names), 12)):
             self._remove(name)

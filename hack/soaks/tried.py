@@ -48,20 +48,23 @@ def tried(soak: "Soak") -> list[str]:
         "pods of exclusive Jobs": ledger.domains.seen,
         "gangs with rules": ledger.spreads.judged,
         "claimed devices": ledger.given.judged,
-        "nodes held": soak.held.holds,
+        "nodes held": soak.reserved.holds,
         "plans that keep nodes between stages": ledger.takeovers.judged,
         "deletions by the sweeper": ledger.losses.judged,
     }
     if soak.volumes is not None:
         judged |= {"pods with volumes": ledger.mounts.judged, "nodes with all of a kind": ledger.mounts.full}
-        judged |= {"claims that others had before": ledger.mounts.turns}
+        judged |= {"claims that others had before": ledger.mounts.handovers}
     if soak.waves is not None:
-        judged |= {"pods preempted": len(ledger.halves.preempted)}
+        judged |= {"pods preempted": len(ledger.partial.preempted)}
         judged |= {"evicted for a higher priority": ledger.evictions.for_others}
-        judged |= {"evicted of halves": ledger.evictions.of_halves}
+        judged |= {"evicted of halves": ledger.evictions.of_partial_gangs}
     if soak.broken is not None:
         judged |= {"pods that failed on broken nodes": len(soak.broken.kubelets.failed)}
-        judged |= {"gangs that accuse one": soak.broken.accused, "broken nodes avoided": soak.broken.found}
+        judged |= {
+            "gangs that accuse one": soak.broken.with_failed_gangs,
+            "broken nodes avoided": soak.broken.found,
+        }
     if soak.scaling is not None:
         judged |= {
             "nodes made on request": POOL_NODES + done["nodes scaled down"] - len(soak.scaling.standin.pool)
@@ -70,9 +73,9 @@ def tried(soak: "Soak") -> list[str]:
     return [
         *(f"Drawn: {line}" for line in exercised(drawn(soak))),
         *(f"Judged: {line}" for line in exercised(judged)),
-        soak.held.summary,
+        soak.reserved.summary,
         *([soak.broken.summary] if soak.broken is not None else []),
-        f"No gang was half dead for more than {ledger.halves.longest:.0f} s.",
+        f"No gang was half dead for more than {ledger.partial.longest:.0f} s.",
         f"Order: {soak.plan.fair_order or 'by age'}. Bind: {soak.bind}.",
         f"The order of {ledger.unjudged} cards was not judged, seen in a list after a restart.",
         f"The hostile tenant did {dict(sorted(soak.tenant.done.items()))}; "

@@ -57,8 +57,8 @@ class Provisioner:
                 list(pool.map(lambda node, of=name: self._make_local(of, node), self._nodes * count))
 
     def _attaches(self, node: str) -> None:
-        told = {"name": DRIVER, "nodeID": node, "allocatable": {"count": ATTACHED}}
-        body = {"metadata": {"name": node}, "spec": {"drivers": [told]}}
+        driver = {"name": DRIVER, "nodeID": node, "allocatable": {"count": ATTACHED}}
+        body = {"metadata": {"name": node}, "spec": {"drivers": [driver]}}
         self._api.request("POST", drivers.NODES, body=body)
 
     def _make_local(self, class_name: str, node: str) -> None:
@@ -114,8 +114,8 @@ class Provisioner:
         self._single.add(claim)
         self._api.request("POST", _CLAIMS, body={"metadata": {"name": claim}, "spec": _claim(SINGLE)})
         volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
-        for half in "ab":
-            self._crowd.post_job(f"{claim}-{half}", 1, {GPUS: 1}, spec={"volumes": volumes})
+        for part in "ab":
+            self._crowd.post_job(f"{claim}-{part}", 1, {GPUS: 1}, spec={"volumes": volumes})
 
     # --- what becomes of them -------------------------------------------------------------------
 

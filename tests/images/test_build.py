@@ -88,7 +88,7 @@ def test_images_that_another_checkout_loads_are_not_removed(
         return images.archives()
 
     with of("loading") as loading:
-        for number in range(images.KEPT + 1):
+        for number in range(images.MOST_IMAGES + 1):
             with of(f"s{number}") as later:
                 assert all(path.exists() for path in later)
         assert all(path.exists() for path in loading)

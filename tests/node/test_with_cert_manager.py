@@ -22,7 +22,7 @@ from tests.support import create_namespace
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
 SERVING = "topogate-webhook-tls"
 
-CONTROLLERS: Final = certmanager.kept()
+CONTROLLERS: Final = certmanager.cached()
 
 pytestmark = pytest.mark.skipif(
     CONTROLLERS is None,

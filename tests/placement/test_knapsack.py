@@ -100,7 +100,7 @@ def test_costs_that_need_more_than_a_machine_word_give_the_same_answer(
 def test_a_gang_on_40_blocks_that_are_all_the_same_is_proven(rule: str) -> None:
     made = [instances.node(n, f"b{n // 256}", f"r{n // 16}", 8, 8) for n in range(10_000)]
     asked = instances.gang(
-        2492 if rule == "odd pods" else 2500, 8, instances.ODD if rule == "odd pods" else ()
+        2492 if rule == "odd pods" else 2500, 8, instances.MINORITY if rule == "odd pods" else ()
     )
     asked = replace(asked, slices=(Slice("subblock", 4),) if rule == "slices" else ())
     found = place(asked, Snapshot.build(made, []))

@@ -35,7 +35,7 @@ def test_a_gang_that_grows_by_4000_pods_beside_4000_is_proven(rule: str, slots: 
     made = instances.cluster(nodes, slots)
     anchors = tuple(Anchor(made[number].name) for number in range(4000))
     pods = (4000 if slots == 8 else 1000) - (8 if rule == "odd pods" else 0)
-    asked = instances.gang(pods, slots, instances.ODD if rule == "odd pods" else ())
+    asked = instances.gang(pods, slots, instances.MINORITY if rule == "odd pods" else ())
     slices = (Slice("subblock", 2),) if rule == "slices" else ()
     asked, snapshot = replace(asked, anchors=anchors, slices=slices), Snapshot.build(made, [])
     found = place(asked, snapshot)

@@ -53,13 +53,13 @@ class Scene:
     ) -> None:
         """Pods of a Job fail on nodes, and one runs to its end on another, under a leader or none."""
         for node in bad:
-            self.broken.accusers.pod(pod(job, node, "Failed", label=label))
-        self.broken.accusers.leads(leader)
+            self.broken.failed_gangs.pod(pod(job, node, "Failed", label=label))
+        self.broken.failed_gangs.leads(leader)
         for phase in ("Running", "Succeeded"):
-            self.broken.accusers.pod(pod(job, ran or self.good, phase, label=label))
+            self.broken.failed_gangs.pod(pod(job, ran or self.good, phase, label=label))
             if phase == "Running":
                 self.now += seconds
-                self.broken.accusers.leads(leader)
+                self.broken.failed_gangs.leads(leader)
 
     def look(self, seconds: float = 0.0) -> None:
         """Judge now, and once more so much later."""
@@ -109,7 +109,7 @@ def test_a_node_that_is_avoided_in_time_is_no_fault() -> None:
     scene.look(NOTICED_SECONDS - 1)
     scene.api.nodes = (scene.names[0],)
     scene.look(100.0)
-    assert (scene.faults, scene.broken.found, scene.broken.accused) == ([], 1, MANY)
+    assert (scene.faults, scene.broken.found, scene.broken.with_failed_gangs) == ([], 1, MANY)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_an_eviction_for_nobody_more_important_is_a_fault(
     for each in pods:
         checker.pod("MODIFIED", each)
     faults = checker.faults([eviction("v")])
-    assert (checker.for_others, checker.of_halves, len(faults)) == counts
+    assert (checker.for_others, checker.of_partial_gangs, len(faults)) == counts
 
 
 @pytest.mark.parametrize(

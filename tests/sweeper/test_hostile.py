@@ -156,7 +156,7 @@ def test_whatever_one_tenant_writes_another_s_gangs_lose_no_pod_share_no_card_an
     api, labels = installation.api, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
     ours, theirs = (create_namespace(installation.cluster, labels) for _ in range(2))
     admit(api, theirs)
-    ledger = Ledger(frozenset({ours, theirs}), hostile=frozenset({theirs}), kept=frozenset({ours}))
+    ledger = Ledger(frozenset({ours, theirs}), hostile=frozenset({theirs}), protected=frozenset({ours}))
     choices = random.Random(SEED)
     names = [node.name for node in nodes.grid(SHAPE)]
     drawing = Drawing(choices, names, [f"quiet-{number}" for number in range(GANGS)])

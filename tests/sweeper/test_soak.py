@@ -27,4 +27,4 @@ def test_invariants_hold_and_all_gangs_end_while_everything_fails(own_cluster: C
     assert soak.ledger.spreads.judged >= 1
     assert soak.ledger.given.judged >= 1
     assert soak.ledger.mounts.judged >= 1
-    assert soak.held.holds >= 1, soak.held.summary
+    assert soak.reserved.holds >= 1, soak.reserved.summary

@@ -14,11 +14,11 @@ from hack.soaks.audit import SWEEPER
 from hack.soaks.claims import GivenDevices
 from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
-from hack.soaks.halves import HALF_SECONDS, PartlyReleased
-from hack.soaks.held import Holdings, bounds
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
+from hack.soaks.partly_released import PARTLY_SECONDS, PartlyReleased
 from hack.soaks.passes import defects, over
+from hack.soaks.reserved_nodes import Holdings, bounds
 from hack.soaks.spreads import LABEL, RULE, Spreads
 from hack.soaks.sweepers import LogLine
 from hack.soaks.takeovers import SETTLED_SECONDS, Takeovers
@@ -269,7 +269,7 @@ def test_pods_of_a_hostile_tenant_count_where_they_are_bound_or_planned_and_not_
 def test_the_ledger_misses_each_pod_of_a_quiet_tenant_that_has_not_ended(
     phase: str, kind: str, is_lost: bool
 ) -> None:
-    ledger = Ledger(frozenset({OURS}), kept=frozenset({OURS}))
+    ledger = Ledger(frozenset({OURS}), protected=frozenset({OURS}))
     body = pod("a", "n", 3, {GPUS: 1})
     ledger.plan("ADDED", plan(1, a="n"))
     ledger.pod("ADDED", body)
@@ -407,7 +407,7 @@ def test_a_new_leader_is_not_blamed_for_the_reservations_of_another() -> None:
     now = 0.0
     reserved.plan("ADDED", ONE)
     now = 4.0
-    reserved.begin_anew()
+    reserved.restart()
     reserved.plan("MODIFIED", ONE)
     now = 8.0
     reserved.look()
@@ -524,7 +524,7 @@ def test_a_gang_that_stays_partially_running_after_it_was_preempted_is_a_fault(
     partial.pod(of_job("a", 1, node="n1", elastic=elastic), gone=False)
     partial.pod(of_job("a", 1, node="n1", reason=reason, elastic=elastic), gone=True)
     partial.pod(of_job("a", 2, elastic=elastic), gone=False)
-    now[0] = HALF_SECONDS + 1
+    now[0] = PARTLY_SECONDS + 1
     partial.look()
     assert len(partial.faults) == count
 
@@ -542,6 +542,6 @@ def test_a_gang_that_is_partially_running_for_a_moment_is_no_fault(is_whole: boo
         partial.pod(of_job("a", 2, node="n1"), gone=False)
     else:
         partial.pod(of_job("a", 0, node="n0"), gone=True)
-    now[0] = HALF_SECONDS + 10
+    now[0] = PARTLY_SECONDS + 10
     partial.look()
     assert (partial.faults, partial.longest) == ([], 5.0)

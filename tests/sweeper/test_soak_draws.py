@@ -9,7 +9,7 @@ import pytest
 from hack.soaks import scaling
 from hack.soaks.crowd import Crowd
 from hack.soaks.ending import unfinished
-from hack.soaks.halving import ABOVE, Halving
+from hack.soaks.partial_victims import ABOVE, Halving
 from hack.soaks.reader import PLACEMENTS, PODS
 from hack.soaks.scaling import POOL_NODES, Scaling
 from webhook.kube.client import Api

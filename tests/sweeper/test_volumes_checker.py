@@ -146,7 +146,7 @@ def test_two_pods_on_a_claim_for_one_are_named(pods: list[str], mode: str, fault
     reported = Reported()
     found = reported.of(versions, [claim("c", "v", SINGLE, mode)], [volume("v", "n")])
     assert len(found) == faults
-    assert reported.ledger.mounts.turns == ("q" in pods)
+    assert reported.ledger.mounts.handovers == ("q" in pods)
 
 
 def test_a_volume_that_two_claims_have_is_named_and_one_that_was_given_back_is_not() -> None:

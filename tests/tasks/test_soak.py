@@ -15,7 +15,7 @@ from hack.local.install import Installation, system_node
 from hack.local.nodes import register
 from hack.soaks.sweepers import start_sweepers
 from hack.soaks.tasks import NAMESPACE, NODES, Tasks
-from hack.soaks.users import Users, Wish
+from hack.soaks.users import TaskRequest, Users
 
 TASKS = 40
 SEED = 3
@@ -80,13 +80,13 @@ class Answers:
         return {"items": [self.job, *self.more_jobs] if path.endswith("jobs") else [self.pod]}
 
 
-def faults_of(answers: Answers, request: Wish) -> list[str]:
-    users = Users(answers, "n", 1, 1, random.Random(0), Counter(), wishes={"t0": request})  # type: ignore[arg-type]
+def faults_of(answers: Answers, request: TaskRequest) -> list[str]:
+    users = Users(answers, "n", 1, 1, random.Random(0), Counter(), requests={"t0": request})  # type: ignore[arg-type]
     return users.faults()
 
 
 def test_a_task_that_runs_as_it_was_wished_is_no_fault() -> None:
-    assert faults_of(Answers(), Wish("low", 1, ends=False)) == []
+    assert faults_of(Answers(), TaskRequest("low", 1, ends=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -107,16 +107,16 @@ def test_a_task_that_runs_as_it_was_wished_is_no_fault() -> None:
 def test_what_is_not_so_is_a_fault(part: str, path: tuple[str, str], value: Any, words: str) -> None:
     answers = Answers()
     getattr(answers, part)[path[0]][path[1]] = value
-    found = faults_of(answers, Wish("low", 1, ends=False))
+    found = faults_of(answers, TaskRequest("low", 1, ends=False))
     assert any(words in fault for fault in found), found
 
 
 def test_a_job_without_a_task_and_a_task_without_a_job_are_faults() -> None:
     answers = Answers()
     answers.more_jobs = [{"metadata": {"name": "stray"}}]
-    assert faults_of(answers, Wish("low", 1, ends=False)) == ["Jobs too many: ['stray']"]
+    assert faults_of(answers, TaskRequest("low", 1, ends=False)) == ["Jobs too many: ['stray']"]
     answers = Answers()
     answers.job = {"metadata": {"name": "other"}}
-    assert set(faults_of(answers, Wish("low", 1, ends=False))) == {
+    assert set(faults_of(answers, TaskRequest("low", 1, ends=False))) == {
         "Jobs missing: ['t0']", "Jobs too many: ['other']",
     }  # fmt: skip

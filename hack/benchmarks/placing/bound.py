@@ -61,10 +61,10 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         found = [_drawn(family, seed) for seed in range(INSTANCES // 3 if quick else INSTANCES)]
         every += found
         answers = Counter(each.answer for each in found)
-        told = ", ".join(f"{count} {answer}" for answer, count in sorted(answers.items()))
+        described = ", ".join(f"{count} {answer}" for answer, count in sorted(answers.items()))
         note = f"at most {max(each.times for each in found):.2f} of the bound"
         what = f"{len(found)} hostile gangs: {family}"
-        yield Row("bound", what, tuple(each.seconds for each in found), answer=told, note=note)
+        yield Row("bound", what, tuple(each.seconds for each in found), answer=described, note=note)
     for each in sorted(every, key=lambda each: -each.times)[:WORST]:
         note = f"{each.times:.2f} of the bound, {each.steps:.2f} in steps"
         yield Row("bound", f"among the worst: {each.name}", (each.seconds,), answer=each.answer, note=note)
@@ -85,7 +85,7 @@ def _drawn(family: str, seed: int) -> Draw:
         seconds, answer = timed(_preempted, asked, snapshot, options, budget)
     else:
         seconds, found = timed(_placed, asked, snapshot, options, budget)
-        answer = _told(found, asked, snapshot)
+        answer = _described(found, asked, snapshot)
     return Draw(f"{family}/{seed}", seconds, seconds * 1e6 / bound, budget.spent / bound, answer)
 
 
@@ -98,7 +98,7 @@ def _placed(
         return refused
 
 
-def _told(found: Assignment | NoFit | PlacementError, asked: Gang, snapshot: Snapshot) -> str:
+def _described(found: Assignment | NoFit | PlacementError, asked: Gang, snapshot: Snapshot) -> str:
     if isinstance(found, PlacementError):
         return "refused"
     if isinstance(found, NoFit):

@@ -15,7 +15,7 @@ GPU: Final = "nvidia.com/gpu"
 LEADER: Final = PodClass(vector({"cpu": 4000, "pods": 1, GPU: 2}))
 LAUNCHER: Final = PodClass(vector({"cpu": 8000, "pods": 1}))
 SERVER: Final = PodClass(vector({"cpu": 64_000, "pods": 1, GPU: 1}))
-ODD: Final = (LEADER, *[LAUNCHER] * 3, *[SERVER] * 4)
+MINORITY: Final = (LEADER, *[LAUNCHER] * 3, *[SERVER] * 4)
 
 
 @lru_cache(maxsize=4)
@@ -49,9 +49,9 @@ def worker(slots: int) -> PodClass:
     return PodClass(vector({"cpu": 1000, "pods": 1, GPU: 8 // slots}))
 
 
-def gang(pods: int, slots: int, odd: Sequence[PodClass] = (), name: str = "g") -> Gang:
+def gang(pods: int, slots: int, minority: Sequence[PodClass] = (), name: str = "g") -> Gang:
     """Pods that take one slot each, and odd ones of higher ranks."""
-    kinds = [*[worker(slots)] * pods, *odd]
+    kinds = [*[worker(slots)] * pods, *minority]
     return Gang(name, tuple(Member(f"{name}-{rank}", rank, kind) for rank, kind in enumerate(kinds)))
 
 
@@ -63,6 +63,6 @@ def leaves_of(nodes: Sequence[NodeInfo], slots: int) -> list[Leaf]:
     ]
 
 
-def told(counts: Sequence[int]) -> str:
+def described(counts: Sequence[int]) -> str:
     """Blocks, subblocks and nodes as the rows write them."""
     return f"{counts[0]}/{counts[1]}/{counts[2]}"

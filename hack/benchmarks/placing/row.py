@@ -11,7 +11,7 @@ from webhook.placement import Assignment, Gang, NodeInfo, NoFit, Options, Snapsh
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class Baseline:
     """Another placer on the same instance. seconds: of CPU; result: in words."""
 
     name: str
@@ -32,7 +32,7 @@ class Row:
     changed: tuple[float, ...] = ()
     answer: str = ""
     beside: float = 0
-    rivals: tuple[Rival, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
     note: str = ""
 
     def line(self) -> str:
@@ -40,7 +40,7 @@ class Row:
         parts = [span(self.seconds) if self.seconds else ""]
         parts += [f"one block changed {span(self.changed)}" if self.changed else ""]
         parts += [f"{self.beside:.2f} of identical pods" if self.beside else "", self.answer, self.note]
-        parts += [_told(rival) for rival in self.rivals]
+        parts += [_described(baseline) for baseline in self.baselines]
         return f"{self.group:10} {self.what}: {'; '.join(filter(None, parts))}"
 
     def markdown(self) -> str:
@@ -49,16 +49,15 @@ class Row:
         changed = f"; one block changed {span(self.changed)}" if self.changed else ""
         ratio = f"{self.beside:.1f}" if self.beside else ""
         answer = "; ".join(filter(None, (self.answer, self.note)))
-        return (
-            f"| {self.what} | {taken}{changed} | {ratio} | {answer} | {'; '.join(map(_told, self.rivals))} |"
-        )
+        beside = "; ".join(map(_described, self.baselines))
+        return f"| {self.what} | {taken}{changed} | {ratio} | {answer} | {beside} |"
 
 
 HEADER = "| gang | CPU | of identical pods | answer | rivals |\n|---|---|---|---|---|"
 
 
-def _told(rival: Rival) -> str:
-    return f"{rival.name} {_amount(rival.seconds)}{', ' if rival.result else ''}{rival.result}"
+def _described(baseline: Baseline) -> str:
+    return f"{baseline.name} {_amount(baseline.seconds)}{', ' if baseline.result else ''}{baseline.result}"
 
 
 def span(seconds: Sequence[float]) -> str:
@@ -113,7 +112,7 @@ def again(
     return first, timed(place, gang, later, options)[0], found
 
 
-def in_turns(
+def alternated(
     asked: Mapping[str, tuple[Gang, Options | None]], nodes: Sequence[NodeInfo], repeats: int
 ) -> dict[str, Rounds]:
     """Each gang placed as `again` does, by its name; all of them once before any of them again."""

@@ -175,7 +175,7 @@ def test_nodes_that_were_removed_before_the_gang_could_use_them_are_asked_for_ag
         until(empty, one_pass, "nodes that have no labels yet", is_provided)
         (request,) = requests_of(empty, namespace)
         standin.label_seconds = 0.0
-        standin.say(request["metadata"], "BookingExpired", "True", "not used in time")
+        standin.set_condition(request["metadata"], "BookingExpired", "True", "not used in time")
         api.request("DELETE", "/api/v1/nodes")
 
         def runs() -> bool:
@@ -195,7 +195,7 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_r
     until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
     (request,) = requests_of(empty, namespace)
     standin = StandIn(api, GRID)
-    standin.say(request["metadata"], "Provisioned", "True", "on their way")
+    standin.set_condition(request["metadata"], "Provisioned", "True", "on their way")
     until(empty, one_pass, "its word", lambda: "there are, or come" in reason_of(empty, namespace))
     assert "needs capacity for 2 pods" in reason_of(empty, namespace), "there may be capacity, and no place"
     create_job(api, namespace, "small", 1, template(8))

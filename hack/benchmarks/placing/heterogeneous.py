@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hack.benchmarks.placing import instances
-from hack.benchmarks.placing.row import Rival, Row, answered, in_turns, timed
+from hack.benchmarks.placing.row import Baseline, Row, alternated, answered, timed
 from labeler.contract import keys
 from webhook.placement import Anchor, Assignment, Gang, NodeInfo, Slice, Spread
 
 PATIENCE: Final = 15.0
 """Seconds that HiGHS has for one instance."""
 
-RIVAL_NODES: Final = 5000
+BASELINE_NODES: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class _Asked:
 
     what: str
     gang: Gang
-    rival: Mapping[str, Any] | None = field(default=None)
+    baseline: Mapping[str, Any] | None = field(default=None)
 
 
 def leaders(repeats: int, quick: bool) -> Iterator[Row]:
@@ -33,12 +33,12 @@ def leaders(repeats: int, quick: bool) -> Iterator[Row]:
     for nodes, workers in _sized([(5000, 127), (5000, 255), (5000, 999)], [(100_000, 9999)], quick):
         for slots in (8, 1) if workers > 255 else (8,):
             # a node of one slot holds no leader of two GPUs beside a worker: HiGHS counts slots
-            rival = {"leader": 2} if slots == 8 else None
+            baseline = {"leader": 2} if slots == 8 else None
             one = instances.gang(workers, slots, [instances.LEADER])
-            many = instances.gang(workers, slots, instances.ODD)
+            many = instances.gang(workers, slots, instances.MINORITY)
             anchored = replace(many, anchors=(Anchor(_anchor(instances.cluster(nodes, slots)).name),))
             asked = [
-                _Asked("one leader", one, rival),
+                _Asked("one leader", one, baseline),
                 _Asked("8 odd pods of 3 classes", many),
                 _Asked("8 odd pods of 3 classes, beside an anchor", anchored),
             ]
@@ -69,22 +69,22 @@ def slices(repeats: int, quick: bool) -> Iterator[Row]:
                 led = replace(
                     instances.gang(workers, slots, [instances.LEADER]), slices=(Slice("subblock", 4),)
                 )
-                odd = replace(instances.gang(workers, slots, instances.ODD), slices=led.slices)
+                minority = replace(instances.gang(workers, slots, instances.MINORITY), slices=led.slices)
                 asked += [
                     _Asked("slices of 40 in a block, 4 in a subblock", nested),
                     _Asked("slices of 4, and a leader", led),
-                    _Asked("slices of 4, and 8 odd pods of 3 classes", odd),
+                    _Asked("slices of 4, and 8 odd pods of 3 classes", minority),
                     _Asked(
                         "slices of 4, and 8 odd pods of 3 classes, beside an anchor",
-                        replace(odd, anchors=one.anchors),
+                        replace(minority, anchors=one.anchors),
                     ),
                 ]
             yield from _rows("slices", nodes, slots, workers, repeats, asked)
     for nodes in (5000,) if quick else (5000, 100_000):
         anchors = tuple(Anchor(each.name) for each in instances.cluster(nodes, 8)[:4000])
         grown = replace(instances.gang(4000, 8), slices=(Slice("subblock", 2),), anchors=anchors)
-        odd = replace(instances.gang(3992, 8, instances.ODD), anchors=anchors)
-        asked = [_Asked("slices of 2, 4000 anchors", grown), _Asked("8 odd pods, 4000 anchors", odd)]
+        minority = replace(instances.gang(3992, 8, instances.MINORITY), anchors=anchors)
+        asked = [_Asked("slices of 2, 4000 anchors", grown), _Asked("8 odd pods, 4000 anchors", minority)]
         yield from _rows("slices", nodes, 8, 4000, repeats, asked)
 
 
@@ -92,15 +92,15 @@ def spread(repeats: int, quick: bool) -> Iterator[Row]:
     """Evenly, and at most so many in a domain."""
     for nodes, workers in _sized([(5000, 1000)], [(100_000, 10_000)], quick):
         for slots in (8, 1):
-            alike = instances.gang(workers, slots)
+            homogeneous = instances.gang(workers, slots)
             blocks = {each.labels[keys.GCE_TOPOLOGY[0]] for each in instances.cluster(nodes, slots)}
             most = -(-3 * workers // len(blocks))
-            asked = [_Asked("evenly over the blocks", replace(alike, spread=Spread("block")))]
-            asked += [_Asked("evenly over the subblocks", replace(alike, spread=Spread("subblock")))]
+            asked = [_Asked("evenly over the blocks", replace(homogeneous, spread=Spread("block")))]
+            asked += [_Asked("evenly over the subblocks", replace(homogeneous, spread=Spread("subblock")))]
             for level, cap in (("block", most), ("block", 2 * most), ("host", 2)):
-                gang = replace(alike, spread=Spread(level, cap))
-                rival = {"most": cap} if level == "block" else None
-                asked.append(_Asked(f"at most {cap} in a {level}", gang, rival))
+                gang = replace(homogeneous, spread=Spread(level, cap))
+                baseline = {"most": cap} if level == "block" else None
+                asked.append(_Asked(f"at most {cap} in a {level}", gang, baseline))
             yield from _rows("spread", nodes, slots, workers, repeats, asked)
 
 
@@ -114,14 +114,14 @@ def _rows(
     made = instances.cluster(nodes, slots)
     where = f"{workers} workers, {nodes} nodes of {slots}"
     asked = [_Asked("identical", instances.gang(workers, slots)), *asked]
-    answers = in_turns({each.what: (each.gang, None) for each in asked}, made, repeats)
+    answers = alternated({each.what: (each.gang, None) for each in asked}, made, repeats)
     plain = statistics.median(answers["identical"].seconds)
     for each in asked:
         seconds, found = answers[each.what].seconds, answers[each.what].found
         beside = statistics.median(seconds) / plain
-        rivals: tuple[Rival, ...] = ()
-        if each.rival is not None and nodes <= RIVAL_NODES:
-            rivals = (_highs(made, slots, workers, each.rival, found),)
+        baselines: tuple[Baseline, ...] = ()
+        if each.baseline is not None and nodes <= BASELINE_NODES:
+            baselines = (_highs(made, slots, workers, each.baseline, found),)
         yield Row(
             group,
             f"{where}, {each.what}",
@@ -129,11 +129,11 @@ def _rows(
             answers[each.what].changed,
             answered(found),
             beside,
-            rivals,
+            baselines,
         )
 
 
-def _highs(made: Any, slots: int, workers: int, rules: Mapping[str, Any], found: object) -> Rival:
+def _highs(made: Any, slots: int, workers: int, rules: Mapping[str, Any], found: object) -> Baseline:
     from hack.comparing.highs import fewest_domains  # loaded for these rows alone
 
     leaves = instances.leaves_of(made, slots)
@@ -143,7 +143,7 @@ def _highs(made: Any, slots: int, workers: int, rules: Mapping[str, Any], found:
     ours = (blocks, subblocks, nodes)
     if fewest.proven:
         assert not found.proven or ours == fewest.domains, f"HiGHS finds {fewest.domains}, not {ours}"
-        return Rival("HiGHS", taken, instances.told(fewest.domains))
+        return Baseline("HiGHS", taken, instances.described(fewest.domains))
     names = ("blocks", "subblocks", "nodes")
     proven = ", ".join(f"{count} {name}" for name, count in zip(names, fewest.domains, strict=False))
-    return Rival("HiGHS", taken, f"proves {proven or 'nothing'} in {PATIENCE:.0f} s")
+    return Baseline("HiGHS", taken, f"proves {proven or 'nothing'} in {PATIENCE:.0f} s")

@@ -12,7 +12,7 @@ from hack.soaks.takes import preempted
 from labeler.contract import keys
 from webhook.workloads import marks
 
-HALF_SECONDS: Final = 120.0
+PARTLY_SECONDS: Final = 120.0
 """For so long a gang may be half dead, among killed leaders and restarts of the API server."""
 
 Gang = tuple[str, str]
@@ -53,7 +53,7 @@ class PartlyReleased:
         pods.pop(uid, None)
         if not gone and not metadata.get("deletionTimestamp"):
             pods[uid] = metadata["name"], pod["spec"].get("nodeName", "")
-        self._judge(gang)
+        self._check(gang)
 
     def keep_only(self, uids: Set[str]) -> None:
         """The others are gone: a watch was interrupted, and then all that is there was listed."""
@@ -62,9 +62,9 @@ class PartlyReleased:
             self._done.setdefault(gang, set()).update(uid for uid, (_, node) in pods.items() if node)
             self._done[gang] -= uids
             self._stands[gang] = {uid: each for uid, each in pods.items() if uid in uids}
-            self._judge(gang)
+            self._check(gang)
 
-    def _judge(self, gang: Gang) -> None:
+    def _check(self, gang: Gang) -> None:
         stands = sum(bool(node) for _, node in self._stands[gang].values())
         there = stands + len(self._done.get(gang, ()))
         most = self._most[gang] = max(there, self._most.get(gang, 0))
@@ -79,12 +79,12 @@ class PartlyReleased:
         """Find those that have been half dead for too long."""
         now = self.clock()
         for gang, since in list(self._since.items()):
-            if now - since > HALF_SECONDS:
+            if now - since > PARTLY_SECONDS:
                 pods = sorted(self._stands[gang].values())
-                told = ", ".join(f"{name} ({node or 'waits'})" for name, node in pods)
+                described = ", ".join(f"{name} ({node or 'waits'})" for name, node in pods)
                 self.faults.append(
                     f"{'/'.join(gang)} has been half dead for {now - since:.0f} s, "
-                    f"{sum(bool(node) for _, node in pods)} of {len(pods)} pods on nodes: {told}"
+                    f"{sum(bool(node) for _, node in pods)} of {len(pods)} pods on nodes: {described}"
                 )
                 self._hit.discard(gang)
                 del self._since[gang]

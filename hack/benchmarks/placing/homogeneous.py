@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hack.benchmarks.placing import instances
-from hack.benchmarks.placing.row import Row, answered, in_turns
+from hack.benchmarks.placing.row import Row, alternated, answered
 
 
 def sizes(repeats: int, quick: bool) -> Iterator[Row]:
@@ -13,15 +13,15 @@ def sizes(repeats: int, quick: bool) -> Iterator[Row]:
         asked += [(100_000, 1, 1000), (100_000, 8, 1000), (100_000, 8, 10_000), (100_000, 1, 10_000)]
     for nodes, slots, pods in asked:
         made, gang = instances.cluster(nodes, slots), instances.gang(pods, slots)
-        turns = in_turns({"": (gang, None)}, made, repeats)[""]
+        runs = alternated({"": (gang, None)}, made, repeats)[""]
         what = f"{pods} pods, {nodes} nodes of {slots}"
-        yield Row("identical", what, turns.seconds, turns.changed, answered(turns.found))
+        yield Row("identical", what, runs.seconds, runs.changed, answered(runs.found))
 
 
 def equal(repeats: int, quick: bool) -> Iterator[Row]:
     """On an empty cluster of equal domains, where bounds tell none of them apart."""
     for pods, slots in ((2500, 1), (10_000, 8)):
         made, gang = instances.equal_cluster(10_000, slots), instances.gang(pods, slots)
-        turns = in_turns({"": (gang, None)}, made, repeats)[""]
+        runs = alternated({"": (gang, None)}, made, repeats)[""]
         what = f"{pods} pods, 10000 equal empty nodes of {slots}"
-        yield Row("equal", what, turns.seconds, turns.changed, answered(turns.found))
+        yield Row("equal", what, runs.seconds, runs.changed, answered(runs.found))

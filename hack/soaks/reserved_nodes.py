@@ -54,26 +54,26 @@ class Holdings:
     holds: int = 0
     most_seen: int = 0
     longest: float = 0.0
-    _held: dict[str, _Hold] = field(default_factory=dict)
+    _holds: dict[str, _Hold] = field(default_factory=dict)
     _since: dict[str, _Since] = field(default_factory=dict)
     _above_since: float | None = None
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     def plan(self, kind: str, body: Json) -> None:
         """A version of a Placement."""
         placement = msgspec.convert(body, Placement)
         status, uid = placement.status, placement.metadata.uid
-        before = self._held.pop(uid, None)
+        before = self._holds.pop(uid, None)
         if kind != "DELETED" and status.held and status.held_until:
             until = datetime.fromisoformat(status.held_until).timestamp()
             seconds = self.seconds * (1 + len(placement.spec.kept))
-            self._held[uid] = _Hold(frozenset(status.held), until, seconds)
+            self._holds[uid] = _Hold(frozenset(status.held), until, seconds)
             self.holds += before is None
         self.look()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Another process leads, or the API server was away: what was held before is counted no more."""
-        self._held.clear()
+        self._holds.clear()
         self._since.clear()
         self._above_since = None
 
@@ -81,7 +81,7 @@ class Holdings:
         """Judge this moment."""
         now = self.clock()
         allowed: dict[str, float] = {}
-        for hold in self._held.values():
+        for hold in self._holds.values():
             if hold.until > now:
                 allowed.update((name, max(hold.seconds, allowed.get(name, 0.0))) for name in hold.nodes)
         self._since = {name: self._continued(name, now, seconds) for name, seconds in allowed.items()}
@@ -92,21 +92,21 @@ class Holdings:
         elif self._above_since is None:
             self._above_since = now
         elif now - self._above_since > self.grace:
-            self._say("share", f"{bounded} nodes are held, more than {self.most}, for too long")
+            self._report("share", f"{bounded} nodes are held, more than {self.most}, for too long")
         for name, since in self._since.items():
             lasts = now - since.at
             self.longest = max(self.longest, lasts)
             # A gang that has found its place lets its nodes go, and the next may hold them for its own time.
             if lasts > 2 * since.seconds + self.grace:
-                self._say(name, f"{name} is held for {lasts:.0f} s, of {since.seconds:.0f} s at a time")
+                self._report(name, f"{name} is held for {lasts:.0f} s, of {since.seconds:.0f} s at a time")
 
     def _continued(self, name: str, now: float, seconds: float) -> _Since:
         before = self._since.get(name, _Since(now, seconds))
         return before._replace(seconds=max(before.seconds, seconds))
 
-    def _say(self, about: str, fault: str) -> None:
-        if about not in self._told:
-            self._told.add(about)
+    def _report(self, about: str, fault: str) -> None:
+        if about not in self._reported:
+            self._reported.add(about)
             self.faults.append(fault)
 
     @property
