@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 
 from labeler.allocator.devices import Inventory
 from labeler.allocator.neighbours import closest, common_ancestors
-from labeler.allocator.nvlinks import LOOK_SECONDS, Links, NvLinks, address_of, handles_of, links_of
+from labeler.allocator.nvlinks import (
+    ANSWER_SECONDS,
+    LOOK_SECONDS,
+    Links,
+    NvLinks,
+    address_of,
+    handles_of,
+    links_of,
+)
 from labeler.allocator.plugin import CardsPlugin
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.nvidia import Nvidia
@@ -309,6 +317,7 @@ def test_a_library_that_does_not_answer_holds_up_no_pod(caplog: pytest.LogCaptur
     a, b, *_ = ADDRESSES
     library = StuckLibrary([b], [a], [], [])
     links = NvLinks(library, answer_seconds=0.01)
+    assert ANSWER_SECONDS <= 3
     assert [links.now(ADDRESSES) for _ in range(3)] == [{}] * 3
     assert library.asked == 1, "a second look would hang as well"
     assert caplog.text.count("does not answer within 0.01 s") == 1
