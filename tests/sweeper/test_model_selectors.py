@@ -116,9 +116,8 @@ def test_a_request_that_admission_would_have_refused_holds_the_gang_and_is_repor
     with pytest.raises(UnmetError, match=words):
         missing_labels(found, POLICY)
     gangs = gather_all(found)
-    step = model_label_step(gangs, view(), POLICY)
-    assert step.waiting == {gangs[0].key}
-    assert [outcome.gang for outcome in step.orders.outcomes] == gangs
+    orders = model_label_step(gangs, view(), POLICY)
+    assert [outcome.gang for outcome in orders.outcomes] == gangs
 
 
 def test_a_defect_with_one_gang_keeps_no_other_from_its_labels_and_holds_it_itself(
@@ -135,9 +134,9 @@ def test_a_defect_with_one_gang_keeps_no_other_from_its_labels_and_holds_it_itse
     gangs = gather_all(
         pod("bad", model_request("H100") | {keys.GANG_ANNOTATION: "b"}), pod("good", model_request("H100"))
     )
-    step = model_label_step(gangs, view(), POLICY)
-    assert [each.pod.metadata.name for each in step.orders.model_label_orders] == ["good"]
-    assert {key.name for key in step.waiting} == {"b", "g"}
+    orders = model_label_step(gangs, view(), POLICY)
+    assert [each.pod.metadata.name for each in orders.model_label_orders] == ["good"]
+    assert {each.gang.key.name for each in orders.outcomes} == {"b", "g"}
 
 
 def test_a_pod_that_asks_for_an_exbibyte_beside_its_gpu_gets_the_selector_as_any_other() -> None:
@@ -147,13 +146,13 @@ def test_a_pod_that_asks_for_an_exbibyte_beside_its_gpu_gets_the_selector_as_any
 
 def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
     (gang,) = gather_all(*(pod(f"p{number}", model_request("H100")) for number in range(3)))
-    step = model_label_step([gang], view(), POLICY)
-    assert [each.labels for each in step.orders.model_label_orders] == [LABELS] * 3
-    assert step.waiting == {gang.key}
+    orders = model_label_step([gang], view(), POLICY)
+    assert [each.labels for each in orders.model_label_orders] == [LABELS] * 3
+    assert [each.gang for each in orders.outcomes] == [gang]
     (selected,) = gather_all(
         *(pod(f"p{number}", model_request("H100"), nodeSelector=LABELS) for number in range(3))
     )
-    assert model_label_step([selected], view(), POLICY).waiting == frozenset()
+    assert model_label_step([selected], view(), POLICY).outcomes == ()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +179,7 @@ def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
     ],
 )
 def test_a_class_that_is_missing_is_reported_once_a_gang(found: Pod, is_missed: bool) -> None:
-    warnings = model_label_step(gather_all(found), view(), POLICY).orders.warnings
+    warnings = model_label_step(gather_all(found), view(), POLICY).warnings
     assert [each.reason for each in warnings] == ["PriorityNotSet"] * is_missed
 
 
@@ -219,7 +218,7 @@ def test_defaults_of_all_namespaces_hold_where_one_has_opted_in(
     found: Pod, namespaces: dict[str, dict[str, str]] | None, follows: bool
 ) -> None:
     """Whoever gated the pod: its author may have, in a namespace that has not."""
-    orders = model_label_step(gather_all(found), replace(view(), namespaces=namespaces), FOR_ALL).orders
+    orders = model_label_step(gather_all(found), replace(view(), namespaces=namespaces), FOR_ALL)
     assert [each.labels for each in orders.model_label_orders] == [LABELS] * follows
     assert [each.reason for each in orders.warnings] == ["PriorityNotSet"] * follows
 
@@ -248,7 +247,7 @@ def test_members_that_nobody_gated_are_reported_and_counted() -> None:
     ours = pod("ours", gated=False)
     (gang,) = gather([pod("held")], [past, opted_out, launcher, ours], no_size)
     seen = View([], [past, ours], {}, {}, named={("ns", ours.metadata.uid)})
-    (warning,) = model_label_step([gang], seen, POLICY).orders.warnings
+    (warning,) = model_label_step([gang], seen, POLICY).warnings
     assert warning.reason == "MembersNotHeld"
     assert warning.pod.metadata.name == "held"
     assert warning.note.startswith("1 of 5 pods of its gang were created without a gate, past among them")

@@ -37,18 +37,6 @@ class Silent:
         """Say nothing."""
 
 
-def _always() -> bool:
-    return True
-
-
-def _nobody_listens() -> None:
-    pass
-
-
-def _no_policy() -> Policy | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Pass:
     """The surroundings of all passes of one leader.
@@ -64,11 +52,11 @@ class Pass:
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
     announcer: Announcer = field(default_factory=Silent)
-    may_act: Callable[[], bool] = _always
+    may_act: Callable[[], bool] = lambda: True
     stopping: threading.Event = field(default_factory=threading.Event)
     clock: Callable[[], float] = time.monotonic
-    heartbeat: Callable[[], None] = _nobody_listens
-    policy: Callable[[], Policy | None] = _no_policy
+    heartbeat: Callable[[], None] = lambda: None
+    policy: Callable[[], Policy | None] = lambda: None
     extensions: Sequence[Switch] = ()
 
 

@@ -125,8 +125,8 @@ class Decided:
     """How far a pass has come.
 
     memory: what the next pass is given. timestamps: for plans and releases. orders: by step. failed: steps
-    that had a defect. without_model_labels: gangs that are placed once they have their labels. queue: of
-    releases, None before `finish`. state: what placing has come to, None before it.
+    that had a defect. queue: of releases, None before `finish`. state: what placing has come to, None before
+    it.
     """
 
     memory: Memory
@@ -136,9 +136,13 @@ class Decided:
     failed: frozenset[str] = frozenset()
     repaired: Repaired = field(default_factory=Repaired)
     preempting: Preempting = field(default_factory=Preempting)
-    without_model_labels: frozenset[GangKey] = frozenset()
     queue: ReleaseQueue | None = None
     state: PassState | None = None
+
+    @property
+    def without_model_labels(self) -> frozenset[GangKey]:
+        """Gangs that are placed once they have their labels."""
+        return frozenset(each.gang.key for each in self.orders.get("model_labels", Orders()).outcomes)
 
     @property
     def to_apply(self) -> Iterator[Orders]:
@@ -251,8 +255,7 @@ def add_model_labels(seen: Observation, now: Decided) -> Decided:
     """Gated pods that came past the webhook get the nodeSelector of their GPU model."""
     if seen.policy is None:
         return now
-    step = model_label_step(seen.gangs, seen.view, seen.policy)
-    return _with_orders(replace(now, without_model_labels=step.waiting), "model_labels", step.orders)
+    return _with_orders(now, "model_labels", model_label_step(seen.gangs, seen.view, seen.policy))
 
 
 def place_gangs(seen: Observation, now: Decided) -> Decided:
@@ -265,7 +268,8 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
         seen.usage_version, now.preempting.going, now.memory.backoff, seen.excluded,
         _keeps(seen, _allowance(seen, now)), seen.divide,
     )  # fmt: skip
-    steady = [gang for gang in seen.gangs if gang.key not in now.without_model_labels]
+    without = now.without_model_labels
+    steady = [gang for gang in seen.gangs if gang.key not in without]
     orders, placing, state = place(steady, given, now.memory.placing, seen.watch)
     now = replace(now, memory=replace(now.memory, placing=placing), state=state)
     return _with_orders(now, "place", orders)

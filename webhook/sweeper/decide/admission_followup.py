@@ -14,7 +14,6 @@ The owner of a gang hears what admission warns of: the author of a Job never see
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -41,33 +40,23 @@ class UnmetError(Exception):
     """A model that the pod cannot have; the message says why."""
 
 
-@dataclass(frozen=True)
-class ModelLabelStep:
-    """What is to be done, and of which gangs, so that they are placed by what they will ask for then."""
+def model_label_step(gangs: Iterable[PodGang], view: View, policy: Policy) -> Orders:
+    """What gangs are given and told whose members wait. One that has an outcome is not placed in this pass.
 
-    orders: Orders = field(default_factory=Orders)
-    waiting: frozenset[GangKey] = frozenset()
-
-
-def model_label_step(gangs: Iterable[PodGang], view: View, policy: Policy) -> ModelLabelStep:
-    """Look at the gangs whose members wait, planned ones left aside: those have been looked at."""
+    Planned members are left aside: those have been looked at.
+    """
     found: list[Orders] = []
-    waiting: set[GangKey] = set()
     for gang in gangs:
         try:
-            own = _orders_of(gang, view, policy)
+            found.append(_orders_of(gang, view, policy))
         except Exception:  # one bad gang never stops the others; nor is it placed without its model
             logger.exception("steer_failed gang=%s", gang.key)
-            own = Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),))
-        found.append(own)
-        if own.outcomes:
-            waiting.add(gang.key)
-    orders = Orders(
+            found.append(Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),)))
+    return Orders(
         model_label_orders=tuple(each for own in found for each in own.model_label_orders),
         warnings=tuple(each for own in found for each in own.warnings),
         outcomes=tuple(each for own in found for each in own.outcomes),
     )
-    return ModelLabelStep(orders, frozenset(waiting))
 
 
 def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:

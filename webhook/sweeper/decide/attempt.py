@@ -143,10 +143,6 @@ class PassInput:
     divide: DivideGang = undivided
 
 
-def _no_heartbeat() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Stopwatch:
     """What bounds a pass in time, and so how many gangs are asked about in it.
@@ -155,7 +151,7 @@ class Stopwatch:
     """
 
     seconds: Callable[[], float]
-    heartbeat: Callable[[], None] = _no_heartbeat
+    heartbeat: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
