@@ -136,7 +136,7 @@ WARNED = {
     "gang without a name": (pod(annotations={keys.GANG_ANNOTATION: ""}), ["is empty: name the gang"]),
     "required level unknown": (
         pod(annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}),
-        ['no level "rack"; known: block, subblock and host'],
+        ['no level "rack"; known: block, subblock, host and node'],
     ),
     "preferred level unknown": (pod(annotations={keys.PREFERRED_TOPOLOGY_ANNOTATION: ""}), ['no level ""']),
     "a preferred level of several unknown": (

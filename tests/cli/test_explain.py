@@ -257,7 +257,7 @@ def test_a_constraint_that_prevents_it_even_in_an_empty_cluster_is_named() -> No
 
 def test_an_unknown_level_is_reported_with_the_known_ones() -> None:
     request = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}
-    assert "no level 'rack'; known: block" in explained(cluster(job_pods(1, **request)))
+    assert 'no level "rack"; known: block' in explained(cluster(job_pods(1, **request)))
 
 
 def test_a_slice_without_a_size_is_reported() -> None:

@@ -166,7 +166,7 @@ def test_an_unknown_level_is_an_error_that_names_the_levels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1), "--required", "zone") == 2
-    assert "no level 'zone'; known: block, subblock, host, node" in capsys.readouterr().err
+    assert 'no level "zone"; known: block, subblock, host and node' in capsys.readouterr().err
 
 
 def resident(node: str, namespace: str = "default", **spec: Any) -> dict[str, Any]:

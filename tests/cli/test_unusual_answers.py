@@ -241,7 +241,7 @@ POLICY: Final = {
     [
         (["-m", "h1000"], 'no GPU model "h1000"; did you mean H100?'),
         (["-p", "urgent"], 'priority: no tier "urgent"; allowed here: low'),
-        (["--required", "rack"], 'no level "rack"; known: block, subblock and host'),
+        (["--required", "rack"], 'no level "rack"; known: block, subblock, host and node'),
     ],
     ids=["model", "priority", "level"],
 )

@@ -65,7 +65,7 @@ def test_a_gang_that_waits_for_a_quarter_of_an_hour_is_named(monkeypatch: pytest
         (
             2,
             {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"},
-            "no level 'rack'; known: block, subblock, host, node",
+            'no level "rack"; known: block, subblock, host and node',
         ),
         (
             2,

@@ -378,7 +378,7 @@ def typed(place: Place, *words: str) -> tuple[int, str, str]:
     [
         ("run --image x -m h1000", 2, 'no GPU model "h1000"; did you mean H100'),
         ("run --image x -p urgent", 2, 'no tier "urgent"; allowed here: low, medium and high'),
-        ("run --image x --required rack", 2, 'no level "rack"; known: block, subblock and host'),
+        ("run --image x --required rack", 2, 'no level "rack"; known: block, subblock, host and node'),
         ("run", 2, "say what to run"),
         ("ps -n nosuchns", 1, "there is no namespace nosuchns"),
     ],

@@ -293,8 +293,8 @@ def test_equal_names_under_different_parents_are_different_domains() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"required_level": "zone"}, "no level 'zone'"),
-        ({"slices": (Slice("rack", 2),)}, "no level 'rack'"),
+        ({"required_level": "zone"}, 'no level "zone"'),
+        ({"slices": (Slice("rack", 2),)}, 'no level "rack"'),
         ({"slices": (Slice("host", 0),)}, "a slice has at least 1"),
         ({"slices": (Slice("host", 3),)}, "do not divide into slices of 3"),
         ({"required_level": "host", "slices": (Slice("block", 2),)}, "above the required host"),

@@ -142,7 +142,7 @@ def test_a_cap_that_leaves_no_capacity_is_named(gang: Gang, sentence: str) -> No
 @pytest.mark.parametrize(
     ("gang", "complaint"),
     [
-        (spread_over("rack"), "no level 'rack'"),
+        (spread_over("rack"), 'no level "rack"'),
         (spread_over("block", 0), "at most 0 pods a domain; 1 is the least"),
         (spread_over("block", required_level="block"), "block, is not below the required block"),
         (spread_over("block", slices=(Slice("host", 2),)), "slices are not spread"),

@@ -58,7 +58,7 @@ def test_mistakes_of_pods_that_come_later_are_reported_then(scene: Scene) -> Non
     scene.warn(gang_of(first, member(1, {f"{OURS}gangsize": "4", f"{OURS}required-topology": "rack"})))
     assert [note for _, _, note in scene.events] == [
         SPELLED,
-        f'{OURS}required-topology: no level "rack"; known: block, subblock and host',
+        f'{OURS}required-topology: no level "rack"; known: block, subblock, host and node',
     ]
 
 

@@ -265,7 +265,7 @@ def annotated(**values: str) -> dict[str, Any]:
     [
         (
             {"topology": {"required": "rack"}},
-            f'{keys.REQUIRED_TOPOLOGY_ANNOTATION}: no level "rack"; known: block, subblock and host',
+            f'{keys.REQUIRED_TOPOLOGY_ANNOTATION}: no level "rack"; known: block, subblock, host and node',
         ),
         (
             {"topology": {"preferred": "host,block"}},

@@ -1,5 +1,6 @@
 """The levels of the network: by which labels a node has its place, and what people call them."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -95,5 +96,5 @@ class Topology:
         if found:
             meant = " and ".join(self.level_names[level] for level in sorted(found))
             raise PlacementError(f"{name} is a key of several levels, {meant}: name the level instead")
-        known = ", ".join((*self.level_names, "node"))
-        raise PlacementError(f"no level {name!r}; known: {known}")
+        known = f"{', '.join(self.level_names)} and node"
+        raise PlacementError(f"no level {json.dumps(name)}; known: {known}")

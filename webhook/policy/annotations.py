@@ -131,7 +131,7 @@ def _preferred(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterato
 
 def _level(key: str, level: str, levels: Sequence[str]) -> Iterator[str]:
     if level not in levels and level not in LEVEL_KEYS:
-        yield f"{key}: no level {quote(level)}; known: {sentence_list(levels)}"
+        yield f"{key}: no level {quote(level)}; known: {sentence_list((*levels, 'node'))}"
 
 
 def _slices(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
