@@ -40,6 +40,7 @@ ELSEWHERE: Final = {
     "pipx": "tests/releases/test_release.py: it fetches from a package registry",
     "sed -i": "tests/manifests/test_manifests.py",
     "kubectl apply --server-side -k": "tests/cluster/test_from_kubectl_to_placed.py",
+    "kubectl get certificates": "tests/node/test_with_cert_manager.py: it needs cert-manager's CRDs",
     "kubectl exec -n topogate-labeler": "tests/labeler: the simulated nodes run no containers",
     "topogate run --follow": "tests/node/test_demo.py: it needs containers",
     "topogate logs": "tests/node/test_demo.py: it needs containers",
@@ -175,6 +176,49 @@ def test_a_command_prints_what_its_page_shows(installed: Installation, tmp_path:
             time.sleep(0.5)
             found = printed(command)
     delete_namespace(installed.cluster, namespace)
+
+
+@pytest.mark.parametrize("is_reader", [False, True], ids=["edit", "edit and the role of the page"])
+def test_a_user_may_do_what_the_page_on_rights_lists(
+    installed: Installation, team: str, tmp_path: Path, is_reader: bool
+) -> None:
+    """The user has the ClusterRole edit in the namespace. Placements, Events and tasks need no more."""
+    cluster, page = installed.cluster, ROOT / "docs/users/rights.md"
+    environment = prepare(cluster, team, tmp_path, page)
+    user = f"system:serviceaccount:{team}:user"
+    create_job(installed.api, team, "waits", 13, {"nvidia.com/gpu": 8})
+    wait_for_pods(cluster, team, lambda pods: len(pods) == 14, "the pods of a gang that is too large")
+    cluster.kubectl("create", "serviceaccount", "user", f"--namespace={team}")
+    cluster.kubectl(
+        "create", "rolebinding", "user", "--clusterrole=edit", f"--user={user}", f"--namespace={team}"
+    )
+    config = yaml.safe_load(Path(environment["KUBECONFIG"]).read_text())
+    token = cluster.kubectl("create", "token", "user", f"--namespace={team}").stdout.strip()
+    config["users"][0]["user"] = {"token": token}
+    for each in config["contexts"]:
+        each["context"]["user"] = config["users"][0]["name"]
+    Path(environment["KUBECONFIG"]).write_text(yaml.safe_dump(config))
+    if is_reader:
+        cluster.kubectl("apply", f"--filename={tmp_path / 'reader.yaml'}")
+        cluster.kubectl(
+            "create", "clusterrolebinding", team, "--clusterrole=topogate-reader", f"--user={user}"
+        )
+
+    def succeeds(command: str) -> bool:
+        done = subprocess.run(
+            command.split(), cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False
+        )
+        return done.returncode == 0
+
+    everybody = ["kubectl get placements", "kubectl get events", "topogate ps", "topogate lint train.yaml"]
+    readers = ["explain waits", "gangs", "map", "top", "simulate train.yaml", "lint --cluster train.yaml"]
+    try:
+        assert {each: succeeds(each) for each in everybody} == dict.fromkeys(everybody, True)
+        found = {each: succeeds(f"topogate {each}") for each in readers}
+        assert found == dict.fromkeys(readers, is_reader)
+        assert not succeeds("topogate nodes")
+    finally:
+        cluster.kubectl("delete", "clusterrolebinding", team, "--ignore-not-found")
 
 
 def test_what_a_page_names_is_run_here_or_by_a_test_that_exists() -> None:

@@ -139,3 +139,19 @@ def test_it_names_what_is_not_as_it_should_be(shown: Shown, case: str) -> None:
     (one,) = (each for each in spoilt if each.name.startswith(name + "-") or each.name == name)
     spoil(one.pod)
     assert any(words in fault for fault in workload.faults(spoilt, places, best))
+
+
+def without_what_differs(line: str) -> str:
+    """A line of the demo without the ends of pods' names, times, and the node of the pod without GPUs."""
+    line = re.sub(r"^(\w+-\d+)-\w{5}\b", r"\1", line)
+    line = re.sub(r"\b\d+\.\d\d$|\b\d+s$", "TIME", line.strip())
+    return re.sub(r"\s+", " ", re.sub(r"^(cpu-only +-) +\S+ +\S+", r"\1", line))
+
+
+def test_the_page_shows_what_it_prints(shown: Shown) -> None:
+    """Failed? Run hack/demo, and copy its table and the task into docs/users/try.md."""
+    page = (ROOT / "docs/users/try.md").read_text()
+    (block,) = re.findall(r"^```\n(POD +RANK.*?)^```", page, re.MULTILINE | re.DOTALL)
+    printed = {without_what_differs(line) for line in shown.printed.splitlines()}
+    wanted = [without_what_differs(line) for line in block.splitlines() if line not in ("", "...")]
+    assert [line for line in wanted if line not in printed] == []
