@@ -1,11 +1,11 @@
 """hack/binding: random gangs under contention, and which run below their minimum 5 s after their first bind.
 
 Jobs, elastic ones, sets of two Jobs, groups of a LeaderWorkerSet and pods by annotation come to a cluster
-that is too small for them. Pods of others take nodes between plan and bind, nodes are cordoned, fail and go,
-pods are deleted, more important pods preempt, and the sweeper is killed at each of its writes. What a gang
-loses itself after its first bind is excluded and counted. In the end the disturbances stop, and every Job
-must run to its end. With `--bind podgroup` no gang may run below its minimum; with `pinned` those are
-counted.
+that is too small for them; some find a PodGroup of an earlier life. Pods of others take nodes between plan
+and bind, nodes are cordoned, fail and go, pods are deleted, more important pods preempt, and the sweeper is
+killed at each of its writes. What a gang loses itself after its first bind is excluded and counted. In the
+end the disturbances stop, and every Job must run to its end. With `--bind podgroup` no gang may run below its
+minimum; with `pinned` those are counted.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from typing import Any, Final
 
 import yaml
 
-from hack.local import nodes
+from hack.local import native_gangs, nodes
 from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, system_node
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
-from hack.soaks.dying_sweeper import BY_ITSELF, OF_POD_GROUPS, WRITES, DyingSweeper
+from hack.soaks.dying_sweeper import BY_ITSELF, OF_POD_GROUPS, REPLACING, WRITES, DyingSweeper
 from hack.soaks.ending import unfinished
 from hack.soaks.partial_gangs import GANG, PartialGangs, annotations_of, loss_of
 from hack.soaks.passes import defects
@@ -40,12 +40,18 @@ from hack.soaks.trouble import Trouble
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
+from webhook.workloads.pod_group_names import bind_group_name
 
 SHAPE: Final = nodes.Shape(nodes=24, blocks=3, subblocks=2)
 BARE: Final = ("leaderworkerset", "pods")
 """Kinds whose pods nobody makes again."""
+NAMED: Final = (*BARE, "jobset")
+"""Kinds of which the name of the PodGroup is known before their pods are."""
+MISFITS: Final = 0.5
+"""This share of these finds a PodGroup of an earlier life, which the sweeper has to replace."""
 KINDS: Final = ("job", "job", "elastic", "elastic", "jobset", "jobset", "leaderworkerset", "pods")
 SIZES: Final = (2, 2, 3, 4, 4, 6, 8, 12)
+SCHEDULER: Final = "default-scheduler"
 MOST_PODS: Final = 130
 """Unfinished ones, before new gangs wait."""
 SECONDS: Final = (6.0, 9.0)
@@ -104,18 +110,22 @@ class Thief(CollectionReader):
 class Gangs:
     """Makes random gangs, one kind after the other."""
 
-    def __init__(self, api: Api, choices: random.Random, done: Counter[str]) -> None:
-        """done: counts them."""
-        self._api, self._random, self._done = api, choices, done
+    def __init__(self, api: Api, mode: str, choices: random.Random, done: Counter[str]) -> None:
+        """mode: bind of the policy. done: counts them."""
+        self._api, self._mode, self._random, self._done = api, mode, choices, done
         self.crowd = Crowd(api, MOST_PODS, choices, done)
 
-    def create(self) -> None:
-        """One more, unless too many pods wait. Raises ApiError."""
+    def create(self, *, is_replacing: bool = False) -> None:
+        """One more, unless too many pods wait. Raises ApiError.
+
+        is_replacing: whether the sweeper is to replace a PodGroup for it.
+        """
         left = self._api.json("GET", PODS, query=UNFINISHED)["items"]
         if sum(pod["metadata"]["namespace"] in (OURS, FOREIGN) for pod in left) >= MOST_PODS:
             return
         number, size = self._done["gangs"], self._random.choice(SIZES)
-        kind, gpus = self._random.choice(KINDS), self._random.choice((2, 4, 8, 8))
+        kind, gpus = self._random.choice(NAMED if is_replacing else KINDS), self._random.choice((2, 4, 8, 8))
+        is_replacing |= kind in NAMED and self._random.random() < MISFITS
         self._done["gangs"] += 1
         self._done[kind] += 1
         name = f"{kind}-{number}"
@@ -129,13 +139,42 @@ class Gangs:
         if kind in ("job", "elastic"):
             self._job(name, size, gpus, annotations, {}, spec)
             return
+        self._of_named_kind(kind, name, size, gpus, annotations, spec, is_replacing=is_replacing)
+
+    def _of_named_kind(
+        self,
+        kind: str,
+        name: str,
+        size: int,
+        gpus: int,
+        annotations: dict[str, str],
+        spec: Json,
+        *,
+        is_replacing: bool,
+    ) -> None:
+        """A gang of one of the kinds NAMED, whose size an annotation says."""
         annotations[keys.GANG_SIZE_ANNOTATION] = str(size)
+        labels = _labels_of(kind, name)
+        if kind == "pods":
+            annotations[keys.GANG_ANNOTATION] = name
+        if is_replacing and self._mode == POD_GROUP:
+            self._post_misfit(
+                bind_group_name(labels, annotations, spec["priorityClassName"], SCHEDULER), size
+            )
         if kind == "jobset":
-            labels = {marks.JOBSET_NAME_LABEL: name}
             for part, count in (("a", size // 2), ("b", size - size // 2)):
                 self._job(f"{name}-{part}", count, gpus, annotations, labels, spec)
-        else:
-            self._bare(kind, name, size, gpus, annotations, spec)
+            return
+        labels |= {"soak": kind}
+        seconds = self._random.uniform(*SECONDS)
+        self.crowd.post_pods(name, size, {GPUS: gpus}, annotations, labels, spec, seconds)
+
+    def _post_misfit(self, name: str, size: int) -> None:
+        """A PodGroup of topogate's that has this name and asks for more pods than will come."""
+        body = native_gangs.pod_group(self._api, name, size + 1)
+        body["metadata"]["labels"] = {keys.BIND_LABEL: keys.BIND_POD_GROUP}
+        self._api.request("POST", native_gangs.path(self._api, OURS), body=body)
+        self._done["PodGroups to be replaced"] += 1
 
     def _job(
         self, name: str, size: int, gpus: int, annotations: dict[str, str], labels: dict[str, str], spec: Json
@@ -143,21 +182,14 @@ class Gangs:
         seconds = self._random.uniform(*SECONDS)
         self.crowd.post_job(name, size, {GPUS: gpus}, dict(annotations), labels, spec, seconds)
 
-    def _bare(
-        self, kind: str, name: str, size: int, gpus: int, annotations: dict[str, str], spec: Json
-    ) -> None:
-        """Pods that nobody makes again."""
-        labels = {"soak": kind}
-        if kind == "leaderworkerset":
-            labels |= {
-                marks.LEADER_WORKER_SET_NAME_LABEL: name,
-                marks.LEADER_WORKER_SET_GROUP_LABEL: f"{name}-0",
-            }
-        else:
-            annotations[keys.GANG_ANNOTATION] = name
-        self.crowd.post_pods(
-            name, size, {GPUS: gpus}, annotations, labels, spec, self._random.uniform(*SECONDS)
-        )
+
+def _labels_of(kind: str, name: str) -> dict[str, str]:
+    """What the controller of such a gang writes on its pods."""
+    if kind == "jobset":
+        return {marks.JOBSET_NAME_LABEL: name}
+    if kind == "leaderworkerset":
+        return {marks.LEADER_WORKER_SET_NAME_LABEL: name, marks.LEADER_WORKER_SET_GROUP_LABEL: f"{name}-0"}
+    return {}
 
 
 class BindingRun:
@@ -171,7 +203,7 @@ class BindingRun:
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         self._choices: Callable[[str], random.Random] = lambda whose: random.Random(f"{whose} {seed}")
         self.checker = PartialGangs(PATIENCE, mode == POD_GROUP)
-        self.create = Gangs(self.api, self._choices("gangs"), self.done)
+        self.create = Gangs(self.api, mode, self._choices("gangs"), self.done)
         self.thief = Thief(cluster.api(), self.create.crowd, self._choices("thief"), self.done)
         self.readers = [
             _CheckerReader(cluster.api(), PODS, self.checker.pod),
@@ -226,7 +258,7 @@ class BindingRun:
                     self._try(name, action)
                     last[name] = time.monotonic()
             self._try("undo", self.trouble.end_what_is_due)
-            self._try("create", self.create.create)
+            self._try("create", partial(self.create.create, is_replacing=self.sweeper.awaits in REPLACING))
             self.sweeper.look()
             self.checker.look()
             time.sleep(0.1)

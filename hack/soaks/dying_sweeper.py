@@ -30,7 +30,9 @@ WRITES: Final = (
     "DELETE pods",
     "POST events",
 )
-OF_POD_GROUPS: Final = ("POST podgroups", "PATCH podgroups", "DELETE podgroups")
+REPLACING: Final = ("PATCH podgroups", "DELETE podgroups")
+"""Writes that replace a PodGroup which does not fit."""
+OF_POD_GROUPS: Final = ("POST podgroups", *REPLACING)
 """Writes of a sweeper that binds gangs as one, beside the others."""
 
 LIFE_SECONDS: Final = 7.0
@@ -73,6 +75,11 @@ class DyingSweeper:
     def all_deaths(self) -> list[str]:
         """Every death that is drawn."""
         return [f"{moment} {write}" for write in self._writes for moment in MOMENTS]
+
+    @property
+    def awaits(self) -> str:
+        """The write at which this life is to end, "" if at none."""
+        return self._death.partition(" ")[2]
 
     def start(self, *, forever: bool = False) -> None:
         """Begin a life. forever: without a death."""
