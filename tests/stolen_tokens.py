@@ -8,19 +8,24 @@ from webhook.kube.client import Api
 
 SYSTEM: Final = "/api/v1/namespaces/topogate-system"
 
-_clients: dict[tuple[Path, str], Api] = {}
+_clients: dict[tuple[Path, str, str], Api] = {}
 
 
 def as_(cluster: Cluster, account: str) -> Api:
     """A client with a token of one of our accounts, as a thief would use it."""
-    key = (cluster.folder, account)
+    return of_account(cluster, "topogate-system", account)
+
+
+def of_account(cluster: Cluster, namespace: str, account: str) -> Api:
+    """A client with a token of a ServiceAccount."""
+    key = (cluster.folder, namespace, account)
     if key not in _clients:
-        path = f"{SYSTEM}/serviceaccounts/{account}/token"
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         answer = cluster.api().json("POST", path, body={"spec": {"expirationSeconds": 3600}})
-        token = cluster.folder / f"stolen-{account}"
+        token = cluster.folder / f"stolen-{namespace}-{account}"
         token.touch(mode=0o600)
         token.write_text(answer["status"]["token"])
-        kubeconfig = cluster.folder / f"stolen-{account}.kubeconfig"
+        kubeconfig = cluster.folder / f"stolen-{namespace}-{account}.kubeconfig"
         cluster.write_token_kubeconfig(kubeconfig, token)
         _clients[key] = Api.connect(kubeconfig, user_agent="thief")
     return _clients[key]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from hack.local import native_gangs, nodes
 from hack.local.build import ROOT
@@ -13,11 +14,11 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
 from tests.cluster.native_jobs import ANNOTATIONS, CONTAINER, OPTED_IN, POLICY, job, take_a_planned_node
-from tests.stolen_tokens import as_
-from tests.support import clean, create_namespace, delete_namespace, register_nodes, wait_for_pods
+from tests.stolen_tokens import as_, of_account
+from tests.support import clean, create_namespace, delete, delete_namespace, register_nodes, wait_for_pods
 from webhook.inquiry.bind_check import examine
 from webhook.inquiry.findings import State
-from webhook.kube.client import MERGE_PATCH, ApiError
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.policy.file import API_VERSION, KIND
 
 
@@ -143,6 +144,75 @@ def test_with_the_sweepers_token_a_thief_makes_and_deletes_pod_groups_of_ours(
     row = next(line for line in (ROOT / "SECURITY.md").read_text().splitlines() if "system/sweeper`" in line)
     assert "makes and deletes PodGroups of topogate's own in any namespace" in row
     assert "gives these any PriorityClass, by which kube-scheduler preempts others" in row
+
+
+KINDS: Final = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+
+
+def path_of(policy: dict[str, Any]) -> str:
+    return f"/apis/{policy['apiVersion']}/{KINDS[policy['kind']]}"
+
+
+def policy_of_the_page() -> list[dict[str, Any]]:
+    """The admission policy of docs/operators/bind.md, and its binding."""
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/operators/bind.md").read_text(), re.DOTALL)
+    return list(yaml.safe_load_all(text))
+
+
+def editor_of(cluster: Cluster, namespace: str) -> Api:
+    """A client of an account that has the ClusterRole edit in a namespace."""
+    api, rbac = cluster.api(), "rbac.authorization.k8s.io"
+    body: dict[str, Any] = {"metadata": {"name": "editor"}}
+    api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body=body)
+    role = {"apiGroup": rbac, "kind": "ClusterRole", "name": "edit"}
+    subjects = [{"kind": "ServiceAccount", "name": "editor", "namespace": namespace}]
+    body |= {"roleRef": role, "subjects": subjects}
+    api.request("POST", f"/apis/{rbac}/v1/namespaces/{namespace}/rolebindings", body=body)
+    editor = of_account(cluster, namespace, "editor")
+    wanted = {"verb": "create", "group": native_gangs.API_GROUP, "resource": "podgroups"}
+    review = {"spec": {"resourceAttributes": {**wanted, "namespace": namespace}}}
+    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    cluster.wait_for(
+        "the editor's right", lambda: bool(editor.json("POST", reviews, body=review)["status"]["allowed"])
+    )
+    return editor
+
+
+def test_by_the_pages_policy_tenants_name_only_some_priority_classes_in_pod_groups(
+    installed: Cluster, tenant: str
+) -> None:
+    """The ClusterRole edit lets them make PodGroups, and kube-scheduler 1.36 preempts by these."""
+    api, path = installed.api(), native_gangs.path(installed.api(), tenant)
+    editor = editor_of(installed, tenant)
+
+    def is_refused(priority_class: str) -> bool:
+        body = native_gangs.pod_group(api, "own", 1)
+        body["spec"]["priorityClassName"] = priority_class
+        try:
+            editor.request("POST", path, query={"dryRun": "All"}, body=body)
+        except ApiError as error:
+            if "a PodGroup may name" not in str(error):
+                raise
+            return True
+        return False
+
+    assert not is_refused("gpu-high-priority")
+    for each in policy_of_the_page():
+        api.request("POST", path_of(each), body=each)
+    try:
+        installed.wait_for("the policy to refuse", lambda: is_refused("gpu-high-priority"), 60)
+        assert not is_refused("gpu-low-priority")
+        spec = {"priorityClassName": "gpu-high-priority", "restartPolicy": "Never", "containers": [CONTAINER]}
+        job(installed, tenant, 2, template={"spec": spec})
+        wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound", 60)
+        (group,) = api.json("GET", path)["items"]
+        assert group["spec"]["priorityClassName"] == "gpu-high-priority", "the sweeper's own are not refused"
+    finally:
+        for each in policy_of_the_page():
+            delete(api, f"{path_of(each)}/{each['metadata']['name']}")
 
 
 def test_doctor_reports_that_kube_scheduler_binds_gangs_as_one(installed: Cluster, tenant: str) -> None:

@@ -125,6 +125,12 @@ def test_a_gang_needs_a_pod_group_of_all_pods_of_its_plan() -> None:
     assert policy_of(Scene(minimum=2)) == {"gang": {"minCount": 2}}
 
 
+def test_of_a_gang_with_pods_from_before_the_setting_the_others_are_bound_together() -> None:
+    """A pod's schedulingGroup never changes, and one that came past admission has none."""
+    (old,) = (gpu_pod("p0", metadata=msgspec.to_builtins(member(0).metadata)),)
+    assert policy_of(Scene(old, member(1), member(2))) == {"gang": {"minCount": 2}}
+
+
 @pytest.mark.parametrize(
     "scene",
     [Scene(cards=True), Scene(loose=True), Scene(anywhere=True)],

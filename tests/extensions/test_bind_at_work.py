@@ -193,8 +193,10 @@ def test_pods_that_prove_to_claim_no_gpu_are_released_to_be_bound_one_by_one(sce
     assert "gang" not in group["spec"]["schedulingPolicy"]
 
 
-def test_kube_scheduler_preempts_by_the_priority_class_of_the_pod_group_alone(scene: Scene) -> None:
-    """So whoever may make PodGroups may have it preempt: SECURITY says so of a stolen token."""
+def test_by_a_pod_group_of_a_higher_class_its_pods_preempt_in_1_36_and_are_not_bound_later(
+    scene: Scene,
+) -> None:
+    """So in 1.36 whoever may make PodGroups may have it preempt: SECURITY names tenants and a token."""
     for name, value in (("low", 100), ("high", 10_000)):
         body = {"metadata": {"name": f"{scene.namespace}-{name}"}, "value": value}
         scene.api.request("POST", PRIORITY_CLASSES, body=body)
@@ -208,7 +210,16 @@ def test_kube_scheduler_preempts_by_the_priority_class_of_the_pod_group_alone(sc
     for name in ("a", "b"):
         pod = template(8, gated=False, schedulingGroup={"podGroupName": GROUP})
         scene.api.request("POST", scene.pods_path, body={**pod, "metadata": {"name": name}})
-    scene.cluster.wait_for("pods of no priority to preempt", lambda: scene.bound() >= {"a", "b"}, 60)
+
+    def is_refused() -> bool:
+        conditions = (each for pod in scene.pods() for each in pod["status"].get("conditions", ()))
+        return any("should have the same priority" in each.get("message", "") for each in conditions)
+
+    if native_gangs.api_version(scene.api) == "v1alpha2":
+        scene.cluster.wait_for("pods of no priority to preempt", lambda: scene.bound() >= {"a", "b"}, 60)
+    else:
+        scene.cluster.wait_for("kube-scheduler to refuse the group", is_refused, 60)
+        assert scene.bound() == {f"busy-{number}" for number in range(3)}
     for name in ("low", "high"):
         delete(scene.api, f"{PRIORITY_CLASSES}/{scene.namespace}-{name}")
 
