@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
+from tests.sweeper.clock import Clock
 from webhook.kube.client import Api
 from webhook.kube.objects import Namespace
 from webhook.sweeper.extension import WatchedCollection
-from webhook.sweeper.observe.cache import LazyCollections
+from webhook.sweeper.observe.cache import KEPT_SECONDS, LazyCollections
 
 
 def collection(name: str, frees: Callable[[Any, Any], bool] | None = None) -> WatchedCollection[Namespace]:
@@ -31,10 +32,15 @@ class Reading:
     api: Api
     changes: list[str] = field(default_factory=list)
     freed: list[str] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
         self.lazy = LazyCollections(
-            self.api, dict, lambda: self.changes.append("changed"), lambda: self.freed.append("freed")
+            self.api,
+            dict,
+            lambda: self.changes.append("changed"),
+            lambda: self.freed.append("freed"),
+            self.clock,
         )
 
 
@@ -57,6 +63,21 @@ def test_what_is_asked_for_is_read_at_once(cluster: Cluster, reading: Reading, n
 def test_an_answer_is_the_very_same_while_nothing_changes(reading: Reading) -> None:
     first = reading.lazy.read((SPACES,))[SPACES]
     assert reading.lazy.read((SPACES,))[SPACES] is first
+
+
+def test_what_nobody_has_read_for_long_is_watched_no_more_and_read_again_when_asked_for(
+    reading: Reading,
+) -> None:
+    first = reading.lazy.read((SPACES,))[SPACES]
+    reading.clock.now += KEPT_SECONDS / 2
+    reading.lazy.begin()
+    assert reading.lazy.read((SPACES,))[SPACES] is first, "it is watched still"
+    reading.clock.now += KEPT_SECONDS
+    watch = reading.lazy._copies[SPACES]
+    reading.lazy.begin()
+    assert not reading.lazy._copies
+    assert watch._stop.is_set()
+    assert reading.lazy.read((SPACES,))[SPACES] is not first
 
 
 def test_what_is_not_served_is_not_asked_for_and_is_not_there(reading: Reading) -> None:

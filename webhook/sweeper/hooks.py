@@ -301,7 +301,15 @@ class ExtensionHooks:
             with _guarded(name):
                 written, running.written = running.written, ()
                 given = PassEnd(
-                    view, policy, placed, running.may_write, written, labels, settings, gangs, causes
+                    view,
+                    policy,
+                    placed,
+                    may_write=running.may_write,
+                    written=written,
+                    namespaces=labels,
+                    settings=settings,
+                    gangs=gangs,
+                    causes=causes,
                 )
                 orders, memory = hook(given, memories.get(name, running.extension.memory))
                 memories = {**memories, name: memory}

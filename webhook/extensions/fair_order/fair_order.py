@@ -110,7 +110,18 @@ def order_gangs(given: OrderInput, memory: FairMemory) -> tuple[Ordered, FairMem
         memory = replace(memory, counts=counts)
     if fair.account_label and given.namespaces is None:
         return Ordered(given.gangs), memory  # labels are read in a moment
-    account = _account_of(fair, given.namespaces or {})
+    return _by_score(given, memory, counts, fair)
+
+
+def _by_score(
+    given: OrderInput, memory: FairMemory, counts: GpuCounts, fair: FairOrder
+) -> tuple[Ordered, FairMemory]:
+    """The gangs in turn, by what is counted now if that is due."""
+    labels = given.namespaces or {}
+
+    def account(namespace: str) -> str:
+        return fair.account(namespace, labels.get(namespace, {}))
+
     if memory.record is not None or given.view.now.seconds >= memory.due_at:
         memory = _counted(given, memory, counts, account, fair)
     waiters = [_waiter(gang, account(gang.key.namespace), given, counts, fair) for gang in given.gangs]
@@ -137,10 +148,6 @@ def after_pass(given: PassEnd, memory: FairMemory) -> tuple[EndOrders, FairMemor
     if not given.may_write or memory.record is not None or book.at is None:
         return EndOrders(), memory
     return EndOrders({KEY: encode(book.use, now.at.timestamp(), policy.fair_order, book.rates)}), memory
-
-
-def _account_of(fair: FairOrder, labels: Mapping[str, Mapping[str, str]]) -> AccountOf:
-    return lambda namespace: fair.account(namespace, labels.get(namespace, {}))
 
 
 # --- who has what -------------------------------------------------------------------------------------

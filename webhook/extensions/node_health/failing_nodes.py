@@ -132,21 +132,30 @@ def with_failures(failures: Failures, *more: NodeFailure) -> Failures:
 def _with(there: _Sorted, failure: NodeFailure) -> Failures:
     failures = there.failures
     own = there.by_gang.get((failure.namespace, failure.gang), ())
-    if any(failure.uid in (uid for uid, _ in each.pods) for each in own):
+    if any(_covers(each, failure) for each in own):
         return failures
-    if any(each.at < failure.at and failure.created <= each.at for each in own):
-        return failures  # it was there already when the other failed
-    for each in own:
-        if each.at == failure.at and failure.created <= each.at:
-            if len(each.pods) > 1 or failure.node == each.node:
-                return failures
-            both = replace(each, pods=(*each.pods, (failure.uid, failure.node)), state=FailureState.OPEN)
-            return tuple(both if known is each else known for known in failures)
-    later = [each for each in own if each.created <= failure.at < each.at]
+    together = next((each for each in own if each.at == failure.at and failure.created <= each.at), None)
+    if together is not None:  # nobody knows which of the two was the first
+        pods = (*together.pods, (failure.uid, failure.node))
+        return _replaced(failures, together, replace(together, pods=pods, state=FailureState.OPEN))
+    later = {id(each) for each in own if each.created <= failure.at < each.at}
     if not later and not there.would_stay(failure):
         return failures
-    rest = tuple(each for each in failures if not any(each is one for one in later))
+    rest = tuple(each for each in failures if id(each) not in later)
     return _bounded((*rest, GangFailure.first(failure)))
+
+
+def _covers(known: GangFailure, failure: NodeFailure) -> bool:
+    """Whether a failure says nothing beside a known one of its gang."""
+    if any(uid == failure.uid for uid, _ in known.pods):
+        return True
+    if known.at == failure.at and failure.created <= known.at:
+        return len(known.pods) > 1 or failure.node == known.node
+    return known.at < failure.at and failure.created <= known.at  # it was there when the other failed
+
+
+def _replaced(failures: Failures, before: GangFailure, after: GangFailure) -> Failures:
+    return tuple(after if each is before else each for each in failures)
 
 
 def unexpired(failures: Failures, now: float, keep_seconds: float) -> Failures:
@@ -189,22 +198,23 @@ def _judged(
     if not node or state is FailureState.CLEARED:
         return failure
     own = [each for each in running if each.namespace == failure.namespace]
-    if any(
-        each.node == node
-        and each.created > failure.at
-        and each.gpus >= failure.gpus
-        and each.seconds >= soon_seconds
-        for each in own
-    ):
+    if any(_refutes(each, failure, soon_seconds) for each in own):
         return replace(failure, state=FailureState.CLEARED)
-    if state is FailureState.OPEN and any(
-        (each.gang, each.asks) == (failure.gang, failure.asks)
-        and each.node != node
-        and each.seconds >= failure.ran + outlive_seconds
-        for each in own
-    ):
+    if state is FailureState.OPEN and any(_outlives(each, failure, outlive_seconds) for each in own):
         return replace(failure, state=FailureState.PROVEN)
     return failure
+
+
+def _refutes(pod: Running, failure: GangFailure, seconds: float) -> bool:
+    """Whether a younger pod with as many GPUs has run for so long on the node."""
+    is_younger_there = pod.node == failure.node and pod.created > failure.at
+    return is_younger_there and pod.gpus >= failure.gpus and pod.seconds >= seconds
+
+
+def _outlives(pod: Running, failure: GangFailure, seconds: float) -> bool:
+    """Whether a pod has run elsewhere for so much longer than one of its gang that asks for the same."""
+    is_like = (pod.gang, pod.asks) == (failure.gang, failure.asks)
+    return is_like and pod.node != failure.node and pod.seconds >= failure.ran + seconds
 
 
 def of_interest(

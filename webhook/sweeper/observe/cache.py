@@ -39,6 +39,9 @@ from webhook.workloads.native_gangs import POD_GROUPS
 FIRST_SECONDS: Final = 3.0
 """How long the first question about a collection waits for all of it to be read."""
 
+KEPT_SECONDS: Final = 600.0
+"""For so long a collection is watched after the last question about it."""
+
 
 class Readable(Hashable, Protocol):
     """A collection, see WatchedCollection."""
@@ -68,10 +71,13 @@ class LazyCollections:
         served: Callable[[], Mapping[str, str]],
         on_change: Callable[[], None],
         on_freed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """served: what the cluster serves. on_change: called, in some thread, when something has changed
         that was asked for. on_freed: called when more may be free than before.
         """
+        self._clock = clock
+        self._read_at: dict[Readable, float] = {}
         self._served = served
         self._api = api
         self._on_change = on_change
@@ -86,13 +92,21 @@ class LazyCollections:
             each.stop()
 
     def begin(self) -> None:
-        """A pass begins. Changes of what the last one has not read, and this one does not, are not told."""
+        """A pass begins. Changes of what the last one has not read, and this one does not, are not told.
+
+        What has not been read for KEPT_SECONDS is watched no more.
+        """
         self._wanted, self._read = self._read, frozenset()
+        now = self._clock()
+        for each in [each for each, at in self._read_at.items() if now - at >= KEPT_SECONDS]:
+            del self._read_at[each]
+            self._copies.pop(each).stop()
 
     def read(self, collections: Sequence[Readable]) -> Mapping[Hashable, Mapping[str, Any]]:
         """Those of these that have been read completely, each by "namespace/name"."""
         collections = [each for each in collections if each.is_served(self._served())]
         self._read |= set(collections)
+        self._read_at |= dict.fromkeys(collections, self._clock())
         begun = [each for each in collections if each not in self._copies]
         for each in begun:
             self._copies[each] = Informer(self._api, each.path, each.struct, on_event=self._note(each))
