@@ -12,10 +12,9 @@ from labeler.contract.event_reasons import EventReason
 from tests.support import work_of
 from tests.sweeper.cluster import Nodes, gpu_pod
 from webhook.extensions.native_gangs.adopt import complete_gangs
-from webhook.extensions.native_gangs.composites import COMPOSITES
-from webhook.extensions.native_gangs.labels import excluded_by_label
-from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
+from webhook.extensions.native_gangs.group_constraints import COMPOSITES, excluded_by_label
 from webhook.extensions.native_gangs.own_pod_groups import GROUPS
+from webhook.extensions.native_gangs.pod_group_gangs import LEFT, LeftMemory, report_left
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import ExcludeInput, GangsInput, PassEnd

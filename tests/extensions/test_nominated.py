@@ -9,8 +9,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, gpu_pod
-from webhook.extensions.native_gangs.moved_pods import corrected_plans
-from webhook.extensions.native_gangs.nominations import nominations
+from webhook.extensions.native_gangs.nominations import corrected_plans, nominations
 from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS, BindGroup, needs
 from webhook.extensions.native_gangs.pod_group_gangs import NATIVE_GANGS
 from webhook.kube.affinity import SelectorRequirement

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final
 
-from webhook.extensions.native_gangs.composites import Trees
-from webhook.extensions.native_gangs.levels import label_problem, leveled
+from webhook.extensions.native_gangs.group_constraints import Trees, label_problem, leveled
 from webhook.extensions.native_gangs.own_pod_groups import foreign_groups
 from webhook.kube.objects import Pod
 from webhook.sweeper.extension import GangsInput

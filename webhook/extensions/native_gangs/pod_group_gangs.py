@@ -1,18 +1,23 @@
-"""Gangs of Kubernetes' own PodGroups: the extension."""
+"""Gangs of Kubernetes' own PodGroups: the extension, and what owners and readers are told. Pure."""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
+from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from webhook.extensions.native_gangs.adopt import complete_gangs
-from webhook.extensions.native_gangs.composites import COMPOSITES
-from webhook.extensions.native_gangs.labels import excluded_by_label
-from webhook.extensions.native_gangs.left import LEFT, LeftMemory, report_left
-from webhook.extensions.native_gangs.moved_pods import corrected_plans
-from webhook.extensions.native_gangs.nominations import nominations
+from webhook.extensions.native_gangs.group_constraints import COMPOSITES, excluded_by_label
+from webhook.extensions.native_gangs.nominations import corrected_plans, nominations
 from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     GROUPS,
+    BindGroup,
     BindMemory,
+    GroupNeed,
+    foreign_groups,
     group_events,
     group_writes,
     hold_releases,
@@ -21,9 +26,139 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     patience_left,
     patient_needs,
 )
-from webhook.extensions.native_gangs.unmet_needs import explain
+from webhook.kube.objects import Pod
+from webhook.policy.values import Policy
+from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.sweeper.decide.admission_followup import is_opted_out, is_served
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
-from webhook.sweeper.extension import EndOrders, ExcludeInput, Extension, PassEnd, PlanCheck, PlansInput
+from webhook.sweeper.extension import (
+    EndOrders,
+    ExcludeInput,
+    ExplainInput,
+    Extension,
+    Gauges,
+    PassEnd,
+    PlanCheck,
+    PlansInput,
+    PodEvent,
+)
+from webhook.sweeper.metrics import GaugeSpec
+from webhook.sweeper.observe.membership import GangKey
+from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.view import View
+from webhook.text import counted
+from webhook.workloads.native_gangs import NativePodGroup
+from webhook.workloads.pod_group_names import native_group_of
+
+# --- gangs that are left to kube-scheduler ------------------------------------------------------------
+# Of those with a topology request the owners are told, and they are counted. kube-scheduler reads no
+# annotation of ours, so that what such a gang asks for has no effect.
+
+LEFT: Final = GaugeSpec(
+    "topogate_native_gang_pods_left",
+    "Pods that name a topology, and that nativeGangs: leave leaves to kube-scheduler.",
+)
+
+MOST_EVENTS: Final = 20
+"""Of one pass; the others follow in the next ones."""
+
+REQUESTS: Final = (
+    keys.REQUIRED_TOPOLOGY_ANNOTATION,
+    keys.PREFERRED_TOPOLOGY_ANNOTATION,
+    keys.SLICE_TOPOLOGY_ANNOTATION,
+    keys.SPREAD_TOPOLOGY_ANNOTATION,
+)
+
+
+@dataclass(frozen=True)
+class LeftMemory:
+    """notified: the gangs whose owners have had the Event. A new process sends it again."""
+
+    notified: frozenset[GangKey] = frozenset()
+
+
+def report_left(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
+    """Tell each owner once, and count the pods."""
+    if given.policy is None or given.namespaces is None:
+        return EndOrders(), memory
+    there = _ungated(given.view) if not given.policy.adopts_native_gangs else ()
+    left = by_gang(there, given.policy, given.namespaces, given.view.gang_of)
+    notified = memory.notified & left.keys()
+    news = [key for key in sorted(left) if key not in notified][:MOST_EVENTS]
+    events = tuple(
+        PodEvent(left[key][0], EventReason.LEFT_TO_KUBE_SCHEDULER, _note(left[key][0])) for key in news
+    )
+    gauges: Gauges = {LEFT.name: {(): float(sum(map(len, left.values())))}}
+    return EndOrders(gauges=gauges, events=events), LeftMemory(notified | frozenset(news))
+
+
+def _ungated(view: View) -> Iterator[Pod]:
+    others = view.index.of[Sort.OTHER]
+    for uid, pod in view.index.of[Sort.OF_A_POD_GROUP].items():
+        if uid in others and not view.is_ours(pod):
+            yield pod
+
+
+def by_gang(
+    pods: Iterable[Pod], policy: Policy, labels: NamespaceLabels, gang_of: Callable[[Pod], GangKey]
+) -> Mapping[GangKey, list[Pod]]:
+    """Those of which the topology request has no effect. labels: of namespaces, by name."""
+    found: dict[GangKey, list[Pod]] = {}
+    for pod in pods:
+        if request_of(pod) and is_served(pod.metadata.namespace, policy, labels) and not is_opted_out(pod):
+            found.setdefault(gang_of(pod), []).append(pod)
+    return found
+
+
+def request_of(pod: Pod) -> str:
+    """The first topology annotation of a pod of a PodGroup, "" if it has none."""
+    there = pod.metadata.annotations
+    return next((key for key in REQUESTS if key in there), "") if native_group_of(pod) else ""
+
+
+def _note(pod: Pod) -> str:
+    return (
+        f"{request_of(pod)} has no effect: the policy leaves pods of Kubernetes' own PodGroups to "
+        "kube-scheduler (nativeGangs: leave), so that topogate neither holds nor places them. Ask your "
+        "administrator for nativeGangs: adopt, or remove the annotation"
+    )
+
+
+# --- topogate explain ---------------------------------------------------------------------------------
+# Of gangs whose pods have a plan and wait for their PodGroup.
+
+_EVENT: Final = "if that lasts, the Event PodGroupMissing of its pods says why"
+
+
+def explain(given: ExplainInput) -> Iterator[str]:
+    """A line for each PodGroup that holds pods of the gang; none where PodGroups may not be read."""
+    groups = GROUPS.of(given.view)
+    if groups is None:
+        return
+    for need in needs(given.view):
+        is_taken = foreign_groups(
+            [need.name], need.namespace, given.view
+        )  # a fault of the gang, told as such
+        if given.view.gang_of(need.first) != given.gang.key or is_taken:
+            continue
+        if why := _why_unmet(need, groups.get(need.key)):
+            yield f"Its pods are held for PodGroup {need.name}, by which they are bound as one: {why}."
+
+
+def _why_unmet(need: GroupNeed, group: NativePodGroup | None) -> str:
+    """Why the PodGroup does not fit the plan, "" if it does."""
+    if need.is_short:
+        missing = need.min_count - need.there
+        are = counted(missing, "planned pod is", "planned pods are")
+        return f"{are} gone, or without a node that is free by now, of {need.min_count} that are needed"
+    if group is None:
+        return f"the sweeper has yet to create it; {_EVENT}"
+    if need.is_met_by(msgspec.convert(msgspec.to_builtins(group), BindGroup)):
+        return ""
+    return f"the one that is there does not fit the plan, and the sweeper has yet to replace it; {_EVENT}"
+
+
+# --- the hooks ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

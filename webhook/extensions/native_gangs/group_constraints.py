@@ -1,0 +1,346 @@
+"""What PodGroups, and the CompositePodGroups above them, require of nodes: levels and labels. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Final
+
+from labeler.contract.keys import HOSTNAME_LABEL
+from webhook.extensions.native_gangs.own_pod_groups import GROUPS
+from webhook.placement import PlacementError, Topology
+from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, Exclusion, Exclusions
+from webhook.sweeper.extension import ExcludeInput, WatchedOwners
+from webhook.sweeper.observe.gang_requests import GangPart
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.view import View
+from webhook.text import counted, printable
+from webhook.workloads.composite_groups import (
+    COMPOSITE_GROUPS,
+    DEEPEST,
+    CompositeGroup,
+    Composites,
+    composites_of,
+)
+from webhook.workloads.native_gangs import NativePodGroup
+from webhook.workloads.pod_group_names import native_group_of
+
+# --- trees of groups ----------------------------------------------------------------------------------
+
+COMPOSITES: Final = WatchedOwners[CompositeGroup](COMPOSITE_GROUPS)
+
+
+@dataclass(frozen=True)
+class GroupConstraint:
+    """All pods of a group are to be in one domain of a label. group: "PodGroup a", as sentences have it."""
+
+    group: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Groups by "namespace/name". composites: None where they are not served, or not read."""
+
+    groups: Mapping[str, NativePodGroup]
+    composites: Composites | None
+
+    @classmethod
+    def of(cls, view: View) -> "Trees | None":
+        """Those of a cluster; None where it serves no PodGroups."""
+        groups = GROUPS.of(view)
+        return None if groups is None else cls(groups, COMPOSITES.of(view))
+
+    def constraints(self, namespace: str, name: str) -> Sequence[GroupConstraint]:
+        """What holds for the pods of a PodGroup, from the top of its tree down."""
+        group = self.groups[f"{namespace}/{name}"]
+        found = [
+            GroupConstraint(f"CompositePodGroup {printable(each)}", key)
+            for each in reversed(self._above(group, namespace))
+            for key in (self.composites or {})[f"{namespace}/{each}"].topology_keys
+        ]
+        return found + [GroupConstraint(f"PodGroup {printable(name)}", key) for key in group.topology_keys]
+
+    def root(self, namespace: str, name: str) -> str:
+        """The CompositePodGroup at the top of a PodGroup's tree, "" if it is of none that is there."""
+        above = self._above(self.groups[f"{namespace}/{name}"], namespace)
+        return above[-1] if above else ""
+
+    def pod_groups_below(self, namespace: str, composite: str, depth: int = DEEPEST) -> Iterator[str]:
+        """The names of the PodGroups of a tree."""
+        for is_pod_group, name in self._children.get(f"{namespace}/{composite}", ()) if depth else ():
+            if is_pod_group:
+                yield name
+            else:
+                yield from self.pod_groups_below(namespace, name, depth - 1)
+
+    def fault(self, namespace: str, names: Sequence[str], pods_of: Callable[[str], int]) -> str:
+        """Why kube-scheduler does not begin with these PodGroups, "" if it does.
+
+        pods_of: how many pods of a PodGroup of the namespace are there.
+        """
+        if self.composites is None:
+            return ""
+        for name in names:
+            if fault := self._fault(namespace, name, pods_of):
+                return fault
+        return ""
+
+    def _fault(self, namespace: str, name: str, pods_of: Callable[[str], int]) -> str:
+        top, composites = self.root(namespace, name), self.composites or {}
+        highest = composites[f"{namespace}/{top}"] if top else self.groups[f"{namespace}/{name}"]
+        if highest.parent:
+            return (
+                f"its CompositePodGroup {printable(highest.parent)} is not there, or above {DEEPEST - 1} "
+                "others: kube-scheduler binds no pod of it"
+            )
+        if not top:
+            return ""
+        least = composites[f"{namespace}/{top}"].min_group_count
+        ready = self._ready(namespace, top, pods_of, DEEPEST)
+        if ready >= least:
+            return ""
+        groups = f"of CompositePodGroup {printable(top)}"
+        return (
+            f"{counted(ready, f'group {groups} has', f'groups {groups} have')} all pods, and "
+            f"kube-scheduler binds none before there are {least} (minGroupCount)"
+        )
+
+    def _above(self, group: NativePodGroup, namespace: str) -> tuple[str, ...]:
+        return composites_of(group, namespace, self.composites or {})
+
+    def _ready(self, namespace: str, composite: str, pods_of: Callable[[str], int], depth: int) -> int:
+        """How many groups of a CompositePodGroup have what kube-scheduler waits for."""
+        children = self._children.get(f"{namespace}/{composite}", ()) if depth else ()
+        return sum(self._is_ready(namespace, *child, pods_of, depth - 1) for child in children)
+
+    def _is_ready(
+        self, namespace: str, is_pod_group: bool, name: str, pods_of: Callable[[str], int], depth: int
+    ) -> bool:
+        key = f"{namespace}/{name}"
+        if is_pod_group:
+            return pods_of(name) >= (self.groups[key].min_count or 1)
+        least = (self.composites or {})[key].min_group_count
+        return self._ready(namespace, name, pods_of, depth) >= least
+
+    @cached_property
+    def _children(self) -> Mapping[str, Sequence[tuple[bool, str]]]:
+        """By "namespace/name" of a CompositePodGroup: whether a child is a PodGroup, and its name."""
+        found: dict[str, list[tuple[bool, str]]] = {}
+        for is_pod_group, those in ((True, self.groups), (False, self.composites or {})):
+            for key, each in those.items():
+                namespace, _, name = key.partition("/")
+                if each.parent:
+                    found.setdefault(f"{namespace}/{each.parent}", []).append((is_pod_group, name))
+        return found
+
+
+# --- topology keys as levels --------------------------------------------------------------------------
+# Pods require them, unless these require finer ones.
+
+MOST_PARTS: Final = 128
+"""Groups of one gang of which each has a domain of its own to find."""
+
+
+def leveled(
+    gang: PodGang, constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
+) -> tuple[PodGang, list[str]]:
+    """The gang with each group within one domain of its key, and what people are told of that.
+
+    constraints: from the top down, by the names of the PodGroups of its gated pods. A key that is no level
+    makes a fault of the gang: kube-scheduler would not take a plan that crosses domains which topogate does
+    not know.
+    """
+    try:
+        levels = _levels(constraints, topology)
+    except PlacementError as error:
+        return replace(gang, fault=str(error)), []
+    if not levels:
+        return gang, []
+    problems: list[str] = []
+    all_uids = frozenset(pod.metadata.uid for pod in (*gang.workers, *gang.later))
+    parts = gang.parts or (GangPart(all_uids, gang.required_level, gang.preferred_levels, gang.slices),)
+    group_of = {pod.metadata.uid: native_group_of(pod) for pod in gang.pods}
+    found = [
+        replace(part, uids=uids, required_level=_finer(part.required_level, level, topology, problems))
+        for part in parts
+        for uids, level in _split(part, group_of, levels)
+    ]
+    if len(found) == 1:
+        return replace(gang, required_level=found[0].required_level), problems
+    found.sort(key=lambda part: (-len(part.uids), part.name))
+    parted = replace(gang, parts=tuple(found), required_level=None, preferred_levels=(), slices=())
+    return replace(parted, fault=_why_not(parted)), problems
+
+
+def _levels(
+    constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
+) -> Mapping[str, tuple[str, int]]:
+    """By PodGroup with a key, the group whose pods share a domain, and the level of that.
+
+    Raises PlacementError for a key that is no level, and for a finer level within that of a larger group.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for name, those in constraints.items():
+        for each in those:
+            group, level = found.setdefault(name, (each.group, 0))
+            own = _level_of(each, topology)
+            if own > level and group != each.group:
+                raise PlacementError(_nested(group, level, each.group, own, topology))
+            found[name] = (group, max(level, own))
+    return found
+
+
+def _level_of(constraint: GroupConstraint, topology: Topology) -> int:
+    try:
+        return _level(constraint.key, topology)
+    except PlacementError as error:
+        raise PlacementError(_no_level(constraint, error)) from None
+
+
+def _level(key: str, topology: Topology) -> int:
+    """The level of a label. Raises PlacementError for any other word, as a level's name.
+
+    kube-scheduler takes the word for a label, which no node has.
+    """
+    if key == HOSTNAME_LABEL or any(key in family for family in topology.families):
+        return topology.level(key)
+    raise PlacementError(
+        f"no level has this label; known levels: {', '.join((*topology.level_names, 'node'))}"
+    )
+
+
+def _why_not(gang: PodGang) -> str:
+    """Why a gang in parts cannot be placed, "" if it can."""
+    if len(gang.parts) > MOST_PARTS:
+        return (
+            f"its pods are in {len(gang.parts)} parts by the levels of their PodGroups; at most {MOST_PARTS}"
+        )
+    if gang.spread is not None:
+        return "topogate.io/spread-topology does not go together with PodGroups of several levels"
+    return ""
+
+
+def _split(
+    part: GangPart, group_of: Mapping[str, str], levels: Mapping[str, tuple[str, int]]
+) -> list[tuple[frozenset[str], int | None]]:
+    """The pods that share a domain of each group, with its level, and all others together."""
+    uids: dict[str, set[str]] = {}
+    level_of: dict[str, int | None] = {}
+    for uid in part.uids:
+        group, level = levels.get(group_of.get(uid, ""), ("", None))
+        uids.setdefault(group, set()).add(uid)
+        level_of[group] = level
+    return [(frozenset(those), level_of[group]) for group, those in sorted(uids.items())]
+
+
+def _finer(own: str | None, level: int | None, topology: Topology, problems: list[str]) -> str | None:
+    """The finer of the level that pods require and that of their group."""
+    if level is None:
+        return own
+    name = (*topology.level_names, "node")[level]
+    if own is None:
+        return name
+    try:
+        if topology.level(own) >= level:
+            return own
+    except PlacementError:
+        return own  # which the gang is told anyway
+    sentence = (
+        f"its PodGroup requires one {name}, which is finer than the {printable(own)} that its pods require"
+    )
+    if sentence not in problems:
+        problems.append(sentence)
+    return name
+
+
+def _no_level(constraint: GroupConstraint, error: PlacementError) -> str:
+    return (
+        f"{constraint.group} requires one domain of the label {printable(constraint.key)}, which is no level "
+        f"of the topology ({error}); name it in the setting levels, or leave its pods to kube-scheduler with "
+        'topogate.io/inject: "false"'
+    )
+
+
+def _nested(group: str, level: int, within: str, finer: int, topology: Topology) -> str:
+    names = (*topology.level_names, "node")
+    return (
+        f"{group} requires one {names[level]}, and {within} within it one {names[finer]}: topogate does not "
+        "place groups so; take one of the two topology keys away, or leave the pods to kube-scheduler with "
+        'topogate.io/inject: "false"'
+    )
+
+
+def label_problem(key: str, view: View, topology: Topology) -> str:
+    """A sentence where no node has a label, or values of it repeat under several parents, "" if all is well.
+
+    A level may have another label on the nodes that there are. kube-scheduler takes the raw value for the
+    domain: rack r0 of each block would be one rack.
+    """
+    try:
+        level = topology.level(key)
+    except PlacementError:
+        return ""
+    labels = view.labels_of(view.nodes)
+    domains = view.domains_of(view.nodes).by_value(key)
+    if view.nodes and not domains:
+        return (
+            f"no node has the label {printable(key)} of its PodGroup: kube-scheduler binds none of its pods"
+        )
+    for value, nodes in sorted(domains.items()):
+        parents = _parents(nodes, labels, level, topology)
+        if len(parents) > 1:
+            return (
+                f"{printable(key)}={printable(value)} is the label of several domains, under "
+                f"{len(parents)} parents: kube-scheduler by itself takes them for one, topogate does not"
+            )
+    return ""
+
+
+def _parents(
+    nodes: Sequence[str], labels: Mapping[str, Mapping[str, str]], level: int, topology: Topology
+) -> set[tuple[str, ...]]:
+    paths = (topology.path(labels[name]) for name in nodes)
+    return {path[: level + 1] for path in paths if path is not None}
+
+
+# --- nodes without a label ----------------------------------------------------------------------------
+# Pods of a PodGroup do not use nodes without the label of its topology key. A level may have another label on
+# some nodes, as where nodes of two providers are in one cluster. topogate takes a domain of either for one of
+# the level; kube-scheduler binds a group on nodes with its own key alone.
+
+
+def excluded_by_label(given: ExcludeInput) -> ExcludedNodes:
+    """For each gang the nodes that lack a label of its PodGroups, or of the CompositePodGroups above.
+
+    Of a gang of several PodGroups that holds for all pods, also those of a group without a key.
+    """
+    view, trees = given.view, Trees.of(given.view)
+    if trees is None or not trees.groups or not view.index.of[Sort.OF_A_POD_GROUP]:
+        return NOTHING_EXCLUDED
+    without = cache(lambda key: _without(key, view))
+    found = {}
+    for gang in given.gangs:
+        named = {native_group_of(pod) for pod in gang.gated}
+        exclusions = [without(key) for key in _keys(gang.key.namespace, named, trees)]
+        if any(exclusions):
+            found[gang.key] = exclusions[0] if len(exclusions) == 1 else _joined(exclusions)
+    return ExcludedNodes(for_gangs=found) if found else NOTHING_EXCLUDED
+
+
+def _keys(namespace: str, named: set[str], trees: Trees) -> list[str]:
+    there = (name for name in named if f"{namespace}/{name}" in trees.groups)
+    return sorted({each.key for name in there for each in trees.constraints(namespace, name)})
+
+
+def _without(key: str, view: View) -> Exclusions:
+    """The nodes without a label; none if no node has it, of which the gang is told otherwise."""
+    lacking = [name for name, node in view.nodes.items() if key not in node.metadata.labels]
+    if len(lacking) == len(view.nodes):
+        return {}
+    exclusion = Exclusion(f"it has no label {printable(key)}, which its PodGroup requires", is_hard=True)
+    return dict.fromkeys(lacking, exclusion)
+
+
+def _joined(exclusions: list[Exclusions]) -> Exclusions:
+    return {name: each for one in exclusions for name, each in one.items()}
