@@ -11,7 +11,7 @@ from tests.sweeper.clock import Clock
 from webhook.kube.client import Api
 from webhook.kube.objects import Namespace
 from webhook.sweeper.extension import WatchedCollection
-from webhook.sweeper.observe.cache import KEPT_SECONDS, LazyCollections
+from webhook.sweeper.observe.cache import UNREAD_SECONDS, LazyCollections
 
 
 def collection(name: str, frees: Callable[[Any, Any], bool] | None = None) -> WatchedCollection[Namespace]:
@@ -69,10 +69,10 @@ def test_what_nobody_has_read_for_long_is_watched_no_more_and_read_again_when_as
     reading: Reading,
 ) -> None:
     first = reading.lazy.read((SPACES,))[SPACES]
-    reading.clock.now += KEPT_SECONDS / 2
+    reading.clock.now += UNREAD_SECONDS / 2
     reading.lazy.begin()
     assert reading.lazy.read((SPACES,))[SPACES] is first, "it is watched still"
-    reading.clock.now += KEPT_SECONDS
+    reading.clock.now += UNREAD_SECONDS
     watch = reading.lazy._copies[SPACES]
     reading.lazy.begin()
     assert not reading.lazy._copies

@@ -213,8 +213,8 @@ def _refutes(pod: Running, failure: GangFailure, seconds: float) -> bool:
 
 def _outlives(pod: Running, failure: GangFailure, seconds: float) -> bool:
     """Whether a pod has run elsewhere for so much longer than one of its gang that asks for the same."""
-    is_like = (pod.gang, pod.asks) == (failure.gang, failure.asks)
-    return is_like and pod.node != failure.node and pod.seconds >= failure.ran + seconds
+    is_replica = (pod.gang, pod.asks) == (failure.gang, failure.asks)
+    return is_replica and pod.node != failure.node and pod.seconds >= failure.ran + seconds
 
 
 def of_interest(

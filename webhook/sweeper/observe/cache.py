@@ -39,7 +39,7 @@ from webhook.workloads.native_gangs import POD_GROUPS
 FIRST_SECONDS: Final = 3.0
 """How long the first question about a collection waits for all of it to be read."""
 
-KEPT_SECONDS: Final = 600.0
+UNREAD_SECONDS: Final = 600.0
 """For so long a collection is watched after the last question about it."""
 
 
@@ -94,11 +94,11 @@ class LazyCollections:
     def begin(self) -> None:
         """A pass begins. Changes of what the last one has not read, and this one does not, are not told.
 
-        What has not been read for KEPT_SECONDS is watched no more.
+        What has not been read for UNREAD_SECONDS is watched no more.
         """
         self._wanted, self._read = self._read, frozenset()
         now = self._clock()
-        for each in [each for each, at in self._read_at.items() if now - at >= KEPT_SECONDS]:
+        for each in [each for each, at in self._read_at.items() if now - at >= UNREAD_SECONDS]:
             del self._read_at[each]
             self._copies.pop(each).stop()
 
