@@ -103,9 +103,11 @@ class Scene:
         return api
 
     @contextlib.contextmanager
-    def sweeping(self, policy: Policy | None = None) -> Iterator[Callable[[str, Callable[[], bool]], None]]:
+    def sweeping(
+        self, policy: Policy | None = None, settings: Settings = SETTINGS
+    ) -> Iterator[Callable[[str, Callable[[], bool]], None]]:
         """A sweeper at work; yields what lets it work until something holds."""
-        with living(self.mortal(), SETTINGS, policy) as one_pass:
+        with living(self.mortal(), settings, policy) as one_pass:
 
             def until(what: str, holds: Callable[[], bool]) -> None:
                 def is_so() -> bool:

@@ -21,6 +21,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     hold_releases,
     invalid_plans,
     needs,
+    overlooked_needs,
     patient_needs,
 )
 from webhook.kube.objects import Pod
@@ -249,6 +250,45 @@ def test_an_unbound_gang_that_lost_a_planned_pod_keeps_its_minimum_for_patience_
     assert scene.writes(101.0 + patience, None) == [Verb.CREATE]
     assert not scene.writes(102.0 + patience, group(2))
     assert not hold_releases(scene.view(group(2)))
+
+
+class Overlooked(Scene):
+    """A gang of three that is released, of which its scheduler has tried none. tried: what it has tried."""
+
+    def __init__(self, *tried: int) -> None:
+        super().__init__(*(_tried(released(each)) if each in tried else released(each) for each in range(3)))
+        self.memory = BindMemory()
+
+    def writes(self, seconds: float, there: BindGroup | None) -> list[Verb]:
+        """What is written now, by a sweeper that remembers."""
+        view = replace(self.view(there), now=Moment(seconds))
+        wanted, self.memory = overlooked_needs(needs(view), view, self.settings, self.memory)
+        return [each.verb for each in group_writes(view, wanted)]
+
+
+def _tried(pod: Pod) -> Pod:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return msgspec.structs.replace(pod, status=msgspec.convert({"conditions": [condition]}, type(pod.status)))
+
+
+def test_a_pod_group_whose_pods_are_overlooked_is_replaced_after_pauses_that_double() -> None:
+    """kube-scheduler may have missed an earlier replacement, and tries its pods again once one is added."""
+    scene, another = Overlooked(), [Verb.PATCH, Verb.DELETE]
+    pause = scene.settings.bind_seconds
+    assert not scene.writes(100.0, group(3))
+    assert not scene.writes(99.0 + pause, group(3))
+    assert scene.writes(100.0 + pause, group(3)) == another
+    assert scene.writes(101.0 + pause, None) == [Verb.CREATE]
+    assert not scene.writes(99.0 + 3 * pause, group(3))
+    assert scene.writes(100.0 + 3 * pause, group(3)) == another
+    assert not scene.writes(99.0 + 7 * pause, group(3))
+    assert scene.writes(100.0 + 7 * pause, group(3)) == another
+
+
+def test_a_pod_group_of_which_a_pod_was_tried_is_not_replaced_for_the_others() -> None:
+    scene = Overlooked(1)
+    assert not scene.writes(0.0, group(3))
+    assert not scene.writes(1e6, group(3))
 
 
 @pytest.mark.parametrize("has_begun", [True, False])

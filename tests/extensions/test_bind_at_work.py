@@ -1,6 +1,7 @@
 """Gangs that name a PodGroup of ours, on a control plane with native gangs: bound as one, or not at all."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -106,6 +107,33 @@ def test_a_replacement_joins_the_gang_by_itself(scene: Scene) -> None:
         delete(scene.api, f"{scene.pods_path}/b")
         scene.add("replacement")
         until("the replacement to be bound", lambda: scene.bound() == {"a", "c", "replacement"})
+
+
+def _bind_another(scene: Scene, name: str) -> None:
+    """Wait until kube-scheduler has bound a pod that is of no gang, and so has seen all before it."""
+    body = template(0, gated=False)
+    scene.api.request("POST", scene.pods_path, body={**body, "metadata": {"name": name}})
+    scene.cluster.wait_for("a pod of no gang to be bound", lambda: name in scene.bound(), 60)
+
+
+def test_a_gang_is_bound_though_kube_scheduler_has_missed_that_its_pod_group_was_replaced(
+    scene: Scene,
+) -> None:
+    """It reads the PodGroups again after the API server was away, and takes the new one for the old one."""
+    with scene.sweeping(settings=replace(SETTINGS, bind_seconds=5)) as until:
+        scene.cluster.stop("kube-scheduler")
+        try:
+            scene.add("a", "b", "c")
+            until("all to be released", lambda: scene.released() == {"a", "b", "c"})
+            delete(scene.api, f"{scene.pods_path}/c")
+        finally:
+            scene.cluster.start("kube-scheduler")
+        _bind_another(scene, "first")
+        with scene.cluster.paused("kube-scheduler"):
+            scene.cluster.stop("kube-apiserver")
+            scene.cluster.start("kube-apiserver")
+            until("a PodGroup of two pods", lambda: scene.minimum() == 2)
+        until("both to be bound", lambda: scene.bound() >= {"a", "b"})
 
 
 def test_of_two_gangs_whose_replacements_find_no_node_one_is_bound_and_one_waits(scene: Scene) -> None:

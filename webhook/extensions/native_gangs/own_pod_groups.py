@@ -33,6 +33,7 @@ from webhook.sweeper.extension import (
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.repair import was_tried
 from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGroupSpec, NativePodGroup
 from webhook.workloads.pod_group_names import bind_group_of
@@ -102,6 +103,9 @@ class GroupNeed:
     Of a gang of which none is bound, min_count counts planned pods that are gone as well: replacements come,
     as a rule, and the others are not to be bound without these. So it does pods whose plan does not hold any
     more. without_plan: how many these are, with the replacements that have no plan yet.
+
+    is_overlooked: whether pods are released, and their scheduler has tried none of them. needs_another:
+    whether the PodGroup is to be replaced though it fits (see overlooked_needs).
     """
 
     namespace: str
@@ -112,6 +116,8 @@ class GroupNeed:
     owner: Placement
     first: Pod
     without_plan: int = 0
+    is_overlooked: bool = False
+    needs_another: bool = False
 
     @property
     def key(self) -> str:
@@ -259,7 +265,15 @@ def _need(
     minimum = min(owner.spec.minimum, expected) if owner.spec.minimum else expected
     min_count = minimum if _is_bound_as_one(own, gangs, view) else 0
     return GroupNeed(
-        first.metadata.namespace, name, min_count, there, bool(begun), owner, first, without_plan
+        first.metadata.namespace,
+        name,
+        min_count,
+        there,
+        bool(begun),
+        owner,
+        first,
+        without_plan,
+        is_overlooked=bool(released) and not any(map(was_tried, released)),
     )
 
 
@@ -327,15 +341,24 @@ def _named(pods: Iterator[Pod] | Sequence[Pod], view: View) -> Mapping[str, list
 
 
 @dataclass(frozen=True)
+class Overlooked:
+    """Since when no pod of a PodGroup is tried, or its last replacement for that; seconds until the next."""
+
+    since: float
+    pause: float
+
+
+@dataclass(frozen=True)
 class BindMemory:
     """notified: the reason that owners have had an Event of, by PodGroup. A new process sends it again.
 
     short_since: when a gang was first seen to have lost planned pods, by PodGroup (see Moment.seconds). A new
-    process counts from its own beginning.
+    process counts from its own beginning. overlooked: see overlooked_needs.
     """
 
     notified: Mapping[str, str] = field(default_factory=dict)
     short_since: Mapping[str, float] = field(default_factory=dict)
+    overlooked: Mapping[str, Overlooked] = field(default_factory=dict)
 
 
 def patient_needs(
@@ -358,9 +381,32 @@ def patient_needs(
     return found, replace(memory, short_since=since)
 
 
+def overlooked_needs(
+    wanted: Sequence[GroupNeed], view: View, settings: Settings, memory: BindMemory
+) -> tuple[list[GroupNeed], BindMemory]:
+    """The needs, with another PodGroup where kube-scheduler overlooks the pods of the one that is there.
+
+    kube-scheduler 1.36 holds pods that are too few for their PodGroup, and tries them again once one is
+    added. If its watch was interrupted while a PodGroup was replaced, it sees a change, not an addition, and
+    holds them for ever (EventsToRegister in gangscheduling.go). The next addition wakes it. It may also not
+    be running, so each pause between replacements is twice the last.
+    """
+    now, overlooked, found = view.now.seconds, dict[str, Overlooked](), list[GroupNeed]()
+    for need in wanted:
+        if need.is_overlooked:
+            last = memory.overlooked.get(need.key, Overlooked(now, settings.bind_seconds))
+            is_over = now - last.since >= last.pause
+            overlooked[need.key] = Overlooked(now, 2 * last.pause) if is_over else last
+            need = replace(need, needs_another=is_over)
+        found.append(need)
+    return found, replace(memory, overlooked=overlooked)
+
+
 def patience_left(memory: BindMemory, view: View, settings: Settings) -> float:
-    """In how many seconds the first patience ends that is not over, NO_HURRY if there is none."""
-    left = (since + settings.patience_seconds - view.now.seconds for since in memory.short_since.values())
+    """In how many seconds the first patience or pause ends that is not over, NO_HURRY if there is none."""
+    ends = [since + settings.patience_seconds for since in memory.short_since.values()]
+    ends += [each.since + each.pause for each in memory.overlooked.values()]
+    left = (end - view.now.seconds for end in ends)
     return min((each for each in left if each > 0), default=NO_HURRY)
 
 
@@ -389,14 +435,20 @@ def group_events(
 def _writes(
     need: GroupNeed, group: BindGroup | None, view: View, collection: WatchedCollection[BindGroup]
 ) -> Iterator[ObjectWrite]:
-    if need.is_met_by(group) or foreign_groups([need.name], need.namespace, view):
+    is_met = need.is_met_by(group) and not need.needs_another
+    if is_met or foreign_groups([need.name], need.namespace, view):
         return
     if group is None:
         yield ObjectWrite.create(
             collection, _body(need), f"the pods of {need.owner.spec.gang} are bound by it"
         )
         return
-    why = f"{need.owner.spec.gang} needs another, of {need.min_count or 'single'} pods"
+    gang = need.owner.spec.gang
+    why = f"{gang} needs another, of {need.min_count or 'single'} pods"
+    if need.needs_another:
+        why = (
+            f"kube-scheduler has tried no pod of {gang}: it may have missed that an earlier one was replaced"
+        )
     metadata = group.metadata
     if FINALIZER in metadata.finalizers:
         others = [each for each in metadata.finalizers if each != FINALIZER]

@@ -23,6 +23,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     hold_releases,
     invalid_plans,
     needs,
+    overlooked_needs,
     patience_left,
     patient_needs,
 )
@@ -175,6 +176,7 @@ def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeM
     now, settings = needs(given.view), given.settings
     released_first = nominations(given.view, now, settings.topology)
     wanted, of_bind = patient_needs(now, given.view, settings, memory.bind)
+    wanted, of_bind = overlooked_needs(wanted, given.view, settings, of_bind)
     events, of_bind = group_events(given.view, wanted, given.written, of_bind)
     plans, of_moved = corrected_plans(given.view)
     orders = replace(

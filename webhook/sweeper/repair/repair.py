@@ -124,7 +124,7 @@ def _why_unusable(node: Node, is_bound: bool) -> str:
 
 def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _Trouble:
     """It waits for its scheduler, and nothing is wrong with its node."""
-    if not _was_tried(pod):
+    if not was_tried(pod):
         # The scheduler is away or behind; no other node would help, and deleting all would hurt.
         reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
         return _Trouble(settings.bind_seconds, node, UNTRIED, reason)
@@ -145,10 +145,10 @@ def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
     """
     waiting = [pod for pod in released if not pod.spec.node_name and not pod.spec.scheduling_gates]
     names = {scheduler_of(pod) for pod in waiting}
-    return frozenset(names - {scheduler_of(pod) for pod in waiting if _was_tried(pod)})
+    return frozenset(names - {scheduler_of(pod) for pod in waiting if was_tried(pod)})
 
 
-def _was_tried(pod: Pod) -> bool:
+def was_tried(pod: Pod) -> bool:
     """Whether a scheduler has tried to bind the pod since it was released, and has said so."""
     return _preempts(pod) or any(
         each.type == "PodScheduled" and each.reason not in ("", "SchedulingGated")
