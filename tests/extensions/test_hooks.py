@@ -163,15 +163,15 @@ def shelf(scene: Scene, ledger: ReservationLedger, seconds: float = 0.0, exclude
     """The nodes that are reserved by the extension in a pass at this time."""
     scene.hooks.begin(scene.view, {})
     view = replace(scene.view, now=Moment(seconds, datetime.now(UTC)))
-    ledger = opened(
-        ledger, scene.gangs, view, None, scene.hooks.sources, Settings(), lambda _: frozenset({excluded})
-    )
+    given = ReservationInput(ledger, scene.gangs, view, excluded=lambda _: frozenset({excluded}))
+    ledger = opened(given, scene.hooks.sources, Settings())
     return sorted(ledger.nodes(SHELF))
 
 
 def after_a_pass(scene: Scene) -> ReservationLedger:
     scene.hooks.begin(scene.view, {})
-    return opened(ReservationLedger(), scene.gangs, scene.view, None, scene.hooks.sources, Settings())
+    given = ReservationInput(ReservationLedger(), scene.gangs, scene.view)
+    return opened(given, scene.hooks.sources, Settings())
 
 
 ON_SHELF = Extension("shelf", source=ReservationSource(SHELF, shelved))

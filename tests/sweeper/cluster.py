@@ -20,7 +20,13 @@ from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import timestamps_of
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, ReservationSource, share_of
+from webhook.sweeper.decide.reservations import (
+    STARVATION,
+    ReservationInput,
+    ReservationLedger,
+    ReservationSource,
+    share_of,
+)
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -161,9 +167,8 @@ class Placing:
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""
         spares = NO_SPARES if snapshot is None else self.exclude(gangs).spares_on(snapshot)
-        self.memory = remembered(
-            self.memory, gangs, view, snapshot, self.settings, spares, self.sources, self._excluded
-        )
+        given = ReservationInput(self.ledger, gangs, view, snapshot, self._excluded)
+        self.memory = remembered(self.memory, given, self.settings, spares, self.sources)
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """What a pass decides that has taken that in."""

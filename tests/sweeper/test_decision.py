@@ -31,7 +31,7 @@ from webhook.sweeper.decide.attempt import Attempt, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import ApiRefusal, ApplyMemory
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.decide.placing import PlacingMemory
-from webhook.sweeper.decide.reservations import STARVATION, ReservationLedger, opened
+from webhook.sweeper.decide.reservations import STARVATION, ReservationInput, ReservationLedger, opened
 from webhook.sweeper.decision import STEPS, Decided, Memory, Observation, decide
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
@@ -218,7 +218,7 @@ def test_what_is_reserved_for_a_starving_gang_stays_reserved_until_its_plan_is_w
     """Else smaller gangs would take the nodes during the pause that follows a refusal."""
     seen = observation_of(Nodes(2, gpu_pod("a")))
     (gang,) = (each.key for each in seen.gangs)
-    ledger = opened(ReservationLedger(), seen.gangs, seen.view, None, (), SETTINGS)
+    ledger = opened(ReservationInput(ReservationLedger(), seen.gangs, seen.view), (), SETTINGS)
     memory = Memory(placing=PlacingMemory(ledger=ledger.reserve(gang, ("n0", "n1"))))
     decided = decided_on(seen, memory)
     assert places(decided.orders["place"]).keys() == {"a"}

@@ -16,6 +16,7 @@ from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
     Cooldown,
     Reservation,
+    ReservationInput,
     ReservationKind,
     ReservationLedger,
     ReservationSource,
@@ -65,7 +66,7 @@ class PlanPasses:
         other = Reservation(OTHER, "ns/other", frozenset(reserved), 0.0, 1.0, moment.at)
         sources = [ReservationSource(OTHER, lambda _: [other]), LATER_STAGES]
         view = replace(view, now=moment)
-        self.ledger = opened(self.ledger, [], view, None, sources, self.settings)
+        self.ledger = opened(ReservationInput(self.ledger, [], view), sources, self.settings)
 
     @property
     def nodes(self) -> frozenset[str]:

@@ -13,7 +13,13 @@ from tests.sweeper.readings import Cluster
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.decide.reservation_kinds import reserve_for_starving
-from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger, opened
+from webhook.sweeper.decide.reservations import (
+    STARVATION,
+    Reservation,
+    ReservationInput,
+    ReservationLedger,
+    opened,
+)
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment
@@ -66,7 +72,9 @@ class Case:
     def open(self) -> None:
         """Another pass begins."""
         view = replace(self.view, now=Moment(self.clock.now, datetime.now(UTC)))
-        self.ledger = opened(self.ledger, [self.gang], view, self.snapshot, (), self.ledger.settings)
+        self.ledger = opened(
+            ReservationInput(self.ledger, [self.gang], view, self.snapshot), (), self.ledger.settings
+        )
 
     def reserved(self) -> frozenset[str]:
         """What is reserved for the gang after another try."""

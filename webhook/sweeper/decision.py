@@ -43,7 +43,7 @@ from webhook.sweeper.decide.preemption import (
     plans_with_victims,
 )
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
-from webhook.sweeper.decide.reservations import ReservationLedger, ReservationSource
+from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, ReservationSource
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import Moment, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobOf, after_deletion
@@ -232,9 +232,8 @@ def remember(seen: Observation, now: Decided) -> Decided:
         return memory.backoff.nodes_of(gang.key, gang.maker) | seen.excluded.hard_of(gang.key)
 
     spares = NO_SPARES if seen.snapshot is None else seen.excluded.spares_on(seen.snapshot)
-    placing = remembered(
-        memory.placing, seen.gangs, view, seen.snapshot, now.settings, spares, seen.sources, excluded
-    )
+    given = ReservationInput(memory.placing.ledger, seen.gangs, view, seen.snapshot, excluded)
+    placing = remembered(memory.placing, given, now.settings, spares, seen.sources)
     repairs = memory.repairs.of(seen.gangs, view.now.seconds)
     return replace(now, memory=replace(memory, placing=placing, repairs=repairs))
 

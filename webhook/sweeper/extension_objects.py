@@ -34,7 +34,7 @@ from webhook.sweeper.extension import (
 MOST_WRITES: Final = 200
 """Of one extension in one pass: releases must not wait for long."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
-"""At most, until a write that the API server has refused is tried again. See also deferrals.FIRST_SECONDS."""
+"""At most, until a write that the API server has refused is tried again. See also backoff.FIRST_SECONDS."""
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, Snapshot
+from webhook.placement import Assignment, Budget
 from webhook.sweeper.decide.asking import QUESTIONS, DivisionInput, place_again, variants_of, without_part
 from webhook.sweeper.decide.attempt import (
     Attempt,
@@ -37,10 +37,9 @@ from webhook.sweeper.decide.preemption import plans_with_victims
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
     STARVATION,
-    Excluded,
+    ReservationInput,
     ReservationLedger,
     ReservationSource,
-    excludes_none,
     opened,
 )
 from webhook.sweeper.decide.steps import (
@@ -131,22 +130,18 @@ class _Results:
 
 def remembered(
     memory: PlacingMemory,
-    gangs: Sequence[PodGang],
-    view: View,
-    snapshot: Snapshot | None,
+    given: ReservationInput,
     settings: Settings,
     spares: Spares = NO_SPARES,
     sources: Iterable[ReservationSource] = (),
-    excluded: Excluded = excludes_none,
 ) -> PlacingMemory:
     """With what a pass sees; what is known of gangs that are gone is forgotten.
 
-    spares: nodes that are spare on the snapshot. sources: of reservations beside those for later stages.
+    spares: nodes that are spare now. sources: of reservations beside those for later stages.
     """
-    gang_memories = {gang.key: _known(memory.gangs.get(gang.key), gang, view) for gang in gangs}
-    before = replace(memory.ledger, spares=spares)
-    ledger = opened(before, gangs, view, snapshot, (LATER_STAGES, *sources), settings, excluded)
-    return replace(memory, gangs=gang_memories, ledger=ledger)
+    gangs = {gang.key: _known(memory.gangs.get(gang.key), gang, given.view) for gang in given.gangs}
+    given = replace(given, ledger=replace(memory.ledger, spares=spares))
+    return replace(memory, gangs=gangs, ledger=opened(given, (LATER_STAGES, *sources), settings))
 
 
 def _known(before: GangMemory | None, gang: PodGang, view: View) -> GangMemory:

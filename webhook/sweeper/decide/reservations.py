@@ -354,28 +354,20 @@ class ReservationLedger:
         return replace(self, cooldowns={**self.cooldowns, **added})
 
 
-Excluded = Callable[[PodGang], frozenset[str]]
-"""The nodes where a gang cannot go, as a pod of it was refused there or they are bad."""
-
-
-def excludes_none(_: PodGang) -> frozenset[str]:
-    """An Excluded for a gang that can go anywhere."""
-    return frozenset()
-
-
 @dataclass(frozen=True)
 class ReservationInput:
     """What the reservations of a kind depend on.
 
     ledger: with the reservations of this kind of the pass before, and of other kinds as they are by now.
-    gangs: all of which a pod waits. snapshot: None if nobody waits.
+    gangs: all of which a pod waits. snapshot: None if nobody waits. excluded: the nodes where a gang cannot
+    go, as a pod of it was refused there or they are bad.
     """
 
     ledger: ReservationLedger
     gangs: Sequence[PodGang]
     view: View
     snapshot: Snapshot | None = None
-    excluded: Excluded = excludes_none
+    excluded: Callable[[PodGang], frozenset[str]] = lambda _: frozenset()
 
 
 @dataclass(frozen=True)
@@ -387,18 +379,14 @@ class ReservationSource:
 
 
 def opened(
-    before: ReservationLedger,
-    gangs: Sequence[PodGang],
-    view: View,
-    snapshot: Snapshot | None,
-    sources: Sequence[ReservationSource],
-    settings: Settings,
-    excluded: Excluded = excludes_none,
+    given: ReservationInput, sources: Sequence[ReservationSource], settings: Settings
 ) -> ReservationLedger:
     """The ledger of a pass, from the one that the pass before has left.
 
-    sources: the first take first. What one has reserved that is not there any more is free.
+    given: with that one. sources: the first take first. What one has reserved that is not there any more is
+    free.
     """
+    before, view = given.ledger, given.view
     kinds = {STARVATION, *(source.kind for source in sources)}
     ledger = replace(
         before,
@@ -412,9 +400,9 @@ def opened(
         stages_waited=before.stages_wait,
         stages_wait=False,
         used=(),
-    ).in_order(gangs)
+    ).in_order(given.gangs)
     for source in sources:
-        found = source.reserve(ReservationInput(ledger, gangs, view, snapshot, excluded))
+        found = source.reserve(replace(given, ledger=ledger))
         ledger = ledger.renewed(source.kind, found, view)
     return ledger
 
