@@ -11,7 +11,7 @@ from labeler.contract.event_reasons import EventReason
 from tests.extensions.node_health.failing import clock_time, ended, exited, proven
 from tests.sweeper.cluster import Nodes, Placing
 from webhook.extensions.node_health import node_health
-from webhook.extensions.node_health.avoided_nodes import NAME, avoided, decoded, encoded
+from webhook.extensions.node_health.avoided_nodes import NAME, avoided, encoded, failures_in
 from webhook.extensions.node_health.failing_nodes import Failures, FailureState, GangFailure
 from webhook.extensions.node_health.node_health import NODE_HEALTH, WRITE_SECONDS, HealthMemory
 from webhook.extensions.node_health.pod_failures import seconds_of
@@ -187,7 +187,7 @@ def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_the
     life.step()
     assert life.step() == known
     life.step()
-    assert decoded(api.data["failures"]) == known
+    assert failures_in(api.data) == known
     assert Life(api, Nodes(2)).step() == known
 
 
@@ -197,7 +197,7 @@ def test_what_is_known_outlives_that_a_write_finds_it_removed_and_the_next_read_
     api.fault, api.data, api.version = None, {}, 1
     for _ in range(2):
         assert life.step() == known
-    assert decoded(api.data["failures"]) == known
+    assert failures_in(api.data) == known
 
 
 def test_what_is_known_outlives_that_the_api_server_is_away_while_it_is_removed() -> None:
@@ -282,12 +282,12 @@ def test_people_read_which_nodes_are_avoided_by_whom_and_why() -> None:
 
 def test_failures_are_read_as_they_were_written() -> None:
     failures = (*TWO, proven("n1", gang="g", namespace="c", state=FailureState.CLEARED))
-    assert decoded(encoded(failures)) == failures
+    assert failures_in({"failures": encoded(failures)}) == failures
 
 
 @pytest.mark.parametrize("text", ["", "no json", '[{"namespace": 1}]', "{}"])
 def test_what_cannot_be_read_is_begun_again(text: str) -> None:
-    assert decoded(text) == ()
+    assert failures_in({"failures": text}) == ()
 
 
 def test_all_that_is_stored_fits_into_one_object() -> None:
@@ -309,7 +309,7 @@ def test_a_refused_write_is_tried_again() -> None:
     assert not api.data
     api.fault = None
     life.step()
-    assert decoded(api.data["failures"]) == known
+    assert failures_in(api.data) == known
 
 
 def test_after_a_defect_no_gang_is_placed_on_a_node_that_was_excluded(

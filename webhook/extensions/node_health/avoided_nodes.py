@@ -50,18 +50,14 @@ def data_of(failures: Failures, failing_nodes: FailingNodes) -> dict[str, str]:
     return {"failures": encoded(failures), "avoided": _avoided_text(failing_nodes)}
 
 
-def failures_in(data: Mapping[str, str]) -> Failures:
-    """The failures that the ConfigMap's data hold; see decoded."""
-    return decoded(data.get("failures", ""))
-
-
 def encoded(failures: Failures) -> str:
     """Failures as the ConfigMap keeps them."""
     return msgspec.json.encode(failures).decode()
 
 
-def decoded(text: str) -> Failures:
-    """Those that are kept; none of what cannot be read, which is told."""
+def failures_in(data: Mapping[str, str]) -> Failures:
+    """The failures that the ConfigMap's data hold; none of what cannot be read, which is logged."""
+    text = data.get("failures", "")
     try:
         return msgspec.json.decode(text, type=tuple[GangFailure, ...]) if text else ()
     except msgspec.MsgspecError as error:
