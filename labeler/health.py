@@ -81,7 +81,7 @@ class ProbeServer(ThreadingHTTPServer):
         self._open: list[Any] = []
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Make room for the newest first."""
+        """Drop what is old for the newest first."""
         self._open = [*(each for each in self._open if each.fileno() >= 0), request]
         while len(self._open) > MOST_CONNECTIONS:
             oldest = self._open.pop(0)

@@ -128,7 +128,7 @@ def devices_of(
     """A device of each card wanted, by the card's name; a name that stands twice gives two devices of it.
 
     Devices that must be included come first, then those with lower numbers. A card without a free device is
-    passed over, so that the answer may be short.
+    skipped, so that the answer may be short.
     """
     must = set(must_include)
     pool: dict[str, list[str]] = {}

@@ -107,7 +107,7 @@ class Inventory:
             self._changed.notify_all()
 
     def watch(self, stop: threading.Event) -> None:
-        """Look every few seconds and after events of the kernel, until told to stop."""
+        """Look every few seconds and after events of the kernel, until stopped."""
         monitor = _monitor()
         look_at = 0.0
         while not stop.is_set():

@@ -6,7 +6,7 @@ the pod being served is the one that asks for the resource and has a container w
 more than one pod fits, the answer is that it is ambiguous: never a guess.
 
 Containers are served in order, init containers first. Ordinary init containers are not listed, and the
-kubelet hands their devices on to the containers after them, so they are told apart by what is asked for. A
+kubelet hands their devices on to the containers after them, so they are distinguished by what is asked for. A
 pod that the kubelet has started is past them.
 """
 

@@ -92,7 +92,7 @@ class _Search:
         return best[1]
 
     def _joined(self, value: tuple[int, int], chosen: Iterable[int], card: int) -> tuple[int, int]:
-        """The value of chosen cards once another one joins them: sums grow, no set is added up anew."""
+        """The value of chosen cards once another one joins them: sums grow, no set is added up again."""
         row = self._between[card]
         inside = sum(row[each] for each in chosen)
         return value[0] + inside + self._to_must[card], value[1] + inside - self._to_free[card]

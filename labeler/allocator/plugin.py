@@ -2,7 +2,7 @@
 
 https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
 A refusal is a gRPC error whose text the kubelet puts into the pod's status (UnexpectedAdmissionError): the
-pod fails and its controller makes it again, which is better than to run on a card that belongs to another.
+pod fails and its controller recreates it, which is better than to run on a card that belongs to another.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ UNHEALTHY: Final = "Unhealthy"
 BELIEVED_SECONDS: Final = 1.0
 """How long a preferred answer is remembered; the kubelet's Allocate follows it within milliseconds.
 
-Later it is found out anew: the pod may have gone before its Allocate, and another have got the same devices.
+Later it is found out again: the pod may have gone before its Allocate, and another have got the same devices.
 """
 _HEARTBEAT_SECONDS: Final = 3600.0
 
@@ -214,7 +214,7 @@ class CardsPlugin(Plugin):
         return self._inventory.cards(self.resource)
 
     def _grant(self, devices: Sequence[str]) -> Grant:
-        """What was answered a moment ago if the kubelet took it, else what is found out anew."""
+        """What was answered a moment ago if the kubelet took it, else what is found out again."""
         answered, self._answered = self._answered, None
         if (
             answered is not None

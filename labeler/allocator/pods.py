@@ -1,6 +1,6 @@
 """The pods of the own node, as the API server has them at the moment of asking.
 
-Asked anew for every answer: a copy that lags could hold the plan of a pod of the same name that was here
+Asked again for every answer: a copy that lags could hold the plan of a pod of the same name that was here
 before. The field selector makes it one indexed read of the server's cache (a consistent one from Kubernetes
 1.31 on), of at most as many pods as a node runs. Pages may be read from etcd, through all pods of the
 cluster, so they are for nodes with very large pods alone.

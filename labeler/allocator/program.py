@@ -194,7 +194,7 @@ class Allocator:
                 health.heartbeat("; ".join(filter(None, (problem, *problems))))
 
     def _lock(self, health: Health) -> IO[str] | None:
-        """The node's lock, waited for; None if told to stop before."""
+        """The node's lock, waited for; None if stopped before."""
         logged = ""
         while not self.stop.is_set():
             try:
@@ -211,7 +211,7 @@ class Allocator:
         return None
 
     def _may_read(self, health: Health) -> bool:
-        """Wait for the right to list pods: without it every GPU pod would be refused. False: told to stop."""
+        """Wait for the right to list pods: without it every GPU pod would be refused. False: stopped."""
         logged = ""
         while self._pods is not None and not self.stop.is_set():
             try:

@@ -90,7 +90,7 @@ class Registration:
         """Why the kubelet does not listen, "" while it does or there is nothing to offer."""
 
     def run(self, stop: threading.Event) -> None:
-        """Look several times a second until told to stop."""
+        """Look several times a second until stopped."""
         while not stop.is_set():
             try:
                 self.poll(time.monotonic())

@@ -16,7 +16,7 @@ _STOP_SECONDS: Final = 2.0
 
 
 class Serving:
-    """A plugin that is served, until it is told to stop."""
+    """A plugin that is served, until it is stopped."""
 
     def __init__(self, server: grpc.Server, threads: ThreadPoolExecutor) -> None:
         self._server = server

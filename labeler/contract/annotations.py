@@ -112,7 +112,7 @@ def annotated_cards(annotations: Mapping[str, str]) -> tuple[tuple[int | None, .
 
 def annotated_tiles(annotations: Mapping[str, str]) -> dict[int, frozenset[int]]:
     """Card number -> the tiles of it that a pod uses, whoever wrote the annotation; pieces that say none are
-    passed over. Slots, cards and time do not matter. Source: adjustTiles of GPU Aware Scheduling.
+    skipped. Slots, cards and time do not matter. Source: adjustTiles of GPU Aware Scheduling.
     """
     found: dict[int, frozenset[int]] = {}
     for text in re.split(r"[|,]", annotations.get(keys.GAS_TILES_ANNOTATION, "")):

@@ -52,7 +52,7 @@ class FileSource:
         self._seen: tuple[int, int, int] | None = None
 
     def discover(self) -> Facts:
-        """Read the file anew. Raises SourceError naming file and place for anything it cannot mean."""
+        """Read the file again. Raises SourceError naming file and place for anything it cannot mean."""
         self._seen = _state(self._path)  # first: what is written while it is read is a change
         try:
             document = read_document(self._path)

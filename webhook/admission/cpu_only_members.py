@@ -1,7 +1,7 @@
 """Pods without GPUs that are part of a gang which may have some: held back, to be placed beside these.
 
 Whether the gang has some, its owner knows, and of owners the sweeper: if not, it releases such a pod at once.
-Nothing of it is changed but the gate: what runs on CPUs alone is not ours to price or to steer.
+Nothing of it is changed but the gate: the priority and nodes of what runs on CPUs alone are not ours to set.
 """
 
 from typing import Final

@@ -290,7 +290,7 @@ def _above(what: str, namespace: str, policy: Policy) -> DeniedError:
 def _model(
     pod: NewPod, namespace: str, policy: Policy, asked: tuple[str, ...], warnings: list[str]
 ) -> list[patch.Operation]:
-    """Steer the pod to nodes with the GPU model that is wanted. Raises DeniedError."""
+    """Add the node selector of the GPU model that is wanted. Raises DeniedError."""
     name = pod.annotations.get(keys.GPU_MODEL_ANNOTATION)
     if name is not None:
         model = policy.gpu_model(name) or _deny_unknown_model(name, policy)

@@ -94,7 +94,7 @@ class ImpatientSocket(Impatient, ssl.SSLSocket):
 
 
 class ContextCache:
-    """The TLS context of a certificate and a key on disk, made anew whenever either changes.
+    """The TLS context of a certificate and a key on disk, recreated whenever either changes.
 
     not_before, not_after: of the certificate that is served, whatever the files hold by now. error: why
     what they hold is not served, "" if it is.

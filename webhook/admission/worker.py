@@ -4,7 +4,7 @@ A thread is spent on a connection only once its client has sent something, and t
 deadline from that moment on, waiting for a thread included, so that any number of slow ones is gone
 after it. A connection that has shaken hands may idle before its first request as long as after it: Go's
 transport opens spare ones, and a spare that is closed under its next request is a pod without a gate.
-Where connections run out, the oldest that is idle makes room for the new one.
+Where connections run out, the oldest idle one is closed for the new one.
 """
 
 import errno
@@ -125,7 +125,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
 
     def on_pending_socket_readable(self, conn: Connection, client: Any) -> None:
         """Serve a connection that has sent its first byte."""
-        if not conn.is_displaced:  # just now, its byte having come with the one that it made room for
+        if not conn.is_displaced:  # just now, its byte having come with the one that it was closed for
             super().on_pending_socket_readable(conn, client)
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
@@ -154,7 +154,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         done.add_done_callback(lambda future: self.method_queue.defer(self.finish_request, conn, future))
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until stopped."""
         super().run()
         self.newcomers.shutdown(wait=False)
 

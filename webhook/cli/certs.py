@@ -1,6 +1,6 @@
 """`topogate certs`: serving certificates of the webhook, issued and rotated without cert-manager.
 
-`rotate` takes the steps that are due, once or, with --every, again and again until it is told to stop.
+`rotate` takes the steps that are due, once or, with --every, again and again until it is stopped.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`topogate drain`: let go, or delete, every pod that waits for topogate, before it is uninstalled.
+"""`topogate drain`: release, or delete, every pod that waits for topogate, before it is uninstalled.
 
 Says what it would do and does nothing, unless --yes is given. The guards let only the sweeper remove a gate:
 who lets pods go acts in its name, for which the right to impersonate the sweeper's ServiceAccount is needed.

@@ -158,11 +158,11 @@ class _DeviceSearch:
         for device in found:
             if device.unmodelled:
                 raise _RefusedError(f"all devices are asked for, and of {device.id[2]} {device.unmodelled}")
-        # One without room for what is wanted of it is none of them; one that is given away is.
+        # One without capacity for what is wanted of it is none of them; one that is given away is.
         return [each for each in found if self._offer(each, choice) is not None]
 
     def _offer(self, device: OneDevice, choice: Choice) -> Share | None:
-        """What a choice would take of a device's capacities, None if there is no room."""
+        """What a choice would take of a device's capacities, None if there is no capacity."""
         if not device.is_shared and not choice.wanted:
             return {}
         return self._shares.offer(device.id, device.amounts, choice.wanted)

@@ -1,4 +1,4 @@
-"""How many pods with the same claims find room on a node: searched once for nodes that are alike. Pure.
+"""How many pods with the same claims fit on a node: searched once for nodes that are alike. Pure.
 
 Anybody may write claims of which a search tries thousands of combinations on every node, and finds none. So
 what is found out of a node holds for all whose devices differ in names alone, and what one pass may try is
@@ -57,10 +57,10 @@ class ClaimCapacity:
     def pods(
         self, pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches, most: int
     ) -> int:
-        """How many pods with such claims, one after the other, find room where so much is taken.
+        """How many pods with such claims, one after the other, fit where so much is taken.
 
         Raises UndecidedError if the share of these claims is used up, which goes on in the next pass. What
-        even a whole share does not answer counts as no room for more, until shares are larger.
+        even a whole share does not answer counts as no capacity for more, until shares are larger.
         """
         key = claims, most, _likeness(pools, taken, claims, matches)
         known = self._known.get(key)

@@ -2,13 +2,13 @@
 
 For requests of so many devices each, the resource is the devices: each node has those that are free, and a
 pod takes its count. For claims with constraints, alternatives, all devices or admin access, and for devices
-that are given in parts, it is the pods: each node has as many as kube-scheduler's own search finds room for,
+that are given in parts, it is the pods: each node has as many as kube-scheduler's own search fits,
 and a pod takes one.
 
 Where pods with unlike claims could be given the same devices, each takes from the other's resource what it
 could take at most, for as long as its claims are not allocated: which devices it gets, kube-scheduler
 decides. So a node is never promised twice, and now and then a pod waits until the claims of another are
-allocated. But nobody has to find room in what only others ask for: claims that never can be met would keep
+allocated. But nobody must find devices for what only others ask for: claims that never can be met would keep
 everybody off. Only of its own gang's kinds of claims each pod must leave enough.
 
 A resource that a DeviceClass stands for is a claim on nodes that do not offer it themselves. They count as
@@ -51,7 +51,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True)
 class DeviceResource:
-    """Something that nodes have for claims: devices of a filter, or room for pods of a shape.
+    """Something that nodes have for claims: devices of a filter, or capacity for pods of a shape.
 
     unless: it is that pods with claims on these devices may be there: the node does not offer this resource.
     """

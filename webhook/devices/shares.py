@@ -94,7 +94,7 @@ def counters_of(device: Device) -> tuple[tuple[CounterName, Fraction], ...]:
 
 
 def share_of(amounts: Iterable[Amount], wanted: Wanted, used: Share, pending: Share) -> Share | None:
-    """What a request would be given of these capacities, None if one of them has no room, or is not there.
+    """What a request would be given of these capacities, None if one of them is used up, or not there.
 
     used, pending: what others, and this pod, have been given of the device.
     """
@@ -218,7 +218,7 @@ class SharesInUse:
         return bool(self._used.get(device)) or self._count[device] > 0
 
     def offer(self, device: DeviceId, amounts: Iterable[Amount], wanted: Wanted) -> Share | None:
-        """What a request would be given of it, None if there is no room."""
+        """What a request would be given of it, None if there is no capacity."""
         return share_of(amounts, wanted, self._used.get(device, {}), self._pending.get(device, {}))
 
     def take(self, device: DeviceId, share: Share) -> None:

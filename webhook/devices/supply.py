@@ -218,7 +218,7 @@ class Supply:
         return found
 
     def amount_of(self, resource: R, there: NodeDevices, amount: Callable[[R, NodeDevices], int]) -> int:
-        """An amount of what a node has, worked out anew only when its devices have changed."""
+        """An amount of what a node has, worked out again only when its devices have changed."""
         known = self._amounts.setdefault(resource, {})
         found = known.get(there)
         if found is None:
@@ -256,7 +256,7 @@ class Supply:
         }
 
     def pods(self, there: NodeDevices, claims: tuple[Asked, ...], most: int) -> int:
-        """How many pods with such claims find room on a node. Raises UndecidedError."""
+        """How many pods with such claims fit on a node. Raises UndecidedError."""
         try:
             return self._claim_capacity.pods(there.pools, there.taken, claims, self.matches, most)
         except UndecidedError:
@@ -328,7 +328,7 @@ class Supply:
         return known
 
     def number_of(self, what: Hashable, work_out: Callable[[], int]) -> int:
-        """A number that rests on all devices, worked out anew only when slices have changed."""
+        """A number that rests on all devices, worked out again only when slices have changed."""
         known = self._numbers.get(what)
         if known is None:
             known = self._numbers[what] = work_out()

@@ -316,7 +316,7 @@ def _constraints(asked: Gang) -> Iterator[tuple[str, Gang]]:
 def _misplaced(
     gang: PodGang, view: View, snapshot: Snapshot, options: Options, named: Callable[[str], str]
 ) -> Iterator[str]:
-    """The part of a gang beside which the rest finds no room, if all of it would find room elsewhere."""
+    """The part of a gang beside which the rest finds no capacity, if all of it would fit elsewhere."""
     nodes = view.placed_on(gang.released)
     part = [pod for pod in gang.released if pod.metadata.uid in nodes]
     if not part:

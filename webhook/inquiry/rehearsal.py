@@ -21,7 +21,7 @@ from webhook.sweeper.settings import Settings
 def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings) -> Assignment | NoFit:
     """Place the pods of an indexed Job, beside what runs and what is promised. Raises PlacementError.
 
-    What waits already is not placed first, so a gang that would be served before may still take the room.
+    What waits already is not placed first, so a gang that would be served before may still take the capacity.
     """
     pods = tuple(_pods(job, settings))
     mine = key_of(pods[0])

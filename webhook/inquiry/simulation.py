@@ -57,7 +57,7 @@ class NotPlacedError(Exception):
 
 @dataclass(frozen=True)
 class Dump:
-    """A cluster as files tell it. there: pods that take room on nodes, with the file of each.
+    """A cluster as files tell it. there: pods that take capacity on nodes, with the file of each.
 
     policy: of its ConfigMap, None where the files have none; classes: PriorityClasses by name.
     """

@@ -1,4 +1,4 @@
-"""What CSI drivers can do, as narrow structs: how many volumes nodes take, and how much room is left."""
+"""What CSI drivers can do, as narrow structs: how many volumes nodes take, and how much capacity is left."""
 
 from webhook.kube.affinity import LabelSelector
 from webhook.kube.objects import Metadata
@@ -37,7 +37,7 @@ class CSINode(Struct, frozen=True):
 
 
 class CSIDriverSpec(Struct, frozen=True):
-    """storage_capacity: whether room must be published where a volume is to be made."""
+    """storage_capacity: whether capacity must be published where a volume is to be made."""
 
     storage_capacity: bool | None = None
 
@@ -50,7 +50,7 @@ class CSIDriver(Struct, frozen=True):
 
 
 class CSIStorageCapacity(Struct, frozen=True):
-    """How much room a class has for one more volume on the nodes that the selector (None: none) selects."""
+    """How much capacity a class has for one more volume on the nodes of the selector (None: none)."""
 
     metadata: Metadata
     node_topology: LabelSelector | None = None

@@ -24,7 +24,7 @@ RELEASED: Final = "Released"
 BOUND: Final = "Bound"
 
 PLAN_BYTES: Final = 1_400_000
-"""A plan's JSON at most: etcd takes 1.5 MiB for an object, and its status must still find room."""
+"""A plan's JSON at most: etcd takes 1.5 MiB for an object, and its status must still fit."""
 
 
 def owner_reference(owner: Metadata) -> dict[str, str]:
@@ -48,8 +48,8 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     size: how many pods were expected, 0 where nobody said. proven: nothing better existed by the objective.
     preempts: pods of lower priority stand in the way of the plan. victims: who of them is to go, by gang;
     those that went through topogate the sweeper evicts, kube-scheduler preempts the others. A Placement may
-    have been written by anybody, so they are judged anew before anybody goes.
-    attempt: how often the gang had begun anew, all its planned pods gone, when this was written.
+    have been written by anybody, so they are checked again before anybody goes.
+    attempt: how often the gang had started again, all its planned pods gone, when this was written.
     minimum: how many pods are enough to run, 0 where all are needed.
     kept: nodes for pods of the gang that are made only once those of the plan run. usable_nodes: how many
     nodes there were for plans when the gang began, of which a share may be reserved; 0 where none are kept.
@@ -132,7 +132,7 @@ class Placement(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the gang has been bound as a whole since it last began anew.
+        """Whether the gang has been bound as a whole since it last started again.
 
         A plan is written in one write and its status in another: between the two, or after a crash there,
         the status is still that of the gang's earlier life.
@@ -153,7 +153,7 @@ def write_plan(
 ) -> Placement:
     """Make the plan durable, in one write: a new object, or `before` with this spec and these owners.
 
-    The gang's controller may be another one than when `before` was made (a JobSet makes its Jobs anew): the
+    The gang's controller may be another one than when `before` was made (a JobSet makes its Jobs again): the
     plan must not go with the earlier one.
     Raises ApiError; status 409 when another leader wrote since `before` was read, 413 for a plan that is too
     large for one object.

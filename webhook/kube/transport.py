@@ -83,6 +83,6 @@ def manager_of(identity: Identity, size: int) -> urllib3.PoolManager:
             f"proxy {configuration.proxy} needs the package PySocks: pip install PySocks"
         ) from error
     if urlsplit(identity.server).scheme == "https":
-        # The package would read keys from files anew at each connection; this way they stay on no disk.
+        # The package would read keys from files again at each connection; this way they stay on no disk.
         manager.connection_pool_kw["ssl_context"] = tls_of(identity)
     return manager

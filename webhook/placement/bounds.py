@@ -1,4 +1,4 @@
-"""Rooms of the domains below a vertex, level by level, and the bounds of costs that follow from them.
+"""Capacities of the domains below a vertex, level by level, and the bounds of costs that follow from them.
 
 What is asked about the inside of a domain is worked out once for each vertex and kept with it.
 """
@@ -18,7 +18,7 @@ from webhook.placement.vertex import Vertex
 
 
 def slot_sums(vertex: Vertex) -> list[list[int]]:
-    """Of the domains of each level below a vertex the sums of the 1, 2, ... largest rooms."""
+    """Of the domains of each level below a vertex the sums of the 1, 2, ... largest capacities."""
     if "sums" not in vertex.notes:
         vertex.notes["sums"] = [
             list(accumulate(sorted(slot_counts, reverse=True))) for slot_counts in slot_counts_below(vertex)
@@ -28,7 +28,7 @@ def slot_sums(vertex: Vertex) -> list[list[int]]:
 
 
 def slot_counts_below(vertex: Vertex) -> list[list[int]]:
-    """Rooms of the domains of each level below a vertex."""
+    """Capacities of the domains of each level below a vertex."""
     if "slot_counts" in vertex.notes:
         known: list[list[int]] = vertex.notes["slot_counts"]
         return known
@@ -48,7 +48,7 @@ def slot_counts_below(vertex: Vertex) -> list[list[int]]:
 
 
 def slot_counts_at(vertex: Vertex, level: int) -> list[int]:
-    """Rooms of the domains of a level in a domain, or its own where it stands for the level."""
+    """Capacities of the domains of a level in a domain, or its own where it stands for the level."""
     return [vertex.free_slots] if vertex.bottom >= level else slot_counts_below(vertex)[level]
 
 
@@ -63,7 +63,7 @@ def least_cost(vertex: Vertex, wanted: int, costs: Costs) -> int:
 
 
 def census(vertex: Vertex) -> list[tuple[int, int]]:
-    """Of each level below a vertex the number of domains and the largest room; (0, 0) for other levels."""
+    """Of each level below a vertex the number of domains and the largest capacity; else (0, 0)."""
     if "census" not in vertex.notes:
         vertex.notes["census"] = [
             (len(slot_counts), max(slot_counts, default=0)) for slot_counts in slot_counts_below(vertex)
@@ -73,7 +73,7 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
 
 
 def shape(vertex: Vertex) -> object:
-    """Equal for two domains, or nodes, that differ in names alone to identical pods: levels, costs, rooms."""
+    """Equal for two domains, or nodes, of which identical pods see other names alone."""
     if "shape" not in vertex.notes:
         leaves = vertex.leaves
         if leaves is not None:
@@ -86,7 +86,7 @@ def shape(vertex: Vertex) -> object:
 
 
 def child_slot_counts(vertex: Vertex) -> list[int]:
-    """Rooms of the children of a domain."""
+    """Capacities of the children of a domain."""
     return (
         vertex.leaves.slot_counts if vertex.leaves is not None else [part.free_slots for part in vertex.parts]
     )
@@ -104,7 +104,7 @@ def _is_paid(part: Vertex, level: int, costs: Costs) -> bool:
 
 
 def slot_counts_beside(part: Vertex, level: int, costs: Costs) -> tuple[list[int], list[int]]:
-    """Rooms of a domain's domains of a level: of those that anchors use, which cost nothing, and of the
+    """Capacities of a domain's domains of a level: of those that anchors use, which cost nothing, and of the
     others.
     """
     if part.bottom >= level:
@@ -143,12 +143,13 @@ def fewest_children(
 
 
 def least_domains(gang: Gang, snapshot: Snapshot, options: Options, budget: Budget) -> tuple[int, ...] | None:
-    """At least so many domains of each level, the coarsest first, and nodes; None if there is no room.
+    """At least so many domains of each level, the coarsest first, and nodes; None if there is no capacity.
 
-    Each level for itself: the roomiest domains that together hold the gang. For pods that are alike, without
+    Each level for itself: the largest domains that together hold the gang. For pods that are alike, without
     placed ones, in modes in which the fewest domains are best; of others an empty tuple, which says nothing:
-    so also where the rooms of cards are not decided within the budget, as there may be more than is known.
-    What is found out about the blocks of the snapshot is kept for place. Raises PlacementError as place does.
+    so also where the capacities of cards are not decided within the budget, as there may be more than is
+    known. What is found out about the blocks of the snapshot is kept for place. Raises PlacementError as
+    place does.
     """
     try:
         question, _ = ask(gang, snapshot, options)

@@ -13,7 +13,7 @@ from webhook.placement.model import PodClass
 from webhook.placement.snapshot import Block, NodeState
 
 UNBOUNDED = 10**9
-"""Room for pods that ask for nothing on a node that does not limit its pods."""
+"""Capacity for pods that ask for nothing on a node that does not limit its pods."""
 
 
 def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
@@ -73,7 +73,7 @@ class Columns:
         return self._free[resource]
 
     def groups(self, resources: tuple[str, ...]) -> "NodeGroups":
-        """The nodes told apart by what they have free of these resources."""
+        """The nodes distinguished by what they have free of these resources."""
         if resources not in self._groups:
             if len(self._groups) >= MOST_COLUMNS:
                 self._groups.clear()
@@ -226,8 +226,8 @@ def fits_together(
 
 
 def shortage(pod_class: PodClass, state: NodeState, budget: Budget | None = None) -> str:
-    """The most restrictive thing that leaves no room for one pod: the resource with the least share of the
-    need free (names decide ties), or the cards when the sums suffice; "" when a pod fits.
+    """The most restrictive thing that leaves no capacity for one pod: the resource with the least share of
+    the need free (names decide ties), or the cards when the sums suffice; "" when a pod fits.
     """
     short = [
         (max(0, state.free.get(resource, 0)) * 10**6 // amount, resource)

@@ -54,7 +54,7 @@ class Costs:
             self.domains[:machine] = [shift + HOLE_BITS for shift in self.domains[:machine]]
 
     def of_domain(self, level: int, free_slots: int) -> int:
-        """Cost of using one domain of a level that has room for so many pods."""
+        """Cost of using one domain of a level that has capacity for so many pods."""
         cost = (1 << self.domains[level]) + (free_slots << self.leftover[level])
         if self.machine is not None and level == self.depth - 1:
             cost += free_slots * free_slots << self.holes

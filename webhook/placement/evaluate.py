@@ -83,7 +83,7 @@ def _slots_by_prefix(question: Question, snapshot: Snapshot) -> dict[Path, int]:
 
 
 def _reference_slots(question: Question, state: NodeState) -> int:
-    """Room that leftover is measured in: wherever the class may run, even where it is confined elsewhere."""
+    """Capacity for leftover: wherever the class may run, even where it is confined elsewhere."""
     pod_class = question.classes[question.reference]
     if capacity.reason_against_node(pod_class, state):
         return 0

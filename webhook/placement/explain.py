@@ -71,7 +71,7 @@ def no_fit(
 
 
 _SlotCounts = Mapping[str, Counts]
-"""Of unlike pods: of each node that has room for any of them, room for each class alone."""
+"""Of several classes: of each node that fits any of them, its capacity for each class alone."""
 
 
 def _causes(
@@ -143,7 +143,7 @@ def _class_cause(question: Question, number: int, state: NodeState, budget: Budg
 def _class_causes(
     question: Question, number: int, snapshot: Snapshot, slot_counts: _SlotCounts, budget: Budget
 ) -> Iterator[str]:
-    """The same of each node that the gang may use and that has no room for the class."""
+    """The same of each node that the gang may use and that has no capacity for the class."""
     pod_class = question.classes[number]
     is_plain = not (pod_class.rules.has_preferences or pod_class.wants_cards)
     return _once(
@@ -162,8 +162,9 @@ def _class_causes(
 def _short_classes(
     gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, slot_counts: _SlotCounts, budget: Budget
 ) -> str:
-    """Of unlike pods, those for which there is too little room even if they were alone (in the domain of the
-    required level that has most for them), and why; where each has enough alone, what is ruled out for each.
+    """Of pods of several classes, those for which there is too little capacity even if they were alone (in
+    the domain of the required level that has most for them), and why; where each has enough alone, what is
+    ruled out for each.
     """
     sums = [0] * len(question.counts)
     for domain in domains_at(root, question.required):
@@ -181,7 +182,7 @@ def _short_classes(
 
 
 MOST_CLASSES = 3
-"""Classes of unlike pods that a sentence names."""
+"""Classes of pods that a sentence names."""
 
 
 def _by_times(causes: Counter[str]) -> dict[str, int]:

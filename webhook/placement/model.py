@@ -168,7 +168,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The domains of a level share the pods: at most `most` in each, or (None) as evenly as room allows.
+    """The domains of a level share the pods: at most `most` in each, or (None) as evenly as capacity allows.
 
     peers: nodes of pods that count too, beside the gang's anchors, once for each pod.
     """
@@ -252,13 +252,13 @@ class Objective:
     """The value of an assignment; smaller is better, compared from the left.
 
     domains: how many are used at each level, coarsest first, the last being nodes. leftover: at each level,
-    the room (in pods of the gang's most frequent class, before placing) of the domains used.
+    the capacity (in pods of the gang's most frequent class, before placing) of the domains used.
     headroom_penalty: 100 minus the headroom score (see headroom.Score), added over the nodes used. Domains
-    that anchors use cost nothing. holes: the squares of the rooms of the nodes used in mode keep-whole, else
-    0; they compare before the numbers of machines (hosts and nodes). preference_penalty: of the nodes used,
-    see preferences; it compares last. Beside anchors with ranks, nearness to the neighbouring ranks comes
-    before the headroom penalty. Where a gang is spread evenly, the sum of the squares of what the domains
-    hold comes before all.
+    that anchors use cost nothing. holes: the squares of the capacities of the nodes used in mode keep-whole,
+    else 0; they compare before the numbers of machines (hosts and nodes). preference_penalty: of the nodes
+    used, see preferences; it compares last. Beside anchors with ranks, nearness to the neighbouring ranks
+    comes before the headroom penalty. Where a gang is spread evenly, the sum of the squares of what the
+    domains hold comes before all.
     """
 
     domains: tuple[int, ...]
@@ -297,7 +297,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The domain that came closest: its level's name, its label values, room for how many members.
+    """The domain that came closest: its level's name, its label values, capacity for how many members.
 
     Both are empty where the whole cluster counts. sentence: the same for people, by the roles of the members.
     """

@@ -18,7 +18,7 @@ from webhook.placement.spread.domain_shares import slots_under_cap
 from webhook.placement.vertex import Vertex, domains_at
 
 _SliceCapacity = tuple[int, tuple[int, ...]]
-"""Room for workers in whole slices, and for how many slices of each layer."""
+"""Capacity for workers in whole slices, and for how many slices of each layer."""
 
 
 def layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
@@ -37,7 +37,7 @@ def layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
 
 
 def slots_in_slices(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> int:
-    """For how many workers in whole slices a domain has room."""
+    """For how many workers in whole slices a domain has capacity."""
     return _slices_in(vertex, slices)[0]
 
 
@@ -73,13 +73,13 @@ PART: Final = 8
 """The part of the steps for the domain that comes nearest."""
 
 MOST_NAMED: Final = 3
-"""Classes up to which a sentence says for how many pods of each there is room."""
+"""Classes up to which a sentence says for how many pods of each there is capacity."""
 
 
 def nearest_domain(
     gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, budget: Budget
 ) -> Nearest | None:
-    """The domain of the required level with the most room for members together, or the whole cluster.
+    """The domain of the required level with the most capacity for members together, or the whole cluster.
 
     None where there is none, or where looking for it takes too long.
     """
@@ -107,14 +107,14 @@ def _largest_domain(
 
 
 def _slots_alone(question: Question, vertex: Vertex) -> int:
-    """Room of a domain for identical pods, in whole slices, and under a cap."""
+    """Capacity of a domain for identical pods, in whole slices, and under a cap."""
     if question.spread is not None:
         return slots_under_cap(question, vertex)
     return slots_in_slices(vertex, question.slices) if question.slices else vertex.free_slots
 
 
 def _pods_per_class(gang: Gang, question: Question, counts: Counts) -> str:
-    """For how many pods of each class there is room where there are a few classes, else for how many pods."""
+    """How many pods of each class fit where there are a few classes, else how many pods."""
     if not 1 < len(counts) <= MOST_NAMED or not sum(counts):
         return f"{sum(counts)} of {len(gang.members)}"
     names = ClassNames(gang, question)

@@ -38,10 +38,10 @@ from webhook.placement.tree import Tree, build
 from webhook.placement.vertex import Vertex
 
 NEIGHBOURS: Final = 64
-"""Members up to which they are steered to the placed pods of the nearest ranks: a repair, not a new gang."""
+"""Members up to which they are placed near the pods of the nearest ranks: a repair, not a new gang."""
 
 NEIGHBOURHOODS: Final = 4
-"""Domains up to which members are steered at once; each makes a class of its own for the search."""
+"""Domains up to which ranks choose a domain at once; each makes a class of its own for the search."""
 
 RESERVE: Final = 8
 """The part of the steps that the rule for workers has at least, beside them."""
@@ -96,7 +96,7 @@ def place(
 
 
 def _looks(question: Question, snapshot: Snapshot) -> int:
-    """Steps to work out what room each node has: for each kind of pods a third of a microsecond a node.
+    """Steps to work out what capacity each node has: for each kind of pods a third of a microsecond a node.
 
     Pods that must stay in one domain look at the nodes of its block alone, pods whose rules name nodes at
     these.

@@ -178,7 +178,7 @@ class Question:
     """What the pods of the most frequent class would rather have; None where all nodes are alike to them."""
 
     reference: ClassVar[int] = 0
-    """Number of the class that rooms are measured in: the most frequent comes first."""
+    """Number of the class that capacities are measured in: the most frequent comes first."""
 
     def costs(self) -> Costs:
         """The fields of a cost."""

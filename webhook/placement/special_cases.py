@@ -1,4 +1,4 @@
-"""Gangs that need no search: those of which each class has room on one node alone, and mode headroom.
+"""Gangs that need no search: those of which each class has capacity on one node alone, and mode headroom.
 
 Mode headroom: where most stays free of cpu, memory and GPUs, so that every node keeps reserves.
 
@@ -6,7 +6,7 @@ Of the smallest domains that hold the gang (a node, else a domain of the lowest 
 the next level up), never above the required level: in each the node with the best headroom score that takes
 the whole gang, else nodes from the best score down until all pods have a place; and of these domains the one
 whose nodes have the best score in the mean. Of equal scores the tighter node, of equal domains the first by
-name. For identical pods alone; what the score of a node is to unlike pods is not defined.
+name. For identical pods alone; what the score of a node is to pods of several classes is not defined.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +21,13 @@ from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Vertex, domains_at, nodes_of
 
 SLOTS = 8
-"""Rooms of a node that are looked at in one step."""
+"""Capacities of a node that are looked at in one step."""
 
 
 def only_placement(question: Question, root: Vertex, budget: Budget) -> Solution | None:
     """The only way there is, or that there is none; None where there may be several, or cards decide.
 
-    Of a gang of which each class has room on one node alone, as where each pod is pinned to its own node.
+    Of a gang of which each class has capacity on one node alone, as where each pod is pinned to its own node.
     """
     if len(question.classes) == 1 or question.slices:
         return None
@@ -47,7 +47,7 @@ def only_placement(question: Question, root: Vertex, budget: Budget) -> Solution
 
 
 def _only_nodes(root: Vertex, budget: Budget) -> dict[int, Vertex] | None:
-    """For each class with room anywhere the one node that has it; None if a class has room on several."""
+    """For each class that fits anywhere the one node for it; None if a class fits on several."""
     where: dict[int, Vertex] = {}
     for node in nodes_of(root):
         budget.take(1 + len(node.slot_counts) // SLOTS)

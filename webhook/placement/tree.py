@@ -1,4 +1,4 @@
-"""The cluster as a tree for one gang: domains that have room for it, their rooms and what using them costs.
+"""The cluster as a tree for one gang: domains that it fits into, their capacities and costs.
 
 What does not depend on the gang itself is kept with each block.
 """
@@ -17,19 +17,19 @@ from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot,
 from webhook.placement.vertex import Leaves, Vertex
 
 VERTEX: Final = 12
-"""Steps that a vertex stands for: it is made, counted and asked for its rooms; and for every eighth class
-with room in its block one more."""
+"""Steps that a vertex stands for: it is made, counted and asked for its capacities; for every eighth class
+with capacity in its block one more."""
 
 FEW_CLASSES: Final = 4
-"""Classes of a gang up to which nodes are told apart by what they hold of each: the search for mostly alike
-pods asks for that."""
+"""Classes of a gang up to which nodes are distinguished by what they hold of each: the search for mostly
+equal pods asks for that."""
 
 MANY_CLASSES: Final = 64
 """Classes of a gang up to which what is worked out for a block is kept: telling them apart takes long."""
 
 
 class Tree(NamedTuple):
-    """Everything the gang may use. exact: whether the rooms of all nodes were decided, see cards.choose.
+    """Everything the gang may use. exact: whether the capacities of all nodes were decided, see cards.choose.
     steps: that making it and looking through it a few times stands for, as often as it is made or remembered.
     """
 
@@ -41,7 +41,7 @@ class Tree(NamedTuple):
 def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
     """The tree of everything the gang may use; its root stands for the cluster and costs nothing.
 
-    budget: of what cards decide; rooms that are not decided by its end count as none.
+    budget: of what cards decide; capacities that are not decided by its end count as none.
     """
     costs = question.costs()
     score = score_of(question, snapshot)
@@ -62,8 +62,8 @@ def score_of(question: Question, snapshot: Snapshot) -> Score:
 
 
 class _BlockTree(NamedTuple):
-    """The vertex of a block with room for the gang, whether the rooms of all its nodes were decided, and the
-    steps that making it stands for.
+    """The vertex of a block with capacity for the gang, whether the capacities of all its nodes were decided,
+    and the steps that making it stands for.
     """
 
     vertex: Vertex | None
@@ -124,7 +124,7 @@ def _overlaps(inside: tuple[str, ...], key: tuple[str, ...]) -> bool:
 
 
 class _Builder:
-    """Turns a block's layout into vertices, leaving out what has no room for the gang."""
+    """Turns a block's layout into vertices, leaving out what has no capacity for the gang."""
 
     def __init__(self, question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> None:
         self.question = question
@@ -143,10 +143,10 @@ class _Builder:
         self.some = [
             number for number, slot_counts in enumerate(self.slot_counts) if slot_counts is not self.nothing
         ]
-        """The classes that may have room: where pods are pinned one by one, few of very many."""
+        """The classes that may have capacity: where pods are pinned one by one, few of very many."""
         some = [self.slot_counts[number] for number in self.some]
         self.used = some[0] if len(some) == 1 else list(map(any, zip(*some, strict=True))) or self.nothing
-        """Whether any class has room on a node."""
+        """Whether any class has capacity on a node."""
         self.reference = self.slot_counts[question.reference]
         if question.confined:
             reference = question.classes[question.reference]
@@ -161,7 +161,7 @@ class _Builder:
         return (number for number, names in enumerate(named) if names is None or number in here)
 
     def _slot_counts(self, number: int) -> list[int]:
-        """Each node's room for a class, as far as the gang's own wishes leave the node to it."""
+        """Each node's capacity for a class, as far as the gang's own wishes leave the node to it."""
         question = self.question
         domain = question.confinement(number)
         if domain is not None and not _overlaps(domain, self.block.key):
@@ -180,7 +180,7 @@ class _Builder:
     def _usable(
         self, domain: Path | None, slot_counts: list[int], undecided: Set[int]
     ) -> capacity.SlotCounts:
-        """Of the rooms those on nodes that the gang may use, in a domain if there is one."""
+        """Of the capacities those on nodes that the gang may use, in a domain if there is one."""
         question = self.question
 
         def mine(state: NodeState) -> bool:
@@ -224,7 +224,7 @@ class _Builder:
         return _BlockTree(vertex, self.exact, self.vertices * each)
 
     def _groups(self) -> list[tuple[NodeState, Counts]]:
-        """Of nodes with the same free amounts and rooms one, with its rooms; all of those with cards."""
+        """Of nodes with the same free amounts and capacities one, with these; all of those with cards."""
         resources = tuple(sorted({resource for pod in self.question.classes for resource, _ in pod.requests}))
         cards = [number if state.cards else -1 for number, state in enumerate(self.states)]
         keys = zip(*self.slot_counts, cards, self.columns.groups(resources).of_nodes, strict=True)
@@ -278,7 +278,7 @@ class _Builder:
         )
 
     def _every(self, counts: list[int], picked: Callable[[list[int]], list[int]]) -> list[list[int]]:
-        """Of nodes for each class their rooms; counts: of the reference; picked: gives theirs of all."""
+        """Of nodes for each class their capacities; counts: of the reference; picked: gives theirs of all."""
         every = [[0] * len(counts)] * len(self.slot_counts)
         for number in self.some:
             slot_counts = self.slot_counts[number]

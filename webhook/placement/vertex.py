@@ -1,8 +1,8 @@
-"""A domain of the topology with room for a gang, or a node, and the ways from one to what is in it.
+"""A domain of the topology with capacity for a gang, or a node, and the ways from one to what is in it.
 
 A domain with a single child is merged with it, so that a vertex covers a run of levels. Where every child of
-a domain is a single node, the nodes are kept as lists of rooms (Leaves), and vertices of them are made only
-for those who ask. Costs are those of costs.Costs.
+a domain is a single node, the nodes are kept as lists of capacities (Leaves), and vertices of them are made
+only for those who ask. Costs are those of costs.Costs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ class Leaves:
     states: list[NodeState]
     slot_counts: list[int]
     every: list[list[int]]
-    """For each class: room of each node for it alone."""
+    """For each class: capacity of each node for it alone."""
     score: Score
     costs: Costs
     made: tuple["Vertex", ...] = ()
@@ -59,13 +59,13 @@ class Leaves:
         return self.cost_without_penalty(self.slot_counts[number]) + self.penalties[number]
 
     def cost_without_penalty(self, free_slots: int) -> int:
-        """The cost of using a node with so much room, but for its headroom penalty."""
+        """The cost of using a node with so much capacity, but for its headroom penalty."""
         return self.costs.of_node(self.top, free_slots)
 
 
 @dataclass(slots=True, eq=False)
 class Vertex:
-    """A domain (or a node, when `state` is set) with room for the gang.
+    """A domain (or a node, when `state` is set) with capacity for the gang.
 
     top, bottom: the levels that it covers. free_slots: of the reference class, in pods. own: the cost of
     using it. Below it are either `parts` or `leaves`. notes: what a solver worked out for it.
@@ -80,7 +80,7 @@ class Vertex:
     leaves: Leaves | None = None
     state: NodeState | None = None
     slot_counts: tuple[int, ...] = ()
-    """Of a node: room for each class alone."""
+    """Of a node: capacity for each class alone."""
     notes: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -114,7 +114,7 @@ def nodes_of(vertex: Vertex) -> Iterator[Vertex]:
 
 
 def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
-    """The nodes of a domain and their rooms, in topology order; quicker than their vertices."""
+    """The nodes of a domain and their capacities, in topology order; quicker than their vertices."""
     if vertex.state is not None:
         yield vertex.state, vertex.free_slots
     elif vertex.leaves is not None:
@@ -124,7 +124,7 @@ def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
 
 
 def slot_counts_of_states(vertex: Vertex) -> Iterator[tuple[NodeState, tuple[int, ...]]]:
-    """The same with the room for each class alone."""
+    """The same with the capacity for each class alone."""
     if vertex.state is not None:
         yield vertex.state, vertex.slot_counts
     elif vertex.leaves is not None:

@@ -2,9 +2,9 @@
 
 Nobody more important goes where those of less importance suffice: the priority up to which gangs may go is
 found first, by halving. Then sets of one gang are tried, of two, and so on; EmptiedDomain tells which sets
-need not be. So the answer is the smallest set as far as the steps suffice; beyond them gangs go by the room
-that they make, the most first, and those that turn out not to be needed are spared. A gang with more pods
-than its minimum may lose these without being broken. They go before any gang is broken.
+need not be. So the answer is the smallest set as far as the steps suffice; beyond them gangs go by the
+capacity that they make, the most first, and those that turn out not to be needed are spared. A gang with more
+pods than its minimum may lose these without being broken. They go before any gang is broken.
 """
 
 from collections import Counter
@@ -114,7 +114,7 @@ class EmptiedDomain:
         return count if missing <= 0 else 10**9
 
     def _suffices(self, gained: Iterable[int]) -> bool:
-        """Whether so much more room for the pods of each kind is enough."""
+        """Whether so much more capacity for the pods of each kind is enough."""
         reached = zip(self._base, gained, self._wanted, strict=True)
         return all(base + more >= wanted for base, more, wanted in reached)
 
@@ -166,7 +166,7 @@ def _sums(rows: Iterable[tuple[int, ...]], columns: Sized) -> tuple[int, ...]:
 def _spare_pods(
     units: Iterable[Unit], slot_counts_of: Mapping[str, tuple[int, ...]], given: EvictionInput
 ) -> frozenset[str]:
-    """Of each unit the pods that it can spare on these nodes: those where the most room comes of it."""
+    """Of each unit the pods that it can spare on these nodes: those where the most capacity comes of it."""
     found: set[str] = set()
     for unit in units:
         if unit.spare:
@@ -283,7 +283,7 @@ class _UnitSearch:
         return found
 
     def _of_size(self, count: int, part: EmptiedDomain, best: _BestUnits | None) -> _BestUnits | None:
-        """The best of all sets of so many units that may make room in a domain, `best` if none is better."""
+        """The best of all sets of so many units that may free capacity in a domain, else `best`."""
         is_better = True
         while is_better:
             is_better = False
@@ -298,7 +298,7 @@ class _UnitSearch:
         return best
 
     def _by_slots(self, parts: Sequence[EmptiedDomain]) -> VictimGangs | None:
-        """Units by the room that they make in a domain, the shortest beginning that suffices."""
+        """Units by the capacity that they free in a domain, the shortest beginning that suffices."""
         for part in parts[:4]:
             order = sorted(part.gains, key=lambda unit: (-part.gains[unit], len(unit.pods), unit.name))
             low, high, answer = 0, len(order), None

@@ -30,9 +30,9 @@ class FairOrder:
     """Who has used less of late, and what that means.
 
     half_life_seconds: after which use counts half. maximum_wait_seconds: an account's oldest gang that found
-    no room for so long comes before all accounts' turns, once in as long. account_label: the key of the label
-    of namespaces whose value makes one account of them, "" for none. weights: by account or shell pattern.
-    model_costs: what a second of one GPU counts, by model of the catalogue; 1 where none is named.
+    no capacity for so long comes before all accounts' turns, once in as long. account_label: the key of the
+    label of namespaces whose value makes one account of them, "" for none. weights: by account or shell
+    pattern. model_costs: what a second of one GPU counts, by model of the catalogue; 1 where none is named.
     """
 
     half_life_seconds: float = 6 * HOUR

@@ -2,7 +2,7 @@
 
 `decide` is the rule; these objects say the same to the API server: which pods to ask the webhook about, which
 to gate without it, which to refuse. CEL can read neither a YAML text nor a PriorityClass, so what it needs
-stands in the expressions, and the objects are rendered anew whenever the policy changes.
+stands in the expressions, and the objects are rendered again whenever the policy changes.
 
 The language: https://kubernetes.io/docs/reference/using-api/cel/
 """

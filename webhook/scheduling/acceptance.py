@@ -316,7 +316,7 @@ def _pod_classes(
 
 @dataclass(slots=True)
 class _PodClasses:
-    """The kinds of pods that were met. label_keys: by which they are told apart; pods: the first of each."""
+    """The kinds of pods that were met. label_keys: distinguish them; pods: the first of each."""
 
     label_keys: Sequence[str]
     pods: list[objects.Pod] = field(default_factory=list)

@@ -145,7 +145,7 @@ def _holds_of_no_labels(selector: LabelSelector | None) -> bool:
     compares with the pods there, and with the pod itself, as if their namespaces had no labels
     (mergeAffinityTermNamespacesIfNotEmpty in pkg/scheduler/framework/plugins/interpodaffinity is handed a
     copy of the term). A version that reads affinity as it is meant refuses a pod that was sent to pods of
-    other namespaces, and it is placed anew.
+    other namespaces, and it is placed again.
     """
     if selector is None:
         return False

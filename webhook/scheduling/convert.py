@@ -243,7 +243,7 @@ def _conditions(requirements: Sequence[SelectorRequirement]) -> tuple[Requiremen
 
 
 def occupies(pod: objects.Pod) -> bool:
-    """Whether a pod takes room on its node: bound and not finished; one that terminates still does."""
+    """Whether a pod takes capacity on its node: bound and not finished; one that terminates still does."""
     return bool(pod.spec.node_name) and pod.status.phase not in _FINISHED
 
 

@@ -6,10 +6,10 @@ Names = Sequence[str]
 
 
 def lumps(wanted: Mapping[str, Names], most: int, lump: str) -> dict[str, str]:
-    """Which names lie in which lump where there are too many; {} where all have room.
+    """Which names lie in which lump where there are too many; {} where all fit.
 
     wanted: each namespace's names, the most important first; a name may be of several. A lump counts as one,
-    and is one namespace's, but for the last one, where there are more namespaces than room. Those that want
+    and is one namespace's, but for the last one, where there are more namespaces than lumps. Those that want
     little come first, so that they get it; the rest is shared evenly.
     """
     if len(set[str]().union(*wanted.values())) <= most:

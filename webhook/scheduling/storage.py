@@ -48,7 +48,7 @@ class Storage:
     """Claims by "namespace/name", volumes and storage classes by name, as they are at one moment.
 
     nodes: what drivers tell of nodes, by the nodes' names; drivers by name; attachments: which volumes are
-    attached where. Without these no driver has a limit or lacks room.
+    attached where. Without these no driver has a limit or lacks capacity.
     """
 
     claims: Mapping[str, PersistentVolumeClaim]
@@ -186,7 +186,7 @@ class Storage:
         return self._fitting[key]
 
     def where_made(self, claim: PersistentVolumeClaim) -> Alternatives:
-        """Where a volume for the claim may be made: where its class allows it, and its driver has room."""
+        """Where a volume for the claim may be made: its class allows it, and its driver has capacity."""
         found = self.classes.get(class_name(claim))
         if found is None or found.provisioner in ("", NOTHING_MADE):
             return ()
@@ -200,7 +200,7 @@ class Storage:
         )
 
     def _driver_capacity(self, claim: PersistentVolumeClaim, found: StorageClass) -> Alternatives | None:
-        """Where a driver that publishes its room has enough of it for a claim; None for any other driver."""
+        """Where a driver that publishes its capacity has enough for a claim; None for any other."""
         driver = self.drivers.get(found.provisioner)
         wanted = claim.spec.resources.requests.get("storage")
         if driver is None or not driver.spec.storage_capacity or wanted is None:
@@ -320,7 +320,7 @@ def _asks(selector: LabelSelector | None) -> bool:
 
 
 def _fits(capacity: CSIStorageCapacity, wanted: str | int | float) -> bool:
-    """Whether it has room for a volume as large as is asked for, in whole bytes as kube-scheduler counts."""
+    """Whether it has capacity for a volume of this size, in whole bytes as kube-scheduler counts."""
     most = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     try:
         return most is not None and -(-parse(most) // 1000) >= -(-parse(wanted) // 1000)

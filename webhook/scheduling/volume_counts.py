@@ -64,7 +64,7 @@ class VolumeCounts:
         return replace(self, free=self.free.with_promised(pods))
 
     def are_late(self, pods: Iterable[Pod]) -> bool:
-        """Whether free volumes may lack for these by what was promised since: then they are counted anew."""
+        """Whether free volumes may lack for these by what was promised since: then they are counted again."""
         return any(self.free.is_late(pod) for pod in pods if pod.spec.volumes)
 
     def usage(self, pod: Pod, node: str, usage: Usage) -> Usage:

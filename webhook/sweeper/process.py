@@ -159,8 +159,8 @@ class _Process:
     def _lead(self) -> None:
         """Sweep for as long as this process leads.
 
-        The cluster is read anew when leadership begins: a copy made before could lack what the earlier leader
-        has done last.
+        The cluster is read again when leadership begins: a copy made before could lack what the earlier
+        leader has done last.
         """
         cache = self.live.cache = ClusterCache(self.api, self.settings.gate_prefix)
         cache.start()

@@ -103,7 +103,7 @@ class StatusWriter:
                 return True
             self._is_away = not error.status
             self._pass.metrics.errors.labels(str(error.status)).inc()
-            # Not told apart by the message: it has ports, versions and times in it.
+            # Not distinguished by the message: it has ports, versions and times in it.
             if self._is_news(name, f"{error.status} {error.reason}"):
                 logger.warning("status_failed placement=%s error=%r", name, str(error))
         except Exception as error:  # the other gangs are still to be told of

@@ -1,7 +1,7 @@
 """What people have been told of gangs that wait, as a value: why, and what keeps their pods from labels,
 release or eviction. Pure.
 
-An overloaded API server answers now so and now so; that it is put off is one thing to tell. The status has
+An overloaded API server answers now so and now so; that it is deferred is one thing to tell. The status has
 the last answer for the first of the pods for which one holds.
 """
 
@@ -148,7 +148,7 @@ def _uids_over(done: Done) -> set[str]:
     """Pods of which nothing holds that was said before."""
     over = {planned.uid for planned in done.released}
     over |= {pod.metadata.uid for pod in (*done.labelled, *(order.pod for order in done.evicted))}
-    # A pod that is another by now, or has a node, is judged anew: what was said of it does not hold.
+    # A pod that is another by now, or has a node, is checked again: what was said of it does not hold.
     stay = {delay.pod.metadata.uid for delay in done.delays}
     stay |= {order.pod.metadata.uid for order in done.put_off}
     return over | ({order.pod.metadata.uid for order in done.denied} - stay)

@@ -7,15 +7,15 @@ anywhere; the next one, of this process or of another, goes on from what the API
     ------------------------------------------------  ---------  ------------------------------------------
     a plan names a gated pod, and holds               finish     release it, when its node is free for that
     a plan names a gated pod, and does not hold       place      a new plan, as for any pod that waits
-    a released pod does not come to run               repair     delete it, if its controller makes it again
-    a gated pod came past the webhook                 steer      add the nodeSelector of its GPU model
+    a released pod does not come to run               repair     delete it, if its controller recreates it
+    a gated pod came past the webhook                 label      add the nodeSelector of its GPU model
     a gang is complete and fits                       place      write its plan, release its pods
     it fits only in the place of lesser gangs         place      write its plan, which names them
     a plan names gangs that are to go for it          preempt    evict them; its pods wait until they are gone
     a gang has lost pods to others, for good          broken     evict the rest: it comes again as a whole
     it does not fit                                   place      none: it waits, may keep nodes, and is told
     it is not complete                                place      none: it settles
-    its released part waits too long for the rest     roll back  delete that part, if it is made again
+    its released part waits too long for the rest     roll back  delete that part, if it is recreated
 
 What holds whichever step it stops in:
 

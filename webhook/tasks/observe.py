@@ -199,7 +199,7 @@ class Cache:
             about = complaint.involved_object
             key = f"{complaint.metadata.namespace}/{about.name}"
             with self._lock:
-                # The newest alone: anybody may write Events, as many as there is room for.
+                # The newest alone: anybody may write Events, as many as the API server stores.
                 there = self._job_complaints.setdefault(key, {})
                 last = there.get(about.uid)
                 if complaint is after:

@@ -240,7 +240,7 @@ def _facts(task: Task, job: TaskJob, pods: Sequence[TaskPod]) -> TaskStatus:
 
 
 def _restarts(job: TaskJob, pods: Sequence[TaskPod]) -> int:
-    """How often a pod of the Job was made anew, or a container of those that are there started again."""
+    """How often a pod of the Job was recreated, or a container of those that are there started again."""
     return job.status.failed + sum(
         container.restart_count for pod in pods for container in pod.status.container_statuses
     )

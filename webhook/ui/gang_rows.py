@@ -154,7 +154,7 @@ def with_spread(
 def _compared(names: Sequence[str], domains: Sequence[int], fewest: Sequence[int]) -> str:
     """As "1 block, 3 subblocks (best 2)"; where no pod has a place yet, "at best 1 block, 2 subblocks".
 
-    fewest: empty where the nodes that it may use have no room for it even without other pods.
+    fewest: empty where the nodes that it may use have no capacity for it even without other pods.
     """
     if not fewest and not domains:
         return "more than its nodes have"

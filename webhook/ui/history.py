@@ -1,6 +1,6 @@
 """The last hours in a ring of samples: GPUs used by model, what waits and for how long, fragmentation.
 
-Kept in memory by the page's own process: no Prometheus is needed, and a restart begins anew.
+Kept in memory by the page's own process: no Prometheus is needed, and a restart begins with nothing.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The picture kept current: informers of this process, and one thread that draws anew when something changed.
+"""The picture kept current: informers of this process, and one thread that draws again on each change.
 
 Viewers cost one drawing between them: each asks for the version that is there, or waits for the next.
 """

@@ -68,7 +68,7 @@ class TooManyError(Exception):
 class UnknownTokens:
     """Bounds how often the API server is asked about tokens that it has not accepted before.
 
-    Anybody who reaches the page can make tokens up. Those that have been accepted are asked about anew
+    Anybody who reaches the page can make tokens up. Those that have been accepted are asked about again
     whatever others try. Safe for many threads.
     """
 

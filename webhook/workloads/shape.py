@@ -92,7 +92,7 @@ class MissingPods:
 def missing_pods(shape: Shape, pods: Iterable[Pod]) -> MissingPods:
     """What the controller still makes when these pods of its gang are there; nothing beyond MOST_PODS.
 
-    Of earlier stages what has not ended is awaited: it was rolled back, or lost, and is made again. Pods that
+    Of earlier stages what has not ended is awaited: it was rolled back, or lost, and is recreated. Pods that
     are opted out are no concern of ours; nor are those that ask for no extended resource, unless they alone
     are a stage.
     """

@@ -30,7 +30,7 @@ def lost_domains(view: View, sent: Container[str]) -> frozenset[str]:
     """uids of gated pods that are planned into a domain which others have by now.
 
     A plan does not hold while its node is not ready, say, and others are placed meanwhile. sent: uids of
-    those that have been let go, and look gated still.
+    those that have been released, and look gated still.
     """
     waiting = _planned_claims(view, sent)
     if not waiting:

@@ -200,7 +200,7 @@ class _Laying:
         return best
 
     def _fewest(self, groups: Sequence[Group], within: Nodes, shut: Nodes, levels: Sequence[int]) -> Found:
-        """As many of the groups as have room here, in the fewest domains of the first of these levels."""
+        """As many of the groups as have capacity here, in the fewest domains of the first of these levels."""
         if not levels:
             return self._each(groups, within, shut)
         left, found = list(groups), Found()
@@ -222,7 +222,7 @@ class _Laying:
     def _promising(
         self, groups: Sequence[Group], slots: list[tuple[tuple[str, ...], Nodes]]
     ) -> list[tuple[int, Nodes]]:
-        """Rooms, with how many groups each holds at most: those of the most come first, then the smallest."""
+        """Capacities, with how many groups each holds at most: the most first, then the smallest."""
         least = min((group for group in groups), key=lambda group: weight(group.gang))
         counted = []
         for path, nodes in slots:

@@ -235,7 +235,7 @@ def _waiter(
 def _explained(
     ordered: Sequence[Waiter[PodGang]], known: Mapping[str, AccountScore], now: float, memory: FairMemory
 ) -> tuple[Ordered, FairMemory]:
-    """The order, with how the account stands of each gang that found no room, and the metrics of all."""
+    """The order, with how the account stands of each gang that did not fit, and the metrics of all."""
     taking_part = {each.account for each in ordered} | set(memory.book.rates)
     of = shares(known, taking_part)
     first: dict[int, str] = {}

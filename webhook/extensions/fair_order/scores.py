@@ -20,7 +20,7 @@ PROJECTED: Final = 1 / 8
 """Of the half-life: for so long what an account has now is counted as used already."""
 
 FREE_ATTEMPTS: Final = 8
-"""Gangs of an account that can find no room now, and of which none moves its turn back."""
+"""Gangs of an account that cannot fit now, and of which none moves its turn back."""
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ def sorted_waiters(
 
 
 def _overdue(by_age: Sequence[Waiter[T]], fair: FairOrder, served: Container[str]) -> list[Waiter[T]]:
-    """Of each account the oldest that found no room, if it has waited too long."""
+    """Of each account the oldest that did not fit, if it has waited too long."""
     oldest: dict[str, Waiter[T]] = {}
     for each in by_age:
         if each.found_no_place:

@@ -367,7 +367,7 @@ def patient_needs(
     """The needs that are to be met now: of gangs that lost planned pods those whose patience is over.
 
     These are bound without the pods that are gone, as incomplete gangs are planned after as long. Pods that
-    are there and have no plan, replacements among them, get one, or their gang is planned anew as a whole:
+    are there and have no plan, replacements among them, get one, or their gang is planned again as a whole:
     see invalid_plans. Of a gang of which pods are released, repair deletes these.
     """
     now, since, found = view.now.seconds, dict[str, float](), list[GroupNeed]()

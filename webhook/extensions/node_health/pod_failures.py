@@ -181,7 +181,8 @@ def _ended(ended: ContainerEnd) -> _End | None:
 
 
 # --- refused pods -------------------------------------------------------------------------------------
-# Nodes whose kubelets have refused pods of a gang: its next pods go elsewhere while there is other room.
+# Nodes whose kubelets have refused pods of a gang: its next pods go elsewhere while others have free
+# capacity.
 #
 # A refusal speaks against the node for that gang alone: the node may serve others, or others may have been
 # quicker. What is remembered is bounded: the oldest of the namespace with the most are dropped first.

@@ -55,7 +55,7 @@ class Booking:
 
     request: its uid. created: when the API server took it (RFC 3339), as it says of nodes. pods: how many.
     is_served: whether the autoscaler says that there are, or come, nodes for it; is_made: whether it makes
-    nodes for requests of its class, where others are only told whether there is room.
+    nodes for requests of its class, where others are only told whether there is capacity.
     """
 
     placement: str

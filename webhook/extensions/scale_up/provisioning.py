@@ -20,7 +20,7 @@ from webhook.text import printable
 
 GROUP_VERSION: Final = "autoscaling.x-k8s.io/v1"
 CHECK_CAPACITY: Final = "check-capacity.autoscaling.x-k8s.io"
-"""The class whose requests are told whether there is room, and make no nodes."""
+"""The class whose requests are told whether there is capacity, and make no nodes."""
 
 
 class RequestCondition(Struct, frozen=True):

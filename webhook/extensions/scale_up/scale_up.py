@@ -1,4 +1,4 @@
-"""Scale-up: gangs that no node has room for ask an autoscaler for nodes, by ProvisioningRequests. Pure."""
+"""Scale-up: gangs that fit on no nodes ask an autoscaler for some, by ProvisioningRequests. Pure."""
 
 import logging
 from collections import Counter

@@ -82,9 +82,10 @@ class Want:
 
 
 def members(gang: PodGang, view: View) -> list[Pod]:
-    """The pods of a gang that have to find room together: those that wait, and those yet to be made.
+    """The pods of a gang that have to fit together: those that wait, and those yet to be made.
 
-    CPU-only pods are left out: they go where there is room for them, or wherever kube-scheduler sends them.
+    CPU-only pods are left out: they go where there is capacity for them, or wherever kube-scheduler sends
+    them.
     """
     waiting = [
         pod

@@ -244,7 +244,7 @@ def is_hard(pod: PodClass) -> bool:
 
 
 def _slots_of_one(states: Sequence[CardState], pod: PodClass, request: CardRequest, most: int) -> int:
-    """Closed form for one wish: p pods of N distinct cards fit where sum of min(room of card, p) >= N p.
+    """Closed form for one wish: p pods of N distinct cards fit where sum of min(capacity of card, p) >= N p.
 
     Source: Gale-Ryser; the condition is monotone in p.
     """

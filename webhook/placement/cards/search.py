@@ -2,7 +2,7 @@
 
 The demands with the fewest choices come first; cards in the same state are interchangeable, and a state that
 failed once is not searched again. Among the feasible choices the search prefers to open the fewest whole
-cards, then the least room left on the cards used, then the lowest numbers; that preference is exact up to
+cards, then the least left free on the cards used, then the lowest numbers; that preference is exact up to
 `POLISH` steps and then the best found.
 """
 

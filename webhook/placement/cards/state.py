@@ -43,7 +43,7 @@ class CardState:
 
 
 def card_state(card: Card, used: Mapping[str, int], used_tiles: frozenset[int]) -> CardState:
-    """What is free on a card beside its users; more use than room leaves 0."""
+    """What is free on a card beside its users; more use than capacity leaves 0."""
     free = tuple((r, max(0, amount - used.get(r, 0))) for r, amount in card.capacity.items())
     tiles = tuple(t for t in range(card.tiles) if t not in used_tiles and t not in card.disabled_tiles)
     return CardState(card, free, tiles)

@@ -23,7 +23,7 @@ Taken = dict[int, Counts]
 
 @dataclass(slots=True, eq=False)
 class DomainRange:
-    """A domain with room for the gang, or a node (vertex.state is set), as a run of node numbers.
+    """A domain with capacity for the gang, or a node (vertex.state is set), as a run of node numbers.
 
     Nodes of vertex.leaves are no domains of their own here.
     """
@@ -63,9 +63,9 @@ class GangArrays:
     """Amounts are counted in the resources' grains. Raises TooLargeError.
 
     counts: pods of each class. requests: class x resource. totals: what it asks for of each resource.
-    slot_counts: class x node, room for each class alone, at most what the gang has. free: node x resource,
-    at most the totals. starts: at each level the node numbers where domains begin; paid: whether anchors
-    use these.
+    slot_counts: class x node, capacity for each class alone, at most what the gang has. free: node x
+    resource, at most the totals. starts: at each level the node numbers where domains begin; paid: whether
+    anchors use these.
     """
 
     def __init__(self, question: Question, root: Vertex) -> None:
@@ -88,7 +88,7 @@ class GangArrays:
         self.free: Ints = np.array(columns, dtype=np.int64).reshape(len(columns), len(self.states)).T.copy()
 
     def _read_tree(self, root: Vertex) -> None:
-        """Number the nodes, and note where domains begin, and what has room for what."""
+        """Number the nodes, and note where domains begin, and what has capacity for what."""
         self._starts: list[list[int]] = [[] for _ in range(self.costs.depth)]
         self._paid: list[list[bool]] = [[] for _ in range(self.costs.depth)]
         slot_counts: list[Array] = []
@@ -151,7 +151,9 @@ class GangArrays:
             self._starts[level] += range(first, first + count)
             self._paid[level] += [False] * count  # no anchor is in a domain of leaves
         self.states += leaves.states
-        different = {id(column): column for column in leaves.every}  # those of classes without room are one
+        different = {
+            id(column): column for column in leaves.every
+        }  # those of classes without capacity are one
         number = {key: position for position, key in enumerate(different)}
         columns = np.array([*different.values()], dtype=np.int64)
         slot_counts.append(columns[[number[id(column)] for column in leaves.every]])

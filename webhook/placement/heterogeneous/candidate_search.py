@@ -2,7 +2,7 @@
 
 Each is filled by first-fit decreasing, and then, while the bounds leave something better open, decided by
 the pattern program. A domain that the bounds rule out, or that costs at least as much as the best place so
-far, is passed over. One that the linear program rules out teaches a measure by which others may be ruled
+far, is skipped. One that the linear program rules out teaches a measure by which others may be ruled
 out. Of a domain too large for one program sets of its parts are candidates: those of the fewest parts, then
 of more. So what is left is proven; the headroom, a tie-break, is not part of any bound here.
 """
@@ -31,7 +31,7 @@ ALONE: Final = 16
 """Nodes of a domain that are asked whether their cards serve the whole gang, those that cost least first."""
 
 WIDEST: Final = 3
-"""Domains with the most room that are filled in any case."""
+"""Domains with the most capacity that are filled in any case."""
 
 SMALL: Final = 1500
 """Columns up to which a domain is decided by one program."""
@@ -82,7 +82,7 @@ class CandidateSearch:
     def solve(self) -> Solution:
         """The best place that is found within the steps, and whether nothing better exists.
 
-        A place in the domains with the most room is looked for in any case.
+        A place in the domains with the most capacity is looked for in any case.
         """
         for candidate in self._candidates(self.arrays.root):
             self._push(candidate)

@@ -15,10 +15,10 @@ CLASS: Final = 40
 """Steps that a class takes in a set of nodes however few these are."""
 
 NODES: Final = 25
-"""Nodes with room for a class for which it takes one more step."""
+"""Nodes with capacity for a class for which it takes one more step."""
 
 LOOKED: Final = 300
-"""Nodes that are looked at for room in one step."""
+"""Nodes that are looked at for capacity in one step."""
 
 LOOKS: Final = 60
 """Looks of one exact question about cards; see packing.STEPS."""
@@ -93,7 +93,7 @@ class Filling:
         self._number = 0
 
     def choose(self, number: int) -> None:
-        """Begin with a class: the positions of the nodes with room for its pods, and for how many."""
+        """Begin with a class: the positions of the nodes with capacity for its pods, and for how many."""
         alone = self._arrays.slot_counts[number][self._numbers]
         at = np.flatnonzero(alone)
         self._budget.take(CLASS + len(alone) // LOOKED + len(at) // NODES)
@@ -107,7 +107,7 @@ class Filling:
         self.left = self._arrays.question.counts[number]
 
     def take_in_order(self) -> None:
-        """As many pods as each node has room for, whether it is in use or not."""
+        """As many pods as each node has capacity for, whether it is in use or not."""
         if not self._arrays.carded[self._number]:
             self._take(np.arange(len(self._at)))
             return
@@ -121,9 +121,9 @@ class Filling:
         self._take(np.arange(begun, len(self._at)))
 
     def take_used_first(self, ranks: Ints, sizes: Ints, part: int, *, roomiest_first: bool) -> None:
-        """Nodes in use, the tightest first, then others by rank, by room and by size, the largest first.
+        """Nodes in use, the tightest first, then others by rank, by capacity and by size, the largest first.
 
-        part: another node takes only this part of what it has room for, at least one pod.
+        part: another node takes only this part of what it has capacity for, at least one pod.
         """
         beside = np.flatnonzero(self._used[self._at])
         beside = beside[np.lexsort((self._free_slots[beside], ranks[self._at[beside]]))]
@@ -169,14 +169,14 @@ class Filling:
         self.left -= given
 
     def _take(self, positions: Array) -> None:
-        """As many pods as there is room for at these positions, one after the other."""
+        """As many pods as there is capacity for at these positions, one after the other."""
         most = np.cumsum(self._free_slots[positions])
         given = np.diff(np.minimum(most, self.left), prepend=0)
         self._amounts[positions] += given
         self.left -= int(given.sum())
 
     def _take_tightest_last(self, positions: Array, ranks: Ints) -> None:
-        """The same, but of the nodes that take the last pods, in one domain, the one with the least room."""
+        """The same, but of the nodes for the last pods, in one domain, the one with the least capacity."""
         most = np.cumsum(self._free_slots[positions])
         last = int(np.searchsorted(most, self.left))
         if last >= len(positions):

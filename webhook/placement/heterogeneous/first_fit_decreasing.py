@@ -30,10 +30,10 @@ SIZES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """is_ranked: nodes go by the ranks of their domains. roomiest_first: then the roomiest first, else the
-    tightest. part: a node that is not in use yet takes only this part of what it has room for, at least one
-    pod, of each class but the last, so that something of each resource stays for these. in_order: nodes go as
-    they are given, whether in use or not.
+    """is_ranked: nodes go by the ranks of their domains. roomiest_first: then the largest first, else the
+    tightest. part: a node that is not in use yet takes only this part of what it has capacity for, at least
+    one pod, of each class but the last, so that something of each resource stays for these. in_order: nodes
+    go as they are given, whether in use or not.
     """
 
     is_ranked: bool
@@ -126,7 +126,7 @@ class FirstFitDecreasing:
         return best
 
     def fill_in_order(self, candidate: Candidate) -> Filled | None:
-        """By the simplest rule: the largest pods first, each onto the first node with room for it."""
+        """By the simplest rule: the largest pods first, each onto the first node with capacity for it."""
         if self.budget.left < CLASS * self.arrays.classes:
             return None
         return self._better(None, self._fill(self._by_supply(candidate), self._by_size, _IN_ORDER))
@@ -141,8 +141,8 @@ class FirstFitDecreasing:
     def partial_fills(
         self, domain: DomainRange, classes: Collection[int], before: Ints
     ) -> Iterator[tuple[Taken, Ints]]:
-        """Some ways to put as many pods of these classes into a domain as there is room for, and what each
-        node has free beside them. before: what each has free without them.
+        """Some ways to put as many pods of these classes into a domain as there is capacity for, and what
+        each node has free beside them. before: what each has free without them.
         """
         numbers = np.arange(domain.first, domain.end)
         nodes = _Nodes(numbers, np.zeros(len(numbers), dtype=np.int64))
@@ -233,7 +233,7 @@ class FirstFitDecreasing:
     # --- filling them --------------------------------------------------------------------------------
 
     def _fill(self, nodes: _Nodes, order: Sequence[int], variant: _Variant) -> Taken | None:
-        """Class after class in this order; None where one finds too little room."""
+        """Class after class in this order; None where one finds too little capacity."""
         free = self.arrays.free[nodes.numbers]
         taken = self._fill_partly(nodes, free, order, variant, stops_when_short=True)
         counts = tuple(map(sum, zip(*taken.values(), strict=True))) if taken else ()
@@ -248,7 +248,7 @@ class FirstFitDecreasing:
         *,
         stops_when_short: bool = False,
     ) -> Taken:
-        """The same with as many pods as there is room for, which are taken off what the nodes have free.
+        """The same with as many pods as there is capacity for, which are taken off what the nodes have free.
 
         stops_when_short: it ends at a class that is short.
         """

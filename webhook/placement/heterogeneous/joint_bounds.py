@@ -17,7 +17,7 @@ import numpy as np
 from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Ints, Ranges
 
 CLASSES: Final = 64
-"""Classes of which each has a measure: those for which room is the scarcest."""
+"""Classes of which each has a measure: those for which capacity is the scarcest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +79,7 @@ class JointBounds:
         self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
 
     def _scarcest(self) -> list[int]:
-        """The classes for which there is the least room for their number, as many as are told apart."""
+        """The classes with the least capacity for their number, as many as are distinguished."""
         shares = self.arrays.slot_counts.sum(axis=1) / self.arrays.counts
         scarcest: list[int] = np.argsort(shares, kind="stable")[:CLASSES].tolist()
         return scarcest
@@ -118,7 +118,7 @@ class JointBounds:
         return np.flatnonzero(fits) + first
 
     def fewest(self, level: int, ranges: Ranges) -> int | None:
-        """At least so many domains of a level, without those of anchors, are used; None: too little room."""
+        """At least so many domains of a level, without those of anchors, are used; None: they do not fit."""
         starts = self.arrays.starts[level]
         at = numbers_between(starts, ranges)
         paid = self.arrays.paid[level][at]

@@ -83,7 +83,7 @@ def _fillings(
 
 
 def _add_slices(arrays: GangArrays, domain: DomainRange, number: int, free: Ints, used: Sequence[int]) -> int:
-    """As many pods of a class in whole slices as a domain has room for beside others, taken off free.
+    """As many pods of a class in whole slices as a domain has capacity for beside others, taken off free.
 
     used: nodes of the domain with other pods; their cards count as taken.
     """

@@ -252,7 +252,7 @@ class PatternProgram:
         }
 
     def _add_measures(self, measures: Sequence[Measure]) -> None:
-        """The used domains just around nodes have room by each measure: implied, but for fractions."""
+        """The used domains just around nodes have capacity by each measure: implied, but for fractions."""
         nodes_in: dict[int, list[int]] = {}
         for node in self._nodes():
             nodes_in.setdefault(id(self.arrays.around(node)), []).append(node)

@@ -1,7 +1,7 @@
 """Patterns of a node: how many pods of each class it takes together so that nothing can be added.
 
-A solution needs no others, as pods may be taken away from a pattern. Nodes with the same rooms, free amounts
-and cards have the same patterns. Source: Gilmore and Gomory, A linear programming approach to the
+A solution needs no others, as pods may be taken away from a pattern. Nodes with the same capacities, free
+amounts and cards have the same patterns. Source: Gilmore and Gomory, A linear programming approach to the
 cutting-stock problem (1961); here resources are many and nodes unlike.
 """
 
@@ -27,7 +27,7 @@ VISIT: Final = 3
 """Steps to try a number of pods of one class."""
 
 CLASSES: Final = 30
-"""Classes with room on one node beyond which its patterns are too many to begin with."""
+"""Classes with capacity on one node beyond which its patterns are too many to begin with."""
 
 CARDS: Final = 10
 """Steps of a question to the cards beside those that they take themselves."""
@@ -78,7 +78,7 @@ class NodePatterns:
 
 @dataclass(slots=True)
 class _Listing:
-    """The patterns of one node, those of the classes with the least room decided first."""
+    """The patterns of one node, those of the classes with the least capacity decided first."""
 
     arrays: GangArrays
     node: int
@@ -93,7 +93,7 @@ class _Listing:
     fits: dict[tuple[tuple[int, int], ...], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Work out what each class has room for."""
+        """Work out what each class has capacity for."""
         self.slot_counts = self.arrays.slot_counts[:, self.node].tolist()
         self.order = sorted(
             (c for c, free_slots in enumerate(self.slot_counts) if free_slots),

@@ -33,7 +33,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
 
 
 def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover | None:
-    """The nodes that hold so many pods of the first class at least cost; None if there is no room.
+    """The nodes that hold so many pods of the first class at least cost; None if there is no capacity.
 
     Raises OutOfSteps.
     """

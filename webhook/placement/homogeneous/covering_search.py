@@ -1,18 +1,19 @@
 """The optimum for identical pods, in slices or with few minority pods: a covering knapsack over the tree.
 
-Theory. To identical pods a node is a number, its room, and a solution is a set of nodes whose rooms add up to
-at least the demand; its cost is the sum of the costs of the nodes and domains used (see costs.Costs). Slices
-change only in which units a domain holds pods (see items), and minority pods change the rooms of few nodes:
-the knapsack gets a second coordinate for which of them are placed (see lattice). The tree knapsack for "at
-least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Three arguments
-keep it small in large clusters:
+Theory. To identical pods a node is a number, its capacity, and a solution is a set of nodes whose capacities
+add up to at least the demand; its cost is the sum of the costs of the nodes and domains used (see
+costs.Costs). Slices change only in which units a domain holds pods (see items), and minority pods change the
+capacities of few nodes: the knapsack gets a second coordinate for which of them are placed (see lattice). The
+tree knapsack for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems,
+2004). Three arguments keep it small in large clusters:
 
-* A domain that holds the whole gang alone beats any two of its level. Domains that may (by room, an upper
+* A domain that holds the whole gang alone beats any two of its level. Domains that may (by capacity, an upper
   bound) are tried best bound first, each before what is around it; a domain that turns out too small for the
-  odd pods as well leaves the question to the one around it.
+  minority pods as well leaves the question to the one around it.
 * In mode keep-whole a machine that holds the whole gang may be worse than two smaller ones, so machines are
-  never tried alone. What nodes cost then is bounded by the squares of the smallest rooms that hold the gang,
-  of the last one only the share that is needed: room for each pod, at the price of the node's room.
+  never tried alone. What nodes cost then is bounded by the squares of the smallest capacities that hold the
+  gang, of the last one only the share that is needed: capacity for each pod, at the price of the node's
+  capacity.
 * In a domain whose children share the gang, most cannot be part of a solution with the fewest (see
   screening). If the knapsack over the others finds a solution with so few, it is the optimum; else all are
   taken. Beside anchors, where one more child suffices, each is asked about for itself (see one_more).
@@ -44,15 +45,15 @@ from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions
 
 EACH: Final = 12
-"""Rooms that are sorted in a step of the budget."""
+"""Capacities that are sorted in a step of the budget."""
 
 MOST: Final = 200_000
-"""Rooms beyond which telling the domains apart takes longer than all of them together."""
+"""Capacities beyond which distinguishing the domains takes longer than all of them together."""
 
 
 def one_more(vertex: Vertex, wanted: int, costs: Costs, budget: Budget) -> list[tuple[int, Vertex]]:
-    """The domain with what anchors use and just one more child, for each that has enough room, and at most
-    what holding so many pods in it costs, that of using it left out; the cheapest first.
+    """The domain with what anchors use and just one more child, for each that has enough capacity, and at
+    most what holding so many pods in it costs, that of using it left out; the cheapest first.
 
     [] where none or several are needed beside what anchors use, or fewer than three may be the one. Raises
     OutOfSteps.
@@ -103,7 +104,7 @@ def _slot_counts_beside(
 
 
 def _least(slot_counts: list[int], wanted: int, level: int, costs: Costs) -> int:
-    """At most the cost of so many pods in domains of a level with these rooms, the level for itself."""
+    """At most the cost of so many pods in domains of a level with these capacities, the level for itself."""
     slot_counts.sort()
     number = bisect_left(list(accumulate(reversed(slot_counts), initial=0)), wanted)
     filled = max(0, wanted, sum(slot_counts[:number]))
@@ -124,10 +125,10 @@ _Found = tuple[int, Filled]
 
 
 class CoveringSearch:
-    """One question, with the odd pods or with what stands for them beside the workers."""
+    """One question, with the minority pods or with what stands for them beside the workers."""
 
     def __init__(self, question: Question, minority: Stepwise, loss: int, budget: Budget) -> None:
-        """loss: room for workers that is taken from the nodes of any solution, at least."""
+        """loss: capacity for workers that is taken from the nodes of any solution, at least."""
         self.question = question
         self.costs = question.costs()
         self.budget = budget
@@ -135,7 +136,7 @@ class CoveringSearch:
         self.screening = Screening(question, minority, budget)
         self.workers = question.counts[0]
         self.least = self.workers + loss
-        """Room for workers of the nodes of any solution, at least."""
+        """Capacity for workers of the nodes of any solution, at least."""
         self.everybody = len(minority.states) - 1
 
     def solve(self, root: Vertex) -> _Found | None:
@@ -208,7 +209,7 @@ class CoveringSearch:
         return least if self.costs.machine is None else least + (self._holes(child) << self.costs.holes)
 
     def _holes(self, vertex: Vertex) -> int:
-        """At most the squares of the rooms of nodes that hold the gang; see the module's text."""
+        """At most the squares of the capacities of nodes that hold the gang; see the module's text."""
         total, left = 0, self.least
         for free_slots in sorted(slot_counts_below(vertex)[-1]):
             total += free_slots * min(free_slots, left)
@@ -323,7 +324,7 @@ class CoveringSearch:
 
 
 def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover | None:
-    """The nodes that hold so many pods of the first class at least cost; None if there is no room.
+    """The nodes that hold so many pods of the first class at least cost; None if there is no capacity.
 
     Raises OutOfSteps.
     """

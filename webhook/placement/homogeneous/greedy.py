@@ -1,9 +1,9 @@
-"""When the search of workers in slices, or with odd pods, runs out of steps: a place by a simple rule.
+"""When the search of workers in slices, or with minority pods, runs out of steps: a place by a simple rule.
 
-Domain by domain, from the top: the tightest that holds the rest alone, else the roomiest, those already paid
-for before others. What a domain holds is counted in whole slices. On the nodes chosen so, odd pods find their
-places exactly (see sharing); where they do not, the rule asks for room for more workers, at last for all that
-there is. So with steps enough it finds a place whenever there is one, but not the best.
+Domain by domain, from the top: the tightest that holds the rest alone, else the largest, those already paid
+for before others. What a domain holds is counted in whole slices. On the nodes chosen so, minority pods find
+their places exactly (see sharing); where they do not, the rule asks for capacity for more workers, at last
+for all that there is. So with steps enough it finds a place whenever there is one, but not the best.
 """
 
 from bisect import bisect_left
@@ -24,10 +24,10 @@ from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.vertex import Vertex, domains_at
 
 STATES: Final = 256
-"""States of odd pods beyond which nothing is tried: eight pods all unlike."""
+"""States of minority pods beyond which nothing is tried: eight pods all unlike."""
 
 GROWTH: Final = 4
-"""By how much more room than before the next try has."""
+"""By how much more capacity than before the next try has."""
 
 SHARED: Final = 6
 """Steps for a node among which pods are shared out."""
@@ -73,9 +73,9 @@ class _Region:
         self.question = question
         self.minority = minority
         self.finest = max((level for level, _ in question.slices), default=-1)
-        """The lowest level with slices: below it rooms are what they are."""
+        """The lowest level with slices: below it capacities are what they are."""
         self.nodes: dict[_At, tuple[NodeState, Counts]] = {}
-        """Those looked at, with their rooms for each class alone."""
+        """Those looked at, with their capacities for each class alone."""
         self.groups: dict[_At, list[_At]] = {}
         """The nodes of each domain just around nodes that was looked at."""
         self.around: dict[_At, _At] = {}
@@ -94,7 +94,7 @@ class _Region:
             chosen: set[_At] = set()
             self._choose(self.root, workers + more, chosen)
             free_slots = sum(self.nodes[number][1][0] for number in chosen)
-            # Where workers fill all of it, odd pods hardly ever have places there.
+            # Where workers fill all of it, minority pods hardly ever have places there.
             found = self._shared(chosen) if free_slots >= workers + minority.most else None
             if found is None and minority.most:
                 found = self._shared(self._for_minority(chosen))
@@ -117,8 +117,8 @@ class _Region:
         return shared(self.question, self.minority, list(zip(states, slot_counts, strict=True)))
 
     def _for_minority(self, chosen: set[_At]) -> set[_At]:
-        """And as many nodes besides as odd pods of each class: in domains in use those with the least room
-        for workers first, then any.
+        """And as many nodes besides as minority pods of each class: in domains in use those with the least
+        capacity for workers first, then any.
         """
         found = set(chosen)
         near = [at for group in sorted({self.around[each] for each in chosen}) for at in self.groups[group]]
@@ -134,7 +134,7 @@ class _Region:
         return found
 
     def _takes(self, at: _At, number: int) -> bool:
-        """Whether a node has room for a pod of a class."""
+        """Whether a node has capacity for a pod of a class."""
         return self.nodes[at][1][number] > 0
 
     # --- what domains hold, and which are chosen ---------------------------------------------------
@@ -191,7 +191,7 @@ class _Region:
             yield from self._group(domain)
 
     def _in_slices(self, free_slots: int, first: int, end: int) -> int:
-        """Of a room in a domain that stands for these levels, what whole slices take."""
+        """Of a capacity in a domain that stands for these levels, what whole slices take."""
         size = next((size for level, size in self.question.slices if first <= level < end), 1)
         return free_slots - free_slots % size
 
@@ -221,7 +221,7 @@ class _Region:
         return key_of(self.nodes[at][0], levels)[: levels + 2] in self.question.anchored
 
     def _given(self, slot_counts: Sequence[int], paid: set[int], workers: int) -> Iterator[tuple[int, int]]:
-        """Which of some rooms take the workers, and how many each."""
+        """Which of some capacities take the workers, and how many each."""
         self.minority.budget.spend(1 + len(slot_counts) // 4)
         for group in (sorted(paid), [number for number in range(len(slot_counts)) if number not in paid]):
             order = sorted(group, key=lambda number: (slot_counts[number], -number))

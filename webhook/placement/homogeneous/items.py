@@ -1,6 +1,6 @@
 """What shares the pods in a domain: nodes that are alike, and domains, with whole slices or not.
 
-Between two levels of slices all rooms are counted in units of the next finer slice (a zone); inside the
+Between two levels of slices all capacities are counted in units of the next finer slice (a zone); inside the
 finest, and without slices, in pods. A domain that holds slices of s pods thus offers whole units of s to what
 is around it, and is itself a knapsack in the finer unit.
 """
@@ -32,8 +32,8 @@ from webhook.placement.vertex import Leaves, Vertex
 
 @dataclass(slots=True, eq=False)  # frozen ones take three times as long, and there are as many as nodes
 class Filled:
-    """What was chosen: a node with its odd pods, or a domain. number: among its siblings. holds: workers, in
-    units of the zone around it; unit: pods in one. own: the cost of using it.
+    """What was chosen: a node with its minority pods, or a domain. number: among its siblings. holds:
+    workers, in units of the zone around it; unit: pods in one. own: the cost of using it.
     """
 
     number: int
@@ -50,8 +50,8 @@ class Filled:
         return self.own + sum(part.cost for part in self.parts)
 
     def deliver(self, units: int, found: dict[str, tuple[int, int]]) -> None:
-        """Give workers to the nodes, the first ones first: node name -> workers and state of odd pods, also
-        of the nodes that get neither.
+        """Give workers to the nodes, the first ones first: node name -> workers and state of minority pods,
+        also of the nodes that get neither.
         """
         pods = units * self.unit
         if self.node is not None:
@@ -101,7 +101,7 @@ class KnapsackTerms:
         return self.values.pack(cost) >> self.values.offset(self.costs.leftover[level])
 
     def unit(self, level: int) -> int:
-        """Pods in a unit of the rooms just below a level."""
+        """Pods in a unit of the capacities just below a level."""
         return next((size for at, size in self.slices if at > level), 1)
 
     def inside(self, vertex: Vertex, wanted: int) -> "DomainKnapsack":
@@ -113,8 +113,8 @@ class KnapsackTerms:
 
 @dataclass(slots=True, eq=False)
 class NodesItem:
-    """Nodes of one domain with the same rooms (of each state of odd pods, in units) and the same cost but for
-    the headroom penalty.
+    """Nodes of one domain with the same capacities (of each state of minority pods, in units) and the same
+    cost but for the headroom penalty.
     """
 
     terms: KnapsackTerms
@@ -187,7 +187,7 @@ class NodesItem:
 
 
 class NodeChoices:
-    """What so many nodes with these rooms hold together, and how."""
+    """What so many nodes with these capacities hold together, and how."""
 
     def __init__(
         self, minority: Stepwise, slot_counts: Sequence[int], number: int, cost: int, narrow: bool
@@ -196,12 +196,12 @@ class NodeChoices:
         self.used: dict[State, int] = {(0, 0): 0}
         """For nothing, and for what is offered, the nodes it takes."""
         self.ways: dict[tuple[int, int], int] = {}
-        """For a number of nodes and a state of odd pods: the state of odd pods on the last of them."""
+        """For a number of nodes and a state of minority pods: the state on the last of them."""
         self.minority = minority
         self.offered = self._offered(self._most(minority, slot_counts, number), cost, narrow)
 
     def _most(self, minority: Stepwise, slot_counts: Sequence[int], number: int) -> list[list[int]]:
-        """The most units for each number of nodes from 0 and each state of odd pods; -1: none."""
+        """The most units for each number of nodes from 0 and each state of minority pods; -1: none."""
         states = range(len(minority.states))
         if len(states) == 1:
             return [[count * slot_counts[0]] for count in range(number + 1)]
@@ -235,7 +235,7 @@ class NodeChoices:
 
 
 class EqualNodesAlone:
-    """What nodes with the same room hold by themselves, workers alone: a lattice of one item."""
+    """What nodes with the same capacity hold by themselves, workers alone: a lattice of one item."""
 
     def __init__(self, item: NodesItem) -> None:
         self.item = item
@@ -281,11 +281,11 @@ class DomainKnapsack:
         self.least = least
         leaves, machine = vertex.leaves, terms.costs.machine
         self.is_plain = leaves is not None and len(self.minority.states) == 1 and machine is None
-        """Whether it is of workers on single nodes that differ in their rooms alone."""
+        """Whether it is of workers on single nodes that differ in their capacities alone."""
         self.counts: Array = self._of_sorted_nodes() if self.is_plain else self.searched.counts
 
     def _of_sorted_nodes(self) -> Array:
-        """The counts where each node costs the same: those of the roomiest nodes first."""
+        """The counts where each node costs the same: those of the largest nodes first."""
         vertex, terms = self.vertex, self.terms
         key = ("counts", tuple(terms.counts.parts), self.unit, self.wanted)
         if key not in vertex.notes:
@@ -372,7 +372,7 @@ class DomainItem:
         return Offer(terms.offered[key], self)
 
     def _row(self, inside: DomainKnapsack, minority: int) -> tuple[Array, int]:
-        """The counts inside for a state outside, and what is lost of the rooms there."""
+        """The counts inside for a state outside, and what is lost of the capacities there."""
         if self.is_uniform:
             return inside.counts[0], self.around.minority.losses[minority]
         return inside.counts[minority], 0
@@ -424,7 +424,7 @@ class DomainItem:
 def _items(
     around: DomainKnapsack, vertex: Vertex, least: Mapping[int, int] | None
 ) -> Sequence[NodesItem | DomainItem]:
-    """The children of a domain; those that have no room for any unit and no minority pod offer nothing."""
+    """The children of a domain; those that fit no unit and no minority pod offer nothing."""
     groups = _EqualNodes(around, vertex)
     if vertex.leaves is not None:
         groups.add_leaves(vertex.leaves)
@@ -445,7 +445,7 @@ def _items(
 
 
 class _EqualNodes:
-    """Nodes among the children of a domain, grouped by their rooms and cost."""
+    """Nodes among the children of a domain, grouped by their capacities and cost."""
 
     def __init__(self, around: DomainKnapsack, vertex: Vertex) -> None:
         self.around = around

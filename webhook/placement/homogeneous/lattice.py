@@ -1,17 +1,17 @@
-"""The vector operations for workers with odd pods: what items in a row hold together, at which cost.
+"""The vector operations for workers with minority pods: what items in a row hold together, at which cost.
 
-Theory. After the first i items a state (e, j) says that the
-odd pods of state e are placed, exactly, and that the nodes used have room for j workers beside them; j ends
-at the number wanted, which stands for all beyond it. Let P_i(e, j) be the least count cost (domains and nodes
-used) of placing e and room for at least j. Any optimal solution passes, after i items, some exact state at a
-count cost of P_i(e, j): a cheaper way to the same e with as much room could replace its beginning (exchange
-argument). So from the end backwards only steps with P_(i-1)(e - f, j - x) + c_i(f, x) = P_i(e, j) are part of
-optimal solutions, and on them a forward pass finds the least value (leftover and headroom penalty). Values
-compare by the leftover of the items' own level first, so steps that are not least in that go before the items
-are asked for their values.
+Theory. After the first i items a state (e, j) says that the minority pods of state e are placed, exactly, and
+that the nodes used have capacity for j workers beside them; j ends at the number wanted, which stands for all
+beyond it. Let P_i(e, j) be the least count cost (domains and nodes used) of placing e and capacity for at
+least j. Any optimal solution passes, after i items, some exact state at a count cost of P_i(e, j): a cheaper
+way to the same e with as much capacity could replace its beginning (exchange argument). So from the end
+backwards only steps with P_(i-1)(e - f, j - x) + c_i(f, x) = P_i(e, j) are part of optimal solutions, and on
+them a forward pass finds the least value (leftover and headroom penalty). Values compare by the leftover of
+the items' own level first, so steps that are not least in that go before the items are asked for their
+values.
 
-With E states of odd pods and K workers the counts take O(E^2 K) vector elements for each amount offered; for
-a single leader E is 2, without odd pods 1.
+With E states of minority pods and K workers the counts take O(E^2 K) vector elements for each amount offered;
+for a single leader E is 2, without minority pods 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ TIGHT = 3
 """Rounds of questions to items in which only ways that may be least are asked about; then all are."""
 
 SORTED = 8
-"""Steps of items that are told apart in one step of the budget: they are sorted for it."""
+"""Steps of items that are distinguished in one step of the budget: they are sorted for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,11 +58,11 @@ class StateSteps:
 
 
 _Found = tuple[Array, Array, Array, Array]
-"""States before and after, state of odd pods and room that the item holds."""
+"""States before and after, state of minority pods and capacity that the item holds."""
 
 
 class Lattice:
-    """Items in a row, and room for `wanted` workers."""
+    """Items in a row, and capacity for `wanted` workers."""
 
     def __init__(
         self, offers: Sequence[Offer], minority: Stepwise, wanted: int, narrow: bool, budget: Budget
@@ -86,7 +86,7 @@ class Lattice:
 
     @property
     def counts(self) -> Array:
-        """Least count cost of each state of odd pods, with room for at least 0, 1, 2, ... workers."""
+        """Least count cost of each state of minority pods, beside at least 0, 1, 2, ... workers."""
         return self.rows[-1]
 
     # --- values -----------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Lattice:
         return [(begin, into, minority, taken), *found]
 
     def _beyond(self, before: Array, *steps: Array) -> list[_Found]:
-        """Steps to the full room from states that hold more than they would need to, at the same cost.
+        """Steps to the full capacity from states that hold more than they would need to, at the same cost.
 
         steps: from states that hold just enough, as a _Found.
         """

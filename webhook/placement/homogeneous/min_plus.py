@@ -1,4 +1,4 @@
-"""Min-plus products: the least cost of what items hold together, by the room that they have for workers.
+"""Min-plus products: the least cost of what items hold together, by the capacity that they have for workers.
 
 The least of rows of costs, shifted by amounts, each at its own cost, is a step of such a product.
 
@@ -28,7 +28,7 @@ SHIFT: Final = 3
 
 Array = NDArray[Any]
 State = tuple[int, int]
-"""A state of the odd pods, and room for workers."""
+"""A state of the minority pods, and capacity for workers."""
 
 
 class OfferSource(Protocol):
@@ -43,9 +43,9 @@ class OfferSource(Protocol):
 
 @dataclass(eq=False)
 class Choices:
-    """All that an item can hold: for each, a state of odd pods, room for workers, and the least count cost.
+    """All that an item can hold: a state of minority pods, capacity for workers, the least count cost each.
 
-    Ascending by state, then by room.
+    Ascending by state, then by capacity.
     """
 
     odds: Array
@@ -57,17 +57,17 @@ class Choices:
 
     @cached_property
     def states(self) -> list[int]:
-        """The states of odd pods, each once."""
+        """The states of minority pods, each once."""
         return sorted(set(self.odds.tolist()))
 
     @cached_property
     def furthest(self) -> int:
-        """The most room, 0 for nothing."""
+        """The most capacity, 0 for nothing."""
         return int(self.slot_counts.max(initial=0))
 
     @cached_property
     def most(self) -> tuple[Array, Array, Array]:
-        """Of these the most room at each count cost, for each state of odd pods."""
+        """Of these the most capacity at each count cost, for each state of minority pods."""
         odds, counts = self.odds, self.counts
         last = ((counts[1:] != counts[:-1]) | (odds[1:] != odds[:-1])).nonzero()[0]
         ends = np.append(last, len(counts) - 1)
@@ -89,9 +89,9 @@ class Offer:
 
 
 def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
-    """The only row of Lattice.counts for nodes with rooms for so many pods that cost `each` alike.
+    """The only row of Lattice.counts for nodes with capacities for so many pods that cost `each` alike.
 
-    The roomiest nodes are the fewest.
+    The largest nodes are the fewest.
     """
     sums = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
     number = np.searchsorted(sums, np.arange(wanted + 1), side="left") + 1
@@ -102,7 +102,7 @@ def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: i
 
 
 def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
-    """What a domain holds from `first` units up, where rows [state of odd pods, units] are its least counts.
+    """What a domain holds from `first` units up; rows [state of minority pods, units] are its least counts.
 
     own: what using it costs besides.
     """
@@ -151,7 +151,7 @@ def _shift_steps(rows: int, width: int, shifts: int, narrow: bool) -> int:
 
 
 class StateRows:
-    """Items in a row, and room for `wanted` workers. rows: of each number of items [state, room]."""
+    """Items in a row, and capacity for `wanted` workers. rows: of each number of items [state, capacity]."""
 
     def __init__(
         self, offers: Sequence[Offer], minority: Stepwise, wanted: int, narrow: bool, budget: Budget
@@ -179,15 +179,15 @@ class StateRows:
             self.rows.append(self._merged(self.rows[-1], offer, reach))
 
     def _merged(self, row: Array, offer: Offer, reach: int) -> Array:
-        """The row once the item may hold something too: each amount shifts it. reach: room for so many then
-        at most.
+        """The row once the item may hold something too: each amount shifts it. reach: capacity for so many
+        then at most.
         """
         merged = row.copy()
         self.budget.spend(3 * PART)
         if len(offer.choices):
             self._shift(merged[:, : reach + 1], row[:, : reach + 1], offer)
         inside = merged[:, : reach + 1]
-        inside[:] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # room for more is enough
+        inside[:] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # capacity for more is enough
         return merged
 
     def _shift(self, merged: Array, row: Array, offer: Offer) -> None:

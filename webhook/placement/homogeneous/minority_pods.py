@@ -1,4 +1,4 @@
-"""The odd pods of a gang: which of them are placed so far, as one number, and what they leave of a node."""
+"""The minority pods of a gang: which are placed so far, as one number, and what they leave of a node."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Sums = tuple[tuple[tuple[int, int], ...], ...]
 
 
 class Stepwise(Protocol):
-    """What stands beside the workers and is placed step by step: the odd pods, or the room that they take."""
+    """What stands beside the workers, placed step by step: the minority pods, or the capacity they take."""
 
     @property
     def states(self) -> Sequence[object]:
@@ -33,15 +33,15 @@ class Stepwise(Protocol):
 
     @property
     def losses(self) -> Sequence[int]:
-        """For each state the room for workers that it takes in a domain that does not tell states apart."""
+        """For each state the capacity that it takes from workers where a domain distinguishes no states."""
 
     def below(self, unit: int) -> "Stepwise":
-        """What of it is told apart in domains whose rooms are counted in such units."""
+        """What of it is distinguished in domains whose capacities are counted in such units."""
 
     def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
         """Of each node: how many workers it takes beside each state; -1 where it does not take that.
 
-        alone: the room of each node for each class alone.
+        alone: the capacity of each node for each class alone.
         """
 
 
@@ -57,7 +57,7 @@ class MinorityPods:
 
     @property
     def counts(self) -> Counts:
-        """How many odd pods there are of each class."""
+        """How many minority pods there are of each class."""
         return self.question.counts[1:]
 
     @property
@@ -76,7 +76,7 @@ class MinorityPods:
 
     @cached_property
     def states(self) -> tuple[Counts, ...]:
-        """Every number of odd pods, class by class, that one node or domain may hold."""
+        """Every number of minority pods, class by class, that one node or domain may hold."""
         return tuple(product(*(range(count + 1) for count in self.counts)))
 
     @cached_property
@@ -122,7 +122,7 @@ class MinorityPods:
         return {self.slot_counts_of[key] for key in set(self._keys(nodes, alone))}
 
     def _keys(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[object, ...]]:
-        """What the rooms of each node follow from, of which all rooms are known then."""
+        """What the capacities of each node follow from, of which all capacities are known then."""
         self.budget.spend(len(nodes))
         free = [[node.free.get(resource, 0) for node in nodes] for resource in self._resources]
         cards = [id(node) if node.cards else 0 for node in nodes] if self._carded else [0] * len(nodes)
@@ -160,7 +160,7 @@ class MinorityPods:
         return self._with_cards(node, state, free_slots) if node.cards and self._carded else free_slots
 
     def _with_cards(self, node: NodeState, state: Counts, most: int) -> int:
-        """The same where cards may leave less room than the sums do. Raises OutOfSteps if not decided."""
+        """The same where cards may leave less capacity than the sums do. Raises OutOfSteps if not decided."""
         worker, *others = self.question.classes
         pods = pods_of(others, state)
         for free_slots in range(min(most, self.question.counts[0]), -1, -1):
@@ -174,7 +174,7 @@ class MinorityPods:
 
 @dataclass(frozen=True)
 class Spare:
-    """Room that is left beside the workers. losses: see odd.Stepwise."""
+    """Capacity that is left beside the workers. losses: see Stepwise."""
 
     losses: tuple[int, ...]
     sums: Sums
@@ -182,20 +182,20 @@ class Spare:
 
     @property
     def states(self) -> Sequence[object]:
-        """The room left so far."""
+        """The capacity left so far."""
         return self.losses
 
     @property
     def most(self) -> int:
-        """So much room stands on as many nodes at most."""
+        """So much capacity stands on as many nodes at most."""
         return self.losses[-1]
 
     def below(self, unit: int) -> Stepwise:
-        """Where no slice has its domain below, all room is alike."""
+        """Where no slice has its domain below, all capacity is alike."""
         return self if unit > 1 else NONE
 
     def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
-        """See odd.Stepwise."""
+        """See Stepwise."""
         return [self._slot_counts(slot_counts[0]) for slot_counts in alone]
 
     def _slot_counts(self, free_slots: int) -> tuple[int, ...]:
@@ -207,14 +207,14 @@ class Spare:
 
 
 NONE = Spare((0,), (((0, 0),),))
-"""No room beside the workers."""
+"""No capacity beside the workers."""
 
 
 def spare_slots(losses: Sequence[int], sums: Sums, more: int = 0) -> Spare:
-    """Spare room for odd pods, and so much more. losses, sums: of their states, see odd.Stepwise.
+    """Spare capacity for minority pods, and so much more. losses, sums: of their states, see Stepwise.
 
-    Told apart by the odd pods placed so far, or by the room left so far, whichever has fewer states; the
-    second lets domains share the room for one odd pod.
+    Distinguished by the minority pods placed so far, or by the capacity left so far, whichever has fewer
+    states; the second lets domains share the capacity for one minority pod.
     """
     most = losses[-1] + more
     if most + 1 >= len(losses):

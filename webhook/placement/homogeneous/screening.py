@@ -35,7 +35,7 @@ Enough = Callable[[tuple[int, ...]], int | None]
 
 def by_parts(heads: Sequence[Sequence[int]], wanted: int) -> Enough:
     """Where a domain holds what its parts do. heads: of each domain what it holds with its 0, 1, 2, ...
-    roomiest parts.
+    largest parts.
     """
     slot_counts = [np.diff(np.array(head, dtype=np.int64)) for head in heads]
 
@@ -189,7 +189,7 @@ def _ranges(head: Sequence[int], least: Sequence[int], parts: range) -> Ranges:
 
 
 class _Children:
-    """The children of a domain by the rooms of their domains below, in units of which `ratio` make one."""
+    """The children of a domain by the capacities of their domains below, in units; `ratio` make one."""
 
     def __init__(
         self, slot_counts: Sequence[tuple[list[int], list[int]]], anchored: set[int], ratio: int
@@ -215,7 +215,7 @@ class _Children:
 
 
 class Screening:
-    """Of one question, with the odd pods or with what stands for them beside the workers."""
+    """Of one question, with the minority pods or with what stands for them beside the workers."""
 
     def __init__(self, question: Question, minority: Stepwise, budget: Budget) -> None:
         self.question = question
@@ -295,16 +295,16 @@ class Screening:
         return distinct
 
     def _differ_by_slots(self) -> bool:
-        """Whether what a domain holds follows from the rooms of its nodes alone."""
+        """Whether what a domain holds follows from the capacities of its nodes alone."""
         return len(self.minority.states) == 1 or self.minority.below(1) is not self.minority
 
     def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough | None:
-        """How many domains below these children suffice, where that is told by rooms. finer: pods in a unit
-        of these.
+        """How many domains below these children suffice, where that is told by capacities. finer: pods in a
+        unit of these.
         """
         if not self._differ_by_slots():
             return None
-        more = -(-self.minority.losses[-1] // finer)  # which has the room for odd pods as well
+        more = -(-self.minority.losses[-1] // finer)  # which has the capacity for minority pods as well
         heads = [children.unrounded[number] for number in numbers]
         if children.ratio == 1:
             return by_parts(heads, wanted + more)

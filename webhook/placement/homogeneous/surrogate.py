@@ -1,10 +1,11 @@
-"""A few odd pods beside workers without slices: the workers' own knapsack for somewhat more of them.
+"""A few minority pods beside workers without slices: the workers' own knapsack for somewhat more of them.
 
-Theory (a surrogate relaxation). Odd pods that share a node take away room for some workers there, on the best
-node for them at least l; however they are shared out, all of them together take away at least L, the least
-sum of such l. So the nodes of any solution have room for K + L workers together, where K is the number of
-workers, and the optimum for so many workers alone costs no more than the gang. Where the odd pods find places
-on its nodes that leave room for K, it is the gang's optimum, in every field of the objective.
+Theory (a surrogate relaxation). Minority pods that share a node take away capacity for some workers there, on
+the best node for them at least l; however they are shared out, all of them together take away at least L, the
+least sum of such l. So the nodes of any solution have capacity for K + L workers together, where K is the
+number of workers, and the optimum for so many workers alone costs no more than the gang. Where the minority
+pods find places on its nodes that leave capacity for K, it is the gang's optimum, in every field of the
+objective.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.vertex import Vertex, around
 
 Profile = tuple[int, ...]
-"""How many workers there is room for beside each state of the minority pods; -1 where these do not fit."""
+"""How many workers fit beside each state of the minority pods; -1 where these do not fit."""
 
 
 def shared(
@@ -57,7 +58,7 @@ class _Part(Protocol):
     most: Profile
 
     def give(self, state: int, workers: int, found: dict[str, tuple[int, int]]) -> None:
-        """Note where so many workers and odd pods of a state go: node name -> workers and state."""
+        """Note where so many workers and minority pods of a state go: node name -> workers and state."""
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class _SliceDomain:
         self.minority = minority
         seen: dict[Profile, int] = {}
         self.carriers: list[int] = []
-        """Numbers of the parts that may take odd pods: of equals no more than there are odd pods."""
+        """Numbers of the parts that may take minority pods: of equals no more than there are such pods."""
         for number, part in enumerate(parts):
             seen[part.most] = seen.get(part.most, 0) + 1
             if seen[part.most] <= minority.most:
@@ -131,9 +132,9 @@ def _rows(parts: Sequence[Profile], minority: MinorityPods) -> list[list[int]]:
 
 
 def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
-    """For each state of odd pods the room for workers that it takes at least, on the nodes best for it.
+    """For each state of minority pods the least capacity that it takes from workers, on its best nodes.
 
-    None where the odd pods find no places at all. Raises OutOfSteps.
+    None where the minority pods find no places at all. Raises OutOfSteps.
     """
     nodes = [kind for block in root.parts for kind in block.notes["groups"]]
     found = minority.profiles([state for state, _ in nodes], [alone for _, alone in nodes])
@@ -217,11 +218,11 @@ def _priced(
 
 
 class _NoSlots(Exception):
-    """Not even the workers have room, with what the odd pods take at least."""
+    """Not even the workers have capacity, with what the minority pods take at least."""
 
 
 class _MinoritySearch:
-    """Workers with odd pods beside them."""
+    """Workers with minority pods beside them."""
 
     def __init__(self, question: Question, root: Vertex, budget: Budget) -> None:
         self.question = question
@@ -252,7 +253,8 @@ class _MinoritySearch:
 
     def _near(self, losses: list[int]) -> tuple[Solution | None, int]:
         """A place on the nodes that are best for somewhat more workers, proven if it is for no more than the
-        odd pods take at least; and how many amounts of room were tried. Raises _NoRoom and OutOfSteps.
+        minority pods take at least; and how many amounts of capacity were tried. Raises _NoSlots and
+        OutOfSteps.
         """
         for more in range(1 if self.question.slices else self.minority.most + 1):
             near = self._on_best_nodes(losses, more)
@@ -261,8 +263,8 @@ class _MinoritySearch:
         return None, more + 1
 
     def _on_best_nodes(self, losses: list[int], more: int) -> Solution | None:
-        """All pods on the nodes that are best for the workers and the room that odd pods take at least, and
-        `more`; None where these do not suffice. Raises _NoRoom if there are none.
+        """All pods on the nodes that are best for the workers and the capacity that minority pods take at
+        least, and `more`; None where these do not suffice. Raises _NoSlots if there are none.
         """
         question = self.question
         nodes = self._best_nodes(losses, more)
@@ -278,7 +280,7 @@ class _MinoritySearch:
                 return None
             return best_nodes(question, self.root, question.counts[0] + losses[-1] + more, self.budget)
         spare = spare_slots(losses, self.minority.sums, more)
-        # Without the steps for this there are none for the odd pods themselves.
+        # Without the steps for this there are none for the minority pods themselves.
         best = CoveringSearch(question, spare, losses[-1] + more, self.budget).solve(self.root)
         if best is None:
             raise _NoSlots

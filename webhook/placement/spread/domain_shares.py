@@ -2,7 +2,7 @@
 
 With a cap that is none, and the cap less those that are there. Evenly, the sum of the squares of what the
 domains hold is least; squares are convex, so pod by pod the emptiest domain takes the next, as water finds
-its level: each domain takes what it lacks of that as far as it has room, and some of those that end there
+its level: each domain takes what it lacks of that as far as it has capacity, and some of those that end there
 take one more. Which ones, cost decides.
 
 The pods that are free to go here or there are shared by domains of which each has its own costs: min-plus
@@ -37,7 +37,7 @@ class SpreadDomain:
 
 
 def slots_under_cap(question: Question, vertex: Vertex) -> int:
-    """How many of the pods a domain has room for under the spread's cap."""
+    """How many of the pods a domain has capacity for under the spread's cap."""
     assert question.spread is not None
     request = question.spread
     if request.most is None or not vertex.free_slots:
@@ -53,7 +53,7 @@ Shares = dict[Path, tuple[int, int]]
 
 
 def shares(question: Question, vertex: Vertex) -> tuple[int, Shares]:
-    """By how much the squares grow, and what domains may take; there is room, see slots_under_cap."""
+    """By how much the squares grow, and what domains may take; there is capacity, see slots_under_cap."""
     request, wanted = question.spread, question.counts[0]
     assert request is not None
     found = [
@@ -78,7 +78,7 @@ def shares(question: Question, vertex: Vertex) -> tuple[int, Shares]:
 
 
 def _slot_counts_of(vertex: Vertex, level: int) -> Iterator[tuple[Path, int]]:
-    """The paths of a level's domains in a domain, and their rooms; quicker than their vertices."""
+    """The paths of a level's domains in a domain, and their capacities; quicker than their vertices."""
     if vertex.bottom >= level:
         yield vertex.key[: level + 2], vertex.free_slots
     elif vertex.leaves is not None:
@@ -99,7 +99,7 @@ def domains_of(question: Question, vertex: Vertex, taken: Shares) -> list[Spread
 
 
 def _level(domains: Sequence[tuple[int, int]], wanted: int) -> int:
-    """The highest level up to which so many pods fill domains of which each holds some and has room."""
+    """The highest level up to which so many pods fill domains of which each holds some and has capacity."""
     counted = Counter(domains).items()
     low, high = 0, max(there for there, _ in domains) + wanted
     while low < high:
@@ -250,7 +250,7 @@ ENTRIES: Final = 4
 
 
 class NodesUpTo:
-    """Up to `most` pods on some nodes that have room for them together."""
+    """Up to `most` pods on some nodes that have capacity for them together."""
 
     def __init__(self, leaves: Leaves, most: int, budget: Budget) -> None:
         """Raises OutOfSteps."""

@@ -6,7 +6,7 @@ homogeneous.cover finds for so many pods, and domains do not meet there; costs a
 pods that are free to go here or there are shared by sharing.CostPart, up the tree.
 
 With n pods and D domains the work of that is n * D for what they share, and n * min(D, n) where they are
-single nodes; it is counted in steps. Beyond them the roomiest domains are filled, which is not proven.
+single nodes; it is counted in steps. Beyond them the largest domains are filled, which is not proven.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,9 +49,9 @@ def caps_of(taken: Iterable[Shares]) -> Caps:
 def solve_capped(question: Question, root: Vertex, most: Caps, budget: Budget) -> Solution:
     """The optimum where no domain must take any pods, but each at most so many. Raises OutOfSteps.
 
-    To the domains around it, one that takes at most so many pods is one with so much room, at the same cost.
-    So the search for homogeneous gangs, which knows what a node costs apart from what it takes, solves the
-    same tree with these rooms.
+    To the domains around it, one that takes at most so many pods is one with so much capacity, at the same
+    cost. So the search for homogeneous gangs, which knows what a node costs apart from what it takes, solves
+    the same tree with these capacities.
     """
     request = question.spread
     assert request is not None
@@ -61,7 +61,7 @@ def solve_capped(question: Question, root: Vertex, most: Caps, budget: Budget) -
 
 
 def _capped(vertex: Vertex, level: int, most: Caps) -> Vertex | None:
-    """The domain with the rooms that the caps leave; None where it takes nothing."""
+    """The domain with the capacities that the caps leave; None where it takes nothing."""
     if vertex.bottom >= level:
         free_slots = min(vertex.free_slots, most(vertex.key[: level + 2]))
         if not free_slots:
@@ -102,7 +102,7 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
 def _with(
     vertex: Vertex, free_slots: int, parts: tuple[Vertex, ...] = (), leaves: Leaves | None = None
 ) -> Vertex:
-    """The domain with another room and what is below it; of what costs may be, it knows the old."""
+    """The domain with another capacity and what is below it; of what costs may be, it knows the old."""
     notes = {"census": census(vertex)}
     return replace(vertex, free_slots=free_slots, parts=parts, leaves=leaves, notes=notes)
 
@@ -111,7 +111,7 @@ KNAPSACK_STEPS: Final = 30
 """Steps for so many pods in a domain, beside one for each of its children and what their knapsack takes."""
 
 LOOK: Final = 5
-"""Steps for a domain that may take pods: for its share, and for a tree of such rooms."""
+"""Steps for a domain that may take pods: for its share, and for a tree of such capacities."""
 
 ENDS: Final = 4
 """Steps for a domain without which a search over all of them never ends."""
@@ -154,7 +154,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
 
 
 def _large_enough(question: Question, root: Vertex) -> list[tuple[int, Vertex]]:
-    """The domains of the required level with room for all pods, each with the cost of those around it."""
+    """The domains of the required level with capacity for all pods, each with the cost of those around it."""
     every = regions(root, question.required)
     return [(around, each) for around, each in every if slots_under_cap(question, each) >= question.counts[0]]
 
@@ -194,7 +194,7 @@ def _cheapest(question: Question, evenest: Iterable[_SpreadRegion], budget: Budg
 
 
 def _within(question: Question, root: Vertex, caps: Caps, budget: Budget) -> Solution | None:
-    """The optimum where no domain must take any; None where that takes too long: the roomiest are filled."""
+    """The optimum where no domain must take any; None where that takes too long: the largest are filled."""
     try:
         return solve_capped(question, root, caps, budget.part(budget.left * 3 // 4))
     except OutOfSteps:
@@ -228,7 +228,7 @@ class SpreadSearch:
         return part.curve[self.left], taken
 
     def simple(self) -> dict[int, int]:
-        """What each domain takes if the roomiest are filled first."""
+        """What each domain takes if the largest are filled first."""
         taken = {key: domain.least for key, domain in self.domains.items()}
         left = self.left
         for key, domain in sorted(self.domains.items(), key=lambda pair: -pair[1].most):
@@ -249,7 +249,7 @@ class SpreadSearch:
         return counts
 
     def _nodes(self, key: int, amount: int) -> Iterator[tuple[NodeState, int]]:
-        """The nodes for so many pods in a domain, in topology order, and their rooms."""
+        """The nodes for so many pods in a domain, in topology order, and their capacities."""
         vertex = self.domains[key].vertex
         if vertex.state is not None:
             yield vertex.state, vertex.free_slots

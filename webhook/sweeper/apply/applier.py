@@ -87,7 +87,7 @@ class Applier:
         done += self._read_back(orders.reads)
         if orders.releases:
             done.append(self._release(orders.releases, view.nominated))
-        # What has changed meanwhile is looked at anew for each plan: those that are left are made anew.
+        # What has changed meanwhile is looked at again for each plan: those that are left are recreated.
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
         together = Done.together(done)
@@ -122,7 +122,7 @@ class Applier:
             if error.is_for_now:
                 again = self._retries.again(key)
                 return Done(outcomes=refusal, again_seconds=again.seconds, deferred=(again.deferred,))
-            # What is refused for good would take room in each pass, and be refused in each.
+            # What is refused for good would take time in each pass, and be refused in each.
             refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
             return Done(outcomes=refusal, refused=refused, failed=True, over=(key,))
         except Exception:  # one bad gang never stops the others

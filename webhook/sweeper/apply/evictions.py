@@ -1,4 +1,4 @@
-"""Evict pods: by deletion what is to be placed anew, by the eviction API what goes for the sake of others.
+"""Evict pods: by deletion what is to be placed again, by the eviction API what goes for the sake of others.
 
 The eviction API heeds budgets, and the pod's own grace.
 """
@@ -32,7 +32,7 @@ class Deletion(StrEnum):
     DELETED = "deleted"
     """It goes, or was gone."""
     ANOTHER = "another"
-    """It is another pod by now, or is bound: to be judged anew once that has been seen."""
+    """It is another pod by now, or is bound: to be checked again once that has been seen."""
     PUT_OFF = "put off"
     """Not now: no answer, or too much to do."""
     CONTESTED = "contested"
@@ -108,7 +108,7 @@ class Evictor:
         self.time = time.current(self._pass.clock(), self._longest)
 
     def evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
-        """Gang after gang for as long as a pass may last; what is left is judged anew by the next.
+        """Gang after gang for as long as a pass may last; what is left is checked again by the next.
 
         A gang of which one pod is evicted is done with: the next pass may find that the others are in
         nobody's way any more, and they would be left half dead. But once the time is over it ends with the
@@ -211,7 +211,7 @@ class Evictor:
         )
 
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
-        """It stays due, and is told of once it stays put off."""
+        """It stays due, and is told of once it stays deferred."""
         again = self._retries.again(_key(order))
         note = (
             f"not yet {order.description}; tried again, every {self._longest:g} s at least: {answered(error)}"

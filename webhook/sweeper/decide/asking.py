@@ -3,8 +3,8 @@
 Parts are placed one after the other, the largest first or last, in the coarsest domains where all of the gang
 would lie best if it named no levels; if that fails, anywhere. So parts lie near to one another where they
 can. Those that claim domains come before the others, where the division of the gang says. It is never proven
-that there is no better plan, nor, where one part has no room beside others, none. A gang of which a part is
-released can be asked about as if that part were deleted and made again.
+that there is no better plan, nor, where one part has no capacity beside others, none. A gang of which a part
+is released can be asked about as if that part were deleted and recreated.
 
 The variants of a gang are the ways to ask about it, of which the first with an answer counts. It has one, all
 of it as it is, unless an extension gives it others: with parts that have topology domains to themselves, and
@@ -12,8 +12,8 @@ with nodes where the gang may not be.
 
 CPU-only pods are asked about after the others, so they change nothing for these. The placement core counts no
 domain that the others use, so that the fewest further ones, the coarsest first, are the nearest. Where there
-is no room near or far, or where kube-scheduler heeds what is not counted here (volumes, affinity), a CPU-only
-pod goes wherever kube-scheduler sends it.
+is no capacity near or far, or where kube-scheduler heeds what is not counted here (volumes, affinity), a
+CPU-only pod goes wherever kube-scheduler sends it.
 
 Of an elastic gang as many pods are placed as fit, in their order. Fewer pods fit wherever more do, so the
 number is found by halving. Whole slices stay whole.
@@ -92,7 +92,7 @@ def ask_around(
     avoided: Sequence[frozenset[str]],
     blocked: frozenset[str],
 ) -> Assignment | NoFit:
-    """The best place without the nodes that a gang avoids, if there is room without them.
+    """The best place without the nodes that a gang avoids, if there is capacity without them.
 
     avoided: see GangExclusions.steps. With cards, beside a pod that nobody can repair (blocked) only where
     there is no other place.
@@ -186,7 +186,7 @@ def _one_by_one(
     return together(asked.gang, found, snapshot)
 
 
-# --- a gang whose released part would be deleted and made again ---------------------------------------
+# --- a gang whose released part would be deleted and recreated ---------------------------------------
 
 
 def place_again(
@@ -284,7 +284,7 @@ def _beside_replicas(given: DivisionInput) -> PodGang:
 
 
 ONE_BY_ONE: Final = 8
-"""CPU-only pods up to which each is asked about alone where there is no room for all of them."""
+"""CPU-only pods up to which each is asked about alone where there is no capacity for all of them."""
 
 
 def beside(

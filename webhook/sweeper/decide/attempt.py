@@ -98,7 +98,7 @@ class Failure:
     at: float
 
     def still_holds(self, other: "Failure") -> bool:
-        """Whether asking again would answer the same: our own releases take room, they never make any."""
+        """Whether asking again would answer the same: our own releases take capacity and never free any."""
         same = (self.members, self.usage_version) == (other.members, other.usage_version)
         return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
 
@@ -386,8 +386,8 @@ class GangWaits:
     """The gang has no place, and why.
 
     known: what is told to those that ask the same. failure: what holds until the cluster changes, None where
-    nothing is to be remembered. is_final: whether no room helps, so that it holds nothing. due_seconds: when
-    it is to be asked about again, whatever is heard. none_begins: see PassState. ledger: with what is
+    nothing is to be remembered. is_final: whether no capacity helps, so that it holds nothing. due_seconds:
+    when it is to be asked about again, whatever is heard. none_begins: see PassState. ledger: with what is
     reserved for it now, None where nothing is. unpinned: it goes wherever kube-scheduler sends it, if nobody
     else has anything there.
     """

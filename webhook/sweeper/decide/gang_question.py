@@ -54,11 +54,11 @@ class GangQuestion:
 
     @property
     def shape(self) -> Hashable:
-        """What the answer depends on, but for names: who asks the same finds as little room.
+        """What the answer depends on, but for names: who asks the same finds as little capacity.
 
         Ranks decide about slices alone.
         """
-        # Of rules on other pods nobody says that room only shrinks for them.
+        # Of rules on other pods nobody says that capacity only shrinks for them.
         own = frozenset(member.name for member in self.gang.members) if self.rules is not None else None
         return _shape(self.gang), tuple(map(_shape, self.parts)), self.claims, own
 
@@ -258,7 +258,7 @@ def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Ass
 
 
 def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
-    """What is told of a gang that has room, but none that was found to keep its rules."""
+    """What is told of a gang that has capacity, but none that was found to keep its rules."""
     names = {reason for kind in rules.classes for reason in kind.names}
     sentence = (
         f"Gang {gang.name} needs capacity for {counted(len(gang.members), 'pod')}: there is capacity, but no "

@@ -4,7 +4,7 @@ Where the domains are those of a level, the placement core's own wish to be spre
 shared among the domains, and each part is placed for itself, within the limits that are left. Of topology
 spread: a domain that gains a pod ends at most max_skew above the emptiest one that counts. Then there is an
 order in which each pod may go, the lower ones first. As few domains as that leaves are used: the emptiest one
-is raised no higher than it must be, and what is left over fills the roomiest.
+is raised no higher than it must be, and what is left over fills the largest.
 
 A rule on the number of pods leaves each domain a share at least, and no share uses less than the least one
 does alone. Where no block lies in two of the label's domains, what the shares use adds up. So down to the
@@ -88,7 +88,7 @@ def _first(low: int, high: int, is_enough: Callable[[int], bool]) -> int:
 
 
 def cap(present: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool) -> int:
-    """At most so many in a domain, as if each had room without end."""
+    """At most so many in a domain, as if each had capacity without end."""
     if floor_is_zero or not present:
         return skew
     domains_by_count = Counter(present.values())

@@ -1,4 +1,4 @@
-"""Nodes that gangs do not use though they may: why each is excluded, or avoided while others have room. Pure.
+"""Nodes that gangs do not use though they may: why each is excluded, or avoided. Pure.
 
 The extensions' hooks `exclude_nodes` say so for all gangs, for those of a namespace, or for one. Beside that
 some free nodes may be spares: they are reserved for pods that only replace lost ones, of whichever gang, and
@@ -120,8 +120,8 @@ def merged(found: Sequence[ExcludedNodes]) -> ExcludedNodes:
 class GangExclusions:
     """What one gang does not use.
 
-    hard: never. steps: passed over as long as there is other room: first all of a step, then all of the next.
-    exclusions: of single nodes. spare_count: spares that it never uses.
+    hard: never. steps: skipped as long as others have free capacity: first all of a step, then all of the
+    next. exclusions: of single nodes. spare_count: spares that it never uses.
     """
 
     hard: frozenset[str] = frozenset()
@@ -173,7 +173,7 @@ def avoided_sentence(avoided: Mapping[str, str]) -> str:
 
 
 def steps_of(*sets: Iterable[str]) -> tuple[frozenset[str], ...]:
-    """All of these passed over, then all but the last, and so on; each set is dearer than those after it."""
+    """All of these skipped, then all but the last, and so on; each set is dearer than those after it."""
     found: list[frozenset[str]] = []
     for number in range(len(sets), 0, -1):
         step = frozenset(name for each in sets[:number] for name in each)

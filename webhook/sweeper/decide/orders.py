@@ -89,7 +89,7 @@ class NewPlan:
 
     @property
     def is_unpinned(self) -> bool:
-        """Whether its pods go wherever kube-scheduler sends them; answer only says that there is room."""
+        """Whether its pods go wherever kube-scheduler sends them; answer only says that there is capacity."""
         return not any(entry.node for entry in self.entries)
 
     @property
@@ -130,7 +130,7 @@ class NewPlan:
 
 @dataclass(frozen=True)
 class Eviction:
-    """A released pod to delete, so that its controller makes it again. cause: a word; reason: a sentence.
+    """A released pod to delete, so that its controller recreates it. cause: a word; reason: a sentence.
 
     may_run: whether it is to go also if it runs. for_others: through the eviction API, which heeds
     PodDisruptionBudgets, as it goes for the sake of others.
@@ -209,7 +209,7 @@ class ReadBack:
 class Orders:
     """All that one step decides. due_seconds: after which it is to be asked again whatever is heard.
 
-    unasked: gangs that it has passed over, so that what was said of them last may not hold any more.
+    unasked: gangs that it has skipped, so that what was said of them last may not hold any more.
     """
 
     releases: tuple[Pair, ...] = ()
@@ -225,7 +225,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Delay:
-    """A pod whose labels, release or eviction are put off again and again, or refused.
+    """A pod whose labels, release or eviction are deferred again and again, or refused.
 
     hindered: what the API server did not do. kind: tells one of its answers from another; note: a sentence.
     """

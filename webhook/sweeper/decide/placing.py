@@ -6,7 +6,7 @@ next step is to have it. A new rule is a new step.
 
 A pass is bounded in time: the most urgent gangs are placed for half of it, then the others in turn, from
 where the pass before has stopped. So nobody's many gangs keep anybody's from being asked about. What one gang
-has been told in a pass holds for those that ask the same, as room only shrinks until the next.
+has been told in a pass holds for those that ask the same, as capacity only shrinks until the next.
 """
 
 import logging
@@ -212,7 +212,7 @@ def _in_time(
     while number < len(due) and (number == 0 or watch.seconds() - started < seconds / 2):
         yield due[number]
         number += 1
-    # By age whoever's turn it is: that moves from pass to pass, and nobody must be passed over by that.
+    # By age whoever's turn it is: that moves from pass to pass, and nobody must be skipped by that.
     rest = sorted(due[number:], key=lambda each: by_age(each.gang))
     first = next((i for i, each in enumerate(rest) if each.gang.key == next_), 0)
     rotated = [*rest[first:], *rest[:first]]
@@ -326,7 +326,7 @@ def _run(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt | O
 
 
 def _unpin(now: PassState, refused: Iterable[Attempt]) -> PassState:
-    """Release one gang for which all nodes with room are refused, if it then takes nobody's place.
+    """Release one gang for which all nodes with capacity are refused, if it then takes nobody's place.
 
     That is, if no node is planned, held or kept for anybody, and all that was sent to one is bound.
     """

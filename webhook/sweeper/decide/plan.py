@@ -1,8 +1,8 @@
 """Plans: made from the placement core's answers, written as Placements, and how long they hold. Pure.
 
-A plan holds for nodes that are there and did not refuse, with room for what it plans. One that does not hold
-is not rolled back; its pods that still wait are placed anew. Of a gang that is bound as one all are, as long
-as none is released: some alone would hold nodes while they wait for the others.
+A plan holds for nodes that are there and did not refuse, with capacity for what it plans. One that does not
+hold is not rolled back; its pods that still wait are placed again. Of a gang that is bound as one all are, as
+long as none is released: some alone would hold nodes while they wait for the others.
 """
 
 import itertools
@@ -96,7 +96,7 @@ def plan_spec(
     later_pod_nodes: nodes for pods that are yet to be made. usable_nodes: how many there are now. domains,
     victims, avoided: see PlacementSpec.
 
-    A gang none of whose planned pods is there any more begins anew: what was said of its earlier life
+    A gang none of whose planned pods is there any more starts again: what was said of its earlier life
     does not hold for this one.
     """
     earlier = _still_valid(gang, before.spec, added) if before is not None else PlacementSpec()

@@ -233,7 +233,7 @@ class _RuleSearch:
         return _Candidate(replace(self.gang, required_level=level), self.snapshot, is_exact)
 
     def _candidate(self, snapshot: Snapshot, is_exact: bool) -> _Candidate | None:
-        """All of the gang in one domain; None if that has no room for it."""
+        """All of the gang in one domain; None if that has no capacity for it."""
         least = least_domains(self.gang, snapshot, self.options, self.budget)
         return None if least is None else _Candidate(self.gang, snapshot, is_exact, least)
 

@@ -95,7 +95,7 @@ class VictimSearch:
 
     def _among_all(self, asked: GangQuestion) -> Preemption | None:
         view = self.view
-        # Not these: a DaemonSet makes its pod anew at once; a pod that is not bound yet is not evicted, and
+        # Not these: a DaemonSet makes its pod again at once; a pod that is not bound yet is not evicted, and
         # would stay behind, pinned to a node that is full; what ends late already has been chosen, or
         # deleted, before.
         staying = view.uids(Sort.LASTING, Sort.UNBOUND, Sort.LATE)
@@ -417,7 +417,7 @@ def _groups(plan: _WaitingPlan, view: View, promised: Set[GangKey]) -> list[Runn
         victims = _running_victims(group, plan, view)
         if victims is None:
             continue
-        if group.whole and victims.going:  # else what is there beside them has been placed anew
+        if group.whole and victims.going:  # else what is there beside them has been placed again
             victims = _with_late(victims, plan.priority, view, promised)
         found.setdefault(victims.gang, victims)
     return list(found.values())

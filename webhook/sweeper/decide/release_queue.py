@@ -253,7 +253,7 @@ class ReleaseQueue:
         return max(position, behind), self._sent.failures.get(planned.uid, 0), position
 
     def _may_release(self, planned: PlannedPod, waiting: Set[str]) -> bool:
-        """Whether nothing else may arrive on its node, and it is not put off."""
+        """Whether nothing else may arrive on its node, and it is not deferred."""
         sent = self._sent_to.get(planned.node, {})
         if sent.keys() - {planned.uid}:
             return False

@@ -5,7 +5,7 @@ gang as each finds no place.
 
 Some pods are created only once the first pods of their gang run. A plan names nodes for them, and they are
 reserved from the plan, so that a later leader reserves them too. They are bounded with all other
-reservations: in number, but for nodes that were made for the gang; in time, for each stage anew, which has
+reservations: in number, but for nodes that were made for the gang; in time, for each stage again, which has
 more pods than the one before, and begins once those ran; in all, by as much time for each node. A leader that
 never becomes ready keeps nodes empty for a while only, and its gang's later pods then look for others.
 """

@@ -164,7 +164,8 @@ class ReservationLedger:
     def _others(self, gang: PodGang, waiting: Iterable[Pod]) -> tuple[Reservation, ...]:
         """Pods that must have ended before a reservation does may use its nodes.
 
-        Where two plans reserve one node for later stages, both were placed there with room for each other.
+        Where two plans reserve one node for later stages, both were placed there with capacity for each
+        other.
         """
         key = gang.key.placement_key
         others = [each for each in self.reservations if each.nodes and each.gang != key]

@@ -152,7 +152,7 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
 
 
 def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | GangWaits:
-    """What found no place finds none as long as nothing has changed; and volumes must be counted anew."""
+    """What found no place finds none as long as nothing has changed; and volumes must be counted again."""
     memory = attempt.memory
     failure = Failure(memory.growth.members, attempt.nodes.excluded, now.given.usage_version, now.at)
     if memory.failure is not None and memory.failure.still_holds(failure):
@@ -179,7 +179,7 @@ def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 
 
 def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
-    """Later pods go where their plan has kept room, if all of them fit there."""
+    """Later pods go where their plan has kept capacity, if all of them fit there."""
     placement = now.view.placements.get(attempt.gang.key.placement_key)
     if placement is None or not placement.spec.kept:
         return attempt
@@ -232,11 +232,11 @@ def reserve_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | 
 
 
 def commit(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
-    """Where there is room, it has its place."""
+    """Where there is capacity, it has its place."""
     return attempt if isinstance(attempt.answer, NoFit) else GangPlaced(new_plan(attempt, now))
 
 
-# --- no room ------------------------------------------------------------------------------------------
+# --- no capacity -----------------------------------------------------------------------------------------
 
 
 def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlaced:
@@ -258,7 +258,7 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlace
 
 
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
-    """Whether there is room but for nodes that have refused it, which kube-scheduler may choose then."""
+    """Whether there is capacity but for nodes that have refused it, which kube-scheduler may choose then."""
     gang, nodes = attempt.gang, attempt.nodes
     if not nodes.refusing or attempt.cpu_pods or not may_run_unpinned(gang, attempt.workers, now.view):
         return attempt
@@ -328,7 +328,7 @@ def _cooling(gang: PodGang, now: PassState) -> frozenset[str]:
 
 
 def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt | GangWaits:
-    """The attempt, or why a gang that has room waits all the same, which holds for those alike too.
+    """The attempt, or why a gang that has capacity waits all the same, which holds for those alike too.
 
     Once one has waited long, those that come behind it begin no more, or they would use up what may be held.
     """

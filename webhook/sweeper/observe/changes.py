@@ -68,7 +68,7 @@ class Changes:
         """A pod that has a node, or is gone, is awaited no more."""
         if after is not None and after.spec.node_name:
             self._expected.pop(after.metadata.uid, None)
-        # It may have been deleted and made again while nobody looked.
+        # It may have been deleted and recreated while nobody looked.
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             self._expected.pop(before.metadata.uid, None)
 

@@ -57,7 +57,7 @@ class FewestDomains:
         return [] if any(0 in counts for counts in found) else list(map(max, found))
 
     def too_large(self, pods: Mapping[PodClass, int], level: str | None, snapshot: Snapshot) -> str:
-        """That empty nodes, or no empty domain of a level, have room for so many pods; "" if they have.
+        """That empty nodes, or no empty domain of a level, have capacity for so many pods; "" if they have.
 
         level: by its name, that one domain must hold all of them; None where none must.
         """

@@ -1,6 +1,6 @@
 """What gangs ask for by annotations: their size, levels, slices and spread, alike or in parts. Pure.
 
-A size that cannot be read is passed over, since a controller may tell it as well. A request for closeness or
+A size that cannot be read is skipped, since a controller may tell it as well. A request for closeness or
 distance that cannot be read is not: the gang waits, as with a level that does not exist. A request on some
 pods holds for all of the gang. Only where pods ask for different things each of them stands for itself,
 together with those that ask the same.

@@ -72,17 +72,18 @@ class OwnerFacts:
 
 @dataclass(frozen=True)
 class PodGang:
-    """A gang as it is now: its gated pods and those that have been let go, both in the order of rank.
+    """A gang as it is now: its gated pods and those that have been released, both in the order of rank.
 
-    size is the number of pods that are expected, None where nobody says; staged gangs do not get all of
-    them before some run; ranks maps a pod's uid to its rank where every pod has one; slices: the
-    largest first; problems are sentences for the user; fault says why the gang cannot be placed as it is
-    written, "" if it can. later: pods of a staged gang that are made once its present ones run, as they will
-    be; is_stage_complete: no more pods come before these run. minimum: how many are enough to run, the others
-    joining as room comes; None where all are needed. hindrance: why its controller cannot make those that are
-    missing, "" where it does not say so. parts: those that wish unlike levels or slices, () where all wish
-    the same: then the levels and slices are the gang's. cpu_pods: uids of those without GPUs that go beside
-    the others. alone: whether there are no others, nor will be. division: how an extension has divided it.
+    size is the number of pods that are expected, None where nobody says; staged gangs do not get all of them
+    before some run; ranks maps a pod's uid to its rank where every pod has one; slices: the largest first;
+    problems are sentences for the user; fault says why the gang cannot be placed as it is written, "" if it
+    can. later: pods of a staged gang that are made once its present ones run, as they will be;
+    is_stage_complete: no more pods come before these run. minimum: how many are enough to run, the others
+    joining as capacity comes; None where all are needed. hindrance: why its controller cannot make those that
+    are missing, "" where it does not say so. parts: those that wish unlike levels or slices, () where all
+    wish the same: then the levels and slices are the gang's. cpu_pods: uids of those without GPUs that go
+    beside the others. alone: whether there are no others, nor will be. division: how an extension has divided
+    it.
     """
 
     key: GangKey
@@ -152,7 +153,7 @@ def gather(
 ) -> list[PodGang]:
     """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
 
-    A pod that is being deleted takes room until it is gone, but is no member: its successor is. ask_owner
+    A pod that is being deleted takes capacity until it is gone, but is no member: its successor is. ask_owner
     tells what is known of a gang's controller. member_of: the gang of a pod, see key_of. make: instead of
     gang_of.
     """

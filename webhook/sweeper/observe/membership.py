@@ -1,7 +1,7 @@
 """Which pods belong together, and which of them go beside the others. Pure.
 
 A gang is known by what its controller writes on its pods; the user's own annotations override that.
-Namespaces are part of the identity, and so is the controller's uid: a Job that is made again under the
+Namespaces are part of the identity, and so is the controller's uid: a Job that is recreated under the
 same name is another gang.
 
 CPU-only pods are pods of a gang that ask for no GPU while others do: launchers, drivers, leaders. Such

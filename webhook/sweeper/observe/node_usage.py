@@ -1,4 +1,4 @@
-"""What pods take on nodes: worked out anew for those nodes alone whose pods, or plans for them, changed."""
+"""What pods take on nodes: worked out again for those nodes alone whose pods, or plans for them, changed."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ AMOUNTS: Final = 320_000
 """Nodes times rules between pods, or added resources, that are held in memory, at about 80 bytes each."""
 
 FEWEST_RULES: Final = 16
-"""So many of them are told apart however large the cluster is."""
+"""So many of them are distinguished however large the cluster is."""
 
 
 def most_amounts(node_count: int) -> int:

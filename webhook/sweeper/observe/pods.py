@@ -67,7 +67,7 @@ class Sort(Enum):
 
 @dataclass(frozen=True)
 class Sorter:
-    """By what pods are told apart: which wait for us, their gangs, the namespaces that are protected."""
+    """By what pods are distinguished: which wait for us, their gangs, the namespaces that are protected."""
 
     waits: Callable[[Pod], bool]
     gang_of: Callable[[Pod], GangKey]
@@ -159,7 +159,7 @@ class Journal:
     def note(self, before: Pod | None, after: Pod | None) -> None:
         """Take in a change; before: None of a new pod, after: None of one that is gone."""
         with self._lock:
-            # Deleted and made again under its name, while nobody looked.
+            # Deleted and recreated under its name, while nobody looked.
             if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
                 self._changes[before.metadata.uid] = None
             if after is not None:

@@ -172,7 +172,7 @@ class Snapshotter:
         )
 
     def _conflicts_of(self, pods: Pods, node_count: int) -> Conflicts:
-        """The same as before if those say all that is needed: so nothing has to be completed anew."""
+        """The same as before if those say all that is needed: so nothing has to be completed again."""
         gated, others = pods.of[Sort.GATED].values(), pods.of[Sort.OTHER].values()
         prefix = self._settings.gate_prefix
         on_nodes = [

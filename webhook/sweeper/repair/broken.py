@@ -2,7 +2,7 @@
 
 kube-scheduler preempts pod by pod. What is left of a gang holds GPUs and does nothing. That it was others
 shows in what is there: on the node that the gang's plan names for a pod that is gone stands a more important
-one. A gang that finds room for its new pods, or has enough without them, is left alone; so is one whose pods
+one. A gang whose new pods fit, or has enough without them, is left alone; so is one whose pods
 end by themselves or that its controller is updating: a pod that is gone is no sign of anything there. And a
 Ray cluster goes on with the workers that it has left, while its operator makes the lost one again. Pure.
 """
@@ -91,7 +91,7 @@ def _left_since(
     left = _left(gang, view)
     if not left or cause not in _NO_PLACE:
         return [], None
-    if _have_ended(gang, view):  # or are yet to be made again
+    if _have_ended(gang, view):  # or are yet to be recreated
         return [], since.get(gang.key)
     # Who took the place may be gone again.
     if gang.key not in since and not _is_lost_to_others(gang, left, view):

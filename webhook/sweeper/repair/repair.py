@@ -1,7 +1,7 @@
 """Which released pods are deleted so that their controllers make them again: those that need another place,
 and the released part of a gang whose rest finds no place. Pure.
 
-A pod is deleted only if its controller makes it again and the deletion breaks nothing else; all pods of one
+A pod is deleted only if its controller recreates it and the deletion breaks nothing else; all pods of one
 Job are judged together, since a Job that has spent its failures on half of them is worse off than before.
 """
 
@@ -56,7 +56,7 @@ class NeededRepair:
 
 
 Troubles = Mapping[tuple[str, str], float]
-"""By uid and kind of trouble, since when; after a restart all times begin anew, which only delays."""
+"""By uid and kind of trouble, since when; after a restart all times begin again, which only delays."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _
 def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
     """The schedulers that have tried none of the released pods that wait for them: they are not running.
 
-    One that has tried others will not come to those that it has passed over.
+    One that has tried others will not come to those that it has skipped.
     """
     waiting = [pod for pod in released if not pod.spec.node_name and not pod.spec.scheduling_gates]
     names = {scheduler_of(pod) for pod in waiting}
@@ -200,7 +200,7 @@ PartlyReleased = Mapping[GangKey, PartialRelease]
 def partly_released(
     partly: PartlyReleased, view: View, gangs: Sequence[PodGang], settings: Settings, at_once: Set[GangKey]
 ) -> tuple[list[tuple[PodGang, list[Pod]]], PartlyReleased]:
-    """The gangs whose time is over, each with its released part. Each gang's time then begins anew.
+    """The gangs whose time is over, each with its released part. Each gang's time then starts again.
 
     at_once: gangs that do not wait for theirs.
     """
@@ -232,7 +232,7 @@ def _released_part(gang: PodGang, view: View) -> list[Pod]:
     if placement is None or placement.is_complete:
         return []
     if gang.minimum is not None and len(gang.released) >= gang.minimum:
-        return []  # enough to run: the others join as room comes
+        return []  # enough to run: the others join as capacity comes
     ours = {planned.uid for planned in placement.spec.pods}
     # A member that never went through us (a Ray head without GPU, say) is not ours to delete; and CPU-only
     # pods stand in nobody's way.
@@ -422,7 +422,7 @@ def _abandoned(repair: NeededRepair) -> Eviction:
 
 
 PlaceAgain = Callable[[PodGang, Sequence[Pod], ReservationLedger], tuple[str, ReservationLedger]]
-"""Given a gang and its released part, where the gang finds room as a whole once that part is gone, "" if
+"""Given a gang and its released part, where the gang fits as a whole once that part is gone, "" if
 nowhere: then deleting what may run would cost the gang its pods, and lead to nothing. That place is reserved
 for it in the ledger."""
 
@@ -445,7 +445,7 @@ def roll_back(
     """
     evictions: list[Eviction] = []
     warnings: list[Warn] = []
-    # Asked also while the pods that went are not there again, say: the rest goes once there is room.
+    # Asked also while the pods that went are not there again, say: the rest goes once there is capacity.
     due, partly = partly_released(memory.partly, view, gangs, settings, memory.partly_evicted)
     partly_evicted, started = memory.partly_evicted.intersection(partly), seconds()
     rolling_back: dict[str, GangKey] = {}
