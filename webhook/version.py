@@ -1,6 +1,7 @@
 """Which topogate this is: as pyproject.toml says, in a checkout by itself, else by what was installed."""
 
 import argparse
+import functools
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ NAME: Final = "topogate"
 _PROJECT: Final = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
 
+@functools.cache
 def version() -> str:
     """Such as "0.1.0"; "unknown" where the code was copied without its metadata.
 

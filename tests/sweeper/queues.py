@@ -1,7 +1,6 @@
 """Nodes whose reader guesses whom it serves, leaders that release pods there, and an API server that answers
 as told."""
 
-import copy
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +73,7 @@ class Server(Api):
     """One node, pods planned there in this order, and what becomes of their releases."""
 
     raws: dict[str, dict[str, Any]]
+    """By name. A pod is replaced, not changed, so that what a late watch shows stays as it was."""
     planned: dict[str, PlannedPod]
     """By uid, as the plans say. Tests change it."""
     answers: Callable[[str, str], Answer]
@@ -121,7 +121,7 @@ class Server(Api):
 
     def write(self, name: str, body: Any) -> bool:
         try:
-            self.raws[name] = jsonpatch.apply_patch(copy.deepcopy(self.raws[name]), body)
+            self.raws[name] = jsonpatch.apply_patch(self.raws[name], body)
         except jsonpatch.JsonPatchException:
             return False
         node = self.planned[f"uid-{name}"].node
@@ -158,10 +158,8 @@ class Server(Api):
         return [decode(raw) for raw in late[-1].values()]
 
     def shown(self, name: str) -> dict[str, Any]:
-        raw = copy.deepcopy(self.raws[name])
-        if self.is_bound(name):
-            raw["spec"]["nodeName"] = "n0"
-        return raw
+        raw = self.raws[name]
+        return {**raw, "spec": {**raw["spec"], "nodeName": "n0"}} if self.is_bound(name) else raw
 
     def cards_given(self, admit_seconds: float) -> dict[str, str]:
         """Whose cards each pod on the node got, once all are bound.
