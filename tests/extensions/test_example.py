@@ -1,4 +1,4 @@
-"""The extension of docs/contributing/extensions.md as it stands there, and what holds for all extensions."""
+"""The extension of docs/contributing/extension-example.md as it stands there, and what holds for all."""
 
 import importlib.util
 import re
@@ -32,7 +32,7 @@ from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.settings import Settings
 
-PAGE = ROOT / "docs/contributing/extensions.md"
+PAGE = ROOT / "docs/contributing/extension-example.md"
 MOST_LINES = 60
 
 
