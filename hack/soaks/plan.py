@@ -9,6 +9,7 @@ from hack.soaks.crowd import OURS
 
 PINNED: Final = "pinned"
 POD_GROUP: Final = "podgroup"
+NOMINATED: Final = "nominated"
 """bind of the policy."""
 
 HOSTILE: Final = "soak-hostile"
