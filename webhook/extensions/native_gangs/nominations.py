@@ -20,7 +20,6 @@ from labeler.contract.event_reasons import EventReason
 from webhook.extensions.native_gangs.own_pod_groups import GroupNeed, collection_of, foreign_groups
 from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement
 from webhook.placement import PlacementError, Topology
 from webhook.sweeper.extension import CorrectedPlan, PodEvent
 from webhook.sweeper.observe.membership import GangKey, claims_of
@@ -150,37 +149,28 @@ MOST_EVENTS: Final = 20
 
 def corrected_plans(view: View) -> tuple[Sequence[CorrectedPlan], Sequence[PodEvent]]:
     """The Placements with the nodes on which moved pods are, and the Events on these pods."""
-    moved = _moved(view)
-    if not moved:
-        return (), ()
-    plans, events = [], list[PodEvent]()
-    for placement in view.placements.values():
-        if nodes := _nodes(placement, moved):
+    plans, events = list[CorrectedPlan](), list[PodEvent]()
+    for key, moved in _moved(view).items():
+        placement = view.placements[key]
+        nodes = {uid: pod.spec.node_name for uid, pod in moved.items()}
+        wrong = [each.uid for each in placement.spec.pods if nodes.get(each.uid, each.node) != each.node]
+        if wrong:
             entries = [replace(each, node=nodes.get(each.uid, each.node)) for each in placement.spec.pods]
             plans.append(CorrectedPlan(placement, replace(placement.spec, pods=entries)))
-            events += [_event(moved[uid]) for uid in nodes]
+            events += [_event(moved[uid]) for uid in wrong]
     return tuple(plans), tuple(events[:MOST_EVENTS])
 
 
-def _moved(view: View) -> Mapping[str, Pod]:
-    """By uid."""
-    bound = (pod for pod in view.index.of[Sort.OF_A_POD_GROUP].values() if pod.spec.node_name)
-    return {
-        pod.metadata.uid: pod
-        for pod in bound
-        if nominated_node(pod) not in (None, pod.spec.node_name) and view.is_ours(pod)
-    }
-
-
-def _nodes(placement: Placement, moved: Mapping[str, Pod]) -> Mapping[str, str]:
-    """uid -> node of those of its moved pods of which it says otherwise."""
-    found = {}
-    for each in placement.spec.pods:
-        pod = moved.get(each.uid)
-        if pod is None or pod.metadata.namespace != placement.metadata.namespace:
+def _moved(view: View) -> Mapping[str, Mapping[str, Pod]]:
+    """By Placement ("namespace/name"), then by uid."""
+    found: dict[str, dict[str, Pod]] = {}
+    for pod in view.index.of[Sort.OF_A_POD_GROUP].values():
+        node = pod.spec.node_name
+        if not node or nominated_node(pod) in (None, node) or not view.is_ours(pod):
             continue
-        if pod.spec.node_name != each.node:
-            found[each.uid] = pod.spec.node_name
+        key = view.gang_of(pod).placement_key
+        if key in view.placements:
+            found.setdefault(key, {})[pod.metadata.uid] = pod
     return found
 
 

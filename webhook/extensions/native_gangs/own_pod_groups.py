@@ -421,7 +421,8 @@ def group_events(
         if not why:
             continue
         if memory.notified.get(need.key) != why and len(events) < MOST_EVENTS:
-            note = f"not released: PodGroup {need.name}, by which its gang is bound as one, is missing: {why}"
+            what = "not bound" if need.has_begun else "not released"
+            note = f"{what}: PodGroup {need.name}, by which its gang is bound as one, is missing: {why}"
             events.append(PodEvent(need.first, EventReason.POD_GROUP_MISSING, note))
             notified[need.key] = why
         elif need.key in memory.notified:
