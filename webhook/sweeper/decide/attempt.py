@@ -309,11 +309,11 @@ _NO_ANSWER: Final = NoFit("", 0, 0, 0, {})
 class Attempt:
     """A gang, and what is known of its way to a place.
 
-    waiting: its pods without a place. budget: what it may still ask of the placement core. variant: the first
-    of the gang; variants: further ones, which are asked about if that one fits nowhere. failure: what is to
-    be remembered if it finds none. shape: on what the answer depends, see shape_of. asked, answer: the
-    last question. without_refusals: what would be answered if no node had refused it, None where that does
-    not matter. ledger: with what is reserved for it now, None where nothing is.
+    gang: by its first variant, once it is divided. waiting: its pods without a place. budget: what it may
+    still ask of the placement core. variants: further ones, which are asked about if the first fits nowhere.
+    failure: what is to be remembered if it finds none. shape: on what the answer depends, see shape_of.
+    asked, answer: the last question. without_refusals: what would be answered if no node had refused it, None
+    where that does not matter. ledger: with what is reserved for it now, None where nothing is.
     """
 
     gang: PodGang
@@ -321,7 +321,6 @@ class Attempt:
     memory: GangMemory
     budget: Budget
     nodes: AllowedNodes = field(default_factory=AllowedNodes)
-    variant: Variant | None = None
     variants: Iterator[Variant] = field(default_factory=lambda: iter(()))
     failure: Failure | None = None
     shape: Hashable = None

@@ -122,7 +122,8 @@ def divide(attempt: Attempt, now: PassState) -> Attempt:
     given = DivisionInput(attempt.gang, now.view, now.plans, now.settings.topology)
     variants = variants_of(given, now.given.divide)
     first = next(variants)
-    return replace(attempt, gang=first.gang, variant=first, variants=variants)
+    nodes = AllowedNodes(closed=first.closed, always_closed=first.closed, note=first.note)
+    return replace(attempt, gang=first.gang, nodes=nodes, variants=variants)
 
 
 def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
@@ -143,11 +144,7 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
     reserved = now.ledger.reserved(gang, waiting, now.view)
     exclusions = GangExclusions.of(now.given.excluded.of(gang.key), reserved.spares, reserved.soft)
     refusing = now.given.backoff.nodes_of(gang.key, gang.maker)
-    variant = attempt.variant
-    assert variant is not None, "the step before has divided the gang"
-    nodes = AllowedNodes(
-        reserved, exclusions, refusing, variant.closed, variant.closed, variant.note
-    )  # fmt: skip
+    nodes = replace(attempt.nodes, reserved=reserved, exclusions=exclusions, refusing=refusing)
     return replace(attempt, nodes=nodes)
 
 
