@@ -141,7 +141,9 @@ class _Laying:
         self._nearest: NoFit | None = None
         self._known: dict[tuple[object, Nodes], tuple[Group, Assignment | None]] = {}
         self._scarce: dict[int, dict[str, int]] = {}
-        self._domains = {group.claim.over: self._by_value(group.claim.over) for group in groups}
+        self._domains = {
+            group.claim.over: self._by_value(group.claim.over, snapshot.nodes) for group in groups
+        }
         self._together = self._required_of_all()
 
     def all(self) -> DomainLayout | NoFit:
@@ -226,7 +228,7 @@ class _Laying:
         least = min((group for group in groups), key=lambda group: weight(group.gang))
         counted = []
         for path, nodes in slots:
-            domains = self._in_domains(least.claim.over, nodes)
+            domains = self._by_value(least.claim.over, nodes).values()
             most = sum(self._may_hold(least.gang, each) for each in domains)
             counted.append((-min(most, len(groups)), len(nodes), path, most, nodes))
         return [(most, nodes) for *_, most, nodes in sorted(counted, key=lambda each: each[:3]) if most]
@@ -250,7 +252,7 @@ class _Laying:
         """Where a group goes within these nodes, all of it in one domain of its label: the best of them."""
         answers = [
             answer
-            for nodes in self._in_domains(group.claim.over, allowed)
+            for nodes in self._by_value(group.claim.over, allowed).values()
             if self._may_hold(group.gang, nodes) and (answer := self._in(group, nodes)) is not None
         ]
         return min(
@@ -258,14 +260,6 @@ class _Laying:
             key=lambda answer: (answer.objective, along_topology(answer, self._snapshot)),
             default=None,
         )
-
-    def _in_domains(self, over: str, nodes: Nodes) -> Iterable[Nodes]:
-        """These nodes by the domains that they are in."""
-        found: dict[str, set[str]] = {}
-        for name in nodes:
-            if value := self._snapshot.nodes[name].node.labels.get(over, ""):
-                found.setdefault(value, set()).add(name)
-        return map(frozenset, found.values())
 
     def _in(self, group: Group, nodes: Nodes) -> Assignment | None:
         """The answer for these nodes of one domain; groups that are alike are asked about once."""
@@ -338,12 +332,13 @@ class _Laying:
 
     # --- labels -----------------------------------------------------------------------------------
 
-    def _by_value(self, over: str) -> Mapping[str, Nodes]:
+    def _by_value(self, over: str, nodes: Iterable[str]) -> Mapping[str, Nodes]:
+        """These nodes by the domains of a label that they are in."""
         found: dict[str, set[str]] = {}
-        for name, state in self._snapshot.nodes.items():
-            if value := state.node.labels.get(over, ""):
+        for name in nodes:
+            if value := self._snapshot.nodes[name].node.labels.get(over, ""):
                 found.setdefault(value, set()).add(name)
-        return {value: frozenset(nodes) for value, nodes in found.items()}
+        return {value: frozenset(those) for value, those in found.items()}
 
     def _closed_by(self, answer: Assignment) -> Nodes:
         """Nodes where no other group may be once this one is there: by its own label, and by theirs."""
