@@ -141,7 +141,7 @@ def faults(seen: Sequence[SeenPod], places: Mapping[str, SimulatedNode], best: t
         if (spec.get("priorityClassName", ""), spec.get("priority")) != expected:
             found.append(f"{name} has priority {spec.get('priorityClassName')!r} {spec.get('priority')}")
     if "urgent" in by_name and "nvidia.com/gpu.product" not in by_name["urgent"].spec.get("nodeSelector", {}):
-        found.append("urgent was not steered to its GPU model")
+        found.append("urgent has no node selector of its GPU model")
     for name in ("opted-out", "cpu-only"):
         if name in by_name and _is_pinned(by_name[name]):
             found.append(f"{name} was touched although it should have been left alone")

@@ -122,7 +122,7 @@ SPOILT: dict[str, tuple[str, Callable[[Body], Any], str]] = {
         "do not share one card",
     ),
     "no class": ("urgent", lambda pod: pod["spec"].pop("priorityClassName"), "urgent has priority"),
-    "no model": ("urgent", lambda pod: pod["spec"].pop("nodeSelector"), "not steered"),
+    "no model": ("urgent", lambda pod: pod["spec"].pop("nodeSelector"), "has no node selector"),
     "a class": ("cpu-only", lambda pod: pod["spec"].update(priority=1), "cpu-only has priority"),
 }
 

@@ -254,7 +254,7 @@ def test_after_a_defect_of_exclude_nodes_all_stays_excluded_that_was_and_the_log
     excluded = scene.exclude()
     assert excluded.names == {"n1"}
     assert excluded.hard_of(scene.gangs[0].key) == {"n1"}
-    assert "exclusions_kept name=excluding nodes=1" in caplog.text
+    assert "exclusions_reused name=excluding nodes=1" in caplog.text
 
 
 def test_nodes_that_several_extensions_exclude_are_all_excluded_and_the_harder_one_counts() -> None:

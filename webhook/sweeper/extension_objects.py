@@ -267,4 +267,6 @@ class RecordStore:
     def _complain(self, complaint: str) -> None:
         if complaint != self._complaint:
             self._complaint = complaint
-            logger.warning("record_not_kept configmap=%s/%s reason=%r", NAMESPACE, self._spec.name, complaint)
+            logger.warning(
+                "record_not_saved configmap=%s/%s reason=%r", NAMESPACE, self._spec.name, complaint
+            )

@@ -275,7 +275,7 @@ class ExtensionHooks:
                 if not is_pending:
                     running.failed.clear()
                 return {**memories, extension.name: memory}
-        logger.error("exclusions_kept name=%s nodes=%d", extension.name, len(running.excluded.names))
+        logger.error("exclusions_reused name=%s nodes=%d", extension.name, len(running.excluded.names))
         return memories
 
     def on_result(self, done: Done) -> None:

@@ -169,6 +169,6 @@ def test_without_its_configmap_the_order_continues_and_that_is_logged_once(
         leader.one_pass(7.0)
         clock.now += SECONDS
     assert leader.use == {"a": {"H100": 7.0}}
-    assert caplog.text.count("record_not_kept") == 1
+    assert caplog.text.count("record_not_saved") == 1
     with pytest.raises(ApiError):
         text_of(cluster)

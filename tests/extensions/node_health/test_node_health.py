@@ -321,4 +321,4 @@ def test_after_a_defect_no_gang_is_placed_on_a_node_that_was_excluded(
     monkeypatch.setattr(node_health, "failing_nodes", lambda *_: 1 / 0)
     life.step()
     assert life.hooks.excluded.names == {"n0"}
-    assert "exclusions_kept name=node_health nodes=1" in caplog.text
+    assert "exclusions_reused name=node_health nodes=1" in caplog.text

@@ -346,7 +346,9 @@ class ModelLabelWriter:
             self._pass.api.request("PATCH", pod_path(order.pod), body=body, content_type=JSON_PATCH)
         except ApiError as error:
             return self._not_written(order, error)
-        logger.info("steered pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels))
+        logger.info(
+            "model_labels_added pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels)
+        )
         return Done(labelled=(order.pod,), over=(_key(order),))
 
     def _not_written(self, order: ModelLabelOrder, error: ApiError) -> Done:

@@ -50,7 +50,7 @@ def model_label_step(gangs: Iterable[PodGang], view: View, policy: Policy) -> Or
         try:
             found.append(_orders_of(gang, view, policy))
         except Exception:  # one bad gang never stops the others; nor is it placed without its model
-            logger.exception("steer_failed gang=%s", gang.key)
+            logger.exception("model_labels_failed gang=%s", gang.key)
             found.append(Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),)))
     return Orders(
         model_label_orders=tuple(each for own in found for each in own.model_label_orders),
