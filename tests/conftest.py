@@ -20,7 +20,7 @@ from hack.local.build import kubernetes_version
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean, create_namespace, delete, delete_namespace, exists
-from tests.workers import FilesInOrder, as_many_as_fit, heaviest_first
+from tests.workers import FilesInOrder, as_many_as_fit, order_for_workers
 
 NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "namespace", "opted_in")
 NEEDS_NATIVE_GANGS = ("native_control_plane", "native_cluster", "native_jobs_cluster")
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("cluster")])
         items[:] = remaining
     if hasattr(config, "workerinput"):
-        items.sort(key=heaviest_first)
+        order_for_workers(items)
 
 
 def _minor(version: str) -> int:

@@ -1,10 +1,11 @@
-"""How the tests are shared out when several workers run them: whole files, what takes longest first.
+"""How the tests are shared out when several workers run them: whole files, long ones first.
 
 Each worker has a control plane of its own. A file stays with one worker, since its tests share what they
 install; so do the folders of the real node, whose images and kubelet are made once.
 """
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
 import pytest
@@ -13,6 +14,13 @@ from xdist.scheduler import LoadScopeScheduling
 TOGETHER: Final = {"tests/node": 0, "tests/images": 0}
 """Folders that one worker runs as a whole, and the number of their scope."""
 
+LONGEST: Final = frozenset(
+    {"tests/cluster/test_upgrade.py", "tests/tasks/test_crash.py", "tests/tasks/test_soak.py"}
+)
+"""Files of more than a minute, which would keep one worker busy after all others have ended."""
+
+CLUSTERS_END: Final = 0.9
+"""The share of the files without a cluster before which the last file of a cluster is taken."""
 
 WORKER_BYTES: Final = 3 * 2**30
 """What a worker takes: itself, its control plane, and what its tests start."""
@@ -28,13 +36,38 @@ class FilesInOrder(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each worker the next file, in the order of the collection."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.split("::", 1)[0]
-        together = TOGETHER.get(path.rsplit("/", 1)[0])
+        path = _file(nodeid)
+        together = TOGETHER.get(_folder(path))
         return path if together is None else f"together {together}"
 
 
-def heaviest_first(item: pytest.Item) -> int:
-    """The key by which tests are ordered: what is short at the end, so that all workers end together."""
-    if item.nodeid.startswith(tuple(f"{folder}/" for folder in TOGETHER)):
-        return 0
-    return 1 if item.get_closest_marker("cluster") else 2
+def places_of_files(needs_cluster: Mapping[str, bool]) -> dict[str, float]:
+    """Where each file stands in the order of a run, by its path; what is lower comes first.
+
+    needs_cluster: in the order of the collection, whether a file has tests of a cluster. Those wait half of
+    their time, and the others compute, so both kinds are mixed all along. LONGEST come first and computing
+    files last: they are short, so that all workers end together.
+    """
+    places: dict[str, float] = {}
+    for kind, end in ((True, CLUSTERS_END), (False, 1.0)):
+        files = [file for file, needs in needs_cluster.items() if needs is kind]
+        places |= {file: end * (number + 1) / len(files) for number, file in enumerate(files)}
+    return places | {file: 0.0 for file in places if file in LONGEST or _folder(file) in TOGETHER}
+
+
+def order_for_workers(items: list[pytest.Item]) -> None:
+    """Put whole files into the order in which workers take them; within a file the order stays."""
+    needs_cluster: dict[str, bool] = {}
+    for item in items:
+        file = _file(item.nodeid)
+        needs_cluster[file] = needs_cluster.get(file, False) or bool(item.get_closest_marker("cluster"))
+    places = places_of_files(needs_cluster)
+    items.sort(key=lambda item: places[_file(item.nodeid)])
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.split("::", 1)[0]
+
+
+def _folder(file: str) -> str:
+    return file.rsplit("/", 1)[0]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workers import WORKER_BYTES, as_many_as_fit
+from hack.local.build import ROOT
+from tests.workers import LONGEST, WORKER_BYTES, as_many_as_fit, places_of_files
 from webhook import logs
 
 PAGE = 4096
@@ -26,6 +27,32 @@ def test_two_workers_a_core_share_the_tests_where_memory_suffices(
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert as_many_as_fit() == expected
+
+
+CLUSTERS = {f"tests/sweeper/test_cluster_{number}.py": True for number in range(10)}
+OTHERS = {f"tests/sweeper/test_other_{number}.py": False for number in range(40)}
+
+
+def in_order(needs_cluster: dict[str, bool]) -> list[str]:
+    places = places_of_files(needs_cluster)
+    return sorted(needs_cluster, key=places.__getitem__)
+
+
+def test_files_of_a_cluster_alternate_with_those_that_compute_which_also_come_last() -> None:
+    order = in_order(CLUSTERS | OTHERS)
+    quarters = [order[start : start + 12] for start in range(0, 48, 12)]
+    assert all(2 <= len(CLUSTERS.keys() & quarter) <= 4 for quarter in quarters)
+    assert not CLUSTERS.keys() & order[-3:]
+
+
+def test_the_longest_files_and_folders_that_stay_together_come_first() -> None:
+    first = {"tests/node/test_demo.py", "tests/images/test_build.py", *LONGEST}
+    order = in_order(CLUSTERS | OTHERS | dict.fromkeys(sorted(first), True))
+    assert set(order[: len(first)]) == first
+
+
+def test_the_files_that_count_as_the_longest_are_there() -> None:
+    assert [file for file in LONGEST if not (ROOT / file).is_file()] == []
 
 
 @st.composite
