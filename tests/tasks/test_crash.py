@@ -90,26 +90,34 @@ def faults(team: Team) -> list[str]:
     return found if len(running) == 1 else [*found, f"there are {len(running)} pods"]
 
 
-@pytest.mark.parametrize("moment", [BEFORE, AFTER])
-def test_whichever_write_the_controller_dies_at_nothing_is_lost_or_doubled(
-    cluster: Cluster, moment: str
-) -> None:
-    install(cluster)
-    undisturbed, lives, wrong = run_case(cluster, None)
+@pytest.fixture(scope="module")
+def writes(module_cluster: Cluster) -> list[str]:
+    """The writes to die at: all that a controller makes which nobody disturbs, and of statuses the first."""
+    install(module_cluster)
+    team, lives, wrong = run_case(module_cluster, None)
+    end(team)
     assert wrong == []
     writes = [write for write in lives.first.writes if "/status" not in write]
     assert len([write for write in writes if write.startswith("POST jobs/")]) == sum(JOBS_MADE.values())
-    writes += ["PATCH gputasks/train/status #1", "PATCH gputasks/short/status #1"]
+    return [*writes, "PATCH gputasks/train/status #1", "PATCH gputasks/short/status #1"]
 
+
+@pytest.mark.parametrize("moment", [BEFORE, AFTER])
+def test_whichever_write_the_controller_dies_at_nothing_is_lost_or_doubled(
+    module_cluster: Cluster, writes: list[str], moment: str
+) -> None:
     deaths = [Death(moment, write) for write in writes]
     with ThreadPoolExecutor(PARALLEL) as pool:
-        results = list(pool.map(functools.partial(run_case, cluster), deaths))
+        results = list(pool.map(functools.partial(run_case, module_cluster), deaths))
 
     cases = list(zip(deaths, results, strict=True))
-    found = {f"died {death}": wrong for death, (_, _, wrong) in cases if wrong}
-    for team in [undisturbed, *(team for _, (team, _, _) in cases)]:
-        delete_namespace(cluster, team.namespace)
-        team.tear_down()
-    assert found == {}
-    missed = [str(death) for death, (_, life, _) in cases if not life.died]
-    assert missed == []
+    for team, _, _ in results:
+        end(team)
+    assert {f"died {death}": wrong for death, (_, _, wrong) in cases if wrong} == {}
+    assert [str(death) for death, (_, life, _) in cases if not life.died] == []
+
+
+def end(team: Team) -> None:
+    """Nothing of a case stays behind."""
+    delete_namespace(team.cluster, team.namespace)
+    team.tear_down()
