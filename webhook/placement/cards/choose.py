@@ -58,16 +58,21 @@ class FreeSlots(NamedTuple):
 
 
 def choose(
-    states: Sequence[CardState], pods: Sequence[PodClass], polish: int = POLISH, budget: Budget | None = None
+    states: Sequence[CardState],
+    pods: Sequence[PodClass],
+    polish: int = POLISH,
+    budget: Budget | None = None,
+    tries: int = STEPS,
 ) -> Chosen:
     """Cards for all these pods together on one node, in the order of the pods.
 
-    polish: descents for the best choice, once there is one. Nothing is decided once the budget is exhausted.
+    polish: descents for the best choice, once there is one. tries: the most that the search for one takes.
+    Nothing is decided once the budget is exhausted.
     """
     if budget is not None and budget.exhausted:
         return Chosen(None, False)
     plain = tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods)
-    chosen, exact, steps = _choose(_Hand.of(states), plain, polish)
+    chosen, exact, steps = _choose(_Hand.of(states), plain, polish, tries)
     if budget is not None:
         budget.take(steps)
     return Chosen(None if chosen is None else list(chosen), exact)
@@ -129,12 +134,12 @@ def fits(
 ) -> bool | None:
     """Whether all these pods find cards on the node together; None where that was not decided.
 
-    looks: the most that the packing of pods none of which is searched for may take (see packing.STEPS).
+    looks: the most that packing may take (see packing.STEPS), or as many tries of the search.
     """
     if budget is not None and budget.exhausted:
         return None
     if any(is_searched(pod) for pod in pods):
-        slots, exact = choose(states, pods, 0, budget)
+        slots, exact = choose(states, pods, 0, budget, min(looks, STEPS))
         found = slots is not None
     else:
         demands = _demands(pods)
