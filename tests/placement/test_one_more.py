@@ -14,7 +14,7 @@ from webhook.placement.budget import OutOfSteps
 from webhook.placement.homogeneous import covering_search
 from webhook.placement.homogeneous.covering_search import CoveringSearch, one_more
 from webhook.placement.homogeneous.items import Filled
-from webhook.placement.homogeneous.minority_pods import MinorityPods
+from webhook.placement.homogeneous.minority_pods import NONE
 from webhook.placement.question import ask
 from webhook.placement.tree import build
 from webhook.placement.vertex import Vertex
@@ -89,7 +89,7 @@ def test_none_costs_less_than_its_bound_and_the_bounds_rise(seed: int) -> None:
     assert [least for least, _ in parts] == sorted(least for least, _ in parts)
     for least, part in parts:
         assert len(part.parts) == 2
-        best = CoveringSearch(question, MinorityPods(question, budget), 0, budget).together(part, None)
+        best = CoveringSearch(question, NONE, budget).together(part, None)
         assert best is not None
         assert best[0] >= least
 

@@ -289,10 +289,6 @@ class PackedCost:
             self._known[cost] = found
         return found
 
-    def offset(self, shift: int) -> int:
-        """Bits of the fields less important than the one with this shift in a wide cost; all without it."""
-        return next((to for known, _, to in self.parts if known == shift), self.bits)
-
     def unpack(self, packed: int) -> int:
         """A wide cost of these fields alone."""
         total = 0

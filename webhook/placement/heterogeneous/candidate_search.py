@@ -33,6 +33,9 @@ ALONE: Final = 16
 WIDEST: Final = 3
 """Domains with the most capacity that are filled in any case."""
 
+FINE: Final = 64
+"""Nodes up to which a place that is better in the headroom alone is looked for."""
+
 SMALL: Final = 1500
 """Columns up to which a domain is decided by one program."""
 
@@ -118,10 +121,13 @@ class CandidateSearch:
             self._look(entry.candidate, entry.least)
 
     def _may_be_better(self, least: int) -> bool:
-        """Whether something of this bound may be better, but for the headroom, and better ones matter."""
+        """Whether something of this bound may be better, in many nodes but for the headroom, and better ones
+        matter.
+        """
         if self.best is None:
             return True
-        return not self.question.options.any_place and least >> SCORE_BITS < self.best[0] >> SCORE_BITS
+        beyond = 0 if len(self.arrays.states) <= FINE else SCORE_BITS
+        return not self.question.options.any_place and least >> beyond < self.best[0] >> beyond
 
     def _keep(self, found: Filled | None) -> None:
         if found is not None and (self.best is None or found[0] < self.best[0]):

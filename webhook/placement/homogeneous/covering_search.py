@@ -1,15 +1,15 @@
 """The optimum for identical pods, in slices or with few minority pods: a covering knapsack over the tree.
 
-Theory. To identical pods a node is a number, its capacity, and a solution is a set of nodes whose capacities
-add up to at least the demand; its cost is the sum of the costs of the nodes and domains used (see
-costs.Costs). Slices change only in which units a domain holds pods (see items), and minority pods change the
-capacities of few nodes: the knapsack gets a second coordinate for which of them are placed (see lattice). The
-tree knapsack for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems,
-2004). Three arguments keep it small in large clusters:
+Theory. To identical pods a node is a number, its room, and a solution is a set of nodes whose rooms add up to
+at least the demand; its cost is the sum of the costs of the nodes and domains used (see costs.Costs). Slices
+change only in which units a domain holds pods (see items); for minority pods beside slices the knapsack gets
+a second coordinate, the free slots that are left for them (see lattice and surrogate). The tree knapsack for
+"at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Three
+arguments keep it small in large clusters:
 
 * A domain that holds the whole gang alone beats any two of its level. Domains that may (by capacity, an upper
   bound) are tried best bound first, each before what is around it; a domain that turns out too small for the
-  minority pods as well leaves the question to the one around it.
+  spare slots as well leaves the question to the one around it.
 * In mode keep-whole a machine that holds the whole gang may be worse than two smaller ones, so machines are
   never tried alone. What nodes cost then is bounded by the squares of the smallest capacities that hold the
   gang, of the last one only the share that is needed: capacity for each pod, at the price of the node's
@@ -39,7 +39,7 @@ from webhook.placement.costs import COUNT_BITS, HOLE_BITS, SCORE_BITS, SLOT_BITS
 from webhook.placement.evaluate import Cover
 from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
 from webhook.placement.homogeneous.min_plus import never
-from webhook.placement.homogeneous.minority_pods import MinorityPods, Stepwise
+from webhook.placement.homogeneous.minority_pods import NONE, SpareSlots
 from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions
@@ -125,19 +125,17 @@ _Found = tuple[int, Filled]
 
 
 class CoveringSearch:
-    """One question, with the minority pods or with what stands for them beside the workers."""
+    """One question, with free slots that stay beside the workers."""
 
-    def __init__(self, question: Question, minority: Stepwise, loss: int, budget: Budget) -> None:
-        """loss: capacity for workers that is taken from the nodes of any solution, at least."""
+    def __init__(self, question: Question, spare: SpareSlots, budget: Budget) -> None:
         self.question = question
         self.costs = question.costs()
         self.budget = budget
-        self.minority = minority
-        self.screening = Screening(question, minority, budget)
+        self.spare = spare
+        self.screening = Screening(question, spare, budget)
         self.workers = question.counts[0]
-        self.least = self.workers + loss
-        """Capacity for workers of the nodes of any solution, at least."""
-        self.everybody = len(minority.states) - 1
+        self.least = self.workers + spare.most
+        """Free slots of the nodes of any solution, at least."""
 
     def solve(self, root: Vertex) -> _Found | None:
         """The optimum, and its cost. Raises OutOfSteps."""
@@ -180,11 +178,9 @@ class CoveringSearch:
 
     def _alone(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """A node that holds all."""
-        assert vertex.state is not None
-        (slot_counts,) = self.minority.slot_counts([vertex.state], [vertex.slot_counts])
-        if slot_counts[self.everybody] < self.workers or (limit is not None and vertex.own >= limit):
+        if vertex.slot_counts[0] < self.least or (limit is not None and vertex.own >= limit):
             return None
-        return vertex.own, Filled(0, self.workers, 1, vertex.own, self.everybody, vertex.state)
+        return vertex.own, Filled(0, self.workers, 1, vertex.own, vertex.state)
 
     def _by_bound(self, vertex: Vertex) -> list[tuple[int, Vertex]]:
         """The children that may hold the gang, and at least what using them costs, the cheapest first.
@@ -245,7 +241,7 @@ class CoveringSearch:
             return None
         terms.values = self._values(vertex, levels, fewest)
         wanted = inside.wanted
-        state = (len(inside.minority.states) - 1, wanted)
+        state = (len(inside.spare.losses) - 1, wanted)
         (value,) = inside.solve([state])
         if value is None:
             return None
@@ -259,7 +255,7 @@ class CoveringSearch:
         """The children that matter, if with them the best solution is as good as it can be; else all."""
         terms = self._terms(vertex, levels)
         unit = terms.unit(vertex.bottom)
-        are_distinct = self.minority.below(unit) is self.minority
+        are_distinct = self.spare.below(unit) is self.spare
         wanted = self.workers // unit if are_distinct else self.least
         screened = self.screening.matter(vertex, levels, unit, wanted)
         if screened is not None:
@@ -295,7 +291,7 @@ class CoveringSearch:
             fields.insert(above, (self.costs.holes, HOLE_BITS, squares.bit_length()))
         slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
         counts = PackedCost(fields)
-        return KnapsackTerms(counts, counts, self.budget, self.costs, self.minority, slices)
+        return KnapsackTerms(counts, counts, self.budget, self.costs, self.spare, slices)
 
     def _fewest(self, inside: DomainKnapsack, terms: KnapsackTerms) -> list[int] | None:
         """The numbers of domains of each level in the best solution; 0 where they follow from those below."""
@@ -329,5 +325,5 @@ def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover 
     Raises OutOfSteps.
     """
     alone = replace(question, classes=question.classes[:1], counts=(pods,), slices=(), spread=None)
-    best = CoveringSearch(alone, MinorityPods(alone, budget), 0, budget).solve(root)
+    best = CoveringSearch(alone, NONE, budget).solve(root)
     return None if best is None else Cover(best[0], list(best[1].slot_counts()))

@@ -7,7 +7,6 @@ is around it, and is itself a knapsack in the finer unit.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 
 from webhook.placement.bounds import child_slot_counts
@@ -20,11 +19,10 @@ from webhook.placement.homogeneous.min_plus import (
     Offer,
     State,
     choices,
-    counts_of_equals,
     offered,
     shifted_back,
 )
-from webhook.placement.homogeneous.minority_pods import Stepwise
+from webhook.placement.homogeneous.minority_pods import SpareSlots
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Leaves, Vertex
@@ -32,15 +30,14 @@ from webhook.placement.vertex import Leaves, Vertex
 
 @dataclass(slots=True, eq=False)  # frozen ones take three times as long, and there are as many as nodes
 class Filled:
-    """What was chosen: a node with its minority pods, or a domain. number: among its siblings. holds:
-    workers, in units of the zone around it; unit: pods in one. own: the cost of using it.
+    """What was chosen: a node or a domain. number: among its siblings. holds: workers, in units of the zone
+    around it; unit: pods in one. own: the cost of using it.
     """
 
     number: int
     holds: int
     unit: int
     own: int
-    minority: int = 0
     node: NodeState | None = None
     parts: tuple["Filled", ...] = ()
 
@@ -49,13 +46,11 @@ class Filled:
         """The cost of using it and everything inside it."""
         return self.own + sum(part.cost for part in self.parts)
 
-    def deliver(self, units: int, found: dict[str, tuple[int, int]]) -> None:
-        """Give workers to the nodes, the first ones first: node name -> workers and state of minority pods,
-        also of the nodes that get neither.
-        """
+    def deliver(self, units: int, found: dict[str, int]) -> None:
+        """Give workers to the nodes, the first ones first: node name -> workers, also where it is none."""
         pods = units * self.unit
         if self.node is not None:
-            found[self.node.name] = (pods, self.minority)
+            found[self.node.name] = pods
             return
         for part in self.parts:
             given = min(pods // part.unit, part.holds)
@@ -88,17 +83,9 @@ class KnapsackTerms:
     values: PackedCost
     budget: Budget
     costs: Costs
-    minority: Stepwise
+    spare: SpareSlots
     slices: Slices
     insides: dict[int, "DomainKnapsack"] = field(default_factory=dict)
-    equal_counts: dict[object, Array] = field(default_factory=dict)
-    """Least counts of nodes that differ in slots alone, by these: many domains have the same."""
-    offered: dict[object, Choices] = field(default_factory=dict)
-    """What domains with the same counts offer."""
-
-    def first(self, level: int, cost: int) -> int:
-        """Of a cost's values that field, the leftover of a level, which compares first below that level."""
-        return self.values.pack(cost) >> self.values.offset(self.costs.leftover[level])
 
     def unit(self, level: int) -> int:
         """Pods in a unit of the capacities just below a level."""
@@ -113,17 +100,15 @@ class KnapsackTerms:
 
 @dataclass(slots=True, eq=False)
 class NodesItem:
-    """Nodes of one domain with the same capacities (of each state of minority pods, in units) and the same
-    cost but for the headroom penalty.
+    """Nodes of one domain with the same rooms (of each state of spare slots, in units) and the same cost but
+    for the headroom penalty.
     """
 
     terms: KnapsackTerms
-    minority: Stepwise
+    spare: SpareSlots
     unit: int
     wanted: int
     """Of units, by all items together."""
-    level: int
-    """The highest that each of them stands for."""
     slot_counts: tuple[int, ...]
     cost: int
     penalty: Callable[[int], int]
@@ -136,20 +121,13 @@ class NodesItem:
 
     def offer(self) -> Offer:
         """See min_plus.Offer."""
-        minority, wanted, counts = self.minority, self.wanted, self.terms.counts
+        spare, wanted, counts = self.spare, self.wanted, self.terms.counts
         free_slots = max(self.slot_counts)
-        enough = (-(-wanted // free_slots) if free_slots > 0 else 0) + minority.most
+        enough = (-(-wanted // free_slots) if free_slots > 0 else 0) + spare.most
         number = min(len(self.nodes), enough)
-        self.terms.budget.spend(
-            1 + number * (len(minority.states) + sum(map(len, minority.sums))) // 4 + PART
-        )
-        self.choices = NodeChoices(minority, self.slot_counts, number, counts.pack(self.cost), counts.fits)
+        self.terms.budget.spend(1 + number * (len(spare.losses) + sum(map(len, spare.sums))) // 4 + PART)
+        self.choices = NodeChoices(spare, self.slot_counts, number, counts.pack(self.cost), counts.fits)
         return Offer(self.choices.offered, self)
-
-    def firsts(self, states: Sequence[State]) -> list[int]:
-        """See min_plus.OfferSource."""
-        each = self.terms.first(self.level, self.cost)
-        return [each * self.choices.used[state] for state in states]
 
     def values(self, states: Sequence[State]) -> list[int | None]:
         """See min_plus.OfferSource."""
@@ -167,22 +145,10 @@ class NodesItem:
     def filled(self, target: State) -> list[Filled]:
         """The nodes."""
         self._order()
-        state, count = target[0], self.choices.used[target]
-        odds = [] if self.minority.most else [0] * count
-        for left in range(count if self.minority.most else 0, 0, -1):
-            more = self.choices.ways[left, state]
-            odds.append(more)
-            state = next(one for one, other in self.minority.sums[more] if other == state)
+        free_slots, count = self.slot_counts[0], self.choices.used[target]
         return [
-            Filled(
-                number,
-                self.slot_counts[minority],
-                self.unit,
-                self.cost + self.penalty(number),
-                minority,
-                node,
-            )
-            for (number, node), minority in zip(self.nodes, odds, strict=False)
+            Filled(number, free_slots, self.unit, self.cost + self.penalty(number), node)
+            for number, node in self.nodes[:count]
         ]
 
 
@@ -190,36 +156,33 @@ class NodeChoices:
     """What so many nodes with these capacities hold together, and how."""
 
     def __init__(
-        self, minority: Stepwise, slot_counts: Sequence[int], number: int, cost: int, narrow: bool
+        self, spare: SpareSlots, slot_counts: Sequence[int], number: int, cost: int, narrow: bool
     ) -> None:
         """cost: of a node, counted. narrow: whether count costs fit a machine word."""
         self.used: dict[State, int] = {(0, 0): 0}
         """For nothing, and for what is offered, the nodes it takes."""
-        self.ways: dict[tuple[int, int], int] = {}
-        """For a number of nodes and a state of minority pods: the state on the last of them."""
-        self.minority = minority
-        self.offered = self._offered(self._most(minority, slot_counts, number), cost, narrow)
+        self.spare = spare
+        self.offered = self._offered(self._most(spare, slot_counts, number), cost, narrow)
 
-    def _most(self, minority: Stepwise, slot_counts: Sequence[int], number: int) -> list[list[int]]:
-        """The most units for each number of nodes from 0 and each state of minority pods; -1: none."""
-        states = range(len(minority.states))
+    def _most(self, spare: SpareSlots, slot_counts: Sequence[int], number: int) -> list[list[int]]:
+        """The most units for each number of nodes from 0 and each state of spare slots; -1: none."""
+        states = range(len(spare.losses))
         if len(states) == 1:
             return [[count * slot_counts[0]] for count in range(number + 1)]
         most = [[0, *(-1 for _ in states[1:])]]
-        for count in range(1, number + 1):
+        for _ in range(number):
             before, row = most[-1], [-1] * len(states)
             for more in states:
                 if slot_counts[more] < 0:
                     continue
-                for one, other in minority.sums[more]:
+                for one, other in spare.sums[more]:
                     if before[one] >= 0 and before[one] + slot_counts[more] > row[other]:
                         row[other] = before[one] + slot_counts[more]
-                        self.ways[count, other] = more
             most.append(row)
         return most
 
     def _offered(self, most: Sequence[Sequence[int]], cost: int, narrow: bool) -> Choices:
-        odds: list[int] = []
+        spares: list[int] = []
         slot_counts: list[int] = []
         counts: list[int] = []
         for state, first in enumerate(most[0]):
@@ -227,37 +190,11 @@ class NodeChoices:
             for count, row in enumerate(most[1:], start=1):
                 if row[state] > best:
                     best = row[state]
-                    odds.append(state)
+                    spares.append(state)
                     slot_counts.append(best)
                     counts.append(cost * count)
                     self.used[state, best] = count
-        return choices(odds, slot_counts, counts, narrow)
-
-
-class EqualNodesAlone:
-    """What nodes with the same capacity hold by themselves, workers alone: a lattice of one item."""
-
-    def __init__(self, item: NodesItem) -> None:
-        self.item = item
-        item.offer()
-
-    def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
-        """See lattice.Lattice."""
-        states = [self._state_for(target) for target in targets]
-        found = iter(self.item.values([each for each in states if each is not None]))
-        return [None if each is None else next(found) for each in states]
-
-    def best_for(self, target: State, narrow: bool) -> list[State]:
-        """See lattice.Lattice."""
-        state = self._state_for(target)
-        assert state is not None
-        return [state]
-
-    def _state_for(self, target: State) -> State | None:
-        """What is held for just such a state, (0, 0) for nothing; None where nothing is just that."""
-        free_slots, (_, wanted) = self.item.slot_counts[0], target
-        rounded = -(-wanted // free_slots) * free_slots
-        return (0, rounded) if rounded == wanted or wanted == self.item.wanted else None
+        return choices(spares, slot_counts, counts, narrow)
 
 
 _Penalty = Callable[[int], int]
@@ -276,50 +213,19 @@ class DomainKnapsack:
         self.terms = terms
         self.vertex = vertex
         self.unit = terms.unit(vertex.bottom)
-        self.minority = terms.minority.below(self.unit)
+        self.spare = terms.spare.below(self.unit)
         self.wanted = wanted
-        self.least = least
-        leaves, machine = vertex.leaves, terms.costs.machine
-        self.is_plain = leaves is not None and len(self.minority.states) == 1 and machine is None
-        """Whether it is of workers on single nodes that differ in their capacities alone."""
-        self.counts: Array = self._of_sorted_nodes() if self.is_plain else self.searched.counts
-
-    def _of_sorted_nodes(self) -> Array:
-        """The counts where each node costs the same: those of the largest nodes first."""
-        vertex, terms = self.vertex, self.terms
-        key = ("counts", tuple(terms.counts.parts), self.unit, self.wanted)
-        if key not in vertex.notes:
-            assert vertex.leaves is not None
-            slot_counts = vertex.leaves.every[0]
-            each = terms.counts.pack(vertex.leaves.cost_without_penalty(0))
-            same = tuple(slot_counts), self.unit, each, self.wanted
-            if same not in terms.equal_counts:
-                terms.equal_counts[same] = counts_of_equals(*same, terms.counts.fits)
-            vertex.notes[key] = terms.equal_counts[same]
-        terms.budget.spend(2 * PART + self.wanted // 60)
-        known: Array = vertex.notes[key]
-        return known
-
-    @cached_property
-    def items(self) -> list["NodesItem | DomainItem"]:
+        terms.budget.spend(2 * len(child_slot_counts(vertex)))
+        self.items = list(_items(self, vertex, least))
         """The children that can hold something."""
-        self.terms.budget.spend(2 * len(child_slot_counts(self.vertex)))
-        return list(_items(self, self.vertex, self.least))
-
-    @cached_property
-    def lattice(self) -> Lattice | EqualNodesAlone:
-        """What they hold together."""
-        only = self.items[0] if self.is_plain and len(self.items) == 1 else None
-        if isinstance(only, NodesItem):
-            return EqualNodesAlone(only)
-        return self.searched
-
-    @cached_property
-    def searched(self) -> Lattice:
-        """The same by a search."""
-        terms = self.terms
         offers = [item.offer() for item in self.items]
-        return Lattice(offers, self.minority, self.wanted, terms.counts.fits, terms.budget)
+        self.lattice = Lattice(offers, self.spare, wanted, terms.counts.fits, terms.budget)
+        """What they hold together."""
+
+    @property
+    def counts(self) -> Array:
+        """See lattice.Lattice."""
+        return self.lattice.counts
 
     def solve(self, states: Sequence[State]) -> list[int | None]:
         """The least value of each state."""
@@ -347,9 +253,9 @@ class DomainItem:
         unit = around.terms.unit(vertex.bottom)
         self.ratio = around.unit // unit
         """How many units inside make one around it."""
-        self.is_uniform = around.minority.below(unit) is not around.minority
+        self.is_uniform = around.spare.below(unit) is not around.spare
         """Whether it does not tell apart what stands beside the workers."""
-        wanted = around.wanted * self.ratio + (around.minority.losses[-1] if self.is_uniform else 0)
+        wanted = around.wanted * self.ratio + (around.spare.losses[-1] if self.is_uniform else 0)
         self.most = min(wanted, vertex.free_slots // unit)
         """Units inside up to which it matters what it holds."""
 
@@ -361,47 +267,36 @@ class DomainItem:
     def offer(self) -> Offer:
         """See min_plus.Offer."""
         terms, inside = self.around.terms, self.inside
-        terms.budget.spend(PART // 2 * len(self.around.minority.states))
+        terms.budget.spend(PART // 2 * len(self.around.spare.losses))
         narrow, own = terms.counts.fits, terms.counts.pack(self.vertex.own)
-        key = id(inside.counts), self.ratio, self.is_uniform, id(self.around.minority), self.least, own
-        if key not in terms.offered:
-            rows = inside.counts[:, :: self.ratio]
-            if self.is_uniform:
-                rows = shifted_back(inside.counts[0], self.around.minority.losses, self.ratio, narrow)
-            terms.offered[key] = offered(rows, self.least, own, narrow)
-        return Offer(terms.offered[key], self)
-
-    def _row(self, inside: DomainKnapsack, minority: int) -> tuple[Array, int]:
-        """The counts inside for a state outside, and what is lost of the capacities there."""
+        rows = inside.counts[:, :: self.ratio]
         if self.is_uniform:
-            return inside.counts[0], self.around.minority.losses[minority]
-        return inside.counts[minority], 0
+            rows = shifted_back(inside.counts[0], self.around.spare.losses, self.ratio, narrow)
+        return Offer(offered(rows, self.least, own, narrow), self)
+
+    def _row(self, inside: DomainKnapsack, spare: int) -> tuple[Array, int]:
+        """The counts inside for a state outside, and what is lost of the rooms there."""
+        if self.is_uniform:
+            return inside.counts[0], self.around.spare.losses[spare]
+        return inside.counts[spare], 0
 
     def _inner(self, states: Sequence[State]) -> list[list[State]]:
         """For each state the ones inside that are just this state outside, at the same count cost."""
         inside = self.inside
         if self.ratio == 1:  # nothing is rounded: there is just one
             self.around.terms.budget.spend(1 + len(states))
-            losses = self.around.minority.losses
+            losses = self.around.spare.losses
             return [
-                [(0, units + losses[minority]) if self.is_uniform else (minority, units)]
-                for minority, units in states
+                [(0, units + losses[spare]) if self.is_uniform else (spare, units)] for spare, units in states
             ]
         found = []
         self.around.terms.budget.spend(4 * len(states) * (1 + self.ratio // 4))
-        for minority, units in states:
-            row, loss = self._row(inside, minority)
+        for spare, units in states:
+            row, loss = self._row(inside, spare)
             first = units * self.ratio + loss
             last = min(first + self.ratio, int(row.searchsorted(row[first], side="right")))
-            found.append(
-                [(0 if self.is_uniform else minority, free_slots) for free_slots in range(first, last)]
-            )
+            found.append([(0 if self.is_uniform else spare, free_slots) for free_slots in range(first, last)])
         return found
-
-    def firsts(self, states: Sequence[State]) -> list[int]:
-        """See min_plus.OfferSource."""
-        first = self.around.terms.first(self.around.vertex.bottom + 1, self.vertex.own)
-        return [first if state != (0, 0) else 0 for state in states]
 
     def values(self, states: Sequence[State]) -> list[int | None]:
         """See min_plus.OfferSource."""
@@ -424,7 +319,7 @@ class DomainItem:
 def _items(
     around: DomainKnapsack, vertex: Vertex, least: Mapping[int, int] | None
 ) -> Sequence[NodesItem | DomainItem]:
-    """The children of a domain; those that fit no unit and no minority pod offer nothing."""
+    """The children of a domain; those that have no slots for any unit, spare ones included, offer nothing."""
     groups = _EqualNodes(around, vertex)
     if vertex.leaves is not None:
         groups.add_leaves(vertex.leaves)
@@ -436,7 +331,7 @@ def _items(
         if part.state is None:
             items[number] = DomainItem(around, number, part, least[number] if least else 0)
             continue
-        (slot_counts,) = around.minority.slot_counts([part.state], [part.slot_counts])
+        (slot_counts,) = around.spare.slot_counts(part.slot_counts[:1])
         penalty = _penalty_of(vertex)
         item = groups.add([(number, part.state)], part.own >> SCORE_BITS << SCORE_BITS, slot_counts, penalty)
         if item is not None:
@@ -449,12 +344,11 @@ class _EqualNodes:
 
     def __init__(self, around: DomainKnapsack, vertex: Vertex) -> None:
         self.around = around
-        self.level = vertex.bottom + 1
         self.items: dict[object, NodesItem] = {}
 
     def add_leaves(self, leaves: Leaves) -> None:
         """All nodes of a domain of leaves."""
-        every = self.around.minority.slot_counts(leaves.states, list(zip(*leaves.every, strict=True)))
+        every = self.around.spare.slot_counts(leaves.every[0])
         groups: dict[tuple[Counts, int], list[tuple[int, NodeState]]] = {}
         for number, key in enumerate(zip(every, leaves.slot_counts, strict=True)):
             groups.setdefault(key, []).append((number, leaves.states[number]))
@@ -477,10 +371,9 @@ class _EqualNodes:
         if (slot_counts, cost) not in self.items:
             self.items[slot_counts, cost] = NodesItem(
                 around.terms,
-                around.minority,
+                around.spare,
                 around.unit,
                 around.wanted,
-                self.level,
                 slot_counts,
                 cost,
                 penalty,

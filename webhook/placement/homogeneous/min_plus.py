@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.placement.budget import PART, SHIFTED, Budget, added
-from webhook.placement.homogeneous.minority_pods import Stepwise
+from webhook.placement.homogeneous.minority_pods import SpareSlots
 
 ASKED: Final = 2
 """Values that are asked for in a step of the budget."""
@@ -28,14 +28,11 @@ SHIFT: Final = 3
 
 Array = NDArray[Any]
 State = tuple[int, int]
-"""A state of the minority pods, and capacity for workers."""
+"""A state of the spare slots, and room for workers."""
 
 
 class OfferSource(Protocol):
     """What is behind an offer: it knows the values of what it can hold."""
-
-    def firsts(self, states: Sequence[State]) -> list[int]:
-        """Of each the part of its value that compares before all that depends on the inside."""
 
     def values(self, states: Sequence[State]) -> list[int | None]:
         """The least value of each; None for what cannot be held at just its count cost."""
@@ -43,22 +40,23 @@ class OfferSource(Protocol):
 
 @dataclass(eq=False)
 class Choices:
-    """All that an item can hold: a state of minority pods, capacity for workers, the least count cost each.
+    """All that an item can hold: for each, spare slots by their state, room for workers, and the least count
+    cost.
 
     Ascending by state, then by capacity.
     """
 
-    odds: Array
+    spares: Array
     slot_counts: Array
     counts: Array
 
     def __len__(self) -> int:
-        return len(self.odds)
+        return len(self.spares)
 
     @cached_property
     def states(self) -> list[int]:
-        """The states of minority pods, each once."""
-        return sorted(set(self.odds.tolist()))
+        """The states of spare slots, each once."""
+        return sorted(set(self.spares.tolist()))
 
     @cached_property
     def furthest(self) -> int:
@@ -67,17 +65,19 @@ class Choices:
 
     @cached_property
     def most(self) -> tuple[Array, Array, Array]:
-        """Of these the most capacity at each count cost, for each state of minority pods."""
-        odds, counts = self.odds, self.counts
-        last = ((counts[1:] != counts[:-1]) | (odds[1:] != odds[:-1])).nonzero()[0]
+        """Of these the most room at each count cost, for each state of spare slots."""
+        spares, counts = self.spares, self.counts
+        last = ((counts[1:] != counts[:-1]) | (spares[1:] != spares[:-1])).nonzero()[0]
         ends = np.append(last, len(counts) - 1)
-        return odds[ends], self.slot_counts[ends], counts[ends]
+        return spares[ends], self.slot_counts[ends], counts[ends]
 
 
-def choices(odds: Sequence[int], slot_counts: Sequence[int], counts: Sequence[int], narrow: bool) -> Choices:
+def choices(
+    spares: Sequence[int], slot_counts: Sequence[int], counts: Sequence[int], narrow: bool
+) -> Choices:
     """These, in order; narrow: whether the costs fit a machine word."""
     as_counts = np.array(counts, dtype=np.int64 if narrow else object)
-    return Choices(np.array(odds, dtype=np.int64), np.array(slot_counts, dtype=np.int64), as_counts)
+    return Choices(np.array(spares, dtype=np.int64), np.array(slot_counts, dtype=np.int64), as_counts)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,29 +88,16 @@ class Offer:
     source: OfferSource
 
 
-def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
-    """The only row of Lattice.counts for nodes with capacities for so many pods that cost `each` alike.
-
-    The largest nodes are the fewest.
-    """
-    sums = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
-    number = np.searchsorted(sums, np.arange(wanted + 1), side="left") + 1
-    number[0] = 0
-    if not narrow:
-        number = number.astype(object)
-    return np.where(number > len(sums), never(narrow), number * each)[None, :]
-
-
 def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
-    """What a domain holds from `first` units up; rows [state of minority pods, units] are its least counts.
+    """What a domain holds from `first` units up; rows [state of spare slots, units] are its least counts.
 
     own: what using it costs besides.
     """
     found = rows < never(narrow)
     found[:, :first] = False
     found[0, 0] = False
-    odds, slot_counts = found.nonzero()
-    return Choices(odds, slot_counts, rows[odds, slot_counts] + own)
+    spares, slot_counts = found.nonzero()
+    return Choices(spares, slot_counts, rows[spares, slot_counts] + own)
 
 
 def shifted_back(row: Array, losses: Sequence[int], ratio: int, narrow: bool) -> Array:
@@ -154,24 +141,24 @@ class StateRows:
     """Items in a row, and capacity for `wanted` workers. rows: of each number of items [state, capacity]."""
 
     def __init__(
-        self, offers: Sequence[Offer], minority: Stepwise, wanted: int, narrow: bool, budget: Budget
+        self, offers: Sequence[Offer], spare: SpareSlots, wanted: int, narrow: bool, budget: Budget
     ) -> None:
         """narrow: whether count costs fit a machine word. Raises OutOfSteps."""
         self.narrow = narrow
         self.budget = budget
         self.unreachable: int = never(narrow)
         """As a count cost."""
-        number = len(minority.states)
+        number = len(spare.losses)
         dtype: Any = np.int64 if narrow else object
         first = np.full((number, wanted + 1), self.unreachable, dtype=dtype)
         first[0, 0] = 0
-        pairs = {each: np.array(minority.sums[each]).T for offer in offers for each in offer.choices.states}
+        pairs = {each: np.array(spare.sums[each]).T for offer in offers for each in offer.choices.states}
         self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in pairs.items()}
         """For each state that an item may hold those before, and those after."""
         self.origins = np.full((number, number), -1)
         """For each state that an item may hold: of each state after it the one before, -1 for none."""
-        for minority_state, (before, after) in pairs.items():
-            self.origins[minority_state, after] = before
+        for spare_state, (before, after) in pairs.items():
+            self.origins[spare_state, after] = before
         self.rows = [first]
         reach = 0
         for offer in offers:
@@ -191,11 +178,11 @@ class StateRows:
         return merged
 
     def _shift(self, merged: Array, row: Array, offer: Offer) -> None:
-        odds, slot_counts, counts = offer.choices.most
+        spares, slot_counts, counts = offer.choices.most
         slot_counts = np.minimum(slot_counts, row.shape[1] - 1)  # what is wanted stands for all beyond
-        for minority in offer.choices.states:
-            before, after = self.parts[minority]
-            found, mine = merged[after], (odds == minority).nonzero()[0]
+        for spare in offer.choices.states:
+            before, after = self.parts[spare]
+            found, mine = merged[after], (spares == spare).nonzero()[0]
             number, width = found.shape
             self.budget.spend(PART + _shift_steps(number, width, len(mine), self.narrow))
             into_shifted(found, row[before], slot_counts[mine], counts[mine])
@@ -213,11 +200,11 @@ class PaidItems(StateRows):
     """The same by values in place of counts, of only what costs nothing in domains and nodes."""
 
     def __init__(
-        self, offers: Sequence[Offer], minority: Stepwise, wanted: int, narrow: bool, budget: Budget
+        self, offers: Sequence[Offer], spare: SpareSlots, wanted: int, narrow: bool, budget: Budget
     ) -> None:
         """narrow: whether values fit a machine word. Raises OutOfSteps."""
         self.valued = [_valued(offer, narrow, budget) for offer in offers]
-        super().__init__(self.valued, minority, wanted, narrow, budget)
+        super().__init__(self.valued, spare, wanted, narrow, budget)
 
     def value(self, target: State) -> int | None:
         """The least value of a state, None for never."""
@@ -234,9 +221,9 @@ class PaidItems(StateRows):
                 continue
             choices = self.valued[number].choices
             self.budget.spend(PART + added(4 * len(choices), self.narrow))
-            before = self.origins[choices.odds, target[0]], np.maximum(target[1] - choices.slot_counts, 0)
+            before = self.origins[choices.spares, target[0]], np.maximum(target[1] - choices.slot_counts, 0)
             first = ((before[0] >= 0) & (row[before] + choices.counts == best)).nonzero()[0][0]
-            taken.append((int(choices.odds[first]), int(choices.slot_counts[first])))
+            taken.append((int(choices.spares[first]), int(choices.slot_counts[first])))
             target = int(before[0][first]), int(before[1][first])
         taken.reverse()
         return taken
@@ -247,10 +234,10 @@ def _valued(offer: Offer, narrow: bool, budget: Budget) -> Offer:
     costs_nothing = offer.choices
     free = (costs_nothing.counts == 0).nonzero()[0]
     states = list(
-        zip(costs_nothing.odds[free].tolist(), costs_nothing.slot_counts[free].tolist(), strict=True)
+        zip(costs_nothing.spares[free].tolist(), costs_nothing.slot_counts[free].tolist(), strict=True)
     )
     budget.spend(1 + len(states) // ASKED)
     values = offer.source.values(states) if states else []
     known = [(*state, value) for state, value in zip(states, values, strict=True) if value is not None]
-    odds, slot_counts, counts = zip(*known, strict=True) if known else ((), (), ())
-    return Offer(choices(odds, slot_counts, counts, narrow), offer.source)
+    spares, slot_counts, counts = zip(*known, strict=True) if known else ((), (), ())
+    return Offer(choices(spares, slot_counts, counts, narrow), offer.source)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
-from typing import Protocol
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
@@ -13,36 +12,7 @@ from webhook.placement.question import Counts, Question, pods_of
 from webhook.placement.snapshot import NodeState
 
 Sums = tuple[tuple[tuple[int, int], ...], ...]
-"""Pairs of states, for each state; as Stepwise.sums: what was before and is after so much is added."""
-
-
-class Stepwise(Protocol):
-    """What stands beside the workers, placed step by step: the minority pods, or the capacity they take."""
-
-    @property
-    def states(self) -> Sequence[object]:
-        """What may be placed so far: none first, all last; a state's number is its place here."""
-
-    @property
-    def sums(self) -> Sums:
-        """For each state added: the pairs of states before and after."""
-
-    @property
-    def most(self) -> int:
-        """On how many nodes it may stand."""
-
-    @property
-    def losses(self) -> Sequence[int]:
-        """For each state the capacity that it takes from workers where a domain distinguishes no states."""
-
-    def below(self, unit: int) -> "Stepwise":
-        """What of it is distinguished in domains whose capacities are counted in such units."""
-
-    def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
-        """Of each node: how many workers it takes beside each state; -1 where it does not take that.
-
-        alone: the capacity of each node for each class alone.
-        """
+"""Pairs of states, for each state; what was before and is after so much is added."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +34,6 @@ class MinorityPods:
     def most(self) -> int:
         """How many there are."""
         return sum(self.counts)
-
-    @property
-    def losses(self) -> Sequence[int]:
-        """See Stepwise; every domain tells them apart."""
-        return [0] * len(self.states)
-
-    def below(self, unit: int) -> Stepwise:
-        """See Stepwise."""
-        return self
 
     @cached_property
     def states(self) -> tuple[Counts, ...]:
@@ -111,9 +72,10 @@ class MinorityPods:
         return tuple(map(tuple, found))
 
     def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
-        """See Stepwise."""
-        if len(self.states) == 1:
-            return [slot_counts[:1] for slot_counts in alone]
+        """Of each node: how many workers it takes beside each state; -1 where it does not take that.
+
+        alone: the free slots of each node for each class alone.
+        """
         keys = self._keys(nodes, alone)
         return [self.slot_counts_of[key] for key in keys]
 
@@ -173,30 +135,33 @@ class MinorityPods:
 
 
 @dataclass(frozen=True)
-class Spare:
-    """Capacity that is left beside the workers. losses: see Stepwise."""
+class SpareSlots:
+    """Free slots that are left beside the workers, for minority pods.
+
+    losses: for each state the slots that are left then; none first, all last. sums: see Sums.
+    """
 
     losses: tuple[int, ...]
     sums: Sums
     known: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
-    def states(self) -> Sequence[object]:
-        """The capacity left so far."""
-        return self.losses
-
-    @property
     def most(self) -> int:
-        """So much capacity stands on as many nodes at most."""
+        """All of them, which are on as many nodes at most."""
         return self.losses[-1]
 
-    def below(self, unit: int) -> Stepwise:
-        """Where no slice has its domain below, all capacity is alike."""
+    def below(self, unit: int) -> "SpareSlots":
+        """What of it is told apart in domains whose free slots are counted in such units: where no slice has
+        its domain below, all slots are alike.
+        """
         return self if unit > 1 else NONE
 
-    def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
-        """See Stepwise."""
-        return [self._slot_counts(slot_counts[0]) for slot_counts in alone]
+    def slot_counts(self, alone: Sequence[int]) -> list[tuple[int, ...]]:
+        """Of each node: how many workers it takes beside each state; -1 where it does not leave so many.
+
+        alone: the workers that each node takes.
+        """
+        return [self._slot_counts(free_slots) for free_slots in alone]
 
     def _slot_counts(self, free_slots: int) -> tuple[int, ...]:
         if free_slots not in self.known:
@@ -206,20 +171,20 @@ class Spare:
         return self.known[free_slots]
 
 
-NONE = Spare((0,), (((0, 0),),))
-"""No capacity beside the workers."""
+NONE = SpareSlots((0,), (((0, 0),),))
+"""No slots beside the workers."""
 
 
-def spare_slots(losses: Sequence[int], sums: Sums, more: int = 0) -> Spare:
-    """Spare capacity for minority pods, and so much more. losses, sums: of their states, see Stepwise.
+def spare_slots(losses: Sequence[int], sums: Sums, more: int = 0) -> SpareSlots:
+    """Slots for minority pods, and so many more. losses, sums: of the states of these pods.
 
-    Distinguished by the minority pods placed so far, or by the capacity left so far, whichever has fewer
-    states; the second lets domains share the capacity for one minority pod.
+    Told apart by the minority pods placed so far, or by the slots left so far, whichever has fewer states;
+    the second lets domains share the slots for one pod.
     """
     most = losses[-1] + more
     if most + 1 >= len(losses):
-        return Spare((*losses[:-1], most), sums)
+        return SpareSlots((*losses[:-1], most), sums)
     by_slots = tuple(
         tuple((before, before + added) for before in range(most + 1 - added)) for added in range(most + 1)
     )
-    return Spare(tuple(range(most + 1)), by_slots)
+    return SpareSlots(tuple(range(most + 1)), by_slots)

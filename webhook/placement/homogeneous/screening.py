@@ -22,7 +22,7 @@ from webhook.placement.bounds import (
 )
 from webhook.placement.budget import PART, SHIFTED, Budget, added
 from webhook.placement.homogeneous.min_plus import Array
-from webhook.placement.homogeneous.minority_pods import Stepwise
+from webhook.placement.homogeneous.minority_pods import SpareSlots
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex
 
@@ -215,12 +215,12 @@ class _Children:
 
 
 class Screening:
-    """Of one question, with the minority pods or with what stands for them beside the workers."""
+    """Of one question, with free slots that stay beside the workers."""
 
-    def __init__(self, question: Question, minority: Stepwise, budget: Budget) -> None:
+    def __init__(self, question: Question, spare: SpareSlots, budget: Budget) -> None:
         self.question = question
         self.costs = question.costs()
-        self.minority = minority
+        self.spare = spare
         self.budget = budget
 
     def matter(
@@ -244,7 +244,7 @@ class Screening:
         if most is None:
             return None
         enough = self._enough(children, least, finer, wanted) if finer_level <= second else None
-        least, most = self._priced(children, least, wanted, fewest, most + self.minority.most, enough)
+        least, most = self._priced(children, least, wanted, fewest, most + self.spare.most, enough)
         return self._distinct(vertex, least, fewest), fewest, most
 
     def _children(self, vertex: Vertex, unit: int, ratio: int) -> _Children:
@@ -281,7 +281,7 @@ class Screening:
 
     def _distinct(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
         """Of children that differ in names alone no more than can be used: the first ones."""
-        if self.question.anchored or not self._differ_by_slots() or len(least) <= 2 * fewest:
+        if self.question.anchored or len(least) <= 2 * fewest:
             return dict(least)
         seen = Counter[object]()
         distinct = {}
@@ -294,17 +294,11 @@ class Screening:
                 distinct[number] = units
         return distinct
 
-    def _differ_by_slots(self) -> bool:
-        """Whether what a domain holds follows from the capacities of its nodes alone."""
-        return len(self.minority.states) == 1 or self.minority.below(1) is not self.minority
-
-    def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough | None:
-        """How many domains below these children suffice, where that is told by capacities. finer: pods in a
-        unit of these.
+    def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough:
+        """How many domains below these children suffice, where that is told by rooms. finer: pods in a unit
+        of these.
         """
-        if not self._differ_by_slots():
-            return None
-        more = -(-self.minority.losses[-1] // finer)  # which has the capacity for minority pods as well
+        more = -(-self.spare.losses[-1] // finer)  # which has the spare slots as well
         heads = [children.unrounded[number] for number in numbers]
         if children.ratio == 1:
             return by_parts(heads, wanted + more)

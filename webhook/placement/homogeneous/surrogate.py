@@ -1,23 +1,24 @@
-"""A few minority pods beside workers without slices: the workers' own knapsack for somewhat more of them.
+"""A few odd pods beside workers: the workers' own knapsack for somewhat more of them.
 
-Theory (a surrogate relaxation). Minority pods that share a node take away capacity for some workers there, on
-the best node for them at least l; however they are shared out, all of them together take away at least L, the
-least sum of such l. So the nodes of any solution have capacity for K + L workers together, where K is the
-number of workers, and the optimum for so many workers alone costs no more than the gang. Where the minority
-pods find places on its nodes that leave capacity for K, it is the gang's optimum, in every field of the
-objective.
+Theory (a surrogate relaxation). Odd pods that share a node take away room for some workers there, on the best
+node for them at least l; however they are shared out, all of them together take away at least L, the least
+sum of such l. So the nodes of any solution have room for K + L workers together, where K is the number of
+workers, and the optimum for so many workers alone costs no more than the gang. Where the odd pods find places
+on its nodes that leave room for K, it is the gang's optimum, in every field of the objective.
+
+Beside slices the L slots are a second coordinate of the knapsack, as a slice may not use any of them (see
+minority_pods.SpareSlots). What is found for more than L slots is a place, but not proven.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol
 
-from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.budget import Budget
 from webhook.placement.evaluate import Solution, cost_of
 from webhook.placement.homogeneous.covering_search import CoveringSearch, cover
-from webhook.placement.homogeneous.minority_pods import MinorityPods, spare_slots
+from webhook.placement.homogeneous.minority_pods import NONE, MinorityPods, spare_slots
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.vertex import Vertex, around
@@ -170,12 +171,6 @@ def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
     return ([vertex.state], [vertex.slot_counts]) if vertex.state is not None else ([], [])
 
 
-def best_nodes(question: Question, root: Vertex, workers: int, budget: Budget) -> list[NodeState] | None:
-    """The nodes that `workers` alone would use, in topology order. Raises OutOfSteps."""
-    best = cover(question, root, workers, budget)
-    return None if best is None else [node for node, _ in best.nodes]
-
-
 def profiles(
     minority: MinorityPods, root: Vertex, nodes: Sequence[NodeState]
 ) -> list[tuple[NodeState, Profile]]:
@@ -191,19 +186,17 @@ def profiles(
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """The optimum, in mode best-fit, or near it within the budget. Raises OutOfSteps if not even that."""
+    """The optimum of identical pods, in mode best-fit; with minority pods a place that may not be proven, or
+    none that is not decided. Raises OutOfSteps.
+    """
     if len(question.counts) > 1:
-        return _MinoritySearch(question, root, budget).solve()
-    return _exact(question, root, MinorityPods(question, budget), 0)
-
-
-def _exact(question: Question, root: Vertex, minority: MinorityPods, loss: int) -> Solution:
-    best = CoveringSearch(question, minority, loss, minority.budget).solve(root)
+        return _beside_minority(question, root, budget)
+    best = CoveringSearch(question, NONE, budget).solve(root)
     if best is None:
         return Solution(None, True)
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, int] = {}
     best[1].deliver(question.counts[0], found)
-    counts = {name: (pods, *minority.states[state]) for name, (pods, state) in found.items() if pods or state}
+    counts = {name: (pods,) for name, pods in found.items() if pods}
     if len(counts) == len(found):  # each takes pods, so that none of its cost is saved
         return Solution(counts, True, best[0])
     return _priced(question, root, counts, best[1].nodes())
@@ -217,71 +210,32 @@ def _priced(
     return Solution(counts, True, cost_of(root, used))
 
 
-class _NoSlots(Exception):
-    """Not even the workers have capacity, with what the minority pods take at least."""
+def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """A place on the nodes that are best for somewhat more workers, proven if it is for no more than the
+    minority pods take at least; or that there is none.
+    """
+    minority = MinorityPods(question, budget)
+    losses = least_losses(minority, root)
+    if losses is None:
+        return Solution(None, True)
+    for more in range(minority.most + 1):
+        nodes = _best_nodes(question, root, minority, losses, more)
+        if nodes is None:  # without room for the workers and what the minority pods take at least
+            return Solution(None, not more)
+        counts = shared(question, minority, profiles(minority, root, nodes))
+        if counts is not None:
+            return replace(_priced(question, root, counts, nodes), proven=not more)
+    return Solution(None, False)
 
 
-class _MinoritySearch:
-    """Workers with minority pods beside them."""
-
-    def __init__(self, question: Question, root: Vertex, budget: Budget) -> None:
-        self.question = question
-        self.root = root
-        self.budget = budget
-        self.minority = MinorityPods(question, budget)
-
-    def solve(self) -> Solution:
-        losses = least_losses(self.minority, self.root)
-        if losses is None:
-            return Solution(None, True)
-        try:
-            near, tried = self._near(losses)
-        except _NoSlots:
-            return Solution(None, True)
-        if near is not None and near.proven:
-            return near
-        try:
-            part = MinorityPods(self.question, self.budget.part(self.budget.left * 3 // 4))
-            return _exact(self.question, self.root, part, losses[-1])
-        except OutOfSteps:
-            with suppress(_NoSlots):
-                for more in range(tried, self.minority.most + 1):
-                    near = near or self._on_best_nodes(losses, more)
-            if near is None:
-                raise
-            return replace(near, proven=False)
-
-    def _near(self, losses: list[int]) -> tuple[Solution | None, int]:
-        """A place on the nodes that are best for somewhat more workers, proven if it is for no more than the
-        minority pods take at least; and how many amounts of capacity were tried. Raises _NoSlots and
-        OutOfSteps.
-        """
-        for more in range(1 if self.question.slices else self.minority.most + 1):
-            near = self._on_best_nodes(losses, more)
-            if near is not None:
-                return replace(near, proven=not more), more + 1
-        return None, more + 1
-
-    def _on_best_nodes(self, losses: list[int], more: int) -> Solution | None:
-        """All pods on the nodes that are best for the workers and the capacity that minority pods take at
-        least, and `more`; None where these do not suffice. Raises _NoSlots if there are none.
-        """
-        question = self.question
-        nodes = self._best_nodes(losses, more)
-        counts = None
-        if nodes is not None:
-            counts = shared(question, self.minority, profiles(self.minority, self.root, nodes))
-        return None if counts is None or nodes is None else _priced(question, self.root, counts, nodes)
-
-    def _best_nodes(self, losses: list[int], more: int) -> list[NodeState] | None:
-        question = self.question
-        if not question.slices:
-            if question.machine is not None:
-                return None
-            return best_nodes(question, self.root, question.counts[0] + losses[-1] + more, self.budget)
-        spare = spare_slots(losses, self.minority.sums, more)
-        # Without the steps for this there are none for the minority pods themselves.
-        best = CoveringSearch(question, spare, losses[-1] + more, self.budget).solve(self.root)
-        if best is None:
-            raise _NoSlots
-        return list(best[1].nodes())
+def _best_nodes(
+    question: Question, root: Vertex, minority: MinorityPods, losses: list[int], more: int
+) -> list[NodeState] | None:
+    """The nodes that are best for the workers, the slots that minority pods take at least, and `more`; None
+    if there are none. Raises OutOfSteps.
+    """
+    if not question.slices:
+        best = cover(question, root, question.counts[0] + losses[-1] + more, minority.budget)
+        return None if best is None else [node for node, _ in best.nodes]
+    found = CoveringSearch(question, spare_slots(losses, minority.sums, more), minority.budget).solve(root)
+    return None if found is None else list(found[1].nodes())
