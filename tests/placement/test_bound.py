@@ -28,7 +28,7 @@ from webhook.placement import (
     victims,
 )
 from webhook.placement.bounds import least_domains
-from webhook.placement.place import RULE
+from webhook.placement.place import FIRST_FIT
 
 BOUND = 100_000
 
@@ -85,7 +85,7 @@ def test_identical_pods_that_the_budget_is_too_short_for_are_placed_and_not_prov
     assert isinstance(found, Assignment)
     assert not found.proven
     assert check(found, asked, snapshot) == []
-    assert budget.spent <= 2 * SHORT + RULE * len(names)
+    assert budget.spent <= 2 * SHORT + FIRST_FIT * len(names)
     assert place(asked, snapshot, Options()).proven
 
 

@@ -11,7 +11,6 @@ from itertools import compress, islice
 from typing import Final
 
 from webhook.placement import heterogeneous, homogeneous
-from webhook.placement.bounds import census
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.first_cards import first_found
@@ -44,10 +43,10 @@ NEIGHBOURHOODS: Final = 4
 """Domains up to which ranks choose a domain at once; each makes a class of its own for the search."""
 
 RESERVE: Final = 8
-"""The part of the steps that the rule for workers has at least, beside them."""
+"""The part of the steps that first-fit and patterns have at least, beside them."""
 
-RULE: Final = 8
-"""Steps for each node that it has at least."""
+FIRST_FIT: Final = 8
+"""Steps for each node that they have at least."""
 
 
 def place(
@@ -158,54 +157,47 @@ def _up_to_leftover(objective: Objective) -> Objective:
 
 def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -> Solution:
     """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
-    identical = len(question.counts) == 1 and not question.slices
-    if not identical or question.machine is not None:
-        found = _heterogeneous(question, snapshot, tree.root, budget)
-    elif question.spread is not None:
+    is_plain = question.is_identical and question.machine is None
+    if is_plain and question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
-    elif question.options.mode is Mode.HEADROOM and not question.anchored:  # beside others, near to them
+    elif is_plain and question.options.mode is Mode.HEADROOM and not question.anchored:  # else near to these
         found = most_headroom(question, tree.root)
     else:
-        found = _identical(question, tree.root, budget)
+        found = _searched(question, snapshot, tree.root, budget)
     return replace(found, proven=found.proven and tree.exact)
 
 
-def _heterogeneous(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Solution:
-    """Gangs that are more than identical pods, and modes that know no better node: mostly alike where that
-    solves them, else by joint bounds, first-fit and the pattern program.
+def _searched(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Solution:
+    """By the covering knapsack where that is proven, else by joint bounds, first-fit and the pattern program
+    too.
     """
     reserve = budget.left // RESERVE
     if (only := only_placement(question, root, budget)) is not None:
         return only
     found = []
     if homogeneous.serves(question):
-        first, is_by_rule = _mostly_identical(question, root, reserve, budget)
-        is_last = is_by_rule and budget.left < RULE * len(snapshot.nodes)
-        if first.proven or (is_last and first.counts is not None):
+        first = _mostly_identical(question, root, budget)
+        if first.proven:
             return first
         found.append(first)
-    steps = max(budget.left, reserve, min(RULE * len(snapshot.nodes), question.options.bound))
+    steps = max(budget.left, reserve, min(FIRST_FIT * len(snapshot.nodes), question.options.bound))
     part = Budget(steps)
-    found.append(heterogeneous.solve(question, root, len(snapshot.nodes), part))
+    # Patterns of identical pods tell no more than the knapsack, which had all steps.
+    nodes, fills_only = len(snapshot.nodes), question.is_identical
+    found.append(heterogeneous.solve(question, root, nodes, part, fills_only=fills_only))
     budget.take(part.spent)
-    best = _better(question, snapshot, root, found)
-    if best.counts is not None or best.proven or homogeneous.serves(question):
-        return best
-    return _by_rule(question, root, max(reserve, budget.left), budget)
+    return _better(question, snapshot, root, found)
 
 
-def _mostly_identical(
-    question: Question, root: Vertex, reserve: int, budget: Budget
-) -> tuple[Solution, bool]:
-    """By the search for workers with minority pods, or by a simple rule where that takes too long.
-
-    Also whether it is by the rule.
-    """
-    share = 2 if any(pod.wants_cards for pod in question.classes) else 4  # exact questions may take all
+def _mostly_identical(question: Question, root: Vertex, budget: Budget) -> Solution:
+    """By the search for workers, as far as its share of the steps reaches."""
+    left = 0
+    if len(question.classes) > 1:  # exact questions to cards may take all
+        left = budget.left // (2 if any(pod.wants_cards for pod in question.classes) else 4)
     try:
-        return homogeneous.solve(question, root, budget.part(budget.left - budget.left // share)), False
+        return homogeneous.solve(question, root, budget.part(budget.left - left))
     except OutOfSteps:
-        return _by_rule(question, root, reserve, budget), True
+        return Solution(None, False)
 
 
 def _better(question: Question, snapshot: Snapshot, root: Vertex, found: Sequence[Solution]) -> Solution:
@@ -215,23 +207,6 @@ def _better(question: Question, snapshot: Snapshot, root: Vertex, found: Sequenc
         return Solution(None, any(each.proven for each in found))
     best = min(placed, key=lambda each: _cost(question, snapshot, root, each))
     return replace(best, proven=any(each.proven for each in found))
-
-
-def _identical(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """Identical pods: the optimum, or a simple rule where that takes too long."""
-    reserve = budget.left // RESERVE
-    try:
-        return homogeneous.solve(question, root, budget.part(budget.left))
-    except OutOfSteps:
-        return _by_rule(question, root, reserve, budget)
-
-
-def _by_rule(question: Question, root: Vertex, steps: int, budget: Budget) -> Solution:
-    """By a simple rule, with steps beyond the bound, so that no proof is lost for it."""
-    rule = Budget(max(steps, RULE * census(root)[-1][0]) if root.parts else steps)
-    found = homogeneous.by_rule(question, root, rule)
-    budget.take(rule.spent)
-    return found
 
 
 def _objective(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution) -> Objective:

@@ -190,6 +190,11 @@ class Question:
         return 0 if self.ranking is None else (MOST_UNLIKED * sum(self.counts)).bit_length()
 
     @property
+    def is_identical(self) -> bool:
+        """Whether all pods are alike, and no slices bind them."""
+        return len(self.counts) == 1 and not self.slices
+
+    @property
     def labelled_only(self) -> bool:
         """Whether nodes without a place in the topology are of no use."""
         lowest = self.levels if self.spread is None else self.spread.level

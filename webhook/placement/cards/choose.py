@@ -62,17 +62,17 @@ def choose(
     pods: Sequence[PodClass],
     polish: int = POLISH,
     budget: Budget | None = None,
-    tries: int = STEPS,
+    attempts: int = STEPS,
 ) -> Chosen:
     """Cards for all these pods together on one node, in the order of the pods.
 
-    polish: descents for the best choice, once there is one. tries: the most that the search for one takes.
+    polish: descents for the best choice, once there is one. attempts: the most that the search for one takes.
     Nothing is decided once the budget is exhausted.
     """
     if budget is not None and budget.exhausted:
         return Chosen(None, False)
     plain = tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods)
-    chosen, exact, steps = _choose(_Hand.of(states), plain, polish, tries)
+    chosen, exact, steps = _choose(_Hand.of(states), plain, polish, attempts)
     if budget is not None:
         budget.take(steps)
     return Chosen(None if chosen is None else list(chosen), exact)
@@ -134,7 +134,7 @@ def fits(
 ) -> bool | None:
     """Whether all these pods find cards on the node together; None where that was not decided.
 
-    looks: the most that packing may take (see packing.STEPS), or as many tries of the search.
+    looks: the most that packing may take (see packing.STEPS), or as many attempts of the search.
     """
     if budget is not None and budget.exhausted:
         return None

@@ -16,10 +16,13 @@ NEAREST_PART: Final = 16
 # Numpy and HiGHS take a fifth of a second to load: not before a gang needs them.
 
 
-def solve(question: Question, root: Vertex, nodes: int, budget: Budget) -> Solution:
+def solve(
+    question: Question, root: Vertex, nodes: int, budget: Budget, *, fills_only: bool = False
+) -> Solution:
     """The best place that is found within the steps, and whether it is proven that there is no better one.
 
-    nodes: at least as many as there are in the tree. Gangs that are spread are not for it.
+    nodes: at least as many as there are in the tree. fills_only: by first-fit alone. Gangs that are spread
+    are not for it.
     """
     if question.spread is not None or len(question.counts) * nodes > MOST:
         return Solution(None, False)
@@ -27,7 +30,7 @@ def solve(question: Question, root: Vertex, nodes: int, budget: Budget) -> Solut
     from webhook.placement.heterogeneous.candidate_search import CandidateSearch
 
     try:
-        return CandidateSearch(question, root, budget).solve()
+        return CandidateSearch(question, root, budget, fills_only=fills_only).solve()
     except TooLargeError:
         return Solution(None, False)
 

@@ -87,6 +87,11 @@ class GangArrays:
         columns = [self._free(number) for number in range(len(self.resources))]
         self.free: Ints = np.array(columns, dtype=np.int64).reshape(len(columns), len(self.states)).T.copy()
 
+    def is_in_slices(self, number: int) -> bool:
+        """Whether slices bind the pods of a class."""
+        question = self.question
+        return bool(question.slices) and question.unbound_slices[number] < len(question.slices)
+
     def _read_tree(self, root: Vertex) -> None:
         """Number the nodes, and note where domains begin, and what has capacity for what."""
         self._starts: list[list[int]] = [[] for _ in range(self.costs.depth)]

@@ -8,7 +8,7 @@ of more. So what is left is proven; the headroom, a tie-break, is not part of an
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import combinations, filterfalse
 from math import comb
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.evaluate import Solution
 from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Ints, Taken
-from webhook.placement.heterogeneous.first_fit_decreasing import MANY, Filled, FirstFitDecreasing
+from webhook.placement.heterogeneous.first_fit_decreasing import Filled, FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
 from webhook.placement.heterogeneous.pattern_program import PatternProgram
 from webhook.placement.heterogeneous.patterns import NodePatterns
@@ -48,6 +48,9 @@ LESSONS: Final = 16
 MOST_NODE_CLASSES: Final = 3000
 """Kinds of nodes up to which a measure is learnt."""
 
+MANY: Final = 64
+"""Classes beyond which first-fit alone looks for a place."""
+
 FILLING: Final = 4
 """The part of the steps for first-fit."""
 
@@ -66,16 +69,16 @@ class _Entry(NamedTuple):
 
 
 class CandidateSearch:
-    """One question. is_plain: no slices shape it, so that first-fit can fill domains."""
+    """One question. fills_only: first-fit alone looks for a place."""
 
-    def __init__(self, question: Question, root: Vertex, budget: Budget) -> None:
+    def __init__(self, question: Question, root: Vertex, budget: Budget, *, fills_only: bool) -> None:
         self.question = question
         self.budget = budget
         self.arrays = GangArrays(question, root)
         self.bounds = JointBounds(self.arrays)
-        self.filler = FirstFitDecreasing(self.arrays, self.bounds, budget.part(budget.left // FILLING))
+        self.filler = FirstFitDecreasing(self.arrays, budget.part(budget.left // FILLING))
         self.patterns = NodePatterns(self.arrays, budget.part(budget.left // LISTING))
-        self.is_plain = not question.slices
+        self.fills_only = fills_only or self.arrays.classes > MANY
         self.best: Filled | None = None
         self.is_certain = True
         self._heap: list[_Entry] = []
@@ -89,27 +92,19 @@ class CandidateSearch:
         """
         for candidate in self._candidates(self.arrays.root):
             self._push(candidate)
-        widest = [each.candidate for each in heapq.nlargest(WIDEST, self._heap)]
-        self._fill_each(widest, self.filler.fill_in_order)
+        for entry in heapq.nlargest(WIDEST, self._heap):
+            if isinstance(entry.candidate, Candidate):
+                self._keep(self.filler.fill(entry.candidate.ranges))
         while self._heap and self._may_be_better(self._heap[0].least):
             self._look_at(heapq.heappop(self._heap))
             if self.budget.exhausted:
                 self.is_certain &= not self._heap or not self._may_be_better(self._heap[0].least)
                 break
         if self.best is None:
-            self._fill_each(widest, self.filler.fill)
-        if self.best is None:
             return Solution(None, self.is_certain)
         cost, taken = self.best
         is_best = self.is_certain and not self.question.options.any_place
         return Solution(self.arrays.named(taken), is_best, cost)
-
-    def _fill_each(
-        self, candidates: Iterable[Candidate | int], fill: Callable[[Candidate], Filled | None]
-    ) -> None:
-        for candidate in candidates if self.is_plain else ():
-            if isinstance(candidate, Candidate):
-                self._keep(fill(candidate))
 
     def _look_at(self, entry: _Entry) -> None:
         """Look for a place there, or work out its bound again where measures have come since."""
@@ -189,16 +184,16 @@ class CandidateSearch:
         is_filled = self._fill(candidate, least)
         if not self._may_be_better(least):
             return
-        if self.arrays.classes > MANY:
+        if self.fills_only:
             self.is_certain = False
         elif not self._split(candidate):
             self._solve(candidate, is_filled=is_filled)
 
     def _fill(self, candidate: Candidate, least: int) -> bool:
         """Keep what first-fit finds, if it may be asked; whether it found a place."""
-        if not self.is_plain or self.filler.budget.exhausted:
+        if self.filler.budget.exhausted:
             return False
-        filled = self.filler.fill(candidate, least | (1 << SCORE_BITS) - 1)
+        filled = self.filler.fill(candidate.ranges, least | (1 << SCORE_BITS) - 1)
         self._keep(filled)
         return filled is not None
 

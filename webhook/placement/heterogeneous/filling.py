@@ -77,23 +77,20 @@ class SlotsBeside:
 
 
 class Filling:
-    """Nodes by their numbers, in the order in which they are filled. free: what they have; pods take of it.
+    """Nodes by their numbers, in the order in which they are filled, all domains in one piece.
 
-    One class at a time is chosen, taken and placed. left: its pods that have no node yet.
+    left: pods of the class placed last that have no node yet.
     """
 
-    def __init__(
-        self, arrays: GangArrays, beside: SlotsBeside, numbers: Ints, free: Ints, budget: Budget
-    ) -> None:
+    def __init__(self, arrays: GangArrays, beside: SlotsBeside, numbers: Ints, budget: Budget) -> None:
         self.left = 0
         self._arrays, self._beside, self._budget = arrays, beside, budget
-        self._numbers, self._free = numbers, free
+        self._numbers, self._free = numbers, arrays.free[numbers]
         self._used = np.zeros(len(numbers), dtype=np.bool_)
         self._placed: dict[int, dict[int, int]] = {}
-        self._number = 0
 
-    def choose(self, number: int) -> None:
-        """Begin with a class: the positions of the nodes with capacity for its pods, and for how many."""
+    def place(self, number: int) -> None:
+        """As many pods of a class as each node has room for, whether it is in use or not."""
         alone = self._arrays.slot_counts[number][self._numbers]
         at = np.flatnonzero(alone)
         self._budget.take(CLASS + len(alone) // LOOKED + len(at) // NODES)
@@ -101,56 +98,15 @@ class Filling:
         for resource, amount in self._arrays.request_rows[number]:
             np.minimum(free_slots, self._free[at, resource] // amount, out=free_slots)
         fits = np.flatnonzero(free_slots > 0)
-        self._number = number
-        self._at, self._free_slots = at[fits], free_slots[fits]
-        self._amounts: Ints = np.zeros(len(fits), dtype=np.int64)
+        at, free_slots = at[fits], free_slots[fits]
         self.left = self._arrays.question.counts[number]
-
-    def take_in_order(self) -> None:
-        """As many pods as each node has capacity for, whether it is in use or not."""
-        if not self._arrays.carded[self._number]:
-            self._take(np.arange(len(self._at)))
-            return
-        begun = 0
-        for each in np.flatnonzero(self._used[self._at]).tolist():
-            self._take(np.arange(begun, each))
-            self._take_beside(each)
-            begun = each + 1
-            if not self.left or self._budget.exhausted:
-                return
-        self._take(np.arange(begun, len(self._at)))
-
-    def take_used_first(self, ranks: Ints, sizes: Ints, part: int, *, roomiest_first: bool) -> None:
-        """Nodes in use, the tightest first, then others by rank, by capacity and by size, the largest first.
-
-        part: another node takes only this part of what it has capacity for, at least one pod.
-        """
-        beside = np.flatnonzero(self._used[self._at])
-        beside = beside[np.lexsort((self._free_slots[beside], ranks[self._at[beside]]))]
-        if self._arrays.carded[self._number]:
-            for each in beside.tolist():
-                if not self.left or self._budget.exhausted:
-                    break
-                self._take_beside(each)
+        if self._arrays.is_in_slices(number) and len(at):
+            amounts = self._in_slices(number, at, free_slots)
+        elif self._arrays.carded[number]:
+            amounts = self._with_cards(number, at, free_slots)
         else:
-            self._take(beside)
-        if not self.left:
-            return
-        new = np.flatnonzero(~self._used[self._at])
-        if part > 1:
-            self._free_slots = np.maximum(1, self._free_slots // part)
-        slot_counts = -self._free_slots[new] if roomiest_first else self._free_slots[new]
-        new = new[np.lexsort((-sizes[self._at[new]], slot_counts, ranks[self._at[new]]))]
-        self._take_tightest_last(new, ranks)
-
-    def place(self) -> None:
-        """End with the class: what was taken of the nodes is no longer free."""
-        taken = np.flatnonzero(self._amounts)
-        at, amounts = self._at[taken], self._amounts[taken]
-        self._free[at] -= amounts[:, None] * self._arrays.requests[self._number]
-        self._used[at] = True
-        for position, amount in zip(at.tolist(), amounts.tolist(), strict=True):
-            self._placed.setdefault(position, {})[self._number] = amount
+            amounts = self._in_order(free_slots)
+        self._use(number, at, amounts)
 
     def taken(self) -> Taken:
         """The pods of each class on each node in use."""
@@ -160,32 +116,60 @@ class Filling:
             for position, pods in self._placed.items()
         }
 
-    def _take_beside(self, each: int) -> None:
-        """Pods that want cards onto a node that holds others: as many as cards are found for."""
-        position = int(self._at[each])
-        free_slots = self._beside.of(self._number, int(self._numbers[position]), self._placed[position])
-        given = min(self.left, int(self._free_slots[each]), free_slots)
-        self._amounts[each] += given
-        self.left -= given
+    def _use(self, number: int, at: Array, amounts: Ints) -> None:
+        """So many pods of a class go onto the nodes at these positions."""
+        taken = np.flatnonzero(amounts)
+        at, amounts = at[taken], amounts[taken]
+        self._free[at] -= amounts[:, None] * self._arrays.requests[number]
+        self._used[at] = True
+        for position, amount in zip(at.tolist(), amounts.tolist(), strict=True):
+            self._placed.setdefault(position, {})[number] = amount
 
-    def _take(self, positions: Array) -> None:
-        """As many pods as there is capacity for at these positions, one after the other."""
-        most = np.cumsum(self._free_slots[positions])
-        given = np.diff(np.minimum(most, self.left), prepend=0)
-        self._amounts[positions] += given
+    def _in_order(self, free_slots: Ints) -> Ints:
+        """How many pods each node takes, one node after the other."""
+        given: Ints = np.diff(np.minimum(np.cumsum(free_slots), self.left), prepend=0)
         self.left -= int(given.sum())
+        return given
 
-    def _take_tightest_last(self, positions: Array, ranks: Ints) -> None:
-        """The same, but of the nodes for the last pods, in one domain, the one with the least capacity."""
-        most = np.cumsum(self._free_slots[positions])
-        last = int(np.searchsorted(most, self.left))
-        if last >= len(positions):
-            self._take(positions)
-            return
-        self._take(positions[:last])
-        others = positions[last:]
-        around = ranks[self._at]
-        enough = others[(self._free_slots[others] >= self.left) & (around[others] == around[positions[last]])]
-        tightest = enough[np.argmin(self._free_slots[enough])]
-        self._amounts[tightest] += self.left
-        self.left = 0
+    def _with_cards(self, number: int, at: Array, free_slots: Ints) -> Ints:
+        """The same of pods that want cards: beside others as many as cards are found for."""
+        given = np.zeros_like(free_slots)
+        begun = 0
+        for each in np.flatnonzero(self._used[at]).tolist():
+            given[begun:each] = self._in_order(free_slots[begun:each])
+            if not self.left or self._budget.exhausted:
+                return given
+            position = int(at[each])
+            beside = self._beside.of(number, int(self._numbers[position]), self._placed[position])
+            given[each] = min(self.left, int(free_slots[each]), beside)
+            self.left -= int(given[each])
+            begun = each + 1
+        given[begun:] = self._in_order(free_slots[begun:])
+        return given
+
+    def _in_slices(self, number: int, at: Array, free_slots: Ints) -> Ints:
+        """The same of pods in whole slices, domain after domain; cards of nodes in use count as taken."""
+        arrays, question = self._arrays, self._arrays.question
+        if arrays.carded[number]:
+            free_slots = np.where(self._used[at], 0, free_slots)
+        nodes = self._numbers[at]
+        slot_counts, begins = [free_slots], [np.arange(len(nodes))]
+        for level, size in reversed(question.slices[question.unbound_slices[number] :]):
+            around = np.searchsorted(arrays.starts[level], nodes, side="right")
+            firsts = np.flatnonzero(np.diff(around, prepend=-1))
+            sums = (
+                np.add.reduceat(slot_counts[-1], np.searchsorted(begins[-1], firsts))
+                if len(nodes)
+                else firsts
+            )
+            slot_counts.append(sums // size * size)
+            begins.append(firsts)
+        given = self._in_order(slot_counts[-1])
+        for below in range(len(slot_counts) - 2, -1, -1):
+            around = np.searchsorted(begins[below + 1], begins[below], side="right") - 1
+            before = np.cumsum(slot_counts[below]) - slot_counts[below]
+            inside = (
+                before - before[np.searchsorted(around, around)]
+            )  # parts of one domain stand side by side
+            given = np.clip(given[around] - inside, 0, slot_counts[below])
+        return given

@@ -13,8 +13,10 @@ MOST_PODS = 8
 
 def serves(question: Question) -> bool:
     """Whether `solve` serves the question."""
+    if question.is_identical:
+        return True
     few = len(question.counts) <= FEW_CLASSES
-    return few and _is_homogeneous(question) and question.options.mode in (Mode.BEST_FIT, Mode.KEEP_WHOLE)
+    return few and _is_homogeneous(question) and question.options.mode is not Mode.HEADROOM
 
 
 def _is_homogeneous(question: Question) -> bool:
@@ -40,12 +42,3 @@ def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover 
     from webhook.placement.homogeneous.covering_search import cover as found
 
     return found(question, root, pods, budget)
-
-
-def by_rule(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """Any place, in any mode, by a simple rule; without one nothing is decided."""
-    if not _is_homogeneous(question):
-        return Solution(None, False)
-    from webhook.placement.homogeneous.greedy import first_found
-
-    return Solution(first_found(question, root, budget), False)

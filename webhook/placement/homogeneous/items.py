@@ -7,6 +7,7 @@ is around it, and is itself a knapsack in the finer unit.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 
 from webhook.placement.bounds import child_slot_counts
@@ -19,6 +20,7 @@ from webhook.placement.homogeneous.min_plus import (
     Offer,
     State,
     choices,
+    counts_of_equals,
     offered,
     shifted_back,
 )
@@ -197,6 +199,31 @@ class NodeChoices:
         return choices(spares, slot_counts, counts, narrow)
 
 
+class EqualNodesAlone:
+    """What nodes with the same room hold by themselves, workers alone: a lattice of one item."""
+
+    def __init__(self, item: NodesItem) -> None:
+        self.item = item
+
+    def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
+        """See lattice.Lattice."""
+        states = [self._state_for(target) for target in targets]
+        found = iter(self.item.values([each for each in states if each is not None]))
+        return [None if each is None else next(found) for each in states]
+
+    def best_for(self, target: State, narrow: bool) -> list[State]:
+        """See lattice.Lattice."""
+        state = self._state_for(target)
+        assert state is not None
+        return [state]
+
+    def _state_for(self, target: State) -> State | None:
+        """What is held for just such a state, (0, 0) for nothing; None where nothing is just that."""
+        free_slots, (_, wanted) = self.item.slot_counts[0], target
+        rounded = -(-wanted // free_slots) * free_slots
+        return (0, rounded) if rounded == wanted or wanted == self.item.wanted else None
+
+
 _Penalty = Callable[[int], int]
 """Of a node, by its number among the children."""
 
@@ -215,17 +242,40 @@ class DomainKnapsack:
         self.unit = terms.unit(vertex.bottom)
         self.spare = terms.spare.below(self.unit)
         self.wanted = wanted
-        terms.budget.spend(2 * len(child_slot_counts(vertex)))
-        self.items = list(_items(self, vertex, least))
-        """The children that can hold something."""
-        offers = [item.offer() for item in self.items]
-        self.lattice = Lattice(offers, self.spare, wanted, terms.counts.fits, terms.budget)
-        """What they hold together."""
-
-    @property
-    def counts(self) -> Array:
+        self.least = least
+        self.is_plain = vertex.leaves is not None and not self.spare.most and terms.costs.machine is None
+        """Whether it is of workers on single nodes that differ in their rooms alone."""
+        self.counts: Array = self._of_sorted_nodes() if self.is_plain else self.searched.counts
         """See lattice.Lattice."""
-        return self.lattice.counts
+
+    def _of_sorted_nodes(self) -> Array:
+        """The counts where each node costs the same: those of the roomiest nodes first."""
+        leaves, terms = self.vertex.leaves, self.terms
+        assert leaves is not None
+        terms.budget.spend(2 * PART + self.wanted // 60)
+        each = terms.counts.pack(leaves.cost_without_penalty(0))
+        return counts_of_equals(leaves.every[0], self.unit, each, self.wanted, terms.counts.fits)
+
+    @cached_property
+    def items(self) -> list["NodesItem | DomainItem"]:
+        """The children that can hold something."""
+        self.terms.budget.spend(2 * len(child_slot_counts(self.vertex)))
+        return list(_items(self, self.vertex, self.least))
+
+    @cached_property
+    def lattice(self) -> Lattice | EqualNodesAlone:
+        """What they hold together."""
+        only = self.items[0] if self.is_plain and len(self.items) == 1 else None
+        if isinstance(only, NodesItem):
+            only.offer()
+            return EqualNodesAlone(only)
+        return self.searched
+
+    @cached_property
+    def searched(self) -> Lattice:
+        """The same by a search."""
+        offers, terms = [item.offer() for item in self.items], self.terms
+        return Lattice(offers, self.spare, self.wanted, terms.counts.fits, terms.budget)
 
     def solve(self, states: Sequence[State]) -> list[int | None]:
         """The least value of each state."""

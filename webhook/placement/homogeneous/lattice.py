@@ -143,9 +143,13 @@ class Lattice:
         distinct = ordered[is_new]
         states = [divmod(each, width) for each in distinct.tolist()]
         values, which = self._values(number, states), distinct.searchsorted(codes)
-        held = np.array([value is not None for value in values], dtype=np.bool_)[which]
+        possible = np.array([value is not None for value in values], dtype=np.bool_)[which]
         return StateSteps(
-            ways_before[held], ways_after[held], which[held], states, [value or 0 for value in values]
+            ways_before[possible],
+            ways_after[possible],
+            which[possible],
+            states,
+            [value or 0 for value in values],
         )
 
     def _values(self, number: int, states: Sequence[State]) -> list[int | None]:
