@@ -32,7 +32,7 @@ from webhook.inquiry.findings import State
 from webhook.inquiry.left_gangs import examine
 from webhook.kube.client import MERGE_PATCH
 
-BLOCK: Final = keys.PRERELEASE_TOPOLOGY[0]
+BLOCK, SUBBLOCK = keys.PRERELEASE_TOPOLOGY[:2]
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +51,15 @@ def placements(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
     return list(cluster.api().json("GET", path)["items"])
 
 
+def labels_of(cluster: Cluster, key: str) -> dict[str, str | None]:
+    """The value of a label of each node."""
+    there = cluster.api().json("GET", "/api/v1/nodes")["items"]
+    return {each["metadata"]["name"]: each["metadata"]["labels"].get(key) for each in there}
+
+
 def assert_bound_as_planned(cluster: Cluster, namespace: str, pods: list[dict[str, Any]]) -> None:
     """Each pod is on the node of its gang's Placement, and each gang in one block."""
-    there = cluster.api().json("GET", "/api/v1/nodes")["items"]
-    blocks = {each["metadata"]["name"]: each["metadata"]["labels"].get(BLOCK) for each in there}
+    blocks = labels_of(cluster, BLOCK)
     planned = [
         {pod["uid"]: pod["node"] for pod in each["spec"]["pods"]} for each in placements(cluster, namespace)
     ]
@@ -123,13 +128,17 @@ def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_boun
     delete_namespace(cluster, namespace)
 
 
-def create_tree(cluster: Cluster, namespace: str, *groups: str) -> None:
-    """Make PodGroups of eight pods below the CompositePodGroup "whole", of which two are bound as one."""
+def create_tree(cluster: Cluster, namespace: str, key: str, *groups: str) -> None:
+    """Make PodGroups of eight pods below the CompositePodGroup "whole", of which two are bound as one.
+
+    key: of each PodGroup, "" for none.
+    """
     api = cluster.api()
     for name in groups:
         body = native_gangs.pod_group(api, name, 8)
         workload = {"workloadName": "w", "templateName": name}
         body["spec"] |= {"parentCompositePodGroupName": "whole", "workloadRef": workload}
+        body["spec"] |= {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
         api.request("POST", native_gangs.path(api, namespace), body=body)
         for number in range(8):
             spec = {"containers": [CONTAINER], "schedulingGroup": {"podGroupName": name}}
@@ -138,8 +147,9 @@ def create_tree(cluster: Cluster, namespace: str, *groups: str) -> None:
 
 
 @pytest.mark.kubernetes("1.37")
+@pytest.mark.parametrize("key", ["", SUBBLOCK])
 def test_the_pod_groups_of_a_composite_group_are_bound_as_one_gang_in_its_block(
-    installed: Installation,
+    installed: Installation, key: str
 ) -> None:
     cluster = installed.cluster
     api, namespace = cluster.api(), create_namespace(cluster, OPTED_IN)
@@ -151,17 +161,20 @@ def test_the_pod_groups_of_a_composite_group_are_bound_as_one_gang_in_its_block(
     body = {"metadata": {"name": "whole"}, "spec": spec}
     path = f"/apis/scheduling.k8s.io/v1alpha3/namespaces/{namespace}/compositepodgroups"
     api.request("POST", path, body=body)
-    create_tree(cluster, namespace, "first")
+    create_tree(cluster, namespace, key, "first")
 
     def waits_for_the_second() -> bool:
         reasons = [each.get("status", {}).get("reason", "") for each in placements(cluster, namespace)]
         return any("before there are 2 (minGroupCount)" in reason for reason in reasons)
 
     cluster.wait_for("the first group to wait for the second", waits_for_the_second, 60)
-    create_tree(cluster, namespace, "second")
+    create_tree(cluster, namespace, key, "second")
     pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
     assert [each["spec"]["gang"] for each in placements(cluster, namespace)] == ["CompositePodGroup/whole"]
     assert_bound_as_planned(cluster, namespace, pods)
+    for name in ("first", "second") if key else ():
+        own = [pod for pod in pods if pod["metadata"]["name"].startswith(name)]
+        assert len({labels_of(cluster, key)[node] for node in nodes_of(own)}) == 1
     delete_namespace(cluster, namespace)
 
 

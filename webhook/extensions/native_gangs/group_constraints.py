@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import chain
 from typing import Final
 
 from labeler.contract.keys import HOSTNAME_LABEL
@@ -152,6 +153,7 @@ def leveled(
     not know.
     """
     try:
+        within, constraints = _outermost(gang, constraints, topology)
         levels = _levels(constraints, topology)
     except PlacementError as error:
         return replace(gang, fault=str(error)), []
@@ -166,11 +168,41 @@ def leveled(
         for part in parts
         for uids, level in _split(part, group_of, levels)
     ]
-    if len(found) == 1:
+    if len(found) == 1 and within is None:
         return replace(gang, required_level=found[0].required_level), problems
     found.sort(key=lambda part: (-len(part.uids), part.name))
-    parted = replace(gang, parts=tuple(found), required_level=None, preferred_levels=(), slices=())
+    parted = replace(
+        gang, parts=tuple(found), within=within, required_level=None, preferred_levels=(), slices=()
+    )
     return replace(parted, fault=_why_not(parted)), problems
+
+
+def _outermost(
+    gang: PodGang, constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
+) -> tuple[str | None, Mapping[str, Sequence[GroupConstraint]]]:
+    """The level within one domain of which all of a gang is to be, and what its groups require within that.
+
+    None, and all constraints, where no group requires a finer level within that of one that has all pods.
+    Raises PlacementError for a key that is no level.
+    """
+    top = _top_of(gang, constraints)
+    if not top:
+        return None, constraints
+    level = max(_level_of(each, topology) for each in chain(*constraints.values()) if each.group == top)
+    inner = {
+        name: [each for each in those if each.group != top and _level_of(each, topology) > level]
+        for name, those in constraints.items()
+    }
+    if not any(inner.values()):
+        return None, constraints
+    return (*topology.level_names, "node")[level], inner
+
+
+def _top_of(gang: PodGang, constraints: Mapping[str, Sequence[GroupConstraint]]) -> str:
+    """The first group that constrains all pods of a gang, "" if none does."""
+    tops = {those[0].group if those else "" for those in constraints.values()}
+    are_all_in_groups = all(map(native_group_of, (*gang.workers, *gang.later)))
+    return tops.pop() if len(tops) == 1 and are_all_in_groups else ""
 
 
 def _levels(
@@ -265,9 +297,9 @@ def _no_level(constraint: GroupConstraint, error: PlacementError) -> str:
 def _nested(group: str, level: int, within: str, finer: int, topology: Topology) -> str:
     names = (*topology.level_names, "node")
     return (
-        f"{group} requires one {names[level]}, and {within} within it one {names[finer]}: topogate does not "
-        "place groups so; take one of the two topology keys away, or leave the pods to kube-scheduler with "
-        'topogate.io/inject: "false"'
+        f"{group} requires one {names[level]}, and {within} within it one {names[finer]}: topogate places a "
+        "finer level only within that of a group that has all pods of the gang; take one of the two topology "
+        'keys away, or leave the pods to kube-scheduler with topogate.io/inject: "false"'
     )
 
 

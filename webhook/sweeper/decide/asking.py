@@ -55,6 +55,9 @@ from webhook.sweeper.observe.plans import unpinned
 from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.view import View
 
+MOST_DOMAINS: Final = 64
+"""Of a level, in which parts that require one of them together are tried."""
+
 QUESTIONS: Final = 4
 """What one question to the placement core may take, times this, is what a gang may take of a pass."""
 
@@ -71,16 +74,53 @@ def ask(
     whole = place(asked.gang, snapshot, options, budget)
     if not asked.parts or isinstance(whole, NoFit):
         return whole
+    if asked.is_nested:
+        return _nested(asked, whole, snapshot, options, budget)
     if any(claim is not None for claim in asked.claims):
         return _checked(_apart(asked, snapshot, options, budget), asked, snapshot)
-    parts = sorted(asked.parts, key=lambda part: -len(part.members))
     answer: Assignment | NoFit = whole
     for outside in (_outside(whole, snapshot), frozenset[str]()):
-        for order in (parts, parts[::-1]):
-            answer = _one_by_one(asked, order, outside, snapshot, options, budget)
-            answer = _checked(answer, asked, snapshot)
-            if not isinstance(answer, NoFit):
-                return answer
+        answer = _in_either_order(asked, outside, snapshot, options, budget)
+        if not isinstance(answer, NoFit):
+            return answer
+    return answer
+
+
+def _in_either_order(
+    asked: GangQuestion,
+    outside: frozenset[str],
+    snapshot: Snapshot,
+    options: Options,
+    budget: Budget | None,
+) -> Assignment | NoFit:
+    """Its parts on the nodes that are not outside, the largest first, else the smallest first."""
+    parts = sorted(asked.parts, key=lambda part: -len(part.members))
+    answer = _checked(_one_by_one(asked, parts, outside, snapshot, options, budget), asked, snapshot)
+    if isinstance(answer, NoFit):
+        answer = _one_by_one(asked, parts[::-1], outside, snapshot, options, budget)
+        answer = _checked(answer, asked, snapshot)
+    return answer
+
+
+def _nested(
+    asked: GangQuestion, whole: Assignment, snapshot: Snapshot, options: Options, budget: Budget | None
+) -> Assignment | NoFit:
+    """Its parts in one domain of the level that all of it requires: the best of it, else the next best.
+
+    whole: where all of it would lie best if its parts required nothing.
+    """
+    level = snapshot.topology.level(asked.gang.required_level or "")
+    answer: Assignment | NoFit = whole
+    for _ in range(MOST_DOMAINS):
+        outside = _outside_of(whole.nodes.values(), snapshot, level)
+        answer = _in_either_order(asked, outside, snapshot, options, budget)
+        if not isinstance(answer, NoFit):
+            return answer
+        asked = asked.without(snapshot.nodes.keys() - outside)
+        next_ = place(asked.gang, snapshot, options, budget)
+        if isinstance(next_, NoFit):
+            return answer
+        whole = next_
     return answer
 
 
@@ -154,12 +194,12 @@ def _outside(whole: Assignment, snapshot: Snapshot) -> frozenset[str]:
     return _outside_of(whole.nodes.values(), snapshot)
 
 
-def _outside_of(nodes: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
-    """The nodes that lie in none of the coarsest domains of these."""
+def _outside_of(nodes: Iterable[str], snapshot: Snapshot, level: int = 0) -> frozenset[str]:
+    """The nodes that lie in none of the domains of these. level: of the domains, the coarsest is 0."""
 
     def domain(name: str) -> object:
         path = snapshot.nodes[name].path
-        return path[:2] if path is not None else name
+        return path[: level + 2] if path is not None else name
 
     used = {domain(name) for name in nodes}
     return frozenset(name for name in snapshot.nodes if domain(name) not in used)

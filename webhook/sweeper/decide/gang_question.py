@@ -33,12 +33,14 @@ class GangQuestion:
     Members that are none of these pods are yet to be made, see PodGang.later. parts: the questions of its
     parts, where these wish unlike levels, slices or domains of their own; the gang then names none of these.
     claims: for each part the domain that it wants to itself; such a part may have only anchors. See asking.
+    is_nested: whether all parts are in one domain of a level, which is the one that the gang then requires.
     """
 
     gang: Gang
     pods: Mapping[str, Pod]
     parts: tuple[Gang, ...] = ()
     claims: tuple[Claim | None, ...] = ()
+    is_nested: bool = False
     rules: Acceptance | None = None
     """The rules of its members on other pods, None if they have none."""
     division: Division = UNDIVIDED
@@ -105,6 +107,8 @@ def question(
     if not gang.parts:
         return GangQuestion(whole, by_name, rules=rules)
     asked = GangQuestion(whole, by_name, rules=rules, division=gang.division)
+    if gang.within is not None:
+        asked = _nested(asked, gang, gang.within)
     parts = (
         (ask(_only(gang, part), part.closed, alone=part.claim is not None), part.claim) for part in gang.parts
     )
@@ -150,10 +154,20 @@ def _anchors(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -
     return tuple(Anchor(placed_on[uid], gang.ranks.get(uid)) for uid in uids if uid in placed_on)
 
 
+def _nested(asked: GangQuestion, gang: PodGang, level: str) -> GangQuestion:
+    """The question with all parts in one domain of a level."""
+    if any(part.claim is not None for part in gang.parts):
+        raise PlacementError(
+            f"its PodGroups require domains within one {level}, which does not go together with domains that "
+            "some of its pods want to themselves"
+        )
+    return replace(asked, gang=replace(asked.gang, required_level=level), is_nested=True)
+
+
 def _in_parts(asked: GangQuestion, parts: Iterable[tuple[Gang, Claim | None]]) -> GangQuestion:
     """The question with those of its parts that ask for something; anchors alone hold a claimed domain."""
     asking = [(part, claim) for part, claim in parts if part.members or (claim is not None and part.anchors)]
-    if len(asking) == 1 and asking[0][1] is None:
+    if len(asking) == 1 and asking[0][1] is None and not asked.is_nested:
         return replace(asked, gang=asking[0][0])
     return replace(asked, parts=tuple(part for part, _ in asking), claims=tuple(claim for _, claim in asking))
 

@@ -81,9 +81,9 @@ class PodGang:
     is_stage_complete: no more pods come before these run. minimum: how many are enough to run, the others
     joining as capacity comes; None where all are needed. hindrance: why its controller cannot make those that
     are missing, "" where it does not say so. parts: those that wish unlike levels or slices, () where all
-    wish the same: then the levels and slices are the gang's. cpu_pods: uids of those without GPUs that go
-    beside the others. alone: whether there are no others, nor will be. division: how an extension has divided
-    it.
+    wish the same: then the levels and slices are the gang's. within: the level of which one domain has all
+    parts, None for no such level. cpu_pods: uids of those without GPUs that go beside the others. alone:
+    whether there are no others, nor will be. division: how an extension has divided it.
     """
 
     key: GangKey
@@ -103,6 +103,7 @@ class PodGang:
     minimum: int | None = None
     blocked_reason: str = ""
     parts: tuple[GangPart, ...] = ()
+    within: str | None = None
     cpu_pods: frozenset[str] = frozenset()
     alone: bool = False
     division: Division = UNDIVIDED
