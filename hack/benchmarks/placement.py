@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from hack.benchmarks.placing import bound, heterogeneous, homogeneous
-from hack.benchmarks.placing.row import HEADER, Row, timed
+from hack.benchmarks.placing.row import Row, timed
 from webhook.sweeper.process import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
@@ -40,21 +40,14 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="no 100,000 nodes, and fewer instances")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="tables in Markdown, a group each")
-    form.add_argument("--json", action="store_true", help="one JSON object a row")
+    parser.add_argument("--json", action="store_true", help="one JSON object a row")
     args = parser.parse_args(argv)
     seconds, _ = timed(importlib.import_module, "webhook.placement.homogeneous.lattice")
     for group in args.rows or GROUPS:
-        if args.markdown:
-            print(f"\n{HEADER}", flush=True)
         rows = GROUPS[group](args.repeats, args.quick)
         once = [Row(group, "loading numpy, once in a process", (seconds,))] if group == "identical" else []
         for row in itertools.chain(once, rows):
-            if args.json:
-                print(msgspec.json.encode(row).decode(), flush=True)
-            else:
-                print(row.markdown() if args.markdown else row.line(), flush=True)
+            print(msgspec.json.encode(row).decode() if args.json else row.line(), flush=True)
     return 0
 
 

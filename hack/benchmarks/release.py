@@ -194,7 +194,6 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hack/bench release", description=__doc__)
     parser.add_argument("--pods", type=int, default=100, help="of each kind and round (%(default)s)")
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--without-guards", action="store_true")
     parser.set_defaults(nodes=100, blocks=1, subblocks=1, gangs=1)
     options = parser.parse_args(argv)
     with Writes.fresh(options) as bench:

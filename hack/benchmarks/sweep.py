@@ -322,7 +322,6 @@ def main(argv: list[str] | None = None) -> int:
     add("--memory", action="store_true", help="only the part on memory and start")
     add("--bind", action="store_true", help="only the part on ways of binding")
     add("--bound-pods", type=int, default=50_000, help="pods that are there in the part on memory")
-    add("--without-guards", action="store_true", help="to tell what the admission policies on pods cost")
     add("--rest", type=float, default=30.0, help="seconds before memory is read")
     options = parser.parse_args(argv)
     if options.bind and options.nodes < options.blocks * max(SIZES):

@@ -26,8 +26,6 @@ OWNER: Final = {
     "controller": True,
 }
 """What seems to have made the pods, as most are made by a controller."""
-GUARDS: Final = ("topogate-pods",)
-_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
 class Loaded:
@@ -57,8 +55,6 @@ class Loaded:
         options = self.options
         nodes.register(self.api, [system_node()], labelled=False)
         self.installation.apply()
-        for name in GUARDS if options.without_guards else ():
-            self.api.request("DELETE", f"{_BINDINGS}/{name}")
         self.installation.start(("certs", "webhook", "sweeper"))
         # Gated pods come through the webhook, which leaves their gate and empties their managedFields.
         self.namespace = create_namespace(self.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})

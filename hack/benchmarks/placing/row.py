@@ -43,18 +43,6 @@ class Row:
         parts += [_described(baseline) for baseline in self.baselines]
         return f"{self.group:10} {self.what}: {'; '.join(filter(None, parts))}"
 
-    def markdown(self) -> str:
-        """A row of a table, see HEADER."""
-        taken = span(self.seconds) if self.seconds else ""
-        changed = f"; one block changed {span(self.changed)}" if self.changed else ""
-        ratio = f"{self.beside:.1f}" if self.beside else ""
-        answer = "; ".join(filter(None, (self.answer, self.note)))
-        beside = "; ".join(map(_described, self.baselines))
-        return f"| {self.what} | {taken}{changed} | {ratio} | {answer} | {beside} |"
-
-
-HEADER = "| gang | CPU | of identical pods | answer | rivals |\n|---|---|---|---|---|"
-
 
 def _described(baseline: Baseline) -> str:
     return f"{baseline.name} {_amount(baseline.seconds)}{', ' if baseline.result else ''}{baseline.result}"
