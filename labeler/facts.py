@@ -1,6 +1,6 @@
 """What a source finds out about a node, and how the facts of several sources become one.
 
-A field that is None was not told by the source; an empty one was told to be empty.
+A field that is None was not reported by the source; an empty one was reported as empty.
 """
 
 from collections.abc import Iterable, Mapping

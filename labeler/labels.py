@@ -45,7 +45,7 @@ def wanted(
 
     levels: label keys of the topology, coarsest first; raises SourceError if the place has another depth.
     pci_group_level: how many PCI ancestors two cards must share to be one group, 0 for no groups. falldio:
-    whether the model is told as falldio.com/gpu as well.
+    whether the model is labelled as falldio.com/gpu as well.
     """
     raw = _topology_labels(facts.topology, levels)
     legal = {key: legal_value(value) for key, value in raw.items()}

@@ -29,7 +29,7 @@ def server_of_this_pod(environment: Mapping[str, str]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options by which a program outside of a pod is told the same, and how much it logs."""
+    """Add the options by which a program outside of a pod gets the same, and how much it logs."""
     add = parser.add_argument
     add("--version", action="version", version=f"%(prog)s {version()}", help="print the version and end")
     add("--node-name", default=os.environ.get("NODE_NAME"), help="this Node (default: $NODE_NAME)")

@@ -187,7 +187,7 @@ def default_devices(
 ) -> list[str]:
     """A default for pods without a plan: different cards if possible, from the highest number down.
 
-    The sweeper plans from the lowest number up, so both meet last of all. Until it is told which cards such a
+    The sweeper plans from the lowest number up, so both meet last of all. Until it knows which cards such a
     pod got (card_report.py) it takes it to have just these (webhook.placement.cards.state). taken: devices of
     each card that are promised to others; cards with others free go before these.
     """

@@ -84,7 +84,7 @@ class PodResources:
     def lists_the_living_alone(self) -> bool:
         """Whether List leaves out pods that have ended: from Kubernetes 1.34 on. Raises ListingError.
 
-        Told by Get, which came into use with the same release; before it answers that it is disabled.
+        Learned by Get, which came into use with the same release; before it answers that it is disabled.
         """
         try:
             self._get(wire.GetPodResourcesRequest(pod_name="-", pod_namespace="-"), timeout=CALL_SECONDS)

@@ -1,7 +1,7 @@
 """ZE_AFFINITY_MASK: which tiles a container may use, in the numbers by which Level Zero counts. Pure.
 
 Level Zero numbers the GPUs that it finds in the container by PCI address (domain, bus, device, function),
-not by card number and not in the annotation's order: if it is told to by ZE_ENABLE_PCI_ID_DEVICE_ORDER.
+not by card number and not in the annotation's order: if it is set by ZE_ENABLE_PCI_ID_DEVICE_ORDER.
 Otherwise Intel's compute-runtime puts integrated GPUs last, or keeps the order in which it found them.
 
 In the hierarchy COMPOSITE a tile is ``device.tile``; in FLAT and COMBINED all tiles of all GPUs are numbered
@@ -31,7 +31,7 @@ def environment(
     hierarchy: str | None,
     masked: bool = False,
 ) -> dict[str, str]:
-    """What Level Zero must be told; nothing where the container sees just its cards, and all of each.
+    """The environment that Level Zero needs; none where the container sees just its cards, and all of each.
 
     given: card -> its tiles, () for all of them. visible: the cards whose device files the container has.
     hierarchy: what the container's own spec says, which goes before what is set here. masked: it sets a mask

@@ -116,7 +116,7 @@ def links_of(nvml: Any, handles: Mapping[str, Any], gpus: Collection[str] = ()) 
                 continue  # this card has fewer links, or its driver has NVLinks switched off
             if other in known:
                 pair = frozenset((address, other))
-                links[pair] = links.get(pair, 0) + (address < other)  # each link is told from both ends
+                links[pair] = links.get(pair, 0) + (address < other)  # each link is reported from both ends
             else:
                 switched[address] = switched.get(address, 0) + 1
     for one in switched:

@@ -146,7 +146,7 @@ class CardsPlugin(Plugin):
     ) -> None:
         """shares: devices of each card. resolver: None where no annotation names this vendor's cards.
 
-        teller: hears whenever a container was given devices, and whenever a kubelet begins to listen.
+        teller: is called whenever a container was given devices, and whenever a kubelet begins to listen.
         """
         super().__init__(resource, inventory)
         self._vendor = vendor

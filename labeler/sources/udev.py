@@ -96,10 +96,10 @@ def _drivers(value: object) -> tuple[str, ...]:
 class UdevSource:
     """The GPUs of this machine.
 
-    events: "kernel" hears the kernel itself, which reaches a pod in a network namespace of its own; "udev"
-    hears udevd, which does not. memory_override: bytes of a discrete card whose driver does not tell its
-    memory; memory_reserved: bytes of each card that are left out. ignore_integrated: leave out integrated
-    GPUs. drivers: further kernel drivers whose devices are GPUs. proc: where /proc is.
+    events: "kernel" listens to the kernel itself, which reaches a pod in a network namespace of its own;
+    "udev" listens to udevd, which does not. memory_override: bytes of a discrete card whose driver does not
+    report its memory; memory_reserved: bytes of each card that are left out. ignore_integrated: leave out
+    integrated GPUs. drivers: further kernel drivers whose devices are GPUs. proc: where /proc is.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class UdevSource:
     def _describe(
         self, device: Any, pci: Any, driver_name: str, reported: Mapping[str, str], failed: str = ""
     ) -> Gpu:
-        """What is told of every vendor's GPU.
+        """What is reported of every vendor's GPU.
 
         reported: what NVIDIA's driver says of it. failed: why it cannot be used, unless it has another fault.
         """

@@ -46,9 +46,9 @@ logger = logging.getLogger(__name__)
 class Dependencies:
     """What the app reads besides the request.
 
-    certificate: what is served. classes: the cluster's PriorityClasses by name, as last heard.
-    classes_synced: whether they were ever complete. classes_silence: seconds since anything was heard of
-    them; a watch that works is never silent for longer than it lasts.
+    certificate: what is served. classes: the cluster's PriorityClasses by name, as last observed.
+    classes_synced: whether they were ever complete. classes_silence: seconds since anything was received
+    about them; a watch that works is never silent for longer than it lasts.
     """
 
     store: PolicyStore
@@ -190,7 +190,7 @@ def _where() -> str:
 
 
 def _readiness(dependencies: Dependencies) -> Response:
-    """Ready if a gate would come through. What is told besides does not unready.
+    """Ready if a gate would come through. What is reported besides does not unready.
 
     An old policy, an old certificate that is still valid, and a tier without its class are less harm than
     all pods without a gate.

@@ -1,4 +1,4 @@
-"""Requests that can never be placed, told to the user while the pod is created.
+"""Requests that can never be placed, reported to the user while the pod is created.
 
 None of these refuses a pod: a warning costs nothing if we are wrong. Annotations are judged by
 webhook.policy.annotations, Intel GPUs by webhook.scheduling.gpu_requests, as the sweeper does.

@@ -4,7 +4,7 @@ Every certificate comes from an authority made for it alone, whose key is thrown
 signing key that could be stolen. The price is that each renewal changes the caBundle, so it goes in
 three steps, each of which leaves a bundle that vouches for what is served:
 
-1. publish: the caBundle holds the old authority and the next one, and every API server hears of it;
+1. publish: the caBundle holds the old authority and the next one, and every API server receives it;
 2. switch: the serving Secret holds the next certificate, and every replica takes it up;
 3. drop: the caBundle holds the new authority alone.
 """

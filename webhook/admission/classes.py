@@ -23,7 +23,8 @@ class Classes(msgspec.Struct, frozen=True, gc=False):
     def default(self) -> str:
         """The class that the API server gives to pods without one: of several, the one of lowest value.
 
-        A pod that has it cannot be told from one whose author chose it, so it does not count as chosen.
+        A pod that has it cannot be distinguished from one whose author chose it, so it does not count as
+        chosen.
         """
         defaults = [(item.value, name) for name, item in self.by_name.items() if item.global_default]
         return min(defaults)[1] if defaults else ""

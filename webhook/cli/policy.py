@@ -209,7 +209,7 @@ def _classes(path: Path) -> dict[str, int] | None:
     try:
         found = list(_objects(path))
     except RenderError:
-        return None  # a policy, then, with a fault: that is told better where it is read
+        return None  # a policy, then, with a fault: that is reported better where it is read
     classes = [each for each in found if each.get("kind") == "PriorityClass"]
     for each in classes:
         if not isinstance(each.get("value"), int):

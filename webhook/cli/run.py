@@ -162,8 +162,8 @@ def _create(api: "Api", body: dict[str, Any], *, is_tried: bool) -> dict[str, An
 def _check(api: "Api", body: dict[str, Any], *, is_tried: bool) -> None:
     """Refuse before anything is made what the cluster's policy has not, and say what no node has.
 
-    is_tried: nothing will be made, and where it would go is told anyway. Raises session.MistakeError with the
-    words of admission.
+    is_tried: nothing will be made, and where it would be placed is printed anyway. Raises
+    session.MistakeError with the words of admission.
     """
     spec = body["spec"]
     if not any(spec.get(key) for key in ("gpu", "priority", "topology")) and spec["gpu-amount"] == "1":

@@ -156,7 +156,7 @@ def namespace(written: str) -> str:
 def check_namespace(api: "Api", name: str) -> None:
     """Whether a namespace is there, for an answer that is empty.
 
-    Raises SessionError where it is not; who may not read it is told nothing.
+    Raises SessionError where it is not; who may not read it gets no answer.
     """
     from webhook.kube.client import ApiError
 

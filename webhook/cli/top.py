@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     api = session.connect(options, brief=True)
-    # Loaded once the cluster's address is known: a mistake in a kubeconfig is told without.
+    # Loaded once the cluster's address is known: a mistake in a kubeconfig is reported without.
     from webhook.inquiry.reading import ClusterReading
 
     return session.repeat(

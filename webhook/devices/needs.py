@@ -261,7 +261,7 @@ class Needs:
         self._made[shape] = frozenset(each.name for each in new)
 
     def _check_known(self, shape: Shape) -> None:
-        """Raises UnmodelledError for claims whose devices cannot be told at all, UndecidedError."""
+        """Raises UnmodelledError for claims whose devices cannot be known at all, UndecidedError."""
         if not has_cel() and any(each.expressions for each in _filters(shape)):
             raise UnmodelledError(f"its claims cannot be answered: {LACKS_CEL}")
         for filter_ in _filters(shape):

@@ -2,7 +2,7 @@
 
 Of a pool only slices of the highest generation count, and nothing of it is given before all are there.
 Devices of several nodes, and such as share counters with devices of other nodes, are not modelled: they are
-left out, and a request that only they could meet is told so.
+left out, and a request that only they could meet is reported as that.
 
 Source of the rules: k8s.io/dynamic-resource-allocation/structured, GatherPools.
 """

@@ -112,7 +112,7 @@ class Selectors:
     """Results of selectors on devices, cached.
 
     Anybody may write a selector that is slow, so the work between two calls of begin() is bounded; what is
-    beyond that is told as such, and goes on the next time.
+    beyond that is reported as such, and is continued the next time.
     """
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0, seconds: float = 2.0) -> None:
@@ -125,7 +125,7 @@ class Selectors:
         """How many selectors have been evaluated on how many devices: for tests of the cost."""
 
     def begin(self) -> None:
-        """A pass begins: it has all of its time for new verdicts."""
+        """A pass begins: it has all of its time for new decisions."""
         self._begun = self._clock()
 
     def matches(self, expression: str, device: Described) -> bool:

@@ -70,7 +70,7 @@ def _definitions(api: Api, now: datetime) -> Iterator[Finding]:
 
 
 def _clock(api: Api, now: datetime) -> Iterator[Finding]:
-    """Ages and leases are told by clocks: this machine's stands for those of the nodes."""
+    """Ages and leases are measured by clocks: this machine's stands for those of the nodes."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = api.json("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
     there = datetime.fromisoformat(answer["metadata"]["creationTimestamp"])

@@ -1,6 +1,6 @@
 """Faults of manifests, each with the object and the field: what admission says, and what nobody says before.
 
-Pure: by a policy and PriorityClasses, without a cluster. What cannot be told from the manifests alone, as
+Pure: by a policy and PriorityClasses, without a cluster. What cannot be known from the manifests alone, as
 whether a node has the model, is the business of `of_nodes`.
 """
 

@@ -1,4 +1,4 @@
-"""What is wrong with a GPUTask, told before it is made: by the cluster's policy, and by what its nodes have.
+"""What is wrong with a GPUTask, reported before it is made: by the cluster's policy, and by its nodes.
 
 As far as the user may read these. What cannot be read here the task says later, as its reason.
 """

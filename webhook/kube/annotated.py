@@ -62,7 +62,7 @@ LONG_ANNOTATION: Final = 15 * 1024
 _NAMED: Final = SHORT | OF_NODES
 
 MOST_UNKNOWN: Final = 4
-"""Keys under our own name that mean nothing, of which the author is told; of their values nothing is kept."""
+"""Keys under our own name that mean nothing, of which the author is warned; their values are dropped."""
 
 WORD: Final = 5
 """Characters that are read of Volcano's mode: "soft", "hard", or one more, which is neither."""
@@ -82,7 +82,7 @@ def node_annotations(annotations: dict[str, str]) -> dict[str, str]:
 
 
 def read_annotations(annotations: dict[str, str]) -> dict[str, str]:
-    """Those that are read, and a few keys of which the author is told that they are not.
+    """Those that are read, and a few keys of which the author is warned that they are not.
 
     In the place of one that is too long stands what is_too_long knows again.
 

@@ -39,7 +39,7 @@ class Complaint(Struct, frozen=True):
     series: _EventSeries | None = None
 
     def __post_init__(self) -> None:
-        """Keep as much of the message as is told: anybody may write an Event of 1 KiB."""
+        """Keep as much of the message as is shown: anybody may write an Event of 1 KiB."""
         force_setattr(self, "message", shortened(self.message, _MESSAGE_BYTES))
 
     @property

@@ -36,7 +36,7 @@ class _ResourceList(Struct, frozen=True):
 def served(api: Api, wanted: Mapping[tuple[str, str], Iterable[str]]) -> dict[tuple[str, str], str]:
     """(group, resource) -> the first of its wanted versions that can be watched; absent if none is.
 
-    Raises ApiError if it cannot be told what is served, DecodeError.
+    Raises ApiError if it cannot be known what is served, DecodeError.
     """
     groups = msgspec.json.decode(api.request("GET", "/apis"), type=_Groups)
     versions = {group.name: {each.version for each in group.versions} for group in groups.groups}

@@ -34,7 +34,7 @@ from webhook.kube.jitter import jitter
 _MAX_PAUSE_SECONDS: Final = 30.0
 _WATCH_FAILURES: Final = 3
 """So many in a row, and the version itself is doubted: an API server restored from a backup has never
-heard of it, and says so as a time-out."""
+received it, and answers with a time-out."""
 CONFIRMED_SECONDS: Final = 0.75 * WATCH_SECONDS
 """For so long a version is gone on from without a word of the API server that confirms it: less than the
 shortest watch lasts, so that a watch that ends without a word is followed by a list."""

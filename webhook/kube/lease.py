@@ -131,7 +131,7 @@ class Elector:
 
     @property
     def trouble(self) -> str:
-        """Why it cannot be told who leads, "" unless each attempt has failed for as long as a Lease lasts."""
+        """Why it is not known who leads, "" unless each attempt has failed for as long as a Lease lasts."""
         if self._trouble is None or self._clock() - self._trouble[0] < self._times.lease_seconds:
             return ""
         return f"lease {self._name}: {self._trouble[1]}"
@@ -286,7 +286,7 @@ class Elector:
         return _Record.of(answer)
 
     def _time(self) -> float:
-        """How long a request may take: not past the end of leadership, which is to be told on time."""
+        """How long a request may take: not past the end of leadership, which is to be reported on time."""
         remaining = self._leads_until - self._clock()
         if remaining <= 0:
             return self._times.request_seconds

@@ -56,7 +56,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     domains: the topology domains that the gang has for itself, by the value of the label that it names, for
     each Job or subgroup of it that has one ("" for all of it): it has them also where nodes of the plan are
     gone, and its pods may run there still.
-    avoided: bad nodes that the plan does without, at most ten, and why; told for people alone.
+    avoided: bad nodes that the plan does without, at most ten, and why; for people alone.
     packed: pods, where they are many, as they are on the wire; here they are always in `pods`.
     """
 
@@ -76,7 +76,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     packed: str = ""
 
     def __post_init__(self) -> None:
-        """Unpack. Raises ValueError, by which the whole object counts as unreadable, and is told as such."""
+        """Unpack. Raises ValueError, by which the whole object counts and is reported as unreadable."""
         if self.packed:
             if self.pods:
                 raise ValueError("spec has both pods and packed")
@@ -96,7 +96,7 @@ class PlacementStatus(Struct, frozen=True, omit_defaults=True):
 
     complete: all of them have been bound at some time, so that the gang is never rolled back again; attempt:
     of which plan that was said, see Placement.is_complete. held: nodes that are held for the gang while it
-    waits, or until its later pods come, until held_until (RFC 3339) at most; told for people, and never read
+    waits, or until its later pods come, until held_until (RFC 3339) at most; for people, and never read
     to decide anything. turn: of a gang that waits, how its account stands where the policy has a fair order.
     """
 

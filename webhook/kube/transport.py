@@ -1,7 +1,7 @@
 """The transport of programs that run for long: the kubernetes package's ApiClient, raw, under our identity.
 
 The package makes the pool of connections (TLS, proxies, SOCKS, server name, keep-alive). Requests pass its
-call_api by: that repeats GETs as client-go does if told so, has no time-out of the whole call beside one for
+call_api by: that repeats GETs as client-go does if asked to, has no time-out of the whole call beside one for
 the connection, and sends a JSON patch in bytes as a strategic merge patch. Neither its kubeconfig is used (it
 takes the last current-context of two files, ignores `as`, and goes on anonymously where a plugin fails) nor
 its leader election (which never stops leading while the server hangs): see kubeconfig and lease.

@@ -63,7 +63,7 @@ class WriteThroughInformer(Informer[T]):
                 self._removed.clear()
             self._seen_before = seen
             there = self.items()
-            # What was removed between two watches, or changed before we had noted it, is told by nobody.
+            # What was removed between two watches, or changed before we had noted it, is reported by nobody.
             self._written = {
                 key: mine
                 for key, mine in self._written.items()

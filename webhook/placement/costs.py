@@ -114,7 +114,7 @@ class Ranking:
 
 
 def ranking(pod_class: PodClass, snapshot: Snapshot) -> Ranking | None:
-    """What the pods would rather have; None where all nodes are alike to them, which is soon told of most."""
+    """What the pods would rather have; None where all nodes are equal to them, as they are to most."""
     if not pod_class.preferred and not any(map(_has_soft_taints, snapshot.blocks.values())):
         return None
     return Ranking(pod_class, snapshot) or None

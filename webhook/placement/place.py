@@ -61,7 +61,7 @@ def place(
 
     budget: of the steps that this and further questions may take; Options.bound of its own if None. Beyond it
     the answer is the best that was found, or that nothing was decided (proven is False then). explained:
-    whether a gang that fits nowhere is told why, for which each node is looked at once more.
+    whether a gang that fits nowhere gets the reason, for which each node is looked at once more.
     Raises PlacementError for a gang that contradicts itself or names an unknown level.
     """
     options = options or Options()

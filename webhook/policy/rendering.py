@@ -1,4 +1,4 @@
-"""What the API server is to decide by itself, told in CEL from the policy file.
+"""What the API server is to decide by itself, rendered in CEL from the policy file.
 
 `decide` is the rule; these objects say the same to the API server: which pods to ask the webhook about, which
 to gate without it, which to refuse. CEL can read neither a YAML text nor a PriorityClass, so what it needs

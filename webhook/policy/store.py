@@ -64,7 +64,7 @@ class PolicyStore:
 
 
 class OptionalPolicy:
-    """The policy for a program that can do without: one that cannot be read is told, and looked for again."""
+    """The policy for a program that can do without: one that cannot be read is reported, and read again."""
 
     def __init__(self, path: Path | None) -> None:
         """path: None for no policy at all."""

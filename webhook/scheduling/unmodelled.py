@@ -1,4 +1,4 @@
-"""What kube-scheduler heeds and topogate does not know: told to the user, never guessed at.
+"""What kube-scheduler heeds and topogate does not know: reported to the user, never guessed at.
 
 A pod with such a rule is placed as if it had none. If kube-scheduler then does not bind it to its node, it
 is recreated elsewhere, like any pod that is not bound in time.

@@ -64,7 +64,7 @@ class Pass:
 
 
 def answered(error: ApiError) -> str:
-    """What people are told that the API server answered."""
+    """The answer of the API server as people read it."""
     return f"the API server answered {error.status}: {error}" if error.status else f"no answer: {error}"
 
 
@@ -88,7 +88,7 @@ class Retries:
         return self.deferrals.seconds_left(key, self.surroundings.clock())
 
     def again(self, key: Key) -> Retry:
-        """It has failed: no wait is longer than a pass happens that often whatever is heard."""
+        """It has failed: no wait is longer than a pass happens that often whatever changes."""
         longest, now = self.surroundings.settings.interval_seconds, self.surroundings.clock()
         deferral = Deferral.after(self.deferrals.by_key.get(key), now, longest)
         return Retry((key, deferral), deferral.until - now, deferral.is_repeated(longest))

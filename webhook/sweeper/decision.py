@@ -57,7 +57,7 @@ from webhook.sweeper.settings import Settings
 class Memory:
     """All that holds longer than one pass, as one frozen value.
 
-    ungated: namespaces that were told of their ungated pods. extensions: by the name of an extension, its own
+    ungated: namespaces whose ungated pods were reported. extensions: by the name of an extension, its own
     frozen memory.
     """
 
@@ -79,7 +79,7 @@ class Memory:
         return replace(self, backoff=self.backoff.at(now), sent=self.sent.seen(view, now))
 
     def after(self, done: Done, view: View, now: Moment) -> "Memory":
-        """With what became of orders that were given on this view. now: when that was heard."""
+        """With what became of orders that were given on this view. now: when that was observed."""
         return replace(
             self,
             backoff=self.backoff.after(done.refused, now.seconds),
@@ -157,7 +157,7 @@ class Decided:
 
     @property
     def due_seconds(self) -> float:
-        """After which another pass is due, whatever is heard."""
+        """After which another pass is due, whatever changes."""
         due = (orders.due_seconds for orders in self.orders.values())
         return min(self.queue.due_seconds if self.queue is not None else NO_HURRY, *due, NO_HURRY)
 
@@ -239,7 +239,7 @@ def remember(seen: Observation, now: Decided) -> Decided:
 
 
 def preempt(seen: Observation, now: Decided) -> Decided:
-    """The victims are evicted, and the gangs told that wait for them."""
+    """The victims are evicted, and the gangs that wait for them get a reason."""
     found = now.preempting
     waits = ((gang, found.sentences.get(gang.key.placement_key)) for gang in seen.gangs)
     orders = Orders(
@@ -310,14 +310,14 @@ def roll_back_partial_gangs(seen: Observation, now: Decided) -> Decided:
 
 
 def warn_of_ungated_pods(seen: Observation, now: Decided) -> Decided:
-    """The namespaces are told whose GPU pods came past admission."""
+    """Namespaces whose GPU pods came past admission get an Event."""
     warnings, warned = warn_of_ungated(seen.ungated, now.memory.ungated)
     now = replace(now, memory=replace(now.memory, ungated=warned))
     return _with_orders(now, "ungated", Orders(warnings=warnings))
 
 
 def warn_of_manifest_problems(seen: Observation, now: Decided) -> Decided:
-    """The owners of gangs are told what admission warns of."""
+    """The owners of gangs get what admission warns of as Events."""
     warnings, known = warn_of_manifests(seen.gangs, seen.policy, now.memory.manifests)
     now = replace(now, memory=replace(now.memory, manifests=known))
     return _with_orders(now, "manifests", Orders(warnings=warnings))

@@ -304,7 +304,7 @@ class OrderInput:
 class Ordered:
     """Gangs in the order in which they are placed.
 
-    sentences: by Placement ("namespace/name"), what its gang is told of that. annotations: likewise, what is
+    sentences: by Placement ("namespace/name"), the note for its gang. annotations: likewise, what is
     written on the pods of its gang that are released in this pass.
     """
 
@@ -368,7 +368,7 @@ class EndOrders:
     record: keys to write into the extension's record, None for none. writes: of API objects. plans: that are
     corrected, ordered again until the view shows them. events: on pods and nodes. counts: what is added to
     the extension's counters. due_seconds: after which another pass is due. notes: what gangs that wait are
-    told beside the reason, in a sentence.
+    shown beside the reason, in a sentence.
     """
 
     record: Mapping[str, str] | None = None
@@ -453,8 +453,8 @@ class Extension:
     of them; divide_gang gives the ways to ask about a gang. With memory: add_resources adds labels to nodes,
     and resources to nodes and pods, before all else; order_gangs puts the gangs into the order in which they
     are placed; exclude_nodes says which nodes they do not use, and why; after_pass takes in what has become
-    of the pass, and does something for gangs that found no place, before they are told. hooks.py calls them.
-    explain: further lines of `topogate explain`. doctor: a check of `topogate doctor`.
+    of the pass, and does something for gangs that found no place, before they are reported. hooks.py calls
+    them. explain: further lines of `topogate explain`. doctor: a check of `topogate doctor`.
     """
 
     name: str

@@ -90,7 +90,7 @@ class ExtensionHooks:
     """The extensions of one leader.
 
     sentences: of the last pass, by Placement, on the order of gangs. annotations: likewise, for pods that are
-    released. notes: likewise, what gangs that wait are told beside the reason. excluded: nodes that gangs do
+    released. notes: likewise, the notes for gangs that wait beside the reason. excluded: nodes that gangs do
     not use. due_seconds: after which another pass is due, by what hooks have said in this one.
     """
 

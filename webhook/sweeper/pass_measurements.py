@@ -42,7 +42,7 @@ class _Starting:
 
 
 class PassMeasurements:
-    """Hears what passes decide and do, and keeps the metrics of it."""
+    """Observes what passes decide and do, and keeps the metrics of it."""
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
         """now: seconds since 1970."""

@@ -1,6 +1,6 @@
 """Tell people: a gang's state and reason in its Placement, Events on its owner and its first pod, a log line.
 
-What is told twice is told once: a status is written when it differs, an Event when its sentence is new.
+Nothing is reported twice: a status is written when it differs, an Event when its sentence is new.
 """
 
 import logging
@@ -106,7 +106,7 @@ class StatusWriter:
             # Not distinguished by the message: it has ports, versions and times in it.
             if self._is_news(name, f"{error.status} {error.reason}"):
                 logger.warning("status_failed placement=%s error=%r", name, str(error))
-        except Exception as error:  # the other gangs are still to be told of
+        except Exception as error:  # the other gangs are still to be reported
             if self._is_news(name, type(error).__name__):
                 logger.exception("status_failed placement=%s error=%r", name, error)
         else:
@@ -127,7 +127,7 @@ class StatusWriter:
         return before != kind
 
 
-# --- what people are told ------------------------------------------------------------------------------
+# --- what people can read ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Reporter:
         """Announce what a step has decided or done, and take it in; a defect in that stops nothing else."""
         try:
             self._announce(news, memory)
-        except Exception:  # else no plan of anybody is written for what one gang is told
+        except Exception:  # else no plan of anybody is written for the report on one gang
             logger.exception("announce_failed")
         return memory.after(news, self._pass.clock())
 
@@ -237,7 +237,7 @@ class Reporter:
         if before is not None and before.reason == reason:
             return
         logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
-        # While nodes come one by one, the sentence changes with each: that they come has been told.
+        # While nodes come one by one, the sentence changes with each: that they come has been reported.
         if gang.key not in memory.notes or before is None:
             self._announcer.announce(gang.gated[0], EventReason.GANG_WAITS, reason)
 
@@ -351,7 +351,7 @@ class Reporter:
         return found
 
     def _report_gang(self, gang: PodGang, placement: Placement | None, now: _Report) -> str:
-        """The state of a gang none of whose pods has a plan; one with a plan is told by its progress."""
+        """The state of a gang none of whose pods has a plan; one with a plan has that of its progress."""
         known = now.memory.reasons.get(gang.key)
         settles = known is not None and known.cause is Cause.INCOMPLETE
         is_hindered = bool(now.memory.delays.notes_of(gang.key))
@@ -417,7 +417,7 @@ def _nodes_of(placement: Placement, members: Sequence[Pod]) -> list[str]:
 
 
 def _lacking(placement: Placement, count: int) -> str:
-    """What is said of a gang of which none waits, and that has fewer pods than were told.
+    """What is said of a gang of which none waits, and that has fewer pods than were announced.
 
     Its others are yet to be made, or it goes on without them.
     """

@@ -1,4 +1,4 @@
-"""What people have been told of gangs that wait, as a value: why, and what keeps their pods from labels,
+"""What has been reported about gangs that wait, as a value: why, and what keeps their pods from labels,
 release or eviction. Pure.
 
 An overloaded API server answers now so and now so; that it is deferred is one thing to tell. The status has
@@ -85,7 +85,7 @@ class _PodDelay(NamedTuple):
 
 @dataclass(frozen=True)
 class Delays:
-    """What holds for pods of gangs, by uid, in the order in which they were told of first."""
+    """What holds for pods of gangs, by uid, in the order in which they were first reported."""
 
     by_uid: Mapping[str, _PodDelay] = field(default_factory=dict)
 
@@ -102,7 +102,7 @@ class Delays:
         return [note for each in _ALL if (note := self._notes.get((gang, each))) is not None]
 
     def news(self, done: Done) -> Sequence[Warn]:
-        """Of each gang what is not told of it yet."""
+        """Of each gang what is not reported about it yet."""
         found: defaultdict[tuple[GangKey, EventReason], list[Delay]] = defaultdict(list)
         for delay in done.delays:
             found[delay.gang, delay.hindered].append(delay)
@@ -124,7 +124,7 @@ class Delays:
             if before is None or (before.gang, before.hindered) != (delay.gang, delay.hindered):
                 found.pop(uid, None)  # it is the last of its gang now
             elif before.kind == delay.kind:
-                # Of one kind the first is told: its sentence may have ports, versions and times in it.
+                # Of one kind the first is reported: its sentence may have ports, versions and times in it.
                 known = before._replace(at=now)
             found[uid] = known
         for uid in _uids_over(done):
@@ -170,7 +170,7 @@ def _stands(pod: Pod | None) -> bool:
 
 @dataclass(frozen=True)
 class ReportMemory:
-    """What people have been told; losing it tells them once more.
+    """What has been reported; if it is lost, all is reported once more.
 
     reasons: why gangs wait. delays: what keeps their pods. waiters: sentences on the unconfirmed releases for
     which they wait. notes: what extensions add. failed_writes: by Placement, what kind of error has been
@@ -201,7 +201,7 @@ class ReportMemory:
         )
 
     def sentence(self, key: GangKey) -> str:
-        """The reason why a gang waits, and what else is told."""
+        """The reason why a gang waits, and what else is reported."""
         reason = known.reason if (known := self.reasons.get(key)) is not None else ""
         delays = self.delays.notes_of(key)
         parts = (reason, *delays, self.waiters.get(key, ""), self.notes.get(key, ""))

@@ -13,7 +13,7 @@ anywhere; the next one, of this process or of another, goes on from what the API
     it fits only in the place of lesser gangs         place      write its plan, which names them
     a plan names gangs that are to go for it          preempt    evict them; its pods wait until they are gone
     a gang has lost pods to others, for good          broken     evict the rest: it comes again as a whole
-    it does not fit                                   place      none: it waits, may keep nodes, and is told
+    it does not fit                                   place      none: it waits, may reserve nodes; a reason
     it is not complete                                place      none: it settles
     its released part waits too long for the rest     roll back  delete that part, if it is recreated
 
@@ -86,7 +86,7 @@ class Sweeper:
         self._hooks.close()
 
     def sweep(self) -> float:
-        """One pass; returns the seconds after which another is due even if nothing is heard."""
+        """One pass; returns the seconds after which another is due even if nothing changes."""
         seen, gangs = self._observe(), None
         with self._guarded("gather"):
             gangs = self._gather(seen.view)
@@ -100,7 +100,7 @@ class Sweeper:
         self._memory = decided.memory
         due = min(decided.due_seconds, self._apply(decided, seen.view))
         if gangs is None:
-            return SOON_SECONDS  # nobody knows who waits, so nobody is told or forgotten
+            return SOON_SECONDS  # nobody knows who waits, so nothing is reported or forgotten
         self._after_pass(seen.view, gangs)
         is_reported = self._report(decided, seen)
         is_whole = is_reported and not decided.failed
@@ -206,7 +206,7 @@ class Sweeper:
         return Done(failed=True)
 
     def _on_result(self, news: Orders | Done) -> None:
-        """Have people told of it."""
+        """Have it reported."""
         self._memory = replace(self._memory, report=self._reporter.on_result(news, self._memory.report))
 
     def _after_pass(self, view: View, gangs: Sequence[PodGang]) -> None:
@@ -222,7 +222,7 @@ class Sweeper:
     # --- report ---------------------------------------------------------------------------------
 
     def _report(self, decided: Decided, seen: Observation) -> bool:
-        """Tell people, and count; returns whether all was told."""
+        """Report, and count; returns whether all was reported."""
         is_reported = False
         ledger, view = self._memory.placing.ledger, seen.view
         with self._guarded("report"):

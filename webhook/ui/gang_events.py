@@ -103,7 +103,7 @@ class GangEvents:
 
 
 def _merged(lines: Iterable[EventLine]) -> list[EventLine]:
-    """The lines, the latest first; what a Job and its pod were both told stands there once."""
+    """The lines, the latest first; what a Job and its pod both got stands there once."""
     merged: dict[tuple[str, str, str], EventLine] = {}
     for line in sorted(lines, key=lambda line: line.at, reverse=True):
         key = line.type, line.reason, line.note

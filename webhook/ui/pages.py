@@ -24,7 +24,7 @@ from webhook.ui.redact import Rights, gangs_for, node_for, troubles_for
 from webhook.ui.viewer_access import Access, CurrentViewer
 
 MOST_STREAMS: Final = 64
-"""Viewers that are told of changes at once; more are asked to come later."""
+"""Viewers that get changes at once; more are asked to come later."""
 
 MOST_STREAMS_A_VIEWER: Final = 8
 

@@ -113,7 +113,7 @@ def serve_laptop(
     def print_address(_arbiter: object) -> None:
         print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
 
-    # Told once it listens: whoever opens the address at once would be refused before.
+    # Printed once it listens: whoever opens the address at once would be refused before.
     PageServer({**options(address), "when_ready": print_address}, load_app).run()
     return 0
 

@@ -39,7 +39,7 @@ MOST_VALUES = LARGEST_TEXT
 MOST_PODS = 20_000
 
 _GROUPS = 3
-"""Groups of a LeaderWorkerSet whose places are told in words; the map shows all."""
+"""Groups of a LeaderWorkerSet whose places are written in words; the map shows all."""
 
 
 class WhatIf(Shown, frozen=True):
@@ -175,7 +175,7 @@ def _gangs(name: str, pods: Sequence[simulation.Waiting]) -> list[PodGang]:
 
 
 def listed(view: View, rights: Rights, own: Sequence[Pod] = ()) -> View:
-    """The view without pods that may not be listed, by whose rules and domains more would be told of them.
+    """The view without pods that may not be listed, whose rules and domains would reveal more about them.
 
     own: those that wait as the viewer says.
     """

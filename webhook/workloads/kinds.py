@@ -41,7 +41,7 @@ class Workload(Generic[T]):
 
     owner: its own kind, where that is another one.
     versions: those that we can read, the best first. minimum: how many pods are enough, None where all are
-    needed. devices: whether any of its pods asks for an extended resource, None where that is not told.
+    needed. devices: whether any of its pods asks for an extended resource, None where that is not known.
     by_uid: whether pods name the owner's uid, so that a later owner of the same name is distinguished.
     id_prefix: what the ids of gangs of this kind begin with, which tells them from those of another API's.
     """

@@ -23,7 +23,7 @@ from webhook.sweeper.observe.membership import Claim, GangKey, claims_of, exclus
 from webhook.sweeper.observe.view import View, identity
 
 ASKED: Final = 8
-"""Members of a gang, and terms of theirs, by which it is told whom they may not share a domain with."""
+"""Members of a gang, and terms of theirs, that decide whom they may not share a domain with."""
 
 
 def lost_domains(view: View, sent: Container[str]) -> frozenset[str]:

@@ -83,7 +83,7 @@ class FairMemory:
     counts: by the policy as it was last, None before that. record: what was read and not heeded yet. due_at:
     when GPUs are to be counted again. free: GPUs that nobody has. accounts: of gangs that were ordered; late:
     those that come before all turns. sentences: by account and priority, when and what
-    its gangs were last told of its score.
+    its gangs last got its score.
     """
 
     counts: GpuCounts | None = None

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Waiter(Generic[T]):
-    """A gang that waits. tier: its priority. created: what its age is told by (sorts as text).
+    """A gang that waits. tier: its priority. created: what its age is known by (sorts as text).
 
     cost: GPUs that it asks for, each times its model's cost. found_no_place: when it was last asked about.
     waited: seconds since its oldest waiting pod was made. gpus: without costs.

@@ -146,7 +146,7 @@ MOST_PARTS: Final = 128
 def leveled(
     gang: PodGang, constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
 ) -> tuple[PodGang, list[str]]:
-    """The gang with each group within one domain of its key, and what people are told of that.
+    """The gang with each group within one domain of its key, and the sentences about that.
 
     constraints: from the top down, by the names of the PodGroups of its gated pods. A key that is no level
     makes a fault of the gang: kube-scheduler would not take a plan that crosses domains which topogate does
@@ -277,7 +277,7 @@ def _finer(own: str | None, level: int | None, topology: Topology, problems: lis
         if topology.level(own) >= level:
             return own
     except PlacementError:
-        return own  # which the gang is told anyway
+        return own  # which the gang is warned of anyway
     sentence = (
         f"its PodGroup requires one {name}, which is finer than the {printable(own)} that its pods require"
     )
@@ -366,7 +366,7 @@ def _keys(namespace: str, named: set[str], trees: Trees) -> list[str]:
 
 
 def _without(key: str, view: View) -> Exclusions:
-    """The nodes without a label; none if no node has it, of which the gang is told otherwise."""
+    """The nodes without a label; none if no node has it, of which the gang has another warning."""
     lacking = [name for name, node in view.nodes.items() if key not in node.metadata.labels]
     if len(lacking) == len(view.nodes):
         return {}

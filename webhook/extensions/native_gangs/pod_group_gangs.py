@@ -1,4 +1,4 @@
-"""Gangs of Kubernetes' own PodGroups: the extension, and what owners and readers are told. Pure."""
+"""Gangs of Kubernetes' own PodGroups: the extension, and its Events and sentences. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,7 +52,7 @@ from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.pod_group_names import native_group_of
 
 # --- gangs that are left to kube-scheduler ------------------------------------------------------------
-# Of those with a topology request the owners are told, and they are counted. kube-scheduler reads no
+# Of those with a topology request the owners get an Event, and they are counted. kube-scheduler reads no
 # annotation of ours, so that what such a gang asks for has no effect.
 
 LEFT: Final = GaugeSpec(
@@ -139,7 +139,7 @@ def explain(given: ExplainInput) -> Iterator[str]:
     for need in needs(given.view):
         is_taken = foreign_groups(
             [need.name], need.namespace, given.view
-        )  # a fault of the gang, told as such
+        )  # a fault of the gang, reported as such
         if given.view.gang_of(need.first) != given.gang.key or is_taken:
             continue
         if why := _why_unmet(need, groups.get(need.key)):
@@ -164,7 +164,7 @@ def _why_unmet(need: GroupNeed, group: NativePodGroup | None) -> str:
 
 @dataclass(frozen=True)
 class NativeMemory:
-    """What owners have been told."""
+    """The Events that owners have got."""
 
     left: LeftMemory = field(default_factory=LeftMemory)
     bind: BindMemory = field(default_factory=BindMemory)

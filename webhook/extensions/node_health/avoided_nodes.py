@@ -1,4 +1,4 @@
-"""The record of failing nodes, and what people are told by it of the nodes that are avoided. Pure."""
+"""The record of failing nodes, and its sentences on the nodes that are avoided. Pure."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping

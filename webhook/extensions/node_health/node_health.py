@@ -1,4 +1,4 @@
-"""Nodes on which pods fail: what is known of them is kept in a record, counted, and told to people. Pure."""
+"""Nodes on which pods fail: what is known of them is kept in a record, counted, and reported. Pure."""
 
 import logging
 from collections import Counter

@@ -84,7 +84,7 @@ def failure_of(
 ) -> NodeFailure | None:
     """The failure of a pod with GPUs, None if it has not failed, or not as by its node.
 
-    now: seconds since 1970, for ends of which no time is told.
+    now: seconds since 1970, for ends without a time.
     """
     if not pod.spec.node_name or pod.metadata.deletion_timestamp or not (gpus := gpus_of(pod, counting)):
         return None
@@ -189,7 +189,7 @@ def _ended(ended: ContainerEnd) -> _End | None:
 
 MOST: Final = 2000
 _REASON: Final = 60
-"""The most characters of a reason that are told: of a predicate it may be a sentence."""
+"""The most characters of a reason that are shown: of a predicate it may be a sentence."""
 
 _Key = tuple[str, str, str]
 
@@ -239,5 +239,5 @@ def _newest_of_each_namespace(last: Mapping[_Key, NodeRefusal]) -> dict[_Key, No
 
 
 def why_refused(refusal: NodeRefusal) -> str:
-    """What people are told of a node where a pod was refused."""
+    """The sentence on a node where a pod was refused."""
     return f"the kubelet refused a pod of this gang there: {refusal.reason[:_REASON]}"

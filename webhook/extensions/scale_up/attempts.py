@@ -42,7 +42,7 @@ from webhook.text import counted
 LONGEST_PAUSE_SECONDS: Final = 3600.0
 """After a refusal by the autoscaler. The API server's own refusals have a pause in extension_objects."""
 SILENT_SECONDS: Final = 120.0
-"""After this long without a word of an autoscaler it is told that none has answered."""
+"""After this long without a word of an autoscaler it is reported that none has answered."""
 MOST_WRITES: Final = 16
 """Requests that are made, and withdrawn, in one pass: the others wait for the next ones."""
 
@@ -57,7 +57,7 @@ class NodeAsk:
 
 @dataclass
 class Steps:
-    """What is to be done, and what gangs are told. due_seconds: when something is due whatever is heard."""
+    """What is to be done, and the notes for gangs. due_seconds: when something is due whatever changes."""
 
     asks: list[NodeAsk] = field(default_factory=list)
     withdrawn: list[ProvisioningRequest] = field(default_factory=list)
@@ -220,7 +220,7 @@ class _Decider:
 
 
 def asked_sentence(name: str) -> str:
-    """What a gang is told whose request no autoscaler has answered yet. name: of the request."""
+    """The note for a gang whose request no autoscaler has answered yet. name: of the request."""
     return f"nodes are asked for by ProvisioningRequest {name}"
 
 

@@ -51,11 +51,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Booking:
-    """A request for nodes that an autoscaler has heard. placement: its gang's, as "namespace/name".
+    """A request for nodes that an autoscaler has accepted. placement: its gang's, as "namespace/name".
 
     request: its uid. created: when the API server took it (RFC 3339), as it says of nodes. pods: how many.
     is_served: whether the autoscaler says that there are, or come, nodes for it; is_made: whether it makes
-    nodes for requests of its class, where others are only told whether there is capacity.
+    nodes for requests of its class, where others only learn whether there is capacity.
     """
 
     placement: str
@@ -72,7 +72,7 @@ def reserve(given: ReservationInput) -> list[Reservation]:
 
 
 def bookings_of(view: View) -> list[Booking]:
-    """The requests that an autoscaler has heard and may yet make nodes for, or has."""
+    """The requests that an autoscaler has accepted and may yet make nodes for, or has."""
     return [
         Booking(
             f"{each.metadata.namespace}/{owner.name}",
@@ -185,7 +185,7 @@ def _suited(
                 if pods > 0 and slots > 0:
                     found.append(state.name)
                     pods -= slots
-    except ValueError:  # the gang is told where it is placed
+    except ValueError:  # the gang gets that message where it is placed
         return []
     except Exception:  # one bad gang never stops the others
         logger.exception("reservation_failed gang=%s", gang.key)

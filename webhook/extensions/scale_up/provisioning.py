@@ -20,7 +20,7 @@ from webhook.text import printable
 
 GROUP_VERSION: Final = "autoscaling.x-k8s.io/v1"
 CHECK_CAPACITY: Final = "check-capacity.autoscaling.x-k8s.io"
-"""The class whose requests are told whether there is capacity, and make no nodes."""
+"""The class whose requests only learn whether there is capacity, and make no nodes."""
 
 
 class RequestCondition(Struct, frozen=True):
@@ -125,7 +125,7 @@ def request_body(
 # than lies between that and now. So it asks again late, or at most once a pause.
 
 _QUOTED: Final = 300
-"""Characters of an autoscaler's message that are told."""
+"""Characters of an autoscaler's message that are shown."""
 
 
 class Progress(StrEnum):
@@ -155,7 +155,8 @@ _ENDS: Final = (
 class RequestProgress:
     """How far a request is, and what its autoscaler says of that.
 
-    since: seconds since 1970, by the autoscaler's clock; of one that nobody has heard, by the API server's.
+    since: seconds since 1970, by the autoscaler's clock; of one that nobody has accepted, by the API
+    server's.
     """
 
     state: Progress

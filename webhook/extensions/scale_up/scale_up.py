@@ -108,7 +108,7 @@ OUTCOMES: Final = CounterSpec(
 )
 
 UNREAD_SECONDS: Final = 10.0
-"""After this long it is told that requests cannot be read."""
+"""After this long it is reported that requests cannot be read."""
 UNREAD: Final = (
     "no nodes are asked for: the sweeper cannot read ProvisioningRequests and PodTemplates; are the "
     "autoscaler's CustomResourceDefinition and the component scale-up installed?"
@@ -133,7 +133,7 @@ class ScaleUpMemory:
     """What is remembered from pass to pass; losing it delays, or repeats an Event.
 
     since, wants: see Asking. unread_since: when requests were first found not to be read (Moment.seconds),
-    None while they are. progress: of the requests of gangs, as it was told. asked: by the group of its
+    None while they are. progress: of the requests of gangs, as last reported. asked: by the group of its
     writes, the gang for which a request was ordered in the pass before. labels_due_seconds: after which the
     next new node is used without topology labels.
     """
@@ -206,7 +206,7 @@ def after_pass(given: PassEnd, memory: ScaleUpMemory) -> tuple[EndOrders, ScaleU
 
 
 def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[EndOrders, ScaleUpMemory]:
-    """Nobody knows what has been asked for: nothing is, and that is told after a while."""
+    """Nobody knows what has been asked for: nothing is, and that is reported after a while."""
     now = view.now.seconds
     since = now if memory.unread_since is None else memory.unread_since
     notes = dict.fromkeys(asking.wants, UNREAD) if now - since >= UNREAD_SECONDS else {}
@@ -237,7 +237,7 @@ def _made(given: PassEnd, asked: Mapping[str, GangKey]) -> list[_Outcome]:
 
 
 def _news(asking: Asking, decided: Steps, known: Mapping[GangKey, Progress]) -> list[_Outcome]:
-    """What an autoscaler has said and nobody has been told."""
+    """The answers of autoscalers that have no Event yet."""
     found: list[_Outcome] = []
     for want in asking.wanted:
         key = want.gang.key
@@ -254,7 +254,7 @@ def _news(asking: Asking, decided: Steps, known: Mapping[GangKey, Progress]) -> 
 def _notes(
     asking: Asking, decided: Steps, names: Mapping[GangKey, str], written: Sequence[WriteResult]
 ) -> dict[GangKey, str]:
-    """What gangs are told. names: of requests that are made in this pass."""
+    """The notes for gangs. names: of requests that are made in this pass."""
     errors = {result.write.group: result.error for result in written if result.error}
     notes = {**dict.fromkeys(asking.behind, BEHIND), **decided.notes}
     for key, name in names.items():

@@ -243,7 +243,7 @@ def _searched_limit(hand: _Hand, pod: PodClass, most: int, longest: int) -> tupl
 
 
 def is_hard(pod: PodClass) -> bool:
-    """Whether no closed form says how many such pods fit, so that the answer may be in doubt."""
+    """Whether no closed form says how many such pods fit, so that the answer may be unconfirmed."""
     together = pod.same_card or pod.single_numa or pod.linked
     return bool(pod.wants_cards and (together or sum(request.count > 0 for request in pod.cards) > 1))
 

@@ -217,7 +217,7 @@ class CardSearch:
         after: Mapping[int, CardState],
         rule: Rule,
     ) -> Iterator[tuple[Choice, list[CardState]]]:
-        """Without tiles any way to pair the same cards is as good as another. An odd number has none."""
+        """Without tiles any way to pair the same cards is as good as another. An uneven number has none."""
         if demand.request.count % 2:
             return
         partners = partners_of(self.links, states)

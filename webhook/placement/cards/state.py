@@ -200,7 +200,7 @@ def _known_first(node: NodeInfo) -> Callable[[Usage], tuple[bool, str, str]]:
 def _guessed(
     node: NodeInfo, request: CardRequest, own: Sequence[str], taken: Mapping[str, Amounts]
 ) -> Iterable[str]:
-    """The cards of a container that are not told of. taken: what others have of each."""
+    """The cards of a container that are not reported. taken: what others have of each."""
     shares = dict(request.per_card)
     resource = next((each for each in keys.PLUGIN_RESOURCES if shares.get(each)), "")
     left = {

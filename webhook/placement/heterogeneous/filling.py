@@ -90,7 +90,7 @@ class Filling:
         self._placed: dict[int, dict[int, int]] = {}
 
     def place(self, number: int) -> None:
-        """As many pods of a class as each node has room for, whether it is in use or not."""
+        """As many pods of a class as each node has capacity for, whether it is in use or not."""
         alone = self._arrays.slot_counts[number][self._numbers]
         at = np.flatnonzero(alone)
         self._budget.take(CLASS + len(alone) // LOOKED + len(at) // NODES)

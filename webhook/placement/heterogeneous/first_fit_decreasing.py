@@ -1,4 +1,4 @@
-"""First-fit decreasing: class after class, the largest first, each pod onto the first node with room for it.
+"""First-fit decreasing: class after class, the largest first, each pod onto the first node that it fits on.
 
 Source: Johnson, Near-optimal bin packing algorithms (1973). Domains are taken one after the other, those
 first with the most free of what is scarcest; so few of them are used, at every level.
@@ -68,7 +68,7 @@ class FirstFitDecreasing:
         return best
 
     def fill_partly(self, ranges: Ranges, order: Order, *, stops_when_short: bool = False) -> Taken:
-        """As many pods as there is room for on some nodes, class after class in this order.
+        """As many pods as there is capacity for on some nodes, class after class in this order.
 
         stops_when_short: it ends at a class that is short.
         """

@@ -1,11 +1,11 @@
 """The optimum for identical pods, in slices or with few minority pods: a covering knapsack over the tree.
 
-Theory. To identical pods a node is a number, its room, and a solution is a set of nodes whose rooms add up to
-at least the demand; its cost is the sum of the costs of the nodes and domains used (see costs.Costs). Slices
-change only in which units a domain holds pods (see items); for minority pods beside slices the knapsack gets
-a second coordinate, the free slots that are left for them (see lattice and surrogate). The tree knapsack for
-"at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Three
-arguments keep it small in large clusters:
+Theory. To identical pods a node is a number, its capacity, and a solution is a set of nodes whose capacities
+add up to at least the demand; its cost is the sum of the costs of the nodes and domains used (see
+costs.Costs). Slices change only in which units a domain holds pods (see items); for minority pods beside
+slices the knapsack gets a second coordinate, the free slots that are left for them (see lattice and
+surrogate). The tree knapsack for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger:
+Knapsack Problems, 2004). Three arguments keep it small in large clusters:
 
 * A domain that holds the whole gang alone beats any two of its level. Domains that may (by capacity, an upper
   bound) are tried best bound first, each before what is around it; a domain that turns out too small for the

@@ -102,8 +102,8 @@ class KnapsackTerms:
 
 @dataclass(slots=True, eq=False)
 class NodesItem:
-    """Nodes of one domain with the same rooms (of each state of spare slots, in units) and the same cost but
-    for the headroom penalty.
+    """Nodes of one domain with the same capacities (of each state of spare slots, in units) and the same cost
+    but for the headroom penalty.
     """
 
     terms: KnapsackTerms
@@ -200,7 +200,7 @@ class NodeChoices:
 
 
 class EqualNodesAlone:
-    """What nodes with the same room hold by themselves, workers alone: a lattice of one item."""
+    """What nodes with the same capacity hold by themselves, workers alone: a lattice of one item."""
 
     def __init__(self, item: NodesItem) -> None:
         self.item = item
@@ -244,12 +244,12 @@ class DomainKnapsack:
         self.wanted = wanted
         self.least = least
         self.is_plain = vertex.leaves is not None and not self.spare.most and terms.costs.machine is None
-        """Whether it is of workers on single nodes that differ in their rooms alone."""
+        """Whether it is of workers on single nodes that differ in their capacities alone."""
         self.counts: Array = self._of_sorted_nodes() if self.is_plain else self.searched.counts
         """See lattice.Lattice."""
 
     def _of_sorted_nodes(self) -> Array:
-        """The counts where each node costs the same: those of the roomiest nodes first."""
+        """The counts where each node costs the same: those of the largest nodes first."""
         leaves, terms = self.vertex.leaves, self.terms
         assert leaves is not None
         terms.budget.spend(2 * PART + self.wanted // 60)
@@ -325,7 +325,7 @@ class DomainItem:
         return Offer(offered(rows, self.least, own, narrow), self)
 
     def _row(self, inside: DomainKnapsack, spare: int) -> tuple[Array, int]:
-        """The counts inside for a state outside, and what is lost of the rooms there."""
+        """The counts inside for a state outside, and what is lost of the capacities there."""
         if self.is_uniform:
             return inside.counts[0], self.around.spare.losses[spare]
         return inside.counts[spare], 0

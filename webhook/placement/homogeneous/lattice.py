@@ -1,12 +1,12 @@
 """The vector operations for workers and spare slots: what items in a row hold together, at which cost.
 
-Theory. After the first i items a state (e, j) says that the
-spare slots of state e are left, exactly, and that the nodes used have room for j workers beside them; j ends
-at the number wanted, which stands for all beyond it. Let P_i(e, j) be the least count cost (domains and nodes
-used) of leaving e and room for at least j. Any optimal solution passes, after i items, some exact state at a
-count cost of P_i(e, j): a cheaper way to the same e with as much room could replace its beginning (exchange
-argument). So from the end backwards only steps with P_(i-1)(e - f, j - x) + c_i(f, x) = P_i(e, j) are part of
-optimal solutions, and on them a forward pass finds the least value (leftover and headroom penalty).
+Theory. After the first i items a state (e, j) says that the spare slots of state e are left, exactly, and
+that the nodes used have capacity for j workers beside them; j ends at the number wanted, which stands for all
+beyond it. Let P_i(e, j) be the least count cost (domains and nodes used) of leaving e and capacity for at
+least j. Any optimal solution passes, after i items, some exact state at a count cost of P_i(e, j): a cheaper
+way to the same e with as much capacity could replace its beginning (exchange argument). So from the end
+backwards only steps with P_(i-1)(e - f, j - x) + c_i(f, x) = P_i(e, j) are part of optimal solutions, and on
+them a forward pass finds the least value (leftover and headroom penalty).
 
 With E states of spare slots and K workers the counts take O(E^2 K) vector elements for each amount offered;
 for a single leader E is 2, without minority pods 1.
@@ -45,7 +45,7 @@ class StateSteps:
 
 
 _Found = tuple[Array, Array, Array, Array]
-"""States before and after, state of spare slots and room that the item holds."""
+"""States before and after, state of spare slots and capacity that the item holds."""
 
 
 class Lattice:
@@ -72,7 +72,7 @@ class Lattice:
 
     @property
     def counts(self) -> Array:
-        """Least count cost of each state of spare slots, with room for at least 0, 1, 2, ... workers."""
+        """Least count cost of each state of spare slots, with capacity for at least 0, 1, 2, ... workers."""
         return self.rows[-1]
 
     # --- values -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ SHIFT: Final = 3
 
 Array = NDArray[Any]
 State = tuple[int, int]
-"""A state of the spare slots, and room for workers."""
+"""A state of the spare slots, and capacity for workers."""
 
 
 class OfferSource(Protocol):
@@ -40,8 +40,8 @@ class OfferSource(Protocol):
 
 @dataclass(eq=False)
 class Choices:
-    """All that an item can hold: for each, spare slots by their state, room for workers, and the least count
-    cost.
+    """All that an item can hold: for each, spare slots by their state, capacity for workers, and the least
+    count cost.
 
     Ascending by state, then by capacity.
     """
@@ -65,7 +65,7 @@ class Choices:
 
     @cached_property
     def most(self) -> tuple[Array, Array, Array]:
-        """Of these the most room at each count cost, for each state of spare slots."""
+        """Of these the most capacity at each count cost, for each state of spare slots."""
         spares, counts = self.spares, self.counts
         last = ((counts[1:] != counts[:-1]) | (spares[1:] != spares[:-1])).nonzero()[0]
         ends = np.append(last, len(counts) - 1)
@@ -89,9 +89,9 @@ class Offer:
 
 
 def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
-    """The only row of Lattice.counts for nodes with rooms for so many pods that cost `each` alike.
+    """The only row of Lattice.counts for nodes with capacities for so many pods that cost `each` alike.
 
-    The roomiest nodes are the fewest.
+    The largest nodes are the fewest.
     """
     sums = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
     number = np.searchsorted(sums, np.arange(wanted + 1), side="left") + 1

@@ -80,7 +80,7 @@ class MinorityPods:
         return [self.slot_counts_of[key] for key in keys]
 
     def profiles(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> set[tuple[int, ...]]:
-        """What `rooms` gives for any of the nodes."""
+        """The different answers of `slot_counts` for these nodes."""
         return {self.slot_counts_of[key] for key in set(self._keys(nodes, alone))}
 
     def _keys(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[object, ...]]:
@@ -151,8 +151,8 @@ class SpareSlots:
         return self.losses[-1]
 
     def below(self, unit: int) -> "SpareSlots":
-        """What of it is told apart in domains whose free slots are counted in such units: where no slice has
-        its domain below, all slots are alike.
+        """What of it is distinguished in domains whose free slots are counted in such units: where no slice
+        has its domain below, all slots are alike.
         """
         return self if unit > 1 else NONE
 
@@ -178,7 +178,7 @@ NONE = SpareSlots((0,), (((0, 0),),))
 def spare_slots(losses: Sequence[int], sums: Sums, more: int = 0) -> SpareSlots:
     """Slots for minority pods, and so many more. losses, sums: of the states of these pods.
 
-    Told apart by the minority pods placed so far, or by the slots left so far, whichever has fewer states;
+    Distinguished by the minority pods placed so far, or by the slots left so far, whichever has fewer states;
     the second lets domains share the slots for one pod.
     """
     most = losses[-1] + more

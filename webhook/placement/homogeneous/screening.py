@@ -1,4 +1,4 @@
-"""Which children of a domain can be part of the best solution: told by what they hold at most.
+"""Which children of a domain can be part of the best solution: judging by what they hold at most.
 
 In a domain whose children share the gang, no fewer children can do than the workers alone need, and in a
 solution with just so many each child used holds what the others cannot (see priced). What anchors use is
@@ -295,7 +295,7 @@ class Screening:
         return distinct
 
     def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough:
-        """How many domains below these children suffice, where that is told by rooms. finer: pods in a unit
+        """How many domains below these children suffice, where capacities decide that. finer: pods in a unit
         of these.
         """
         more = -(-self.spare.losses[-1] // finer)  # which has the spare slots as well

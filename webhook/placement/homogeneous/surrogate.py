@@ -1,10 +1,11 @@
-"""A few odd pods beside workers: the workers' own knapsack for somewhat more of them.
+"""A few minority pods beside workers: the workers' own knapsack for somewhat more of them.
 
-Theory (a surrogate relaxation). Odd pods that share a node take away room for some workers there, on the best
-node for them at least l; however they are shared out, all of them together take away at least L, the least
-sum of such l. So the nodes of any solution have room for K + L workers together, where K is the number of
-workers, and the optimum for so many workers alone costs no more than the gang. Where the odd pods find places
-on its nodes that leave room for K, it is the gang's optimum, in every field of the objective.
+Theory (a surrogate relaxation). Minority pods that share a node take away capacity for some workers there, on
+the best node for them at least l; however they are shared out, all of them together take away at least L, the
+least sum of such l. So the nodes of any solution have capacity for K + L workers together, where K is the
+number of workers, and the optimum for so many workers alone costs no more than the gang. Where the minority
+pods find places on its nodes that leave capacity for K, it is the gang's optimum, in every field of the
+objective.
 
 Beside slices the L slots are a second coordinate of the knapsack, as a slice may not use any of them (see
 minority_pods.SpareSlots). What is found for more than L slots is a place, but not proven.
@@ -220,7 +221,7 @@ def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Soluti
         return Solution(None, True)
     for more in range(minority.most + 1):
         nodes = _best_nodes(question, root, minority, losses, more)
-        if nodes is None:  # without room for the workers and what the minority pods take at least
+        if nodes is None:  # without capacity for the workers and what the minority pods take at least
             return Solution(None, not more)
         counts = shared(question, minority, profiles(minority, root, nodes))
         if counts is not None:

@@ -111,10 +111,10 @@ class Evictor:
         """Gang after gang for as long as a pass may last; what is left is checked again by the next.
 
         A gang of which one pod is evicted is done with: the next pass may find that the others are in
-        nobody's way any more, and they would be left half dead. But once the time is over it ends with the
-        first that is not evicted: each of thousands may take as long to be refused. After a pass whose time
-        went by for nothing, all wait, for longer each time: it is missing to everything else. Then those of
-        other steps come first.
+        nobody's way any more, and they would be left partially running. But once the time is over it ends
+        with the first that is not evicted: each of thousands may take as long to be refused. After a pass
+        whose time went by for nothing, all wait, for longer each time: it is missing to everything else. Then
+        those of other steps come first.
         """
         if not orders:
             return []
@@ -211,7 +211,7 @@ class Evictor:
         )
 
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
-        """It stays due, and is told of once it stays deferred."""
+        """It stays due, and is reported once it stays deferred."""
         again = self._retries.again(_key(order))
         note = (
             f"not yet {order.description}; tried again, every {self._longest:g} s at least: {answered(error)}"

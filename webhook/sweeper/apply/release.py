@@ -113,7 +113,7 @@ class _Attempts:
             self.unconfirmed_until = max(self.unconfirmed_until, time.monotonic() + seconds)
 
     def failed(self, detail: str = "", *, is_tried: bool = True) -> Release:
-        """The outcome where none of them has succeeded, for now. detail: told where there was no error."""
+        """The outcome where none has succeeded, for now. detail: reported where there was no error."""
         return Release(
             self.planned, Outcome.FAILED, self.detail or detail, answer=self.answer, status=self.status,
             is_tried=is_tried,

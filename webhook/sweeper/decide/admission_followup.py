@@ -2,13 +2,14 @@
 
 Nobody may have asked the webhook of a gated pod: the gate may have come from the API server itself, or from
 the pod's author. Such a pod may be given further nodeSelector labels, so those of its GPU model are added
-before it is placed. A PriorityClass may not be added to any pod: that is told. So is it told where members of
-a gang went by all of it.
+before it is placed. A PriorityClass may not be added to any pod: that is reported. It is reported as well
+where members of a gang went by all of it.
 
 GPU pods of opted-in namespaces may have been created without a gate: the webhook fails open by default, so
-that its failure stops no pod. What came past it holds GPUs that no gang was given, and its owner hears of it.
+that its failure stops no pod. What came past it holds GPUs that no gang was given, and its owner gets an
+Event.
 
-The owner of a gang hears what admission warns of: the author of a Job never sees its pods' warnings.
+The owner of a gang gets what admission warns of as Events: the author of a Job never sees its pods' warnings.
 """
 
 import logging
@@ -41,7 +42,7 @@ class UnmetError(Exception):
 
 
 def model_label_step(gangs: Iterable[PodGang], view: View, policy: Policy) -> Orders:
-    """What gangs are given and told whose members wait. One that has an outcome is not placed in this pass.
+    """Labels and warnings of gangs whose members wait. One that has an outcome is not placed in this pass.
 
     Planned members are left aside: those have been looked at.
     """
@@ -60,7 +61,7 @@ def model_label_step(gangs: Iterable[PodGang], view: View, policy: Policy) -> Or
 
 
 def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:
-    """What one gang is given and told; one that has a verdict is not placed in this pass."""
+    """Labels and warnings of one gang; one with an outcome is not placed in this pass."""
     model_label_orders: list[ModelLabelOrder] = []
     outcomes: list[GangOutcome] = []
     for pod in gang.gated:
@@ -139,7 +140,7 @@ def _of_class(gang: PodGang, policy: Policy, namespaces: NamespaceLabels | None)
     """One word a gang about the class that its pods should have and do not.
 
     A class that was not asked for may be the cluster's default, which says nothing of who gave it; so of a
-    namespace's default tier only a pod without any class is told.
+    namespace's default tier only a pod without any class is reported.
     """
     pods = (pod for pod in gang.gated if not is_opted_out(pod) and pod.metadata.uid not in gang.cpu_pods)
     for pod in pods:
@@ -233,9 +234,9 @@ class UngatedPods:
 def warn_of_ungated(
     found: Mapping[str, Sequence[Pod]], warned: Set[str]
 ) -> tuple[tuple[Warn, ...], frozenset[str]]:
-    """One warning for a namespace, until none of its pods counts any more; and whose have been told.
+    """One warning for a namespace, until none of its pods counts any more; and whose have been warned.
 
-    found: pods by namespace. warned: namespaces whose pods have been told of.
+    found: pods by namespace. warned: namespaces whose pods have been reported.
     """
     return tuple(_warning(name, pods) for name, pods in found.items() if name not in warned), frozenset(found)
 
@@ -286,11 +287,11 @@ def _is_adopted(pod: Pod, policy: Policy) -> bool:
 
 
 MOST_WARNINGS: Final = 32
-"""Sentences that one gang is told: its author chooses what they quote, and how fast pods come and go."""
+"""Sentences for one gang: its author chooses what they quote, and how fast pods come and go."""
 
 
 class GangWarnings(NamedTuple):
-    """What a gang has been told. read: how many gated pods it had then."""
+    """The sentences that a gang has got. read: how many gated pods it had then."""
 
     read: int = 0
     sentences: frozenset[str] = frozenset()
@@ -305,7 +306,7 @@ def warn_of_manifests(
 ) -> tuple[tuple[Warn, ...], WarningsOf]:
     """One Event a gang, and another one for what pods say that come later.
 
-    before: what gangs have been told; those whose pods are read already cost nothing.
+    before: the sentences that gangs have got; those whose pods are read already cost nothing.
     """
     if policy is None:
         return (), before

@@ -156,7 +156,7 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class KnownAnswer:
-    """What a gang was told that found no place, for those that ask the same.
+    """The answer for a gang that found no place, for those that ask the same.
 
     shape: of what it asked. lasts: whether that holds until the cluster changes, or in this pass alone.
     capacity: for how many of its pods there is capacity.
@@ -244,7 +244,7 @@ class PassState:
         )
 
     def with_answer(self, known: KnownAnswer) -> "PassState":
-        """Who asks the same after it is told the same."""
+        """Who asks the same after it gets the same answer."""
         return replace(self, answers={**self.answers, known.shape: known})
 
     @property
@@ -340,7 +340,7 @@ class Attempt:
         return tuple(pod for pod in self.waiting if pod.metadata.uid in self.gang.cpu_pods)
 
     def note(self, capacity: int, settings: Settings) -> str:
-        """What is told beside the reason why it waits. capacity: of how many of its pods."""
+        """The note beside the reason why it waits. capacity: of how many of its pods."""
         of_owner = _unknown_owner_note(self.gang, settings.owner_rules, capacity)
         reserved = reserved_sentence(self.nodes.reserved.others, self.gang.key.namespace)
         return joined(of_owner, reserved, self.nodes.exclusions.sentence)
@@ -365,7 +365,7 @@ def _unknown_owner_note(gang: PodGang, rules: OwnerRules, capacity: int) -> str:
 
 
 def shape_of(gang: PodGang, asked: GangQuestion) -> Hashable:
-    """On what the answer depends, but for names: who asks the same is told the same."""
+    """On what the answer depends, but for names: who asks the same gets the same answer."""
     return asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
 
 
@@ -384,9 +384,9 @@ class GangPlaced:
 class GangWaits:
     """The gang has no place, and why.
 
-    known: what is told to those that ask the same. failure: what holds until the cluster changes, None where
+    known: the answer for those that ask the same. failure: what holds until the cluster changes, None where
     nothing is to be remembered. is_final: whether no capacity helps, so that it holds nothing. due_seconds:
-    when it is to be asked about again, whatever is heard. none_begins: see PassState. ledger: with what is
+    when it is to be asked about again, whatever changes. none_begins: see PassState. ledger: with what is
     reserved for it now, None where nothing is. unpinned: it goes wherever kube-scheduler sends it, if nobody
     else has anything there.
     """

@@ -235,7 +235,7 @@ def _anchoring(gang: PodGang, members: Iterable[Member], is_ours: Callable[[Pod]
 
     CPU-only pods draw nobody. A pod that never went through us stands wherever kube-scheduler liked: a head
     or driver without GPU, perhaps on a node without topology labels, and nobody wishes to be near it. Yet a
-    gang may also have begun before topogate did; so a stranger counts if it takes some of the extended
+    gang may also have begun before topogate did; so a foreign pod counts if it takes some of the extended
     resources (GPUs, cards) that the waiting members ask for, as their like do.
     """
     wanted = {name for member in members for name in _extended(member.pod_class)}
@@ -259,7 +259,7 @@ def in_order(answer: Assignment, rules: Acceptance) -> Assignment | None:
 
 
 def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Assignment:
-    """One answer of those of all parts. Of its objective only the domains are told: each part has its own."""
+    """One answer of those of all parts. Its objective has only the domains: each part has its own."""
     placed = {each.member: each for answer in found for each in answer.placed}
     topology = snapshot.topology
     names = {each.node for each in placed.values()}
@@ -272,7 +272,7 @@ def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Ass
 
 
 def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
-    """What is told of a gang that has capacity, but none that was found to keep its rules."""
+    """The answer for a gang that has capacity, but none that was found to keep its rules."""
     names = {reason for kind in rules.classes for reason in kind.names}
     sentence = (
         f"Gang {gang.name} needs capacity for {counted(len(gang.members), 'pod')}: there is capacity, but no "

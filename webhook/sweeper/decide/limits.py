@@ -228,7 +228,7 @@ class LimitSearch:
         self.limits = self._found()
 
     def _found(self) -> list[Limit]:
-        """The rules of pods that are alike, the coarsest first; none are told of unlike ones."""
+        """The rules of identical pods, the coarsest first; none of different ones."""
         if len(self.rules.classes) != 1:
             return []
         (kind,) = self.rules.classes

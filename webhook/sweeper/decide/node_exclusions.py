@@ -152,7 +152,7 @@ class GangExclusions:
 
     @property
     def sentence(self) -> str:
-        """What a gang is told that waits, as far as these nodes may be the reason; "" if they are not."""
+        """The note for a gang that waits, as far as these nodes may be the reason; "" if they are not."""
         hard = {name: each.sentence for name, each in sorted(self.exclusions.items()) if each.is_hard}
         parts = [avoided_sentence(hard)] if hard else []
         if self.spare_count:
@@ -165,7 +165,7 @@ NOTHING: Final = GangExclusions()
 
 
 def avoided_sentence(avoided: Mapping[str, str]) -> str:
-    """What people are told of nodes that are not used. avoided: node -> why."""
+    """The sentence on nodes that are not used. avoided: node -> why."""
     named = [f"{name} ({why})" for name, why in sorted(avoided.items())]
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     nodes = "node" if len(named) == 1 else "nodes"

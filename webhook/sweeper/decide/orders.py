@@ -1,4 +1,4 @@
-"""What a step of a pass decides, as values: orders to carry out, and what people are to be told. Pure."""
+"""What a step of a pass decides, as values: orders to carry out, and what people are to read. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -36,7 +36,7 @@ class Beside:
 
     @property
     def pods(self) -> dict[str, Pod]:
-        """uid -> companion."""
+        """uid -> CPU-only pod."""
         placed = (asked.pods for asked, _ in self.steps)
         return {uid: pod for pods in placed for uid, pod in pods.items()} | {
             pod.metadata.uid: pod for pod in self.free
@@ -94,7 +94,7 @@ class NewPlan:
 
     @property
     def description(self) -> str:
-        """What people are told of it."""
+        """The sentence that people read about it."""
         sentences = "; ".join(filter(None, (self._workers_sentence(), *self._cpu_pods_sentences())))
         if self.later_pod_nodes:
             nodes = counted(len(self.later_pod_nodes), "node is", "nodes are")
@@ -144,7 +144,7 @@ class Eviction:
 
     @property
     def description(self) -> str:
-        """What is to be done, as people are told of it."""
+        """What is to be done, in the words that people read."""
         return self.reason if self.for_others else f"deleted to be placed anew: {self.reason}"
 
 
@@ -207,7 +207,7 @@ class ReadBack:
 
 @dataclass(frozen=True)
 class Orders:
-    """All that one step decides. due_seconds: after which it is to be asked again whatever is heard.
+    """All that one step decides. due_seconds: after which it is to be asked again whatever changes.
 
     unasked: gangs that it has skipped, so that what was said of them last may not hold any more.
     """
@@ -258,7 +258,7 @@ class Done:
 
     placed, released, evicted: what was done. labelled: pods that have got their labels. refused: what would
     be refused again. failed: whether something was not done that may be done soon. warnings, outcomes: what
-    people are to be told of it. put_off: what evictions were not done and stay due. denied: those that were
+    people are to read of it. put_off: what evictions were not done and stay due. denied: those that were
     answered, but not had: refused, or for another version than the pod has. deferred: writes that failed, and
     until when they are not tried; over: those that did not, or are refused for good. again_seconds: when what
     the API server had no time for is due.

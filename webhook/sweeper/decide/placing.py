@@ -6,7 +6,7 @@ next step is to have it. A new rule is a new step.
 
 A pass is bounded in time: the most urgent gangs are placed for half of it, then the others in turn, from
 where the pass before has stopped. So nobody's many gangs keep anybody's from being asked about. What one gang
-has been told in a pass holds for those that ask the same, as capacity only shrinks until the next.
+has been answered in a pass holds for those that ask the same, as capacity only shrinks until the next.
 """
 
 import logging
@@ -97,7 +97,7 @@ STEPS: Final[tuple[Step, ...]] = (
     reserve,
     explain,
 )
-"""How a gang gets its place, or is told why it has none."""
+"""How a gang gets its place, or the reason why it has none."""
 
 logger = logging.getLogger(__name__)
 

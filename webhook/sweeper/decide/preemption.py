@@ -342,7 +342,7 @@ class _WaitingPlan(NamedTuple):
         return found
 
     def is_of(self, namespace: str) -> bool:
-        """Whether it is told of gangs there by their names."""
+        """Whether it may read the names of gangs there."""
         return namespace == self.placement.metadata.namespace
 
 
@@ -465,7 +465,7 @@ def _to_spare(gang: GangKey, view: View, found: Preempting) -> int:
 
 
 def wanted_resources(pod: Pod, view: View) -> frozenset[str]:
-    """The resources that a pod asks for; none if that cannot be read, which is told where it is placed."""
+    """The resources that a pod asks for; none if they cannot be read, which placing reports."""
     try:
         return frozenset(name for name, _ in view.class_of(pod).requests)
     except ValueError:
@@ -508,7 +508,7 @@ def _are_short(nodes: Set[str], gone: Set[str], wanted: Mapping[str, Set[str]], 
 
 
 def _why_evicted(group: RunningVictims, plan: _WaitingPlan) -> str:
-    """What the victim is told; of another namespace's gang only how important it is."""
+    """The message for the victim; of another namespace's gang only how important it is."""
     is_same = plan.is_of(group.gang.namespace)
     whom = f"gang {plan.placement.spec.gang}" if is_same else "a gang of another namespace"
     whom, name = f"{whom} of priority {plan.priority}", f"{group.gang.kind}/{group.gang.name}"
@@ -519,7 +519,7 @@ def _why_evicted(group: RunningVictims, plan: _WaitingPlan) -> str:
 
 
 def _waits(groups: Sequence[RunningVictims], plan: _WaitingPlan, blocked: str) -> str:
-    """What the gang that waits is told; gangs of other namespaces are not named."""
+    """The message for the gang that waits; gangs of other namespaces are not named."""
 
     def name(gang: GangKey) -> str:
         return f"{gang.kind}/{gang.name}" if plan.is_of(gang.namespace) else "a gang of another namespace"

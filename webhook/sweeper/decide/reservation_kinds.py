@@ -113,7 +113,7 @@ def _stage(
             first, last = before.since, before.last
     until = min(since + seconds, last)
     if before is not None and before.until == until:
-        ends = before.ends  # what is told of it does not change from pass to pass
+        ends = before.ends  # the sentence about it does not change from pass to pass
     else:
         ends = ledger.now.at + timedelta(seconds=until - now)
     return _Stage(
@@ -142,7 +142,7 @@ def _nodes(stage: _Stage, plan: Placement, most: int, ledger: ReservationLedger)
 
 
 def later_sentence(gang: PodGang) -> str:
-    """What is told of pods that are planned and yet to be created, "" if there are none."""
+    """The sentence on pods that are planned and yet to be created, "" if there are none."""
     if not gang.later:
         return ""
     return f"{len(gang.later)} of its pods are made once the first ones run, and are planned with them"

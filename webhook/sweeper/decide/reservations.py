@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 class ReservationKind:
     """Why nodes are reserved.
 
-    name: in the metrics. sentence: what a gang is told that may not use them, before how many and for whom.
+    name: in the metrics. sentence: the reason for a gang that may not use them, before how many and for whom.
     of_new_nodes: the nodes have come for the gang, so nothing else is reserved for it meanwhile, and a gang
     that finds no other ones may ask an autoscaler for its own. Else that one waits until they are free.
     """
@@ -420,10 +420,10 @@ def nodes_of(reservations: Iterable[Reservation]) -> frozenset[str]:
 
 
 def reserved_sentence(reservations: Iterable[Reservation], namespace: str) -> str:
-    """What a gang of a namespace is told that may not use these nodes, "" if there are none.
+    """The reason for a gang of a namespace that may not use these nodes, "" if there are none.
 
     Gangs of other namespaces are not named: who may read the Placements there finds which nodes are reserved
-    for whom. Those of one name, as the groups of one set, are told together.
+    for whom. Those of one name, as the groups of one set, are reported together.
     """
     sentences: list[str] = []
     by_sentence: dict[str, list[Reservation]] = {}

@@ -1,4 +1,4 @@
-"""The steps by which a gang gets a place, or is told why it has none; placing has the table of them. Pure."""
+"""The steps by which a gang gets a place, or the reason why it has none; placing has their table. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -164,7 +164,7 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
 
 
 def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
-    """What is asked; who asks what found no place in this pass is told the same."""
+    """What is asked; who asks what found no place in this pass gets the same answer."""
     asked = now.question(attempt.gang, attempt.workers, attempt.nodes.excluded)
     attempt = replace(attempt, asked=asked, shape=shape_of(attempt.gang, asked))
     known = now.answers.get(attempt.shape)

@@ -92,7 +92,7 @@ class LazyCollections:
             each.stop()
 
     def begin(self) -> None:
-        """A pass begins. Changes of what the last one has not read, and this one does not, are not told.
+        """A pass begins. Changes of what the last one has not read, and this one does not, are not reported.
 
         What has not been read for UNREAD_SECONDS is watched no more.
         """
@@ -356,7 +356,7 @@ class Volumes:
     """Live copies of all that decides where volumes can be used. Safe for use by many threads.
 
     Nobody waits for these: without the right to read them pods are placed as if their volumes were
-    everywhere, and the user is told so.
+    everywhere, and the user is warned.
     """
 
     def __init__(self, api: Api, on_change: Callable[[], None]) -> None:
@@ -407,7 +407,7 @@ class Volumes:
         )
 
     def nobody_waits(self) -> None:
-        """No waiting pod has volumes: changes need not be told until storage() is called again."""
+        """No waiting pod has volumes: changes need not be reported until storage() is called again."""
         self._is_wanted = False
 
     def _note(self, before: object, after: object) -> None:

@@ -330,7 +330,8 @@ def _why_lacking(there: str, blocked_reason: str, failed: int) -> list[str]:
 
     The Job controller makes others for pods that failed after 10 seconds, doubled for each one of them, of
     600 at most (backoff_utils.go and job_controller.go of Kubernetes: 9 min 59 s were seen after eight at
-    once); deleted while they ran, as for a gang of higher priority, they have failed. Nobody is told of it.
+    once); deleted while they ran, as for a gang of higher priority, they have failed. Nobody gets a message
+    about it.
     """
     reasons = (
         [f"{there}, as its controller cannot make the others: {blocked_reason}"] if blocked_reason else []

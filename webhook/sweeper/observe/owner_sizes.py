@@ -275,7 +275,7 @@ class Owners:
     def _check(self) -> bool:
         """Watch what is served, and no longer what is not; returns False if some may be readable soon.
 
-        Raises ApiError if it cannot be told what is served.
+        Raises ApiError if it cannot be known what is served.
         """
         self._versions = versions = self._served()
         for name, each in list(self._watched.items()):

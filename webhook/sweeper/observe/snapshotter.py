@@ -126,7 +126,7 @@ class Snapshotter:
             return Pods.sorted(self._pods.sorter, self._objects.pod_items())
         self._changes |= self._journal.take()
         self._pods = self._pods.after(self._changes)
-        self._changes = {}  # only now: what a pass that failed has taken is not told again
+        self._changes = {}  # only now: what a pass that failed has taken is not reported again
         return self._pods
 
     def _regroup(self, roots: Roots) -> None:
@@ -279,7 +279,7 @@ class Snapshotter:
         return Usage(dict(made.allocatable) if made is not None else {})
 
     def _read(self, node: Node) -> PlacementNode:
-        """The node; what of its labels had to be left out is told when it changes."""
+        """The node; what of its labels had to be left out is reported when it changes."""
         name, found = node.metadata.name, left_out(node)
         if found != self._left_out.get(name, []):
             self._left_out[name] = found

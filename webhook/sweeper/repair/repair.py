@@ -27,7 +27,7 @@ from webhook.workloads.native_gangs import group_name
 # --- pods in trouble ----------------------------------------------------------------------------------
 # A pin is for good: a released pod whose node is gone, or that kube-scheduler will not bind, can only be made
 # again, by the controller that made it. Its successor comes gated and joins its gang where it is. A pod that
-# nobody would make again is never deleted; the user is told.
+# nobody would make again is never deleted; the user gets an Event.
 
 NODE_GONE_SECONDS: Final = 10.0
 UNTRIED: Final = "no-scheduler"
@@ -458,7 +458,7 @@ def roll_back(
         evictions += orders.evictions
         warnings += orders.warnings
         if orders.evictions:
-            partly_evicted |= {gang.key}  # until it is heard what became of it
+            partly_evicted |= {gang.key}  # until it is known what became of it
             rolling_back |= {order.pod.metadata.uid: gang.key for order in orders.evictions}
     orders = Orders(evictions=tuple(evictions), warnings=tuple(warnings))
     return (

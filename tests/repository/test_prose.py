@@ -1,0 +1,80 @@
+"""Comments and docstrings say what they mean in the field's words."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+import pytest
+
+from hack.local.build import ROOT
+
+PACKAGES = ("labeler", "webhook")
+PHRASES = (
+    r"rooms?",
+    r"anew",
+    r"told",
+    r"unlike pods",
+    r"odd pods?",
+    r"shun(s|ned)?",
+    r"strangers?",
+    r"companions?",
+    r"half[- ]dead",
+    r"steer(s|ed|ing)?",
+    r"passed over",
+    r"kept off",
+    r"put off",
+    r"how-manieth",
+    r"accuse[sd]?",
+)
+"""Of the words that docs/contributing/style.md replaces, those that have no plain meaning in our comments."""
+_FORBIDDEN = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
+
+
+def _prose(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each docstring, also of constants, and of each comment."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.lineno, str(node.value.value)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def replaced(source: str) -> list[str]:
+    """Each replaced phrase in the prose of a module, with the line where its text begins."""
+    return [
+        f"{line}: {found[0]}"
+        for line, text in _prose(source)
+        for found in _FORBIDDEN.finditer(re.sub(r"`[^`]*`|\s+", " ", text))
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_comment_or_docstring_has_a_phrase_that_the_style_guide_replaces(package: str) -> None:
+    """Failed? Write the term on the right in the table of docs/contributing/style.md, or say it plainly."""
+    modules = sorted((ROOT / package).rglob("*.py"))
+    assert modules
+    found = {
+        str(path.relative_to(ROOT)): faults for path in modules if (faults := replaced(path.read_text()))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Nodes that have room for a pod."""',
+        'def f():\n    """Work it out\n    anew."""',
+        "x = 1  # what the gang is told",
+        'X = 1\n"""Of unlike\npods."""',
+    ],
+    ids=["of a module", "of a function", "a comment", "over two lines"],
+)
+def test_a_phrase_is_found_in(source: str) -> None:
+    assert len(replaced(source)) == 1
+
+
+def test_code_strings_and_quoted_names_are_no_prose() -> None:
+    assert replaced('room = "told"\n"""See `room`."""') == []
