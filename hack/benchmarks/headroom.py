@@ -95,7 +95,7 @@ def cluster(count: int) -> list[NodeInfo]:
 
 
 def fitting(task: SimulatedTask, snapshot: Snapshot) -> list[str]:
-    """Nodes with room, by name."""
+    """Nodes with capacity, by name."""
     need = task.kind.requests
     return [
         name

@@ -4,7 +4,7 @@
 were placed before, as JSON through the real decoder and cache. The API server is played in this process
 (hack/observing/played.py), so making the objects counts with the times, and writes cost next to nothing: how
 fast pods are released is what `hack/bench sweep` tells. A pass with a gang of 1,000 whole nodes plans and
-releases it; 10,000 pods that wait are 100 gangs of 100, each to lie in one block, of which none has room.
+releases it; 10,000 pods that wait are 100 gangs of 100, each to lie in one block, of which none has capacity.
 Times are of the clock.
 """
 

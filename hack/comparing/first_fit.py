@@ -2,7 +2,7 @@
 
 It is written from the documented objective and shares no code with the core but the types of questions and
 answers. From the finest level up, the gang is tried in single domains: its pods, the largest first, each go
-to the first node with capacity, the roomiest part of the domain first. Of the domains of the first level at
+to the first node with capacity, the largest part of the domain first. Of the domains of the first level at
 which one holds the gang, the best answer by the objective is taken. If no block holds it, the whole cluster
 is one domain. It knows the rules that realistic_gangs draws: selectors, taints, excluded nodes, a required
 level, anchors, slices of the workers, and cards without links.

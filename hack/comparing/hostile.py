@@ -145,7 +145,7 @@ def _kinds(dice: random.Random) -> Instance:
 
 
 def _homogeneous(dice: random.Random) -> Instance:
-    """Identical pods, mostly, in every shape that there is: odd pods, slices, caps, anchors, modes."""
+    """Identical pods, mostly, in every shape that there is: minority pods, slices, caps, anchors, modes."""
     size, slots = dice.choice((300, 2000, 5000)), dice.choice((1, 7, 8, 64))
     spots = fragmented(dice, size, slots, subblocks=(2, 24), nodes=(2, 24), whole=dice.choice((0.1, 0.9)))
     made = [

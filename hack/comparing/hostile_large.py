@@ -1,4 +1,4 @@
-"""Hostile gangs at full size: pods pinned one by one, spread, in slices, with odd pods, with cards."""
+"""Hostile gangs at full size: pods pinned one by one, spread, in slices, with minority pods, with cards."""
 
 import random
 from collections.abc import Callable

@@ -49,7 +49,7 @@ class DrawnQuestion:
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """A kind of node. amounts: what it has; cards: how many GPU cards are told apart on it."""
+    """A kind of node. amounts: what it has; cards: how many GPU cards are distinguished on it."""
 
     amounts: dict[str, int]
     model: str = ""

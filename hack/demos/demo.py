@@ -120,7 +120,7 @@ class Demo:
                 self.killed = True
 
     def _released(self) -> str:
-        """How many pods of the gang have been let go, as the API server has it."""
+        """How many pods of the gang have been released, as the API server has it."""
         path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
         pods = self.cluster.api().json("GET", path, query={"labelSelector": f"job-name={workload.GANG}"})[
             "items"

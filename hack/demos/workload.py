@@ -54,7 +54,7 @@ class SeenPod:
 
 
 def foreign_pods() -> Objects:
-    """Pods of others that were there before: they leave one block alone with room for the whole gang."""
+    """Pods of others that were there before: they leave one block alone with capacity for the whole gang."""
     busy = {
         "node-b0-s0-h01": 8,
         "node-b0-s1-h05": 8,

@@ -173,6 +173,6 @@ class Loaded:
         try:
             return not self.api.json("GET", path)["items"]
         except ApiError as error:
-            if error.is_transient:  # its storage of a custom resource begins anew now and then
+            if error.is_transient:  # its storage of a custom resource starts again now and then
                 return False
             raise

@@ -3,7 +3,7 @@
 True at every moment is that no good node is avoided, as no pod fails there, and that no more than a share of
 the nodes is. And a node that enough gangs accuse must have been avoided at some time. That is counted here as
 the sweeper counts: not failed pods, but gangs that failed on that one node and ran elsewhere. Pods that are
-not made again, or a gang of which pods failed on both nodes, say nothing of either.
+not recreated, or a gang of which pods failed on both nodes, say nothing of either.
 """
 
 import contextlib

@@ -47,7 +47,7 @@ class Crowd:
         return len(KINDS) + len(self.more)
 
     def create(self) -> None:
-        """One more gang, or one more pod of others, if there is room for more to wait."""
+        """One more gang, or one more pod of others, if there is capacity for more to wait."""
         unfinished = self._api.json("GET", PODS, query=UNFINISHED)["items"]
         if sum(pod["metadata"]["namespace"] in (OURS, FOREIGN) for pod in unfinished) >= self._most:
             return

@@ -32,7 +32,7 @@ def unfinished(
     """Wait until all pods have run to their end; returns those that have not after so long, and why.
 
     A pod that its controller makes during that has as much time from then on: after its time and the
-    longest back-off nothing may be left, so that what is made again and again is told too.
+    longest back-off nothing may be left, so that what is recreated once more is reported too.
     meanwhile: what goes on until then. make_room: ends what others run for ever, called after half of the
     time: a pod whose volume is on a node that they fill by right would wait in vain. Raises ApiError.
     """

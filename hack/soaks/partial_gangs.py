@@ -152,7 +152,7 @@ class PartialGangs:
         """Why a gang that begins may run below its minimum, "" if it may not."""
         if gang in self._without_group:
             return "a pod without a PodGroup"
-        # More losses do not begin the patience anew: it is counted from when the gang was last whole.
+        # More losses do not begin the patience again: it is counted from when the gang was last whole.
         since = self._lacks_since.get(gang)
         has_waited = since is not None and self.clock() - since >= self.patience
         return "planned without pods lost long before" if has_waited else ""

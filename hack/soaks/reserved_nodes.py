@@ -2,7 +2,7 @@
 
 By what the status of Placements says, which lags behind what the sweeper has decided, and one may be written
 before another: so more than a share of the nodes, or a node for longer than its time, is a fault only if it
-goes on. A new leader begins anew, as what is held is remembered by the leader alone.
+goes on. A new leader starts again, as what is held is remembered by the leader alone.
 """
 
 import time

@@ -1,7 +1,7 @@
 """What must hold of gangs whose pods are to be spread over blocks, or to be in different ones.
 
 A rule is about the moment at which a pod gets its node, and pods go. So a gang is judged when all of its pods
-are bound for the first time, if none of them was made anew before.
+are bound for the first time, if none of them was recreated before.
 """
 
 from collections import Counter

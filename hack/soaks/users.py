@@ -145,7 +145,7 @@ class Users:
         pods = self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
         ended = {name for name, task in tasks.items() if (task.get("status") or {}).get("phase") in _ENDED}
         found = _differences("tasks", tasks, self.requests)
-        # The Job of a task that has ended may have been deleted by hand, and is not made again.
+        # The Job of a task that has ended may have been deleted by hand, and is not recreated.
         found += _differences("Jobs", jobs, (tasks.keys() - ended) | (ended & jobs.keys()))
         for name in tasks.keys() & jobs.keys() & self.requests.keys():
             own = [pod for pod in pods if pod["metadata"].get("labels", {}).get(keys.TASK_LABEL) == name]
@@ -206,7 +206,7 @@ def _live_truth(
         "nodes": (set(status.get("nodes") or ()), nodes),
     }
     if waiting and not request.suspend:
-        # Only what waits is made anew for another class; what runs keeps its own until its next start.
+        # Only what waits is recreated for another class; what runs keeps its own until its next start.
         facts["a reason to wait"] = (bool(status.get("reason")), True)
         if not running and len(waiting) == len(there):
             classes = {pod["spec"].get("priorityClassName") for pod in waiting}

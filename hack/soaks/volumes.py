@@ -1,4 +1,4 @@
-"""Volumes that gangs of a soak ask for, made and made anew as drivers and provisioners would.
+"""Volumes that gangs of a soak ask for, made and recreated as drivers and provisioners would.
 
 Each node with GPUs has free local volumes, and a CSI driver there that attaches a few volumes of others. Jobs
 of a soak ask for local volumes by claims that wait for their first consumer; sets of pods have volumes of the
@@ -120,7 +120,7 @@ class Provisioner:
     # --- what becomes of them -------------------------------------------------------------------
 
     def end_what_is_due(self) -> None:
-        """Make volumes anew whose claims are gone, and delete claims whose Jobs are. Raises ApiError."""
+        """Make volumes again whose claims are gone, and delete claims whose Jobs are. Raises ApiError."""
         if time.monotonic() - self._looked < 1.0:
             return
         self._looked = time.monotonic()

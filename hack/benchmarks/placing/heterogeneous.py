@@ -1,4 +1,4 @@
-"""Workers with few odd pods, in slices, beside anchors, spread: each beside as many identical pods.
+"""Workers with few minority pods, in slices, beside anchors, spread: each beside as many identical pods.
 
 The rival is HiGHS where its program says the same: the fewest blocks, subblocks and nodes, in that order.
 """
@@ -29,7 +29,7 @@ class _Asked:
 
 
 def leaders(repeats: int, quick: bool) -> Iterator[Row]:
-    """One leader that asks for other resources, or eight odd pods of three classes."""
+    """One leader that asks for other resources, or eight minority pods of three classes."""
     for nodes, workers in _sized([(5000, 127), (5000, 255), (5000, 999)], [(100_000, 9999)], quick):
         for slots in (8, 1) if workers > 255 else (8,):
             # a node of one slot holds no leader of two GPUs beside a worker: HiGHS counts slots
