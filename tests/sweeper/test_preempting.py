@@ -10,7 +10,9 @@ from tests.sweeper.preemptions import SETTINGS, Scene, member, plan
 from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.plan import without_overbooked
 from webhook.sweeper.decide.preemption import Preempting
+from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.settings import Settings
@@ -265,6 +267,21 @@ def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
     scene.clock.now += SETTINGS.bind_seconds
     found = scene.look()
     assert (going(found), found.waiting_uids) == ([], frozenset())
+
+
+@pytest.mark.parametrize(
+    ("priority", "planned"), [(1, {"n0"}), (99, {"n0"}), (100, set[str]()), (200, set[str]())]
+)
+def test_a_plan_that_preempts_holds_on_a_node_as_long_as_none_but_lower_pods_fill_it(
+    priority: int, planned: set[str]
+) -> None:
+    """As one that was given up for a while: others of its priority may have been given the node meanwhile."""
+    scene = Scene()
+    scene.cluster.pods = [member("other", 0, "n0", priority=priority), scene.high]
+    placing = Placing(scene.cluster, SETTINGS)
+    view = placing.view()
+    left = without_overbooked(view, placing.snapshotter.snapshot(view), SentReleases())
+    assert {each.node for each in left.planned.values()} == planned
 
 
 def placing_in_the_place_of_low(*more: Pod) -> Placing:

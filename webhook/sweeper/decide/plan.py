@@ -16,8 +16,9 @@ from labeler.contract import annotations, keys
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
-from webhook.placement import Assignment, Placed, Snapshot, Topology
+from webhook.placement import Assignment, Placed, Snapshot, Topology, Usage
 from webhook.placement.cards.state import overbooked_cards
+from webhook.placement.snapshot import NodeState
 from webhook.sweeper.decide.asking import beside
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.backoff import Backoff
@@ -310,7 +311,8 @@ def with_valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
 def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:
     """The view without unreleased parts of plans on nodes that others have filled meanwhile.
 
-    It is the same view if there are none. A plan that preempts is on full nodes by intent.
+    It is the same view if there are none. A plan that preempts is on full nodes by intent: pods of lower
+    priority are not in its way.
     """
     preempting = {
         planned.uid
@@ -318,15 +320,11 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
         if placement.spec.preempts
         for planned in placement.spec.pods
     }
-    wanted = {
-        pod.metadata.uid: wanted_resources(pod, view)
-        for pod in view.gated
-        if pod.metadata.uid in view.planned
-    }
+    pods = {pod.metadata.uid: pod for pod in view.gated if pod.metadata.uid in view.planned}
     dropped = {
         uid
         for uid, planned in view.planned.items()
-        if uid not in preempting and uid not in sent and _is_overbooked(snapshot, planned, wanted[uid])
+        if uid not in sent and _is_overbooked(snapshot, planned, pods[uid], view, uid in preempting)
     }
     return without_plans(view, dropped, sent)
 
@@ -359,14 +357,26 @@ def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
     return view.with_plans({uid: each for uid, each in view.planned.items() if uid not in uids})
 
 
-def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, wanted: frozenset[str]) -> bool:
-    """Whether a node has less than nothing left of what the pod planned for it wants, cards included."""
+def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, pod: Pod, view: View, preempts: bool) -> bool:
+    """Whether a node has less than nothing left of what the pod planned for it wants, cards included.
+
+    preempts: whether pods of lower priority do not count.
+    """
     state = snapshot.nodes.get(planned.node)
     if state is None:
-        return True
-    if any(amount < 0 for name, amount in state.free.items() if name in wanted):
-        return True
+        return not preempts
+    going = _of_lower_priority(state, pod, view) if preempts else []
+    for name in wanted_resources(pod, view):
+        if state.free.get(name, 0) + sum(use.requests.get(name, 0) for use in going) < 0:
+            return True
     return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
+
+
+def _of_lower_priority(state: NodeState, pod: Pod, view: View) -> list[Usage]:
+    """What pods of a node take that the pod may preempt."""
+    below = pod.spec.priority or 0
+    found = ((use, view.by_uid.get(use.uid)) for use in state.usages)
+    return [use for use, other in found if other is not None and (other.spec.priority or 0) < below]
 
 
 def unfinished(
