@@ -351,6 +351,15 @@ def test_once_a_node_of_its_plan_is_lost_an_unreleased_gang_is_planned_again_as_
     assert view.planned.keys() == unchanged
 
 
+def test_of_an_elastic_gang_that_has_its_minimum_without_a_lost_node_the_other_plans_hold() -> None:
+    """Else a plan of its minimum would be dropped in each pass, with the older entry of the pod beyond it."""
+    scene = Scene(minimum=2)
+    scene.cluster.pods.append(gpu_pod("thief", node="n1"))
+    view, sent = scene.view(), SentReleases()
+    view = without_overbooked(view, Snapshotter(scene.cluster, scene.settings).snapshot(view), sent)
+    assert view.planned.keys() == {"p0", "p2"}
+
+
 def test_an_elastic_gang_that_has_its_minimum_without_a_lost_pod_needs_no_patience() -> None:
     scene = Short(*map(released, range(3)), minimum=2)
     assert not hold_releases(scene.view(group(2)))

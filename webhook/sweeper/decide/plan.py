@@ -330,15 +330,29 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
 
 
 def _bound_with(uids: Set[str], view: View, sent: SentReleases) -> Set[str]:
-    """The pods that are planned and bound together with these, of gangs of which none is released."""
+    """The pods that are planned and bound together with these, of gangs of which none is released.
+
+    Not of an elastic gang that has its minimum without these.
+    """
     if not uids:
         return frozenset()
     gangs: dict[GangKey, set[str]] = {}
     for pod in view.gated:
         if bind_group_of(pod):
             gangs.setdefault(view.gang_of(pod), set()).add(pod.metadata.uid)
-    lost = (own for gang, own in gangs.items() if own & uids and not _has_begun(gang, own, view, sent))
+    lost = (
+        own
+        for gang, own in gangs.items()
+        if own & uids and not _has_minimum(gang, own - uids, view) and not _has_begun(gang, own, view, sent)
+    )
     return frozenset().union(*lost) & view.planned.keys()
+
+
+def _has_minimum(gang: GangKey, uids: Set[str], view: View) -> bool:
+    """Whether enough of these pods of an elastic gang are planned."""
+    placement = view.placements.get(gang.placement_key)
+    minimum = placement.spec.minimum if placement is not None else 0
+    return 0 < minimum <= len(uids & view.planned.keys())
 
 
 def _has_begun(gang: GangKey, gated: Set[str], view: View, sent: SentReleases) -> bool:
