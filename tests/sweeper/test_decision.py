@@ -17,7 +17,8 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.empty_api import Empty
 from tests.sweeper.pods import job_pod
-from tests.sweeper.preemptions import Scene
+from tests.sweeper.preemptions import Scene, plan
+from webhook.kube.collection import Listing
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -184,6 +185,40 @@ def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pas
     finally:
         sweeper.close()
     assert written == ["b"]
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_a_plan_that_was_given_up_takes_the_node_from_no_gang_that_has_got_it_since(
+    is_remembered: bool,
+) -> None:
+    """Else both would be given up in each pass, and the gang be planned again without end.
+
+    A process that has just begun gives up both, once.
+    """
+    pods = [gpu_pod(name, metadata={"namespace": "ns", "uid": name}) for name in ("old", "new")]
+    cache = ClusterCache(Empty())
+    cache.nodes._replace(Listing("1", Nodes(1).nodes))
+    cache.pods._replace(Listing("1", {f"ns/{pod.metadata.name}": pod for pod in pods}))
+    plans = dict(plan(pod.metadata.name, {pod.metadata.uid: "n0"}) for pod in pods)
+    cache.placements._replace(Listing("1", plans))
+    sweeper = Sweeper(Pass(Empty(), cache, SETTINGS))
+    try:
+        sweeper._memory = Memory(given_up=frozenset({"old"} if is_remembered else ()))
+        planned = set(sweeper._observe().view.planned)
+        given_up = sweeper._memory.given_up
+    finally:
+        sweeper.close()
+        cache.stop()
+    assert planned == ({"new"} if is_remembered else set[str]())
+    assert given_up == {"old", "new"} - planned
+
+
+def test_a_plan_that_is_made_again_is_given_up_no_more() -> None:
+    seen = observation_of(Nodes(1, gpu_pod("a")))
+    decided = decided_on(seen, Memory(given_up=frozenset({"uid-a", "uid-b"})))
+    assert decided.memory.given_up == {"uid-a", "uid-b"}
+    done = Done(placed=decided.orders["place"].plans)
+    assert decided.memory.after(done, seen.view, seen.view.now).given_up == {"uid-b"}
 
 
 def refuse_release(gang: GangKey, orders: Orders) -> Done:

@@ -57,12 +57,14 @@ from webhook.sweeper.settings import Settings
 class Memory:
     """All that holds longer than one pass, as one frozen value.
 
-    ungated: namespaces whose ungated pods were reported. extensions: by the name of an extension, its own
+    given_up: uids of gated pods whose plans have been dropped, and not been made again. ungated: namespaces
+    whose ungated pods were reported. extensions: by the name of an extension, its own
     frozen memory.
     """
 
     backoff: Backoff = field(default_factory=Backoff)
     sent: SentReleases = field(default_factory=SentReleases)
+    given_up: frozenset[str] = frozenset()
     placing: PlacingMemory = field(default_factory=PlacingMemory)
     repairs: RepairMemory = field(default_factory=RepairMemory)
     victims: VictimsSince = field(default_factory=dict)
@@ -84,6 +86,7 @@ class Memory:
             self,
             backoff=self.backoff.after(done.refused, now.seconds),
             sent=self.sent.after(done, view, now.seconds, now.ns),
+            given_up=self.given_up.difference(each.uid for plan in done.placed for each in plan.entries),
             repairs=self.repairs.after(done, now.seconds),
         )
 

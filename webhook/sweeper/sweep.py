@@ -125,7 +125,9 @@ class Sweeper:
             if view is None:
                 view = with_claims_waiting(seen)
             memory = self._memory = self._memory.seen(view)
-            view = self._hooks.check_plans(with_valid_plans(view, memory.backoff, memory.sent), memory.sent)
+            written = view.planned.keys()
+            view = with_valid_plans(view, memory.backoff, memory.sent, memory.given_up)
+            view = self._hooks.check_plans(view, memory.sent)
         snapshot = None
         self._pass.heartbeat()
         with self._timed("snapshot"):
@@ -134,6 +136,7 @@ class Sweeper:
                 without = without_overbooked(view, snapshot, memory.sent)
                 if without is not view:
                     view, snapshot = without, self._snapshotter.snapshot(without)
+        self._memory = replace(memory, given_up=frozenset(written - view.planned.keys()))
         cache, budgets = self._pass.cache, Budgets(is_read=False)  # until they are read anybody may be kept
         with self._guarded("observe"):
             if snapshot is not None:

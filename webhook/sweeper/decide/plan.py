@@ -291,10 +291,13 @@ def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now
 # --- which plans still hold ---------------------------------------------------------------------------
 
 
-def with_valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
+def with_valid_plans(
+    view: View, backoff: Backoff, sent: SentReleases, given_up: Set[str] = frozenset()
+) -> View:
     """The view with the plans that hold: without those for nodes that refused the gang.
 
-    A pod that we have released and that the watch still shows gated is where we sent it.
+    A pod that we have released and that the watch still shows gated is where we sent it. given_up: uids of
+    pods whose plans did not hold before. Their nodes may be others' by now, so these need new plans.
     """
     refused = {
         own.uid
@@ -302,6 +305,7 @@ def with_valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
         if (own := view.planned.get(pod.metadata.uid)) is not None
         and own.node in backoff.nodes_of(view.gang_of(pod), view.maker_of(pod))
     }
+    refused |= given_up & view.planned.keys()
     refused |= _bound_with(refused, view, sent)
     planned = {uid: each for uid, each in view.planned.items() if uid not in refused}
     planned.update((uid, each.planned) for uid, each in sent.done.items())
