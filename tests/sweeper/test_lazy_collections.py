@@ -1,5 +1,6 @@
 """API objects that nobody asks for cost nothing; what is asked for is read, and tells when it changes."""
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,6 +79,30 @@ def test_what_nobody_has_read_for_long_is_watched_no_more_and_read_again_when_as
     assert not reading.lazy._copies
     assert watch._stop.is_set()
     assert reading.lazy.read((SPACES,))[SPACES] is not first
+
+
+def test_a_pass_does_not_wait_for_a_watch_that_ends_slowly(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.sweeper.observe.cache.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("webhook.kube.informer._STOP_SECONDS", 60.0)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def end_slowly(before: object, after: object) -> bool:
+        has_begun.set()
+        return not may_end.wait(120)
+
+    reading.lazy.read((collection("namespaces", end_slowly),))
+    try:
+        assert has_begun.wait(30)
+        reading.clock.now += UNREAD_SECONDS
+        begun = threading.Thread(target=reading.lazy.begin, daemon=True)
+        begun.start()
+        begun.join(30)
+        assert not begun.is_alive()
+        assert not reading.lazy._copies
+    finally:
+        may_end.set()
 
 
 def test_what_is_not_served_is_not_asked_for_and_is_not_there(reading: Reading) -> None:

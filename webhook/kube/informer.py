@@ -105,9 +105,13 @@ class Informer(Generic[T]):
         """Start to list and watch."""
         self._thread.start()
 
+    def request_stop(self) -> None:
+        """Cut a watch under way; the thread ends by itself, and what was read stays."""
+        self._collection.stop()
+
     def stop(self) -> None:
         """Cut a watch under way and wait a moment for the thread to end; what was read stays."""
-        self._collection.stop()
+        self.request_stop()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(_STOP_SECONDS)
 

@@ -94,13 +94,13 @@ class LazyCollections:
     def begin(self) -> None:
         """A pass begins. Changes of what the last one has not read, and this one does not, are not reported.
 
-        What has not been read for UNREAD_SECONDS is watched no more.
+        What has not been read for UNREAD_SECONDS is watched no more. No pass waits for such a watch to end.
         """
         self._wanted, self._read = self._read, frozenset()
         now = self._clock()
         for each in [each for each, at in self._read_at.items() if now - at >= UNREAD_SECONDS]:
             del self._read_at[each]
-            self._copies.pop(each).stop()
+            self._copies.pop(each).request_stop()
 
     def read(self, collections: Sequence[Readable]) -> Mapping[Hashable, Mapping[str, Any]]:
         """Those of these that have been read completely, each by "namespace/name"."""
