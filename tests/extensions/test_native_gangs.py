@@ -1,7 +1,9 @@
 """Gangs of Kubernetes' own PodGroups: what these say is heeded, and what is left alone is told."""
 
 import time
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +15,7 @@ from tests.support import work_of
 from tests.sweeper.cluster import Nodes
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.group_constraints import COMPOSITES, excluded_by_label
-from webhook.extensions.native_gangs.own_pod_groups import GROUPS
+from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS
 from webhook.extensions.native_gangs.pod_group_gangs import LEFT, LeftMemory, report_left
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
@@ -23,7 +25,7 @@ from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 from webhook.workloads.composite_groups import CompositeGroup, roots_of
-from webhook.workloads.native_gangs import NativePodGroup
+from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, VERSIONS, NativePodGroup
 
 REQUIRED = keys.REQUIRED_TOPOLOGY_ANNOTATION
 IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
@@ -35,8 +37,12 @@ def gangs_of(
     size: int | None = None,
     minimum: int | None = None,
     composites: dict[str, CompositeGroup] | None = None,
+    version: str = VERSIONS[0],
 ) -> list[PodGang]:
-    """The gangs of a cluster of two blocks, each of the racks r0 and r1, with these groups."""
+    """The gangs of a cluster of two blocks, each of the racks r0 and r1, with these groups.
+
+    version: in which PodGroups are served.
+    """
     cluster = Nodes(4, *members)
     for number in range(4):
         cluster.label(f"n{number}", {BLOCK: f"b{number // 2}", RACK: f"r{number % 2}", HOST: f"h{number}"})
@@ -45,7 +51,11 @@ def gangs_of(
     cluster.roots = roots_of(there, above)
     view = Snapshotter(cluster, Settings()).view()
     if groups is not None:
-        view = replace(view, objects={GROUPS: there} | ({} if composites is None else {COMPOSITES: above}))
+        objects: dict[Hashable, Mapping[str, Any]] = {GROUPS: there}
+        objects[COLLECTIONS[VERSIONS.index(version)]] = {}
+        if composites is not None:
+            objects[COMPOSITES] = above
+        view = replace(view, objects=objects)
     found = gather(view.gated, view.mates, lambda _: OwnerFacts(size, minimum=minimum), view.gang_of)
     return list(complete_gangs(GangsInput(found, view, Settings())))
 
@@ -132,6 +142,40 @@ def test_a_key_of_a_level_that_no_node_has_is_reported(key: str) -> None:
     (gang,) = gangs_of({"g": group(2, key)}, *pods(2))
     problem = f"no node has the label {key} of its PodGroup: kube-scheduler binds none of its pods"
     assert gang.problems == (problem,)
+
+
+def of_priority(members: list[Pod], priority: int | None) -> list[Pod]:
+    replaced = msgspec.structs.replace
+    return [replaced(pod, spec=replaced(pod.spec, priority=priority)) for pod in members]
+
+
+def test_pods_of_another_priority_than_their_group_are_reported() -> None:
+    (gang,) = gangs_of({"g": group(2, priority=0)}, *of_priority(pods(2), 100))
+    assert gang.problems == (
+        "PodGroup g has priority 0, and pods of it have 100: kube-scheduler binds none of them; recreate it "
+        "with the PriorityClass of all its pods",
+    )
+
+
+@pytest.mark.parametrize(("of_group", "of_pods"), [(100, 100), (0, None), (None, 0), (None, None)])
+def test_pods_of_the_priority_of_their_group_have_no_problem(
+    of_group: int | None, of_pods: int | None
+) -> None:
+    (gang,) = gangs_of({"g": group(2, priority=of_group)}, *of_priority(pods(2), of_pods))
+    assert gang.problems == ()
+
+
+def test_in_kubernetes_1_36_pods_of_another_priority_are_bound_and_have_no_problem() -> None:
+    members = of_priority(pods(2), 100)
+    (gang,) = gangs_of({"g": group(2, priority=0)}, *members, version=BINDS_ANY_PRIORITY)
+    assert gang.problems == ()
+
+
+def test_the_priority_of_the_group_at_the_top_counts() -> None:
+    there, above = {"g": group(2, priority=100, **WHOLE)}, {"whole": composite(1)}
+    (gang,) = gangs_of(there, *of_priority(pods(2), 100), composites=above)
+    (problem,) = gang.problems
+    assert problem.startswith("CompositePodGroup whole has priority 0, and pods of it have 100: ")
 
 
 def test_values_that_repeat_under_several_parents_are_reported() -> None:

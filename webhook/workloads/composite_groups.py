@@ -37,11 +37,15 @@ class CompositePolicy(Struct, frozen=True):
 
 
 class CompositeGroupSpec(Struct, frozen=True):
-    """How the groups of a CompositePodGroup are bound, and which one it is of itself."""
+    """How the groups of a CompositePodGroup are bound, and which one it is of itself.
+
+    priority: that of its PriorityClass, filled in by the API server.
+    """
 
     scheduling_policy: CompositePolicy = CompositePolicy()
     scheduling_constraints: SchedulingConstraints | None = None
     parent_composite_pod_group_name: str | None = None
+    priority: int | None = None
 
 
 class CompositeGroup(Owner, frozen=True):

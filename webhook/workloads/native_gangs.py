@@ -15,6 +15,8 @@ GROUP: Final = "scheduling.k8s.io"
 POD_GROUPS: Final = f"podgroups.{GROUP}"
 VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
 """Of PodGroups; a cluster serves at most those of its release, and none while the feature is off."""
+BINDS_ANY_PRIORITY: Final = "v1alpha2"
+"""That of Kubernetes 1.36, whose kube-scheduler binds pods whose priority is not their PodGroup's."""
 
 
 class GangPolicy(Struct, frozen=True):
@@ -42,11 +44,15 @@ class SchedulingConstraints(Struct, frozen=True):
 
 
 class NativeGroupSpec(Struct, frozen=True):
-    """How a PodGroup's pods are bound, and the CompositePodGroup that it is of (from 1.37 on)."""
+    """How a PodGroup's pods are bound, and the CompositePodGroup that it is of (from 1.37 on).
+
+    priority: that of its PriorityClass, filled in by the API server.
+    """
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     scheduling_constraints: SchedulingConstraints | None = None
     parent_composite_pod_group_name: str | None = None
+    priority: int | None = None
 
 
 class NativePodGroup(Owner, frozen=True):

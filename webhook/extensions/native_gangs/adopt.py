@@ -11,14 +11,14 @@ from functools import cache, cached_property
 from typing import Final
 
 from webhook.extensions.native_gangs.group_constraints import Trees, label_problem, leveled
-from webhook.extensions.native_gangs.own_pod_groups import foreign_groups
+from webhook.extensions.native_gangs.own_pod_groups import collection_of, foreign_groups
 from webhook.kube.objects import Pod
 from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, printable, sentence_list
-from webhook.workloads.native_gangs import NativePodGroup, group_name
+from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, NativePodGroup, group_name
 from webhook.workloads.pod_group_names import bind_group_of, native_group_of
 
 _NAMED: Final = 3
@@ -127,6 +127,7 @@ def _adopted(
     keys = sorted({each.key for those in constraints.values() for each in those})
     problems = [*problems, *filter(None, map(problem_of, keys)), *_shared(gang, members, "PodGroup")]
     problems += _shared(gang, groups.of_trees(namespace, names), "CompositePodGroup")
+    problems += _priority_problems(gang, trees, given.view)
     minimum, problem = _minimum(gang, there, members)
     return replace(gang, minimum=minimum, problems=(*gang.problems, *few_problems([*problems, *problem])))
 
@@ -193,6 +194,35 @@ def _shared(gang: PodGang, members: Mapping[str, _Members], kind: str) -> Iterab
                 f"{kind} {printable(name)} has pods of {others} too: each gang is placed by itself, "
                 "but kube-scheduler binds them together; give all of them one topogate.io/gang"
             )
+
+
+def _priority_problems(gang: PodGang, trees: Trees, view: View) -> Iterable[str]:
+    """From Kubernetes 1.37 on kube-scheduler binds only pods of the priority of the group at the top.
+
+    See validatePodGroup in its schedule_one_podgroup.go.
+    """
+    served = collection_of(view)
+    if served is None or served.api_version.endswith(f"/{BINDS_ANY_PRIORITY}"):
+        return
+    priorities: dict[tuple[str, int], set[int]] = {}
+    for pod in gang.gated:
+        if name := native_group_of(pod):
+            top = _top(gang.key.namespace, name, trees)
+            priorities.setdefault(top, set()).add(pod.spec.priority or 0)
+    for (top_group, priority), found in sorted(priorities.items()):
+        if others := sorted(found - {priority}):
+            yield (
+                f"{top_group} has priority {priority}, and pods of it have {_few([*map(str, others)])}: "
+                "kube-scheduler binds none of them; recreate it with the PriorityClass of all its pods"
+            )
+
+
+def _top(namespace: str, name: str, trees: Trees) -> tuple[str, int]:
+    """The group at the top of a PodGroup's tree, as sentences have it, and its priority."""
+    if root := trees.root(namespace, name):
+        composite = (trees.composites or {})[f"{namespace}/{root}"]
+        return f"CompositePodGroup {printable(root)}", composite.spec.priority or 0
+    return f"PodGroup {printable(name)}", trees.groups[f"{namespace}/{name}"].spec.priority or 0
 
 
 def _few(names: Sequence[str], count: int | None = None) -> str:
