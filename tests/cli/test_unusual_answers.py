@@ -112,6 +112,25 @@ def test_who_may_read_neither_gets_the_servers_words(run: Run, command: list[str
     assert (status, "is forbidden" in err, len(err.splitlines())) == (1, True, 1)
 
 
+def test_who_may_read_no_owners_gets_the_servers_words_without_log_lines(tmp_path: Path) -> None:
+    """In a process of its own, since pytest configures logging."""
+    jobs = {"resources": [{"name": "jobs", "verbs": ["list", "watch"]}]}
+    server = Server(
+        {
+            "/apis": (200, {"groups": [{"name": "batch", "versions": [{"version": "v1"}]}]}),
+            "/apis/batch/v1": (200, jobs),
+            "/jobs": FORBIDDEN,
+            "/pods": FORBIDDEN,
+        }
+    )
+    with serving(server, tmp_path) as kubeconfig:
+        words = program("explain", "pod/x", "--kubeconfig", str(kubeconfig))
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert "/apis/batch/v1/jobs?limit=1" in server.asked
+    words_of_server = 'gputasks.falldio.com is forbidden: User "u" cannot'
+    assert (done.returncode, done.stderr) == (1, f"topogate explain: {words_of_server}\n")
+
+
 # --- output ------------------------------------------------------------------------------------------
 
 

@@ -114,8 +114,15 @@ def kubeconfigs_of(options: argparse.Namespace) -> tuple[Path, ...]:
 def connect(options: argparse.Namespace, *, brief: bool = False) -> "Api":
     """A client with the user's own rights. brief: for a few requests, one after the other. Raises
     SessionError.
+
+    What is read with it is not logged, unless logging is configured: the command says what is wrong.
     """
     from webhook.kube.client import Api, ConnectError
+
+    if not brief:  # loading it takes time, and brief commands log nothing
+        import logging
+
+        logging.basicConfig(handlers=[logging.NullHandler()])
 
     try:
         return Api.connect(

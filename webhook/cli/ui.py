@@ -21,10 +21,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     # Flask and gunicorn are loaded for this command alone.
+    from webhook import logs
     from webhook.kube.kubeconfig import context_of, read
     from webhook.ui.serve_page import serve_laptop
 
     settings, policy = scene.files(options)
+    logs.configure("warning")  # it serves until it is interrupted
     api = session.connect(options)
     context = context_of(read(session.kubeconfigs_of(options)), options.context)
     user, cluster = str(context.get("user") or ""), str(context.get("cluster") or "")
