@@ -284,6 +284,26 @@ def test_a_plan_that_preempts_holds_on_a_node_as_long_as_none_but_lower_pods_fil
     assert {each.node for each in left.planned.values()} == planned
 
 
+@pytest.mark.parametrize(("priority", "planned"), [(1, {"next", "high"}), (100, set[str]())])
+def test_victims_do_not_count_against_other_plans_for_free_slots_of_their_node(
+    priority: int, planned: set[str]
+) -> None:
+    """Such a plan would be made again elsewhere, perhaps by preempting others in vain.
+
+    A Placement may be anybody's: pods of no lower priority than those that wait are no victims.
+    """
+    scene = Scene()
+    scene.cluster = Nodes(1, gpus=2)
+    waiting = [member(name, 0, priority=100) for name in ("high", "next")]
+    scene.cluster.pods = [member("low", 0, "n0", priority=priority), *waiting]
+    scene.plan_for(pods=["ns-low-0"], whole=True)
+    scene.cluster.placements |= dict([plan("next", {"ns-next-0": "n0"})])
+    placing = Placing(scene.cluster, SETTINGS)
+    view = placing.view()
+    left = without_overbooked(view, placing.snapshotter.snapshot(view), SentReleases())
+    assert left.planned.keys() == {f"ns-{name}-0" for name in planned}
+
+
 def placing_in_the_place_of_low(*more: Pod) -> Placing:
     """The gang that waits finds room where "low" is alone: the third node is a more important pod's."""
     scene = Scene()

@@ -7,7 +7,7 @@ long as none is released: some alone would hold nodes while they wait for the ot
 
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -18,13 +18,12 @@ from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Placed, Snapshot, Topology, Usage
 from webhook.placement.cards.state import overbooked_cards
-from webhook.placement.snapshot import NodeState
 from webhook.sweeper.decide.asking import beside
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
-from webhook.sweeper.decide.preemption import wanted_resources
+from webhook.sweeper.decide.preemption import promised_victims, wanted_resources
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
@@ -316,7 +315,7 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
     """The view without unreleased parts of plans on nodes that others have filled meanwhile.
 
     It is the same view if there are none. A plan that preempts is on full nodes by intent: pods of lower
-    priority are not in its way.
+    priority are not in its way, and its victims in nobody's.
     """
     preempting = {
         planned.uid
@@ -325,10 +324,16 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
         for planned in placement.spec.pods
     }
     pods = {pod.metadata.uid: pod for pod in view.gated if pod.metadata.uid in view.planned}
+    victims = promised_victims(view)
+
+    def going(pod: Pod) -> Callable[[Usage], bool]:
+        below = (pod.spec.priority or 0) if pod.metadata.uid in preempting else None
+        return lambda use: use.uid in victims or (below is not None and _is_below(use.uid, below, view))
+
     dropped = {
         uid
         for uid, planned in view.planned.items()
-        if uid not in sent and _is_overbooked(snapshot, planned, pods[uid], view, uid in preempting)
+        if uid not in sent and _is_overbooked(snapshot, planned, pods[uid], view, going(pods[uid]))
     }
     return without_plans(view, dropped, sent)
 
@@ -375,26 +380,27 @@ def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
     return view.with_plans({uid: each for uid, each in view.planned.items() if uid not in uids})
 
 
-def _is_overbooked(snapshot: Snapshot, planned: PlannedPod, pod: Pod, view: View, preempts: bool) -> bool:
+def _is_overbooked(
+    snapshot: Snapshot, planned: PlannedPod, pod: Pod, view: View, is_going: Callable[[Usage], bool]
+) -> bool:
     """Whether a node has less than nothing left of what the pod planned for it wants, cards included.
 
-    preempts: whether pods of lower priority do not count.
+    is_going: tells which usages do not count.
     """
     state = snapshot.nodes.get(planned.node)
     if state is None:
-        return not preempts
-    going = _of_lower_priority(state, pod, view) if preempts else []
+        return True
+    going = [use.requests for use in state.usages if is_going(use)]
     for name in wanted_resources(pod, view):
-        if state.free.get(name, 0) + sum(use.requests.get(name, 0) for use in going) < 0:
+        if state.free.get(name, 0) + sum(requests.get(name, 0) for requests in going) < 0:
             return True
     return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
 
 
-def _of_lower_priority(state: NodeState, pod: Pod, view: View) -> list[Usage]:
-    """What pods of a node take that the pod may preempt."""
-    below = pod.spec.priority or 0
-    found = ((use, view.by_uid.get(use.uid)) for use in state.usages)
-    return [use for use, other in found if other is not None and (other.spec.priority or 0) < below]
+def _is_below(uid: str, priority: int, view: View) -> bool:
+    """Whether a pod is known to be of lower priority."""
+    pod = view.by_uid.get(uid)
+    return pod is not None and (pod.spec.priority or 0) < priority
 
 
 def unfinished(

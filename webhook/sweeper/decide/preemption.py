@@ -220,6 +220,16 @@ def plans_with_victims(view: View) -> Iterator[tuple[Placement, list[Pod]]]:
             yield placement, pods
 
 
+def promised_victims(view: View) -> Set[str]:
+    """The uids of pods that go for plans that hold: those of lower priority than all that wait there."""
+    found = set[str]()
+    for placement, waiting in plans_with_victims(view):
+        below = min(pod.spec.priority or 0 for pod in waiting)
+        listed = {uid for group in placement.spec.victims for uid in group.pods} & view.by_uid.keys()
+        found |= {uid for uid in listed if _is_lower(view.by_uid[uid], below, view)}
+    return found
+
+
 def _holds(placement: Placement, entry: PlannedPod, pod: Pod, view: View) -> bool:
     """Whether an entry of a plan is the one that still holds for its pod."""
     planned = view.planned.get(entry.uid)
