@@ -73,13 +73,17 @@ LABELS: Final = {
         "leaderworkerset.sigs.k8s.io/name": "train",
         "leaderworkerset.sigs.k8s.io/group-key": "k",
     },
+    "PyTorchJob": {
+        "training.kubeflow.org/job-name": "train",
+        "training.kubeflow.org/replica-type": "worker",
+    },
     "pods by annotation": {},
 }
 
 
 @pytest.mark.parametrize("kind", LABELS)
 def test_pods_of_other_gangs_are_bound_as_one(installed: Cluster, tenant: str, kind: str) -> None:
-    """The controllers of JobSet and LeaderWorkerSet are not here: the test makes their pods."""
+    """The controllers of JobSet, LeaderWorkerSet and Kubeflow are not here: the test makes their pods."""
     annotations = {**ANNOTATIONS, keys.GANG_SIZE_ANNOTATION: "8"}
     if not LABELS[kind]:
         annotations[keys.GANG_ANNOTATION] = "train"
