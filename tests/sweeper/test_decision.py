@@ -213,6 +213,25 @@ def test_a_plan_that_was_given_up_takes_the_node_from_no_gang_that_has_got_it_si
     assert given_up == {"old", "new"} - planned
 
 
+def test_a_plan_that_was_given_up_does_not_count_when_another_is_checked_again() -> None:
+    """As where the cluster changes in each pass: its gang would never get another plan."""
+    pod = gpu_pod("old", metadata={"namespace": "ns", "uid": "old"})
+    cache = ClusterCache(Empty())
+    cache.nodes._replace(Listing("1", Nodes(1).nodes))
+    cache.pods._replace(Listing("1", {"ns/old": pod}))
+    cache.placements._replace(Listing("1", dict([plan("old", {"old": "n0"})])))
+    sweeper = Sweeper(Pass(Empty(), cache, SETTINGS))
+    try:
+        sweeper._memory = Memory(given_up=frozenset({"old"}))
+        seen = sweeper._observe()
+        decided = decided_on(replace(seen, gangs=sweeper._gather(seen.view)), sweeper._memory)
+        (order,) = decided.orders["place"].plans
+        assert sweeper._applier._fault(order, seen.view) == ""
+    finally:
+        sweeper.close()
+        cache.stop()
+
+
 def test_a_plan_that_is_made_again_is_given_up_no_more() -> None:
     seen = observation_of(Nodes(1, gpu_pod("a")))
     decided = decided_on(seen, Memory(given_up=frozenset({"uid-a", "uid-b"})))

@@ -137,13 +137,13 @@ class Applier:
             self._write(order, view)  # nothing has moved but what this pass assumed itself
             return ""
         with self._fresh_lock:  # the next one is to see what this one writes
-            fault = self._fault(order)
+            fault = self._fault(order, view)
             if not fault:
                 self._write(order, view)
             return fault
 
-    def _fault(self, order: NewPlan) -> str:
-        view = self._snapshotter.view()
+    def _fault(self, order: NewPlan, before: View) -> str:
+        view = plan.without_given_up(self._snapshotter.view(), before)
         present = {pod.metadata.uid for pod in view.gated}
         for uid, pod in order.pods.items():
             if uid not in present:

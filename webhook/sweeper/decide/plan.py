@@ -338,6 +338,13 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
     return without_plans(view, dropped, sent)
 
 
+def without_given_up(view: View, before: View) -> View:
+    """A newer view without the plans that did not hold in the view before, and are the same still."""
+    given_up = [each for each in before.written if each.uid not in before.planned]
+    uids = {each.uid for each in given_up if view.planned.get(each.uid) is each}
+    return view.with_plans({uid: each for uid, each in view.planned.items() if uid not in uids})
+
+
 def _bound_with(uids: Set[str], view: View, sent: SentReleases) -> Set[str]:
     """The pods that are planned and bound together with these, of gangs of which none is released.
 
