@@ -292,7 +292,7 @@ def plugin(folder: Path, status: dict[str, Any], clock: Any = lambda: 0.0, **spe
         f"#!{sys.executable}\nimport json, os, sys\nfrom pathlib import Path\n"
         f"calls = Path({str(folder / 'calls')!r})\n"
         "calls.open('a').write('.')\n"
-        f"Path({str(folder / 'provides_info')!r}).write_text(os.environ['KUBERNETES_EXEC_INFO'])\n"
+        f"Path({str(folder / 'told')!r}).write_text(os.environ['KUBERNETES_EXEC_INFO'])\n"
         f"text = json.dumps({{'apiVersion': {VERSION!r}, 'kind': 'ExecCredential', 'status': {status!r}}})\n"
         "print(text.replace('CALL', str(len(calls.read_text()))).replace('ENV', os.environ.get('ENV', '')))\n"
     )
