@@ -8,7 +8,8 @@ from webhook.kube.client import Api
 
 SYSTEM: Final = "/api/v1/namespaces/topogate-system"
 
-_clients: dict[tuple[Path, str, str], Api] = {}
+_clients: dict[tuple[Path, str], Api] = {}
+"""By cluster and uid of the ServiceAccount."""
 
 
 def as_(cluster: Cluster, account: str) -> Api:
@@ -17,11 +18,14 @@ def as_(cluster: Cluster, account: str) -> Api:
 
 
 def of_account(cluster: Cluster, namespace: str, account: str) -> Api:
-    """A client with a token of a ServiceAccount."""
-    key = (cluster.folder, namespace, account)
+    """A client with a token of a ServiceAccount.
+
+    A token ends with its ServiceAccount, which each installation of a cluster creates again.
+    """
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
+    key = (cluster.folder, cluster.api().json("GET", path)["metadata"]["uid"])
     if key not in _clients:
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        answer = cluster.api().json("POST", path, body={"spec": {"expirationSeconds": 3600}})
+        answer = cluster.api().json("POST", f"{path}/token", body={"spec": {"expirationSeconds": 3600}})
         token = cluster.folder / f"stolen-{namespace}-{account}"
         token.touch(mode=0o600)
         token.write_text(answer["status"]["token"])
