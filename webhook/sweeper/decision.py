@@ -58,8 +58,7 @@ class Memory:
     """All that holds longer than one pass, as one frozen value.
 
     given_up: uids of gated pods whose plans have been dropped, and not been made again. ungated: namespaces
-    whose ungated pods were reported. extensions: by the name of an extension, its own
-    frozen memory.
+    whose ungated pods were reported. extensions: by the name of an extension, its own frozen memory.
     """
 
     backoff: Backoff = field(default_factory=Backoff)

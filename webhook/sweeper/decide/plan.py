@@ -397,10 +397,10 @@ def _is_overbooked(
     state = snapshot.nodes.get(planned.node)
     if state is None:
         return True
-    going = [use.requests for use in state.usages if is_going(use)]
-    for name in wanted_resources(pod, view):
-        if state.free.get(name, 0) + sum(requests.get(name, 0) for requests in going) < 0:
-            return True
+    short = [name for name in wanted_resources(pod, view) if state.free.get(name, 0) < 0]
+    going = [use.requests for use in state.usages if is_going(use)] if short else []
+    if any(state.free[name] + sum(requests.get(name, 0) for requests in going) < 0 for name in short):
+        return True
     return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
 
 
