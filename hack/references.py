@@ -11,6 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from hack.program_metrics import served_metrics
 from labeler import config
 from labeler.contract.event_reasons import EventReason, EventSource
@@ -20,6 +22,7 @@ from webhook.policy.fields import rows
 from webhook.policy.reference import FIELDS
 from webhook.sweeper.settings import FILE
 
+_ROOT: Final = Path(__file__).parent.parent
 _MARKED: Final = r"(<!-- generated: {} -->\n).*?(<!-- end -->)"
 
 
@@ -142,6 +145,24 @@ def _key_row(use: KeyUse) -> tuple[str, ...]:
     return ", ".join(f"`{key}`" for key in use.keys) + value, use.on, use.written_by, use.read_by, use.meaning
 
 
+def alerts() -> str:
+    """The alerts of the component `monitoring`, each with a link to its runbook."""
+    text = (_ROOT / "manifests/components/monitoring/rules.yaml").read_text()
+    rules = [rule for group in yaml.safe_load(text)["spec"]["groups"] for rule in group["rules"]]
+    return _table(
+        ("Alert", "Severity", "After", "Meaning"),
+        [
+            (
+                f"[{rule['alert']}]({rule['annotations']['runbook'].removeprefix('docs/operators/')})",
+                rule["labels"]["severity"],
+                rule.get("for", "at once"),
+                rule["annotations"]["summary"],
+            )
+            for rule in rules
+        ],
+    )
+
+
 TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
     ("docs/operators/all-settings.md", "sweeper settings"): sweeper_settings,
     ("docs/operators/all-settings.md", "labeler keys"): labeler_keys,
@@ -149,6 +170,7 @@ TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
     ("docs/design/wire-contract.md", "keys"): wire_keys,
     ("docs/operators/events.md", "event reasons"): event_reasons,
     ("docs/operators/metrics.md", "metrics"): program_metrics,
+    ("docs/operators/alerts.md", "alerts"): alerts,
     ("docs/users/options.md", "command options"): command_options,
 }
 """By page and name of the table."""
@@ -194,4 +216,4 @@ def _default(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(__file__).parent.parent)
+    main(_ROOT)

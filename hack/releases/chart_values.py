@@ -37,7 +37,7 @@ _SWITCHED: Final = {
     "monitoring": "PodMonitors, alerts and a dashboard, for the Prometheus operator.",
     "scaleUp": "The sweeper asks an autoscaler for nodes, by ProvisioningRequests.",
     "nominatedBinding": "Experimental: the right that bind: nominated of the policy needs; see "
-    "docs/operators/bind.md.",
+    "docs/operators/nominated-binding.md.",
 }
 _RENDERED: Final = (
     "gatePrefix",

@@ -86,10 +86,10 @@ def test_each_component_is_an_option_of_the_chart_that_is_tried_and_on_the_page_
     assert component in of_chart, f"add an Option for {component} to hack/releases/chart.py"
     tried = (ROOT / "tests/releases/test_chart.py").read_text()
     assert f'"{component}"' in tried, f"add {component} to TABLE in tests/releases/test_chart.py"
-    rows = [line for line in (OPERATORS / "install.md").read_text().splitlines() if line.startswith("|")]
-    is_documented = any(f"`components/{component}`" in row for row in rows)
+    lines = (OPERATORS / "install-options.md").read_text().splitlines()
+    is_documented = any(f"`components/{component}`" in line for line in lines if line.startswith("|"))
     assert is_documented or component == "cert-manager", (
-        f"add a row for {component} to docs/operators/install.md"
+        f"add a row for {component} to docs/operators/install-options.md"
     )
 
 
@@ -103,9 +103,9 @@ def test_each_source_of_the_labeler_stands_on_the_pages_for_operators(source: st
 
 
 @pytest.mark.parametrize("vendor", VENDORS.values())
-def test_each_vendor_stands_on_the_page_on_platforms(vendor: str) -> None:
-    """Failed? Add a row to docs/operators/platforms.md: step 5 of docs/contributing/gpu-vendor.md."""
-    assert f"`vendor.{vendor}`" in (OPERATORS / "platforms.md").read_text()
+def test_each_vendor_stands_on_the_page_on_gpu_labels(vendor: str) -> None:
+    """Failed? Add a row to docs/operators/gpu-labels.md: step 5 of docs/contributing/gpu-vendor.md."""
+    assert f"`vendor.{vendor}`" in (OPERATORS / "gpu-labels.md").read_text()
 
 
 def test_each_vendor_whose_cards_are_handed_out_has_a_module_and_stands_on_the_page_on_cards() -> None:

@@ -16,8 +16,6 @@ from webhook.scheduling.gpus import MODEL_LABELS
 _BY_IDS: Final = re.compile(r"(intel|nvidia|amd|pci-[0-9a-f]{4})-[0-9a-f]{4}")
 """What the labeler calls a GPU whose product it does not know."""
 
-PLATFORMS: Final = "docs/operators/platforms.md says where the labels come from."
-
 
 def places(api: Api, now: datetime) -> Iterator[Finding]:
     """GPU nodes without a place are used last, and never for a gang that requires a level."""
@@ -31,7 +29,7 @@ def places(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(
             State.ODD,
             f"{len(unplaced)} of {len(with_gpus)} GPU nodes have no topology labels: {some(unplaced)}",
-            f"docs/operators/topology.md. {PLATFORMS}",
+            "Label them: docs/operators/topology.md says how, docs/operators/platforms.md for each platform.",
         )
     else:
         yield found(State.WELL, f"all {len(with_gpus)} GPU nodes have topology labels")
@@ -46,7 +44,7 @@ def models(api: Api, now: datetime) -> Iterator[Finding]:
             State.ODD,
             f"{len(unnamed)} of {len(with_gpus)} GPU nodes say no model of their GPUs, so that no pod that "
             f"asks for one goes there: {some(unnamed)}",
-            f"Run the labeler with --dry-run there. {PLATFORMS}",
+            "Run the labeler with --dry-run there; docs/operators/gpu-labels.md says how.",
         )
     else:
         yield found(State.WELL, f"all {len(with_gpus)} GPU nodes say the model of their GPUs")

@@ -159,7 +159,9 @@ class Metrics:
             "saw.",
         )
         self.waiting = self._gauge(
-            "topogate_gangs_waiting", "Gangs that wait, by cause; see the causes below the table.", "cause"
+            "topogate_gangs_waiting",
+            "Gangs that wait, by cause; docs/operators/waiting-causes.md explains them.",
+            "cause",
         )
         self.placement_seconds = self._histogram(
             "topogate_time_to_placement_seconds",

@@ -879,7 +879,7 @@ spec:
       rules:
         - alert: TopogateWebhookDown
           annotations:
-            runbook: docs/operators/alerts.md#topogatewebhookdown
+            runbook: docs/operators/runbooks-webhook.md#topogatewebhookdown
             summary: 'No replica of the webhook answers: GPU pods are created ungated, or not at all with the overlay strict.'
           expr: absent(up{job="topogate-webhook"} == 1)
           for: 2m
@@ -887,8 +887,8 @@ spec:
             severity: critical
         - alert: TopogateWebhookFailsOpen
           annotations:
-            runbook: docs/operators/alerts.md#topogatewebhookfailsopen
-            summary: 'The API server let GPU pods pass without the webhook: they are ungated, without class and selector.'
+            runbook: docs/operators/runbooks-webhook.md#topogatewebhookfailsopen
+            summary: 'The API server admitted GPU pods without the webhook: they have no gate, PriorityClass or selector.'
           expr: |
             sum(increase(apiserver_admission_webhook_fail_open_count{name="pods.topogate.io"}[10m])) > 0
             or
@@ -898,7 +898,7 @@ spec:
             severity: critical
         - alert: TopogateCertificateEnds
           annotations:
-            runbook: docs/operators/alerts.md#topogatecertificateends
+            runbook: docs/operators/runbooks-webhook.md#topogatecertificateends
             summary: The certificate that the webhook serves ends within 7 days, and nothing has renewed it.
           expr: min(topogate_certificate_expiry_timestamp_seconds) - time() < 7 * 86400
           for: 1h
@@ -906,7 +906,7 @@ spec:
             severity: warning
         - alert: TopogateCertificateRejected
           annotations:
-            runbook: docs/operators/alerts.md#topogatecertificaterejected
+            runbook: docs/operators/runbooks-webhook.md#topogatecertificaterejected
             summary: The webhook's certificate files cannot be served; an older certificate is.
           expr: max(topogate_certificate_rejected) > 0
           for: 10m
@@ -914,15 +914,15 @@ spec:
             severity: warning
         - alert: TopogateClassesSilent
           annotations:
-            runbook: docs/operators/alerts.md#topogateclassessilent
-            summary: 'The webhook hears nothing of PriorityClasses: pods are gated without class.'
+            runbook: docs/operators/runbooks-webhook.md#topogateclassessilent
+            summary: 'The webhook''s watch of PriorityClasses is silent: pods are gated without a class.'
           expr: max(topogate_priority_classes_silence_seconds) > 300
           for: 5m
           labels:
             severity: warning
         - alert: TopogatePolicyRejected
           annotations:
-            runbook: docs/operators/alerts.md#topogatepolicyrejected
+            runbook: docs/operators/runbooks-webhook.md#topogatepolicyrejected
             summary: The policy file cannot be used; an older one is in force.
           expr: max({__name__=~"topogate_policy_rejected|topogate_tasks_policy_rejected"}) > 0
           for: 5m
@@ -930,7 +930,7 @@ spec:
             severity: warning
         - alert: TopogateNoLeader
           annotations:
-            runbook: docs/operators/alerts.md#topogatenoleader
+            runbook: docs/operators/runbooks-sweeper.md#topogatenoleader
             summary: 'No sweeper leads: gated pods wait until one does.'
           expr: (sum(topogate_leader) or vector(0)) < 1
           for: 3m
@@ -938,8 +938,8 @@ spec:
             severity: critical
         - alert: TopogateNotSynced
           annotations:
-            runbook: docs/operators/alerts.md#topogatenotsynced
-            summary: 'The sweeper that leads does not see the cluster as it is: it places nothing, or by old facts.'
+            runbook: docs/operators/runbooks-sweeper.md#topogatenotsynced
+            summary: 'The leading sweeper does not see the cluster as it is: it places nothing, or by old facts.'
           expr: |
             (sum(topogate_leader) > 0 unless on() topogate_oldest_gated_pod_seconds)
             or
@@ -949,7 +949,7 @@ spec:
             severity: critical
         - alert: TopogateGatedPodOld
           annotations:
-            runbook: docs/operators/alerts.md#topogategatedpodold
+            runbook: docs/operators/runbooks-sweeper.md#topogategatedpodold
             summary: A pod has been gated for more than 6 hours.
           expr: max(topogate_oldest_gated_pod_seconds) > 6 * 3600
           for: 10m
@@ -957,15 +957,15 @@ spec:
             severity: warning
         - alert: TopogateGangsUndecided
           annotations:
-            runbook: docs/operators/alerts.md#topogategangsundecided
-            summary: Gangs wait for which the search for a place was cut at its bound of steps.
+            runbook: docs/operators/runbooks-sweeper.md#topogategangsundecided
+            summary: Gangs wait because the search for a place ended at its work budget.
           expr: max(topogate_gangs_waiting{cause="undecided"}) > 0
           for: 30m
           labels:
             severity: warning
         - alert: TopogateGangsFailing
           annotations:
-            runbook: docs/operators/alerts.md#topogategangsfailing
+            runbook: docs/operators/runbooks-sweeper.md#topogategangsfailing
             summary: Gangs wait because the API server refuses their plan, or because of an error of topogate's own.
           expr: max(topogate_gangs_waiting{cause=~"refused|defect"}) > 0
           for: 15m
@@ -973,23 +973,23 @@ spec:
             severity: warning
         - alert: TopogateNodesAvoided
           annotations:
-            runbook: docs/operators/alerts.md#topogatenodesavoided
-            summary: 'Nodes are avoided on which pods of several gangs failed that ran elsewhere: their GPUs may be broken.'
+            runbook: docs/operators/runbooks-nodes.md#topogatenodesavoided
+            summary: 'Pods of several gangs failed on nodes and ran elsewhere: these nodes are avoided, and their GPUs may be broken.'
           expr: sum by (model) (topogate_avoided_nodes) > 0
           for: 5m
           labels:
             severity: warning
         - alert: TopogateUnreadableObjects
           annotations:
-            runbook: docs/operators/alerts.md#topogateunreadableobjects
-            summary: 'Objects cannot be decoded: they do not count, or as they were last.'
+            runbook: docs/operators/runbooks-sweeper.md#topogateunreadableobjects
+            summary: 'Objects cannot be decoded: their last readable version counts, or nothing.'
           expr: max({__name__=~"topogate_unreadable_objects|topogate_tasks_unreadable_objects"}) > 0
           for: 10m
           labels:
             severity: warning
         - alert: TopogateOwnersRefused
           annotations:
-            runbook: docs/operators/alerts.md#topogateownersrefused
+            runbook: docs/operators/runbooks-sweeper.md#topogateownersrefused
             summary: 'The sweeper may not read some kinds of workloads: their gangs have no known size.'
           expr: max(topogate_refused_owners) > 0
           for: 10m
@@ -997,23 +997,23 @@ spec:
             severity: warning
         - alert: TopogateEventsDropped
           annotations:
-            runbook: docs/operators/alerts.md#topogateeventsdropped
-            summary: 'Events for users were not written: gangs are told less than there is to say.'
+            runbook: docs/operators/runbooks-sweeper.md#topogateeventsdropped
+            summary: 'Events for users were not written: reasons are missing there.'
           expr: sum(increase(topogate_events_dropped_total[30m])) > 0
           labels:
             severity: info
         - alert: TopogateTasksNotLed
           annotations:
-            runbook: docs/operators/alerts.md#topogatetasksnotled
-            summary: 'No task controller is at work: GPUTasks are accepted and wait.'
+            runbook: docs/operators/runbooks-sweeper.md#topogatetasksnotled
+            summary: 'No task controller leads: GPUTasks are accepted and wait.'
           expr: ((sum(topogate_tasks_leading) or vector(0)) < 1) or (max(topogate_tasks_watch_silence_seconds) > 120)
           for: 5m
           labels:
             severity: warning
         - alert: TopogateLabelerAbsent
           annotations:
-            runbook: docs/operators/alerts.md#topogatelabelerabsent
-            summary: 'GPU nodes have no topology labels, or no labeler that runs: gangs are not placed close together there.'
+            runbook: docs/operators/runbooks-nodes.md#topogatelabelerabsent
+            summary: 'GPU nodes have no topology labels, or their labeler does not run: gangs are not placed close together there.'
           expr: |
             max(topogate_unplaced_gpu_nodes) > 0
             or
@@ -1023,8 +1023,8 @@ spec:
             severity: warning
         - alert: TopogateAllocatorAmbiguous
           annotations:
-            runbook: docs/operators/alerts.md#topogateallocatorambiguous
-            summary: 'The allocator could not tell whose container it was asked about: it refused it, or guessed.'
+            runbook: docs/operators/runbooks-nodes.md#topogateallocatorambiguous
+            summary: 'The allocator could not identify the pod that it was asked about: it refused it, or guessed.'
           expr: |
             sum(increase(topogate_allocator_allocations_total{outcome=~"refused|oldest"}[15m])) > 0
             or
@@ -1034,7 +1034,7 @@ spec:
             severity: warning
         - alert: TopogateAllocatorConflict
           annotations:
-            runbook: docs/operators/alerts.md#topogateallocatorconflict
+            runbook: docs/operators/runbooks-nodes.md#topogateallocatorconflict
             summary: Another device plugin holds a resource that the allocator is to hand out.
           expr: max(topogate_allocator_conflict) > 0
           for: 10m
