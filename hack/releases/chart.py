@@ -43,6 +43,7 @@ OPTIONS: Final = (
     Option("in-process-gate", ".Values.inProcessGate.enabled", ("in-process-gate",)),
     Option("ui", ".Values.ui.enabled", ("ui",)),
     Option("monitoring", ".Values.monitoring.enabled", ("monitoring",)),
+    Option("reader", ".Values.reader.enabled", ("reader",)),
     Option("scale-up", ".Values.scaleUp.enabled", ("scale-up",)),
     Option("nominated-binding", ".Values.nominatedBinding.enabled", ("nominated-binding",)),
     Option("allocator", ".Values.allocator.enabled", ("allocator",)),

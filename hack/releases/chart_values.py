@@ -35,6 +35,7 @@ _SWITCHED: Final = {
     "strict": "Refuse GPU pods of opted-in namespaces while the webhook does not answer.",
     "inProcessGate": "The API server itself adds the gate (Kubernetes 1.36 or newer).",
     "monitoring": "PodMonitors, alerts and a dashboard, for the Prometheus operator.",
+    "reader": "A ClusterRole for users who run topogate explain; see docs/users/rights.md.",
     "scaleUp": "The sweeper asks an autoscaler for nodes, by ProvisioningRequests.",
     "nominatedBinding": "Experimental: the right that bind: nominated of the policy needs; see "
     "docs/operators/nominated-binding.md.",

@@ -30,6 +30,7 @@ TABLE: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
     ("overlays/strict", (), ("strict.enabled=true",), "1.36.0"),
     ("base", ("ui",), ("ui.enabled=true",), "1.36.0"),
     ("base", ("monitoring",), ("monitoring.enabled=true",), "1.36.0"),
+    ("base", ("reader",), ("reader.enabled=true",), "1.36.0"),
     ("base", ("allocator",), ("allocator.enabled=true",), "1.36.0"),
     ("base", ("allocator", "allocator-before-1.36"), ("allocator.enabled=true",), "1.35.4"),
     ("base", ("scale-up",), ("scaleUp.enabled=true",), "1.36.0"),

@@ -13,6 +13,7 @@ from webhook.workloads.kinds import WORKLOADS, Workload
 RIGHTS = {
     "topogate-sweeper": ROOT / "manifests/base/sweeper.yaml",
     "topogate-ui": ROOT / "manifests/components/ui/ui.yaml",
+    "topogate-reader": ROOT / "manifests/components/reader/role.yaml",
 }
 MADE_BY_USERS = {"PodGroup", "CompositePodGroup", "TrainingJob"}
 """Whose pods simulate reads otherwise: of pod groups from the manifest, of Kubeflow's jobs by one reader."""
