@@ -23,7 +23,7 @@ from labeler.sources import Source
 log: Final = logging.getLogger(__name__)
 
 FOLD_SECONDS: Final = 0.3
-"""Quiet time after an event before it is acted on, so that a storm of events is one turn."""
+"""Quiet time after an event before it is acted on, so that a storm of events causes one update."""
 FOLD_AT_MOST_SECONDS: Final = 1.0
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 30.0
@@ -32,7 +32,7 @@ _random: Final = random.SystemRandom()  # nodes that start together must not ask
 
 
 class Output(Protocol):
-    """Where labels go."""
+    """Where labels are written."""
 
     def publish(self, want: Wanted) -> LabelChange:
         """Make it so; returns what had to be changed. Raises NodeApiError or OSError."""
@@ -71,7 +71,7 @@ class Agent:
         self._wake.set()
 
     def discover(self) -> Wanted:
-        """Ask every source and say what the node should carry."""
+        """Ask every source. Returns the labels that the node should carry."""
         failed: dict[str, str] = {}
         for name, source in self._sources.items():
             try:
@@ -102,7 +102,7 @@ class Agent:
     def run(self, interval_seconds: float, heartbeat: Callable[[str], None] = lambda problem: None) -> None:
         """Keep the node right until stop() is called; the interval is spread by a tenth either way.
 
-        heartbeat is called after every turn with what went wrong, "" if nothing did.
+        heartbeat is called after every update with what went wrong, "" if nothing did.
         """
         for name, source in self._sources.items():
             threading.Thread(
@@ -126,7 +126,7 @@ class Agent:
         self._output.close()
 
     def _fold(self) -> None:
-        """Let a storm of events pass, though not for ever."""
+        """Wait until a storm of events has passed, though not for ever."""
         deadline = time.monotonic() + FOLD_AT_MOST_SECONDS
         while time.monotonic() < deadline:
             self._wake.clear()

@@ -2,7 +2,7 @@
 
 ::
 
-    sources:                # the first that says something wins
+    sources:                # the first that knows something wins
     - udev
     - file: {path: /etc/topogate/facts.yaml}
     levels:                 # label keys of the topology, coarsest first

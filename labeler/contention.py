@@ -1,6 +1,6 @@
 """Labels of the Node that another writer keeps changing: who, how often, and when each is next to be written.
 
-The first change is undone at once: somebody may have slipped. After each further one the labeler waits
+The first change is undone at once: it may be a mistake. After each further one the labeler waits
 longer, so that two writers do not fill the API server with patches of one Node. A label that stays as
 written for a while is no longer contested.
 """

@@ -25,7 +25,7 @@ def read_document(path: Path) -> object:
 
 
 def unknown_key(name: object, known: Sequence[str]) -> str:
-    """What is said of a key that nothing reads, with the one that its writer may have meant."""
+    """The message for a key that nothing reads, with the key that its writer may have meant."""
     from difflib import get_close_matches  # for a fault alone: it costs memory on every node
 
     near = get_close_matches(str(name), known, n=1)

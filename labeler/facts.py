@@ -15,11 +15,11 @@ class Gpu:
     """One GPU of a node, as the kernel numbers it.
 
     card: the number in its name cardN; NO_CARD for a GPU whose driver makes no drm device.
-    memory_bytes: local memory of the whole card, 0 where the card has none or does not tell.
+    memory_bytes: local memory of the whole card, 0 where the card has none or does not report it.
     pci_path: names of its PCI ancestors from the root ("pci0000:00") down. skipped: why it must not be used,
     "" for a card in use (an SR-IOV physical function is there, yet only its virtual functions serve); broken:
     whether that is a fault of the card. former_model: its name by the rules of the release before.
-    compute_partition, memory_partition: modes of AMD's GPUs as amdgpu spells them, "" where it tells none.
+    compute_partition, memory_partition: modes of AMD's GPUs as amdgpu spells them, "" where it has none.
     split_by_mig: it is split into MIG instances.
     """
 
@@ -44,7 +44,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Facts:
-    """A node's place (coarsest level first), its GPUs, and annotations that tell who it is in its cloud.
+    """A node's place (coarsest level first), its GPUs, and annotations with its identity in its cloud.
 
     broken: a sentence for each GPU that is there and cannot be used, also for one that cannot be described.
     accelerators: how many there are of each kind that is not counted as a GPU.

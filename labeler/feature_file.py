@@ -18,7 +18,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class FeatureFile:
-    """One file, replaced as a whole, and only when it changes. Annotations do not go through NFD."""
+    """One file, replaced as a whole, and only when it changes. NFD writes no annotations."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

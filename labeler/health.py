@@ -52,7 +52,7 @@ class Health:
         self._problem = "nothing published yet"
 
     def heartbeat(self, problem: str = "") -> None:
-        """One turn of the loop is done; problem says why the node is not labelled, if it is not."""
+        """One cycle of the loop is done; problem is why the node is not labelled, if it is not."""
         self._problem = problem
         self._heartbeat_at = self._clock()
 
@@ -90,7 +90,7 @@ class ProbeServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that went away is worth no traceback."""
+        """A peer that has disconnected is worth no traceback."""
 
 
 def serve(health: Health, port: int, host: str = "") -> ProbeServer:
@@ -99,7 +99,7 @@ def serve(health: Health, port: int, host: str = "") -> ProbeServer:
     class ProbeHandler(BaseHTTPRequestHandler):
         """Answers GET."""
 
-        timeout = 5  # a peer that says nothing must not keep the kubelet waiting
+        timeout = 5  # a silent peer must not delay the kubelet
 
         def do_GET(self) -> None:
             """One probe."""

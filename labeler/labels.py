@@ -1,7 +1,7 @@
-"""From a node's facts to the labels that say them: pure, so that every case is a table in the tests.
+"""From a node's facts to its labels: pure, so that every case is a table in the tests.
 
 The gpu.intel.com labels are those of the Intel GPU device plugin's own labeler (0.24 to 0.32), byte for byte;
-the gpu.topogate.io ones tell model and number of every vendor's GPUs.
+the gpu.topogate.io ones have model and number of every vendor's GPUs.
 """
 
 import json
@@ -127,7 +127,7 @@ def model_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
 
 
 def state_labels(gpus: Sequence[Gpu], facts: Facts) -> dict[str, str]:
-    """The gpu.topogate.io labels that say how GPUs are split and which are broken, and other accelerators."""
+    """The gpu.topogate.io labels for split GPUs, broken GPUs and other accelerators."""
     labels = {}
     for key, modes in (
         (keys.GPU_COMPUTE_PARTITION_LABEL, {gpu.compute_partition for gpu in gpus if gpu.compute_partition}),
@@ -145,7 +145,7 @@ def state_labels(gpus: Sequence[Gpu], facts: Facts) -> dict[str, str]:
 
 
 def _discrete(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
-    """The GPUs that say what a node is: the discrete ones, or all where there are none."""
+    """The GPUs that decide the model of a node: the discrete ones, or all where there are none."""
     return [gpu for gpu in gpus if not gpu.integrated] or gpus
 
 

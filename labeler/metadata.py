@@ -45,7 +45,7 @@ class MetadataServer:
         method: str = "GET",
         longer_seconds: float = 0.0,
     ) -> MetadataAnswer | None:
-        """The text at a path, stripped; None where the server says that there is none (404).
+        """The text at a path, stripped; None where there is none (404).
 
         longer_seconds: how much later than usual the answer may come. Raises SourceError for everything
         else: no answer, too late, another status, no readable text.

@@ -73,13 +73,13 @@ def is_discrete(vendor_id: str, device_id: str) -> bool:
 
 
 def without_maker(name: str) -> str:
-    """A name as drivers tell it ("NVIDIA L40S") without its maker; "" for no name."""
+    """A name as drivers report it ("NVIDIA L40S") without its maker; "" for no name."""
     text = _MAKER.sub("", name.strip())
-    return "" if text == "Unknown" else text  # what NVIDIA's driver says of a GPU that it has lost
+    return "" if text == "Unknown" else text  # what NVIDIA's driver reports of a GPU that it has lost
 
 
 def product(name: str) -> str:
-    """A name without what tells variants of one product apart."""
+    """A name without what distinguishes variants of one product."""
     text = name.strip()
     while (shorter := _SUFFIX.sub("", text)) != text:
         text = shorter
@@ -99,7 +99,7 @@ def _by_ids(vendor_id: str, device_id: str) -> str:
 
 @lru_cache(maxsize=64)
 def _listed(vendor_id: str, device_id: str) -> str:
-    """The table's name of a device, "" for none. The table is read again for each new id, not kept."""
+    """The table's name of a device, "" for none. The table is read again for each new id, and not cached."""
     wanted = f"{vendor_id.removeprefix('0x')}\t{device_id.removeprefix('0x')}\t"
     with _TABLE.open(encoding="ascii") as lines:
         return next((line.removeprefix(wanted).rstrip() for line in lines if line.startswith(wanted)), "")

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver tells of a GPU in /proc, where it makes no device in sysfs.
+"""What NVIDIA's driver reports of a GPU in /proc; it makes no device in sysfs.
 
 ``driver/nvidia/gpus/ADDRESS/information`` has lines "Model: NVIDIA H100 80GB HBM3", "GPU Excluded: No";
 ``driver/nvidia/capabilities/gpuMINOR/mig`` has a folder for each MIG instance. Both are the kernel's own and
@@ -18,7 +18,7 @@ _INSTANCE: Final = re.compile(r"gi[0-9]+")
 
 
 def information(proc: Path, address: str) -> Mapping[str, str]:
-    """What the driver says of the GPU at a PCI address; {} where it says nothing."""
+    """What the driver reports of the GPU at a PCI address; {} where it reports nothing."""
     path = proc / _GPUS / address / "information"
     try:
         return dict(_LINE.findall(path.read_text(encoding="utf-8", errors="replace")))
@@ -27,22 +27,22 @@ def information(proc: Path, address: str) -> Mapping[str, str]:
 
 
 def reports(proc: Path) -> dict[str, Mapping[str, str]]:
-    """What the driver says of each of its GPUs, by PCI address."""
+    """What the driver reports of each of its GPUs, by PCI address."""
     return {entry.name: information(proc, entry.name) for entry in entries(proc / _GPUS)}
 
 
 def uuid(information: Mapping[str, str]) -> str:
     """The name by which its libraries know a GPU; "" while the driver does not know it.
 
-    It writes question marks then, or no line. Data centre GPUs tell it when the driver takes them, others
-    when they are first used (RmGetGpuUuidRaw in the driver's source). One that does not start never tells it.
+    It writes question marks then, or no line. Data centre GPUs have it when the driver takes them, others
+    when they are first used (RmGetGpuUuidRaw in the driver's source). One that does not start never has it.
     """
     value = information.get("GPU UUID", "")
     return "" if "?" in value else value
 
 
 def driver_problem(information: Mapping[str, str]) -> str:
-    """Why a GPU must not be used by what its driver says of it; "" if nothing is known against it."""
+    """Why a GPU must not be used, by what its driver reports of it; "" if it may be."""
     return "its driver was told to exclude it" if information.get("GPU Excluded") == "Yes" else ""
 
 

@@ -1,4 +1,4 @@
-"""What a card's PCI device in sysfs tells: the labeler and the allocator must read it alike.
+"""What sysfs has of a card's PCI device: the labeler and the allocator must read it the same way.
 
 A card that one of them leaves out and the other counts would be planned and then refused, again and again.
 Sources: Documentation/ABI/testing/sysfs-driver-* of Linux, and the drivers i915, xe and amdgpu themselves.
@@ -65,7 +65,7 @@ def count_tiles(card: Path, device: Path) -> int:
 
 
 def vram_bytes(device: Path) -> int:
-    """Local memory of all tiles as the driver xe tells it, 0 where it does not."""
+    """Local memory of all tiles as the driver xe reports it, 0 where it does not."""
     return sum(
         number(tile / "physical_vram_size_bytes") or 0
         for tile in entries(device)

@@ -57,7 +57,7 @@ def server_of(options: argparse.Namespace) -> tuple[str, Path | None]:
 
 
 def log_to_stderr(program: str, options: argparse.Namespace) -> None:
-    """Log as the options say, and first of all which program this is, and its version."""
+    """Log as the options ask, and first this program and its version."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if options.verbose else logging.INFO,

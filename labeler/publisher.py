@@ -2,7 +2,7 @@
 
 Who owns a label: the annotation ``labeler.topogate.io/owned-labels`` lists the keys that a labeler wrote,
 and it is written in the same patch as they are. A label that is listed and no longer wanted is removed; one
-that is not listed is never removed, and neither is one outside our prefixes, whatever the list says. A
+that is not listed is never removed, and neither is one outside our prefixes, whatever is listed. A
 label that another writer keeps changing is reported by an Event of the Node, and written less and less
 often.
 """

@@ -1,4 +1,4 @@
-"""Extended resources that the labels tell: millicores, memory and tiles in the Node's capacity.
+"""Extended resources from the labels: millicores, memory and tiles in the Node's capacity.
 
 Readers of the gpu.intel.com labels count what is free of these resources; since Intel's device plugin 0.34 no
 other program makes them. The kubelet copies capacity to allocatable by itself. It is a write to the Node's

@@ -1,4 +1,4 @@
-"""GPUs that their drivers have given up, as the kernel tells once and keeps nowhere: i915, xe and amdgpu do.
+"""GPUs that their drivers (i915, xe, amdgpu) have given up: the kernel reports it once, and saves it nowhere.
 
 https://docs.kernel.org/gpu/drm-uapi.html#device-wedging: the uevent has WEDGED with what helps ("rebind",
 "bus-reset"); "none" is a card that was reset and works.
@@ -20,7 +20,7 @@ class WedgedGpus:
     def update(self, path: str, action: str, wedged: str | None) -> None:
         """Take note of an event. path: of the device below /sys; wedged: the event's WEDGED.
 
-        Connectors below a card come and go with screens, and say nothing of the card.
+        Connectors below a card change with screens, and mean nothing for the card.
         """
         card = _CARD.search(path)
         if card is None:

@@ -109,7 +109,7 @@ class CardReporter:
             log.warning("cannot write the cards of the Node, retrying: %s", problem)
 
     def _looked(self, cards: Collection[LocalCard]) -> dict[str, str]:
-        """What kubelet and API server say now. Raises ListingError, NodeApiError."""
+        """What kubelet and API server report now. Raises ListingError, NodeApiError."""
         listed = unmanaged(self._listing.now(), self._pods.now(), {card.resource for card in cards})
         self._identifies = self._listing.lists_the_living_alone()
         return {keys.UNPLANNED_CARDS_ANNOTATION: encode_unmanaged(listed)}
@@ -125,7 +125,7 @@ class CardReporter:
             log.warning("cannot write on the Node that this allocator no longer serves its cards: %s", error)
 
     def _write(self, text: Mapping[str, str]) -> None:
-        # Without cards to offer the list is empty and says so; the others are as good as absent.
+        # Without cards to offer the list is empty; the other annotations count as absent.
         stays = keys.OFFERED_CARDS_ANNOTATION
         notes = {key: value if value or key == stays else None for key, value in text.items()}
         body = {"metadata": {"annotations": notes}}

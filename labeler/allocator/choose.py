@@ -108,7 +108,7 @@ def _slots(pod: LocalPod, resource: str, cards: Cards) -> tuple[Slot, ...]:
 
 
 def decoded(pod: LocalPod) -> Allocation:
-    """The pod's annotations. Raises Refusal for text that says nothing certain, and for none."""
+    """The pod's annotations. Raises Refusal for a text without a clear meaning, and for none."""
     try:
         allocation = decode_allocation(pod.annotations, len(pod.containers))
     except ContractError as error:
@@ -161,7 +161,7 @@ def check_devices(wanted: Sequence[str], devices: Sequence[str]) -> None:
     if Counter(wanted) != Counter(map(card_of, devices)):
         raise Refusal(
             f"the kubelet gives {', '.join(sorted(devices))}, but the annotations name {', '.join(wanted)}; "
-            "let the pod be made again (a Topology Manager policy that prefers other devices causes this too)"
+            "recreate the pod (a Topology Manager policy that prefers other devices causes this too)"
         )
 
 
@@ -189,7 +189,7 @@ def default_devices(
 
     The sweeper plans from the lowest number up, so both meet last of all. Until it knows which cards such a
     pod got (card_report.py) it takes it to have just these (webhook.placement.cards.state). taken: devices of
-    each card that are promised to others; cards with others free go before these.
+    each card that are promised to others; cards with others free come before these.
     """
     must = sorted(must_include)
     chosen = list(must)

@@ -1,4 +1,4 @@
-"""The cards of this machine over time: looked at now and then, and whenever the kernel tells of a change.
+"""The cards of this machine over time: read from time to time, and whenever the kernel reports a change.
 
 A card that was seen stays listed for as long as the allocator runs, unhealthy while it is away: the kubelet
 takes a device that is not listed any more for a healthy one in the status of the pods that hold it.
@@ -25,7 +25,7 @@ _GONE: Final = "it is gone"
 
 
 class Inventory:
-    """The cards, and a word to everybody who waits when one changes."""
+    """The cards; wakes all waiters when one changes."""
 
     def __init__(self, scan: Callable[[], tuple[LocalCard, ...]]) -> None:
         """scan: the cards as they are now. Nothing is scanned yet."""
@@ -57,7 +57,7 @@ class Inventory:
             DEVICES.labels(resource, "healthy").set(len(own) - ill)
 
     def _merged(self, found: Iterable[LocalCard]) -> dict[str, LocalCard]:
-        """The cards that are there, and as gone those that were."""
+        """The cards that are there, and those that have vanished, marked as gone."""
         there = {
             card.label: replace(card, problem=card.problem or self.wedged.problem(card.pci_address))
             for card in map(self._with_its_name, found)
@@ -71,7 +71,7 @@ class Inventory:
         return dict(sorted((gone | there).items(), key=lambda item: (item[1].number, item[0])))
 
     def _with_its_name(self, card: LocalCard) -> LocalCard:
-        """A card whose driver does not tell its name any more, by the name that it had."""
+        """A card whose driver no longer reports its name, under the name that it had."""
         if not card.is_nameless:
             return card
         had = [
@@ -85,7 +85,7 @@ class Inventory:
     def cards(self, resource: str | None = None) -> tuple[LocalCard, ...]:
         """The cards in the order of their numbers, of one resource or of all.
 
-        Of NVIDIA's, one may have the number of one that is gone.
+        A card of NVIDIA's may have the number of one that has vanished.
         """
         with self._changed:
             return tuple(card for card in self._cards.values() if resource in (None, card.resource))
@@ -101,7 +101,7 @@ class Inventory:
             self._changed.wait_for(lambda: self._version != version, seconds)
 
     def wake(self) -> None:
-        """Let everybody who waits look around."""
+        """Wake all waiters."""
         with self._changed:
             self._version += 1
             self._changed.notify_all()

@@ -26,7 +26,7 @@ _LONGEST_NOTE: Final = 1000
 
 
 class Warns(Protocol):
-    """Where warnings for a pod's owner go."""
+    """Where warnings for a pod's owner are written."""
 
     def warn(self, pod: LocalPod, reason: EventReason, text: str) -> None:
         """Returns at once."""

@@ -36,7 +36,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Ambiguous:
-    """Several pods fit; unknown: pods that the kubelet has and the API server no longer tells of."""
+    """Several pods fit; unknown: pods that the kubelet has and the API server no longer lists."""
 
     candidates: tuple[Served, ...]
     unknown: tuple[PodName, ...] = ()
@@ -60,7 +60,7 @@ def is_planned(pod: LocalPod) -> bool:
 def identify(
     resource: str, size: int, listing: Listing, pods: Mapping[PodName, LocalPod]
 ) -> Served | Ambiguous | Nobody:
-    """Who is served when the kubelet asks for ``size`` devices of a resource."""
+    """The pod that is served when the kubelet asks for ``size`` devices of a resource."""
     candidates, unknown = [], []
     for key, devices in listing.items():
         pod = pods.get(key)

@@ -15,7 +15,7 @@ _LARGEST_ANSWER: Final = 16 * 1024 * 1024
 
 
 class ListingError(Exception):
-    """The kubelet does not answer; the message says how."""
+    """The kubelet does not answer; the message has the error."""
 
 
 class PodResources:
@@ -72,7 +72,7 @@ class PodResources:
         return found
 
     def healthy(self, resource: str) -> frozenset[str]:
-        """Healthy devices of a resource by the kubelet's book, whoever offers them. Raises ListingError."""
+        """Healthy devices of a resource as the kubelet counts them, of any plugin. Raises ListingError."""
         try:
             answer = self._allocatable(wire.AllocatableResourcesRequest(), timeout=CALL_SECONDS)
         except grpc.RpcError as error:

@@ -5,7 +5,7 @@ not by card number and not in the annotation's order: if it is set by ZE_ENABLE_
 Otherwise Intel's compute-runtime puts integrated GPUs last, or keeps the order in which it found them.
 
 In the hierarchy COMPOSITE a tile is ``device.tile``; in FLAT and COMBINED all tiles of all GPUs are numbered
-through. Which one holds is ZE_FLAT_DEVICE_HIERARCHY's to say, whose default differs between GPUs; so it is
+through. ZE_FLAT_DEVICE_HIERARCHY decides which one applies; its default differs between GPUs; so it is
 set together with the mask.
 https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#affinity-mask
 """
@@ -34,7 +34,7 @@ def environment(
     """The environment that Level Zero needs; none where the container sees just its cards, and all of each.
 
     given: card -> its tiles, () for all of them. visible: the cards whose device files the container has.
-    hierarchy: what the container's own spec says, which goes before what is set here. masked: it sets a mask
+    hierarchy: the value in the container's own spec, which overrides what is set here. masked: it sets a mask
     of its own. Raises Refusal for that, and where the spec takes the hierarchy from elsewhere, because a mask
     could then mean either.
     """

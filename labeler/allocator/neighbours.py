@@ -1,7 +1,7 @@
 """Whole cards that sit close together, for vendors whose cards no annotation names. Pure.
 
 Of all sets of the asked size the one with most closeness between its cards is taken; of equal ones that which
-leaves the others closest together for whoever comes next; then that with the lowest names. Cards that are as
+leaves the others closest together for the next container; then that with the lowest names. Cards that are as
 close as each other to every other card are interchangeable, so only how many of them are taken is tried: on
 a node of 24 cards on 6 switches those are 1,751 choices for 12. Where more than `MOST_CHOICES` remain, as for
 12 of 24 cards that all differ, sets are grown card by card instead, and the best of these is taken.
@@ -44,7 +44,7 @@ class _Search:
         return self._grown(size)
 
     def _interchangeable(self) -> list[list[int]]:
-        """The cards in groups of which no other card can tell two apart."""
+        """The cards in groups: cards of one group have the same links to all other cards."""
         groups: list[list[int]] = []
         for card in range(len(self._between)):
             group = next((group for group in groups if self._are_interchangeable(group[0], card)), None)
@@ -98,10 +98,9 @@ class _Search:
         return value[0] + inside + self._to_must[card], value[1] + inside - self._to_free[card]
 
     def _grown(self, size: int) -> tuple[int, ...]:
-        """The best of the sets that begin with each card, as far as the steps go, and take the closest next.
+        """The best of the sets that begin with one card and take the closest next, within the work budget.
 
-        Of equally close ones, that with most closeness to all others goes first, since its own neighbours can
-        follow it.
+        Of equally close cards, the one closest to all others comes first, since its neighbours can follow it.
         """
         every = range(len(self._between))
         firsts = every[: max(1, _MOST_STEPS // (size * len(every)))]

@@ -31,7 +31,8 @@ UNHEALTHY: Final = "Unhealthy"
 BELIEVED_SECONDS: Final = 1.0
 """How long a preferred answer is remembered; the kubelet's Allocate follows it within milliseconds.
 
-Later it is found out again: the pod may have gone before its Allocate, and another have got the same devices.
+Later it is looked up again: the pod may be deleted before its Allocate, and another pod may have got the
+same devices.
 """
 _HEARTBEAT_SECONDS: Final = 3600.0
 
@@ -157,7 +158,7 @@ class CardsPlugin(Plugin):
         self._answered: _Answered | None = None
 
     def forget(self) -> None:
-        """What was answered to a kubelet that has gone is not believed any more."""
+        """Answers to a kubelet that has ended no longer count."""
         self._answered = None
         if self._resolver is not None:
             self._resolver.restarted()
@@ -239,7 +240,7 @@ class CardsPlugin(Plugin):
         tiles = {share.card: share.tiles for share in grant.shares}
         given = {by_label[card_of(device)] for device in devices}
         if {card.number for card in given} != tiles.keys():
-            raise Refusal("its cards have changed since they were chosen; let the pod be made again")
+            raise Refusal("its cards have changed since they were chosen; recreate the pod")
         return {card: tiles[card.number] for card in sorted(given, key=lambda card: card.number)}
 
     def _also_visible(self, grant: Grant) -> list[LocalCard]:

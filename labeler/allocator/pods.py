@@ -129,7 +129,7 @@ class NodePods:
                 return pods
 
     def _page(self, query: str, most_bytes: int) -> tuple[tuple[LocalPod, ...], str]:
-        """The pods of one answer, and where the next goes on ("" for nowhere)."""
+        """The pods of one answer, and the token for the next page ("" for none)."""
         path = self._path + query
         answer = self._get(path, most_bytes)
         try:
@@ -182,7 +182,7 @@ def _pod(item: _Pod) -> LocalPod:
 
 
 def _container(item: _Container) -> LocalContainer:
-    # What a ConfigMap or Secret brings goes before ours too, unless the container's own list names it.
+    # What a ConfigMap or Secret brings overrides ours as well, unless the container's own list names it.
     hierarchy = (
         UNKNOWN if any(HIERARCHY.startswith(each.prefix or "") for each in item.env_from or ()) else None
     )

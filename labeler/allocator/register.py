@@ -1,8 +1,8 @@
 """Keeps each plugin registered with the kubelet, through restarts of either.
 
 The kubelet removes all sockets of its folder when it starts, and forgets a plugin whose stream of devices
-ends. So both are watched: the own socket, and whether the kubelet listens. Each turn serves on a socket of a
-new name, because closing a server removes the file of its name, whosever it is by then.
+ends. So both are watched: the plugin's socket, and whether the kubelet listens. Each registration serves on a
+socket of a new name, because closing a server removes the file of its name, whichever server's it is by then.
 """
 
 import contextlib
@@ -94,13 +94,13 @@ class Registration:
         while not stop.is_set():
             try:
                 self.poll(time.monotonic())
-            except Exception:  # whatever it was, the next turn must come
+            except Exception:  # whatever it was, the next attempt must follow
                 log.exception("%s: a turn failed", self._plugin.resource)
             stop.wait(LOOK_SECONDS)
         self.close()
 
     def poll(self, now: float) -> None:
-        """Do what is to be done now; now: seconds of a clock that only goes forward."""
+        """Do what is to be done now; now: seconds of a monotonic clock."""
         resource = self._plugin.resource
         metrics.REGISTERED.labels(resource).set(self._plugin.is_listened_to)
         if not self._plugin.devices():
@@ -158,7 +158,7 @@ class Registration:
             server.stop()
 
     def _competitor(self, now: float) -> str:
-        """Who else offers the resource, "" if nobody does; never two plugins for one resource."""
+        """The other plugin that offers the resource, "" for none; never two plugins for one resource."""
         found = next((name for name in self._competitors if _listens(self._folder / name)), "")
         if not found:
             try:
@@ -185,9 +185,9 @@ class Registration:
         return self._competitor_since is not None and now - self._competitor_since >= COMPETITOR_SECONDS
 
     def _watch_for_competitors(self, now: float) -> None:
-        """A plugin that registers after us takes the resource, and leaves it without devices when it goes.
+        """A plugin that registers after us takes the resource, and leaves it without devices when it ends.
 
-        The kubelet reports this to nobody and keeps listening to us; only its list of devices shows it.
+        The kubelet does not report this and keeps listening to us; only its list of devices shows it.
         """
         if now < self._look_at:
             return
@@ -217,7 +217,7 @@ class Registration:
 
 
 def register(kubelet: Path, endpoint: str, plugin: Plugin) -> None:
-    """Tell the kubelet of a plugin that is served. Raises grpc.RpcError."""
+    """Register a plugin that is served with the kubelet. Raises grpc.RpcError."""
     with grpc.insecure_channel(
         f"unix:{kubelet}", options=[("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
     ) as channel:
@@ -240,7 +240,7 @@ def remove_leftovers(folder: Path, vendor: str) -> None:
 
 
 def _listens(path: Path) -> bool:
-    """Whether somebody answers on a socket."""
+    """Whether a server answers on a socket."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             return False

@@ -1,6 +1,6 @@
 """Asks the kubelet and the API server until it is certain whose devices are asked for, and which they are.
 
-Nothing is remembered that matters: every answer is made from what both say at that moment, so that the
+No state matters: every answer is made from what both report at that moment, so that the
 allocator and the kubelet may be restarted between any two calls. The kubelet waits meanwhile, hence briefly.
 """
 
@@ -59,7 +59,7 @@ class KnowsPods(Protocol):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long the kubelet is kept waiting, in seconds.
+    """How long the kubelet waits for an answer at most, in seconds.
 
     for_plan: for the annotations of a pod that has none. for_certainty: while several pods or none fit, or
     one of the two does not answer.
@@ -85,7 +85,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class _Found:
-    """Who is served (None: somebody without a plan), and what both said."""
+    """The pod that is served (None: one without a plan), and what both reported."""
 
     how: str
     served: Served | None
@@ -181,7 +181,7 @@ class Resolver:
         self._settled_pods.kubelet_restarted()
 
     def _who(self, resource: str, size: int) -> _Found:
-        """Who is served. Raises Refusal when that stays uncertain."""
+        """The pod that is served. Raises Refusal when that stays uncertain."""
         deadline = self._clock() + self._patience.for_certainty
         plan_deadline = self._clock() + self._patience.for_plan
         pause = FIRST_PAUSE
@@ -209,7 +209,7 @@ class Resolver:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _note_default(self, pod: LocalPod, resource: str) -> None:
-        """Tell it once a pod; its further containers need not wait again."""
+        """Warn once a pod; its further containers need not wait again."""
         if pod.uid in self._without_plan:
             return
         self._without_plan[pod.uid] = None
@@ -254,7 +254,7 @@ class Resolver:
             return _Found(DEFAULT, None, listing, pods)
         for served in found.candidates[:_MOST_EVENTS]:
             self._warner.warn(served.pod, EventReason.CARDS_REFUSED, f"{text}: none of them is guessed")
-        raise Refusal(f"{text}: none of them is guessed; let the pod be made again")
+        raise Refusal(f"{text}: none of them is guessed; recreate the pod")
 
     def _kubelet_is_old(self) -> bool:
         try:

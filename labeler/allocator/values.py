@@ -34,7 +34,7 @@ class LocalCard:
     name: str = ""
     """What the card is called in device ids and CDI names; "card" and its number if empty.
 
-    Its PCI address as long as the driver does not tell its name.
+    Its PCI address as long as the driver does not report its name.
     """
 
     @property
@@ -74,7 +74,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class LocalContainer:
-    """A container of a pod: its whole-numbered limits, and ZE_FLAT_DEVICE_HIERARCHY as its spec says it.
+    """A container of a pod: its whole-numbered limits, and ZE_FLAT_DEVICE_HIERARCHY of its spec.
 
     hierarchy is None where the spec does not set it, and "?" where it may come from elsewhere (valueFrom,
     envFrom, another variable). masked: the spec sets ZE_AFFINITY_MASK itself.
@@ -102,11 +102,11 @@ class LocalPod:
     init: tuple[LocalContainer, ...] = ()
     """Init containers that end before the next one starts."""
     sidecars: tuple[LocalContainer, ...] = ()
-    """Init containers that go on (restartPolicy Always)."""
+    """Init containers that keep running (restartPolicy Always)."""
     over: bool = False
     """It has succeeded or failed."""
     started: bool = False
-    """The kubelet has admitted it and said so (status.startTime)."""
+    """The kubelet has admitted it, by status.startTime."""
 
     @property
     def key(self) -> PodName:

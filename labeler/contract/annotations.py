@@ -7,9 +7,9 @@ The format is that of GPU Aware Scheduling 0.5.6, read on the node by the Intel 
     gas-container-cards  card0,card1||card2            (slots by "|", cards by ",", "" for no GPU)
     gas-container-tiles  card0:gt0+gt1,card1:gt0||card2:gt3
 
-What is written is narrower than what is read: ascending cards and tiles, because the reader turns positions
-into device indices; tiles for all GPU containers of a pod or for none, because it counts tile slots that are
-not empty; exactly 19 digits of time, because it compares them as text.
+What is written is narrower than what is read: ascending cards and tiles, because the reader converts
+positions into device indices; tiles for all GPU containers of a pod or for none, because it counts tile slots
+that are not empty; exactly 19 digits of time, because it compares them as text.
 """
 
 import re
@@ -45,7 +45,7 @@ Slots = tuple[Slot, ...]
 
 @dataclass(frozen=True)
 class Allocation:
-    """A pod's cards and when they were chosen, in nanoseconds of the Unix clock (None: not said)."""
+    """A pod's cards and when they were chosen, in nanoseconds of the Unix clock (None: not known)."""
 
     slots: Slots
     timestamp_ns: int | None = None
@@ -99,7 +99,7 @@ def is_planned(annotations: Mapping[str, str]) -> bool:
 
 
 def annotated_cards(annotations: Mapping[str, str]) -> tuple[tuple[int | None, ...], ...]:
-    """The cards of each slot as GPU Aware Scheduling books them, whoever wrote the annotation.
+    """The cards of each slot as GPU Aware Scheduling counts them, whichever program wrote the annotation.
 
     A name that is no card's is None: it books nothing itself, but counts among those that a container's
     amounts are divided by. () for a pod without cards. Tiles and time do not matter, nor does how many
@@ -111,8 +111,10 @@ def annotated_cards(annotations: Mapping[str, str]) -> tuple[tuple[int | None, .
 
 
 def annotated_tiles(annotations: Mapping[str, str]) -> dict[int, frozenset[int]]:
-    """Card number -> the tiles of it that a pod uses, whoever wrote the annotation; pieces that say none are
-    skipped. Slots, cards and time do not matter. Source: adjustTiles of GPU Aware Scheduling.
+    """Card number -> the tiles of it that a pod uses, whichever program wrote the annotation.
+
+    Pieces without tiles are skipped. Slots, cards and time do not matter. Source: adjustTiles of GPU Aware
+    Scheduling.
     """
     found: dict[int, frozenset[int]] = {}
     for text in re.split(r"[|,]", annotations.get(keys.GAS_TILES_ANNOTATION, "")):
@@ -181,7 +183,7 @@ def encode_tile_slots(slots: Sequence[Slot]) -> str:
 def decode_tile_slots(value: str, cards: Sequence[Sequence[int]]) -> tuple[dict[int, tuple[int, ...]], ...]:
     """Card number -> its tiles, for each container, given the cards of each.
 
-    An empty text and mere separators, which GPU Aware Scheduling writes for pods without tiles, say nothing.
+    An empty text and mere separators, which GPU Aware Scheduling writes for pods without tiles, mean none.
     """
     if not value.strip("|"):
         return tuple({} for _ in cards)

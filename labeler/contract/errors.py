@@ -2,4 +2,4 @@
 
 
 class ContractError(ValueError):
-    """A label or an annotation does not say what its format allows; the message names key and text."""
+    """A label or an annotation does not match its format; the message names key and text."""

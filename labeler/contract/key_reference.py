@@ -1,4 +1,4 @@
-"""Who writes and who reads each key of the wire contract, and what it means.
+"""The writers and readers of each key of the wire contract, and what it means.
 
 docs/design/wire-contract.md is made from this. Words in capitals behind a prefix stand for what follows it.
 """

@@ -5,7 +5,7 @@ A key is spelled here and nowhere else; a module that needs one imports it.
 
 from typing import Final
 
-# --- the operator's and the user's wishes -------------------------------------------------------
+# --- requests of operators and users ------------------------------------------------------------
 
 INJECTION_LABEL: Final = "topogate.io/injection"
 INJECTION_ENABLED: Final = "enabled"
@@ -24,7 +24,7 @@ PREFERRED_TOPOLOGY_ANNOTATION: Final = "topogate.io/preferred-topology"
 SLICE_TOPOLOGY_ANNOTATION: Final = "topogate.io/slice-topology"
 SLICE_SIZE_ANNOTATION: Final = "topogate.io/slice-size"
 """Each so many consecutive ranks in one domain of the level that the annotation before names. Of topology
-wishes only those under our own names count: pods that carry Kueue's are placed by Kueue."""
+requests only those under our own names count: pods that carry Kueue's are placed by Kueue."""
 
 SPREAD_TOPOLOGY_ANNOTATION: Final = "topogate.io/spread-topology"
 """The level over whose domains pods are spread: evenly, or at most so many in each (":" and a number)."""
@@ -43,7 +43,7 @@ WISH_ANNOTATIONS: Final = frozenset(
         SPREAD_TOPOLOGY_ANNOTATION,
     }
 )
-"""What a user may wish of topogate; a pod with one of them asks to be served, with or without GPUs."""
+"""What a user may ask of topogate; a pod with one of them is served, with or without GPUs."""
 
 TOPOGATE_PREFIX: Final = "topogate.io/"
 
@@ -123,7 +123,7 @@ key of its next finer one, so that each domain of that one stands alone at it.
 """
 
 LEVEL_NAMES: Final = ("block", "subblock", "host")
-"""What people call the levels, coarsest first; the names that topology wishes use."""
+"""Names of the levels, coarsest first; topology requests use them."""
 
 LEVEL_WORDS: Final = {
     TOPOGRAPH_TIERS[0]: "tier-1 domain",
@@ -193,7 +193,7 @@ ORIGINAL_VALUES_ANNOTATION: Final = LABELER_PREFIX + "original-values"
 BROKEN_GPUS_ANNOTATION: Final = LABELER_PREFIX + "broken-gpus"
 """Which GPUs are there and cannot be used, and why; a sentence for each, joined by "; "."""
 
-# --- what the allocator tells of its Node -------------------------------------------------------------
+# --- what the allocator writes on its Node ------------------------------------------------------------
 
 ALLOCATOR_PREFIX: Final = "allocator.topogate.io/"
 OFFERED_CARDS_ANNOTATION: Final = ALLOCATOR_PREFIX + "cards"
@@ -225,10 +225,10 @@ GAS_TILES_ANNOTATION: Final = "gas-container-tiles"
 GAS_ANNOTATIONS: Final = (GAS_TIMESTAMP_ANNOTATION, GAS_CARDS_ANNOTATION, GAS_TILES_ANNOTATION)
 """All that the sweeper writes on a pod."""
 TURN_ANNOTATION: Final = "topogate.io/turn"
-"""In an entry of a Placement alone, of a pod that goes out of line on a node with cards: where in the line it
-stands in place of gas-ts, and in that form."""
+"""Only in the entry of a Placement, for a pod that is released out of order on a node with cards: where it is
+in the release queue, in place of gas-ts and in that form."""
 
-# --- a pod's wishes about its cards, and a policy's word on a node's cards (GPU Aware Scheduling) ---
+# --- a pod's requests for cards, and a policy's rules for a node's cards (GPU Aware Scheduling) -----
 
 GAS_ALLOW_ANNOTATION: Final = "gas-allow"
 GAS_DENY_ANNOTATION: Final = "gas-deny"

@@ -164,7 +164,7 @@ def encode_pci_groups(groups: Iterable[Iterable[int]]) -> dict[str, str]:
 
 
 def decode_pci_groups(labels: Mapping[str, str]) -> tuple[tuple[int, ...], ...]:
-    """Cards that share a PCI ancestor, each group ascending; () when the node does not say."""
+    """Cards that share a PCI ancestor, each group ascending; () when the node has no such label."""
     value = join_label(labels, keys.PCI_GROUPS_LABEL)
     if not value:
         return ()
@@ -196,7 +196,7 @@ def encode_xe_links(links: Iterable[XeLink]) -> dict[str, str]:
 
 
 def decode_xe_links(labels: Mapping[str, str]) -> tuple[XeLink, ...]:
-    """Links between tiles, sorted; () when there are none or the node does not say."""
+    """Links between tiles, sorted; () when there are none or the node has no such label."""
     value = join_label(labels, keys.XE_LINKS_LABEL)
     if not value:
         return ()

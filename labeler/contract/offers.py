@@ -1,4 +1,4 @@
-"""Codec of what the allocator tells of its Node: which cards it hands out, who has cards without a plan, and
+"""Codec of what the allocator writes on its Node: which cards it hands out, who has cards without a plan, and
 whether it knows which pod it serves.
 
 ::
@@ -43,7 +43,7 @@ def encode_offers(offers: Mapping[int, CardOffer]) -> str:
 
 
 def decode_offers(annotations: Mapping[str, str]) -> dict[int, CardOffer] | None:
-    """The same; None where no allocator tells. Raises ContractError."""
+    """The same; None where no allocator has written it. Raises ContractError."""
     text = annotations.get(keys.OFFERED_CARDS_ANNOTATION)
     if text is None:
         return None
@@ -59,7 +59,7 @@ def decode_offers(annotations: Mapping[str, str]) -> dict[int, CardOffer] | None
 def identifies_pods(annotations: Mapping[str, str]) -> bool:
     """Whether what hands out a node's cards knows which pod it serves; else it guesses by gas-ts.
 
-    Only the one value says so: a reader that guesses must never be taken for one that knows.
+    Only this one value counts: a reader that guesses must never be taken for one that knows.
     """
     return annotations.get(keys.IDENTIFIES_PODS_ANNOTATION) == keys.IDENTIFIED
 
@@ -75,7 +75,7 @@ def encode_unmanaged(cards_by_uid: Mapping[str, Sequence[int]]) -> str:
 
 
 def decode_unmanaged(annotations: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    """The same; {} where nobody tells. Raises ContractError."""
+    """The same; {} where nothing is written. Raises ContractError."""
     text = annotations.get(keys.UNPLANNED_CARDS_ANNOTATION, "")
     found: dict[str, tuple[int, ...]] = {}
     for part in text.split(",") if text else ():

@@ -19,17 +19,17 @@ Options = Mapping[str, object]
 
 
 class OptionError(ValueError):
-    """A source's options are wrong: the configuration is at fault, and the message says where."""
+    """A source's options are wrong: the message names the fault in the configuration."""
 
 
 class Source(Protocol):
-    """Something that can tell facts of this node."""
+    """Something that knows facts of this node."""
 
     def discover(self) -> Facts:
-        """What is so now. Raises SourceError when it cannot tell now."""
+        """The facts now. Raises SourceError when they cannot be read now."""
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
-        """Call ``changed`` whenever discover may tell something new, until stop is set.
+        """Call ``changed`` whenever discover may return something new, until stop is set.
 
         Runs in a thread of its own; returns at once where the source cannot notice changes by itself.
         """
@@ -43,7 +43,7 @@ def _no_server() -> Mapping[str, Any]:
 class Context:
     """What a source may need to know: which Node this is, and how to read its metadata.
 
-    node_metadata raises SourceError when the API server does not tell.
+    node_metadata raises SourceError when the API server does not answer.
     """
 
     node_name: str

@@ -1,6 +1,6 @@
 """Who an EC2 instance is: its id and region, as annotations, from the metadata service (IMDSv2).
 
-The service does not tell the instance's place. cloud-provider-aws labels the Node with its network layers,
+The service does not publish the instance's place. cloud-provider-aws labels the Node with its network layers,
 and SageMaker HyperPod with its UltraServer; the source ``node-labels`` takes the place from there.
 """
 

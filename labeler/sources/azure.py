@@ -1,6 +1,6 @@
 """Who an Azure virtual machine is and in which InfiniBand cluster, from the instance metadata service.
 
-Azure tells no switches. Machines of one placement group of a scale set are in one InfiniBand cluster; so a
+Azure publishes no switches. Machines of one placement group of a scale set are in one InfiniBand cluster. A
 place is the zone (the region, where it has none), the placement group, and the machine. Machines outside of
 a placement group have no place.
 https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service

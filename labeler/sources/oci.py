@@ -78,7 +78,7 @@ class OciSource:
         self._levels = levels
 
     def discover(self) -> Facts:
-        """Raises SourceError where the service does not tell, or tells a place with gaps."""
+        """Raises SourceError where the service has none, or a place with gaps."""
         gathering = Gathering()
         identity = gathering.texts(self._server, _IDENTITY)
         place = gathering.attempt(self._place)
@@ -88,7 +88,7 @@ class OciSource:
         return gathering.result(Facts(topology=topology, identity=identity))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
-        """The service cannot tell of changes; the loop's interval finds them."""
+        """The service reports no changes; the loop's interval finds them."""
 
     def _place(self) -> dict[str, str] | None:
         """What is known of the place, by level; None where the instance is in no RDMA network."""

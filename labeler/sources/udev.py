@@ -4,7 +4,7 @@ A GPU is a card whose drm device hangs on its PCI device, under a driver that co
 i915, xe, amdgpu and nvidia, of others any that renders and is no screen of a hypervisor or a management
 controller, and whatever the operator names. What a label of the Intel GPU device plugin's labeler (0.24 to
 0.32) depends on is read as there: card numbers from ``cardN``, tiles from ``gt/gt*`` (i915) or
-``device/tile*`` (xe), memory from ``lmem_total_bytes`` for each tile. Unlike there, one unreadable card never
+``device/tile*`` (xe), memory from ``lmem_total_bytes`` for each tile. Here, one unreadable card never
 hides the others, and xe's memory is known. NVIDIA's driver makes drm devices only with a module that compute
 nodes often do without: its GPUs are also found as PCI devices that the driver holds.
 """
@@ -57,7 +57,7 @@ _OPTIONS: Final = (
 
 
 class _Unusable(Exception):
-    """This card cannot be described; the message says why."""
+    """This card cannot be described; the message has the reason."""
 
 
 def create(options: Options, context: Context) -> "UdevSource":
@@ -204,7 +204,7 @@ class UdevSource:
     def _gpu(self, device: Any, from_nvidia: Mapping[str, Mapping[str, str]]) -> Gpu | None:
         """A GPU by its card, or by its PCI device where it has none; None for what is no GPU, or unwanted.
 
-        from_nvidia: what NVIDIA's driver says of each of its GPUs.
+        from_nvidia: what NVIDIA's driver reports of each of its GPUs.
         """
         pci = device.parent if device.subsystem == "drm" else device
         if pci is None or pci.subsystem != "pci":
@@ -234,7 +234,7 @@ class UdevSource:
     ) -> Gpu:
         """What is reported of every vendor's GPU.
 
-        reported: what NVIDIA's driver says of it. failed: why it cannot be used, unless it has another fault.
+        reported: by NVIDIA's driver, of it. failed: why it cannot be used, unless it has another fault.
         """
         vendor_id, device_id = _hex_id(pci, "vendor"), _hex_id(pci, "device")
         from_database = pci.properties.get("ID_MODEL_FROM_DATABASE")
@@ -268,7 +268,7 @@ class UdevSource:
         return driver not in SCREEN_DRIVERS and count(folder / "drm", _RENDER) > 0
 
     def _memory(self, device: Any, pci: Any, tiles: int) -> int:
-        """Bytes of the whole card: i915 tells those of a tile, xe of each, amdgpu those of the card."""
+        """Bytes of the whole card: i915 reports one tile, xe each tile, amdgpu the card."""
         of_tile = _number(device, "lmem_total_bytes")
         total = of_tile * tiles if of_tile is not None else vram_bytes(Path(pci.sys_path))
         total = total or _number(pci, "mem_info_vram_total") or 0
@@ -278,7 +278,7 @@ class UdevSource:
 
 
 def _accelerators(context: Any) -> dict[str, int]:
-    """How many of each accelerator there are that topogate only tells of."""
+    """How many there are of each accelerator that topogate only labels."""
     found: Counter[str] = Counter()
     for device in context.list_devices(subsystem="pci"):
         folder = Path(device.sys_path)

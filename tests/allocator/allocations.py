@@ -2,7 +2,7 @@
 
 The plans are made here as the sweeper makes them, from what is free; what each container was started with is
 read back by an own reading of the mask. A container that sees another card or tile than its annotation says
-is a wrong one. A refusal is none: the pod would be made again.
+is a wrong one. A refusal is none: the pod would be recreated.
 """
 
 import contextlib

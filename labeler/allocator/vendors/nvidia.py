@@ -3,9 +3,9 @@
 For node pools that NVIDIA's own device plugin leaves out. No annotation names these cards, so the choice is
 made here: by NVLinks where NVIDIA's library can be asked (the extra ``nvidia`` of the package), else by the
 PCI ancestors that two cards share. Libraries come into the container by NVIDIA's container runtime, which the
-variable NVIDIA_VISIBLE_DEVICES tells which cards, or by CDI as ``nvidia-ctk cdi generate`` describes them.
+variable NVIDIA_VISIBLE_DEVICES names the cards, or by CDI as ``nvidia-ctk cdi generate`` describes them.
 A card is unhealthy when it does not answer on its bus, when its driver excludes it or does not know its UUID,
-when it is split into MIG instances, or when its device file is gone. Faults that only the library reports
+when it is split into MIG instances, or when its device file is missing. Faults that only the library reports
 (most Xids) are not seen.
 """
 
