@@ -13,6 +13,19 @@ from tests.repository.pages import DOCS
 from webhook.cli.main import COMMANDS
 
 PAGES = [path for path in DOCS if path.is_relative_to(ROOT / "docs") and path != ROOT / "docs/README.md"]
+MOST_LINES, MOST_WORDS = 95, 1100
+TABLES = {
+    ROOT / "docs" / name
+    for name in (
+        "design/invariants.md",
+        "design/wire-contract.md",
+        "operators/all-settings.md",
+        "operators/metrics.md",
+        "promises.md",
+        "users/options.md",
+    )
+}
+"""Pages of reference, which are as long as their tables."""
 DESIGN = ROOT / "docs/design"
 INVARIANTS = (DESIGN / "invariants.md").read_text()
 ROOTS = ("docs", "hack", "labeler", "manifests", "tests", "webhook")
@@ -115,6 +128,14 @@ def test_the_readme_is_at_most_150_lines_and_1000_words() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 150
     assert len(text.split()) <= 1000
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES} - TABLES), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_fits_on_two_screens(page: Path) -> None:
+    """Failed? Give what answers another question a page of its own, and link it."""
+    text = page.read_text()
+    assert len(text.splitlines()) <= MOST_LINES
+    assert len(text.split()) <= MOST_WORDS
 
 
 def test_every_overlay_and_component_is_documented_for_the_operator() -> None:
