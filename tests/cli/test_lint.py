@@ -1,5 +1,6 @@
 """`topogate lint` on wrong manifests, one fault each, and on the examples."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.cli.jobs import TOPOGATE, job, pod_spec
 from webhook.cli.main import main
 from webhook.policy.shipped import shipped_classes, shipped_policy
 
+PAGE = ROOT / "docs/users/manifests.md"
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
 
 
@@ -97,6 +99,17 @@ def test_the_fault_of_a_wrong_manifest_is_found(
     assert [line for line in lines if expected in line], lines
     where = f"m.yaml: {manifest['kind']}/{manifest['metadata']['name']}: "
     assert all(where in line for line in lines)
+
+
+def test_the_page_on_manifests_shows_what_lint_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Failed? Copy what is printed to docs/users/manifests.md, with the known models cut after the first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(job("1.5", gpu_model="h1000", gang_size="16")))
+    assert main(["lint", "train.yaml"]) == 1
+    printed = re.sub(r"(known: \w+),.*", r"\1, ...", capsys.readouterr().out)
+    assert f"topogate lint train.yaml\n```\n\n```\n{printed}```" in PAGE.read_text()
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
