@@ -66,7 +66,7 @@ def wait_for_nodes(cluster: Cluster, new: Sequence[SimulatedNode]) -> None:
     """Wait until nodes take pods that have been created.
 
     The API server gives each a taint until a controller has seen that it is ready, some 0.3 s later: of nodes
-    made together some would be passed over, and a gang lie elsewhere than it is to.
+    made together some would be skipped, and a gang would get other nodes than it is to.
     """
     api, names = cluster.api(), {each.name for each in new}
 
@@ -167,7 +167,7 @@ def _is_established(definition: dict[str, Any]) -> bool:
 
 
 def delete_namespace(cluster: Cluster, name: str) -> None:
-    """Remove a namespace and wait until its pods take no room on any node."""
+    """Remove a namespace and wait until its pods use no node any more."""
     api, at_once = cluster.api(), {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
     for path in (f"/apis/batch/v1/namespaces/{name}/jobs", f"/api/v1/namespaces/{name}/pods"):
         # Hundreds of pods one after another, in one request.

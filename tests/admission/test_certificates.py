@@ -337,7 +337,7 @@ def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fail
 
 
 def published(api: Api) -> bytes:
-    """The caBundle that API servers are told."""
+    """The caBundle that API servers get."""
     hook = api.json("GET", f"{WEBHOOKS}/topogate")["webhooks"][0]
     return base64.b64decode(hook["clientConfig"]["caBundle"])
 

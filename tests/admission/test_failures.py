@@ -106,7 +106,7 @@ def of_another_authority(webhook: Webhook) -> None:
 
 
 def restart(webhook: Webhook) -> None:
-    """Start anew, so that no connection from before is used; it need not become ready."""
+    """Start again, so that no connection from before is used; it need not become ready."""
     webhook.stop()
     webhook.start(ready=False)
     time.sleep(1.5)

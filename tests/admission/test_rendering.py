@@ -284,7 +284,7 @@ def test_the_gate_in_process_holds_the_pods_that_the_webhook_would_hold(ruled: R
         if decision.outcome == DENIED:
             continue
         before = gates(ruled.stored_plain(number))
-        # Companions of GPU pods are held by the webhook alone.
+        # CPU-only pods of a gang are gated by the webhook alone.
         wanted = decision.reason != "companion" and any(
             operation.path.startswith("/spec/schedulingGates") for operation in decision.operations
         )

@@ -85,7 +85,7 @@ def comparable(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def expected(shape: Shape, plain: dict[str, Any]) -> dict[str, Any]:
-    """What must be stored, told from the same pod without the webhook."""
+    """What must be stored, computed from the same pod without the webhook."""
     made = copy.deepcopy(comparable(plain))
     spec = made["spec"]
     if shape.gated:

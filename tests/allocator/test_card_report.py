@@ -1,4 +1,4 @@
-"""What is told on the Node: who has cards without a plan, and which cards are handed out."""
+"""What is written on the Node: which pods have cards without a plan, and which cards are handed out."""
 
 import json
 import time
@@ -71,7 +71,7 @@ class Setup:
         )
 
     def give(self, to: LocalPod, **devices: str) -> None:
-        """A pod's containers get devices, as the allocator is told and the kubelet lists."""
+        """A pod's containers get devices, as the allocator is asked and the kubelet lists."""
         self.pods = (*self.pods, to)
         self.listing[to.key] = {name: {I915: (device,)} for name, device in devices.items()}
         self.reporter.changed()

@@ -1,4 +1,4 @@
-"""What is told of a pod, in a form that the API server takes."""
+"""Events of a pod, in a form that the API server takes."""
 
 import re
 

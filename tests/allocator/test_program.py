@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif("__import__('os').geteuid() != 0", reason="devic
 
 
 class ApiServer(ThreadingHTTPServer):
-    """Lists no pods to who may list them, and takes what is told of the Node."""
+    """Lists no pods, and takes what is written on the Node."""
 
     daemon_threads = True
 

@@ -290,7 +290,7 @@ def test_after_a_second_plugin_has_come_and_gone_the_resource_is_ours_again(
     for _ in range(3):
         site.tick(6)
     taken = "took" in site.registration.problem
-    assert taken == (devices != ("all",))  # with our own devices it cannot be told from us
+    assert taken == (devices != ("all",))  # with our own devices it cannot be distinguished from us
     serving.stop()
     site.wait_until_forgotten(kubelet, is_listened_to=True)
     site.tick_until_listed(kubelet, 3)  # a look may fail, or a stream end late, on a busy machine

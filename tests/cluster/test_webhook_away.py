@@ -1,4 +1,4 @@
-"""The webhook away: the API server holds the gangs, the sweeper steers them, and what lacks is said."""
+"""The webhook away: the API server gates the pods, the sweeper labels them, Events name what is missing."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ def capacity_of(found: Needs, waiting: Pod, *there: Pod) -> dict[str, int]:
 
 
 def one(spec: Body, *slices: ResourceSlice, claims: tuple[ResourceClaim, ...] = (), **more: Any) -> Any:
-    """The room that pods with a claim of this spec find."""
+    """The capacity that pods with a claim of this spec find."""
     supplied = supply(*slices, claims=(claim("c", spec), *claims), **more)
     waiting = pod("p", "c")
     names = {each.spec.node_name: None for each in slices if each.spec.node_name} or {"n": None}

@@ -134,7 +134,7 @@ def test_we_evaluate_selectors_as_the_api_server_s_own_library_does(cluster: Clu
     for name, (node, expression) in asked.items():
         found = ours(selectors, expression, [msgspec.convert(each, Device) for each in there[node]])
         if found is None and theirs[name] is not None:
-            refused_here.append(expression)  # a fault of the library: such a pod waits, and is told so
+            refused_here.append(expression)  # a fault of the library: such a pod waits, with a reason
         elif found != theirs[name]:
             wrong.append((expression, found, theirs[name]))
     assert not wrong, f"{len(wrong)} of {SELECTORS}: {wrong[:5]}"

@@ -1,4 +1,4 @@
-"""How many pods with claims find room: the same for nodes that are alike, and at a bounded cost."""
+"""How many pods with claims fit: the same for equal nodes, and at a bounded cost."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""GPUs that are had by claims, as people are told of them: how many nodes have, and how many are used."""
+"""GPUs by claims, as people see them: how many nodes have, and how many are used."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Selectors are evaluated once for devices that look alike to them, and faults are told."""
+"""Selectors are evaluated once for devices that are equal to them, and faults are reported."""
 
 import subprocess
 import sys

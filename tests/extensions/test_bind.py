@@ -141,7 +141,7 @@ def test_pods_that_do_not_come_together_are_bound_by_themselves(scene: Scene) ->
     """One pod at a time is released to a node whose reader guesses: all or nothing would wait for ever.
 
     Of pods that go wherever kube-scheduler sends them, as those with claims on no GPU, nobody has looked
-    whether there is room for all.
+    whether there is capacity for all.
     """
     assert policy_of(scene) == {"basic": {}}
 

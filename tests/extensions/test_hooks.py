@@ -51,7 +51,7 @@ ASKED = CounterSpec("topogate_asked", "What was asked.", ("of",))
 
 
 class Scene(Silent):
-    """Two gangs that wait, of which one found no room, and extensions with these hooks."""
+    """Two gangs that wait, of which one found no capacity, and extensions with these hooks."""
 
     def __init__(self, *extensions: Extension) -> None:
         self.cluster = cluster = Nodes(1, gpu_pod("a"), gpu_pod("b"))
@@ -86,7 +86,7 @@ class Scene(Silent):
 
 
 def counting(given: PassEnd, memory: int) -> tuple[EndOrders, int]:
-    """Notes which call it is, of each gang that found no room."""
+    """Notes which call it is, of each gang that found no capacity."""
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_CAPACITY]
     orders = EndOrders(
         notes={gang.key: f"call {memory}" for gang in waiting},

@@ -1,4 +1,4 @@
-"""Gangs of Kubernetes' own PodGroups: what these say is heeded, and what is left alone is told."""
+"""Gangs of Kubernetes' own PodGroups: what these say is applied, and what is left alone is reported."""
 
 import time
 from collections.abc import Hashable, Mapping
@@ -126,7 +126,7 @@ def test_a_key_that_is_no_label_of_a_level_is_reported(key: str) -> None:
 
 
 def test_of_very_many_groups_with_problems_a_few_are_reported() -> None:
-    """What is told is kept in the gang's Placement, which has only so much room."""
+    """The report is saved in the gang's Placement, which has only so much space."""
     names = [f"g{number:03}" for number in range(100)]
     members: list[Pod] = []
     for gang_name in ("mine", "theirs"):

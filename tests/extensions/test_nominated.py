@@ -1,4 +1,4 @@
-"""Which pods are nominated to their nodes instead of pinned, and what is told of those bound elsewhere."""
+"""Which pods are nominated to their nodes instead of pinned, and reports on those bound elsewhere."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace

@@ -80,7 +80,7 @@ class Leader:
         self.memories = self.hooks.after_pass(view, self.memories)
 
     def results(self, *orders: ObjectWrite) -> list[WriteResult]:
-        """What the next pass is told of what this one orders."""
+        """What the next pass gets of what this one orders."""
         self.one_pass(*orders)
         self.one_pass()
         return list(self.given[-1].written)

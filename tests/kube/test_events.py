@@ -160,7 +160,7 @@ def test_another_note_is_another_event(cluster: Cluster, namespace: str) -> None
 def test_an_object_without_a_namespace_has_its_events_in_default(cluster: Cluster) -> None:
     with recording(cluster.api()) as recorder:
         recorder.event(Reference("v1", "Node", "", "gpu-7", "uid-node"), "CardsGone", "Place", "no cards")
-        # Other tests' sweepers may have told something of a node here: Events stay for an hour.
+        # Other tests' sweepers may have written Events of a node here: Events stay for an hour.
         cluster.wait_for("its Event", lambda: bool(events_about(cluster, "gpu-7")))
         (event,) = events_about(cluster, "gpu-7")
     path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"

@@ -238,7 +238,7 @@ def test_an_object_that_becomes_unreadable_keeps_its_last_readable_version_until
         assert copy.undecodable == {}
 
 
-# --- lists anew ------------------------------------------------------------------------------------
+# --- lists again -----------------------------------------------------------------------------------
 
 
 def listed(**sizes_: Literal["1", "2"]) -> Listing[ConfigMap]:

@@ -286,7 +286,7 @@ def test_the_clients_key_stays_on_no_disk(
 
 
 def plugin(folder: Path, status: dict[str, Any], clock: Any = lambda: 0.0, **spec: Any) -> CredentialPlugin:
-    """One that counts its calls, and leaves what it was told."""
+    """One that counts its calls, and leaves what it was given."""
     program = folder / "plugin"
     program.write_text(
         f"#!{sys.executable}\nimport json, os, sys\nfrom pathlib import Path\n"

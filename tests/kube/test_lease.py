@@ -504,7 +504,7 @@ def test_a_leader_that_cannot_reach_the_api_server_ends_before_its_lease_and_log
 
 
 def _until_silent(api: Api) -> None:
-    """A process that is told to stop may finish an answer first."""
+    """A process that is asked to stop may finish an answer first."""
     with suppress(ApiError):
         while True:
             api.request("GET", "/version", timeout_seconds=0.3)

@@ -64,7 +64,7 @@ def test_a_watch_from_a_version_that_the_api_server_has_not_reached_is_followed_
 
 @dataclass
 class Server:
-    """What there is, and how it is told. watch: what one watch writes, until it returns."""
+    """What there is, and how it is sent. watch: what one watch writes, until it returns."""
 
     objects: dict[str, str] = field(default_factory=dict)
     version: int = 100

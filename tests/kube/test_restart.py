@@ -24,7 +24,7 @@ AFTER = {"stays": "1", "changes": "3", "comes": "1"}
 
 @dataclass
 class Watched:
-    """A copy, its client, what it was when the server was away, and what it has told."""
+    """A copy, its client, what it was when the server was away, and what it has reported."""
 
     api: Observed
     copy: Informer[ConfigMap]

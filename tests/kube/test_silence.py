@@ -1,4 +1,4 @@
-"""A watch on a connection that is dead without saying so: found out in time, and told meanwhile."""
+"""A watch on a connection that is dead without saying so: found out in time, and reported meanwhile."""
 
 import threading
 import time

@@ -78,7 +78,7 @@ class Testbed:
 
 
 class Teller:
-    """The loop's output: every publication is told."""
+    """The loop's output: every publication is recorded."""
 
     def publish(self, want: Wanted) -> LabelChange:
         send({"published": dict(want.labels)})

@@ -63,7 +63,7 @@ class Card:
 
     @property
     def text(self) -> str:
-        """What umockdev is told, parent first."""
+        """What umockdev is given, parent first."""
         attributes: dict[str, str | None] = {
             "vendor": self.vendor,
             "device": self.device,

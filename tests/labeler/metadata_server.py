@@ -49,7 +49,7 @@ class MetadataService:
         self._thread.start()
 
     def set(self, path: str, reply: Reply | str | None) -> None:
-        """Change what is said at a path; whoever waits for a change is told."""
+        """Change the text at a path, and answer all that wait for a change."""
         with self._changed:
             if reply is None:
                 self.replies.pop(path, None)

@@ -1,4 +1,4 @@
-"""Another writer of the labeler's labels: told of while it lasts, and answered less and less often."""
+"""Another writer of the labeler's labels: reported while it lasts, and answered less and less often."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,4 +1,4 @@
-"""What counts as a GPU, what is told of it, and which is broken, from trees that umockdev plays to udev."""
+"""What counts as a GPU, what its labels say, and which is broken, from trees that umockdev plays to udev."""
 
 from dataclasses import replace
 from pathlib import Path

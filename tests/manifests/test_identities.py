@@ -1,4 +1,4 @@
-"""The worst that each identity's token can do: refused by the API server, or told in SECURITY.md.
+"""The worst that each identity's token can do: refused by the API server, or documented in SECURITY.md.
 
 What is allowed here is named there in the words of the table: whoever gives a program another right must
 write down what a thief can do with it.

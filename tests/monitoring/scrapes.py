@@ -72,7 +72,7 @@ class State:
 
 
 def read(text: str, only: str = "topogate_") -> tuple[Series, ...]:
-    """The series of one answer. Times of day are told from now on, as promtool's clock begins at 0."""
+    """The series of one answer. Times of day count from now on, as promtool's clock begins at 0."""
     now = time.time()
     found = []
     for family in text_string_to_metric_families(text):

@@ -60,7 +60,7 @@ def some_containers(chance: random.Random) -> list[dict[str, int]]:
 
 
 def seen_tiles(text: str) -> tuple[set[str], set[tuple[int, int]]]:
-    """The device files that a container told of, and the (card, tile) that Level Zero would show it."""
+    """The device files that a container printed, and the (card, tile) that Level Zero would show it."""
     files = {line for line in text.splitlines() if line.startswith(("card", "renderD"))}
     environment = dict(line.split("=", 1) for line in text.splitlines() if line.startswith("ZE_"))
     cards = [card for card in CARDS if f"card{card.number}" in files]

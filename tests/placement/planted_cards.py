@@ -1,4 +1,4 @@
-"""Unlike pods on GPU cards that are hard to pack into nodes: whole cards, linked ones, tiles and shares.
+"""Heterogeneous gangs on cards that are hard to pack into nodes: whole cards, linked ones, tiles and shares.
 
 Each node is filled with pods that it holds, so that there is a place for all; what is left free of its cards
 is less than what the last pods that were drawn ask for.

@@ -1,4 +1,4 @@
-"""Gangs of unlike pods too large to search out: an answer all the same, and what it claims."""
+"""Heterogeneous gangs too large to search out: an answer all the same, and what it claims."""
 
 import random
 from dataclasses import replace

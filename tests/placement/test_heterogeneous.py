@@ -1,4 +1,4 @@
-"""Workers in slices, or with a few odd pods beside them: the optimum, by trying everything and otherwise."""
+"""Workers in slices, or with a few minority pods beside them: the optimum, by trying everything or not."""
 
 import random
 from dataclasses import replace

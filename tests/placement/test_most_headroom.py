@@ -67,7 +67,7 @@ class Case:
         return list(found.values())
 
     def value(self, domain: list[NodeState]) -> Fraction:
-        """The mean penalty of the nodes that the mode uses in a domain with room for all."""
+        """The mean penalty of the nodes that the mode uses in a domain with capacity for all."""
         wanted = len(self.gang.members)
         usable = [
             (self.penalty(state), -slots_of(self.kind, state))

@@ -95,7 +95,7 @@ def test_none_costs_less_than_its_bound_and_the_bounds_rise(seed: int) -> None:
 
 
 def test_of_many_blocks_that_may_be_the_one_few_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block whose racks all fit tightly is the best; it is known from rooms alone."""
+    """A block whose racks all fit tightly is the best; it is known from capacities alone."""
     tree = {f"b{n}": {"r0": {f"b{n}r0h0": 1}, "r1": {f"b{n}r1h0": 9 + n}} for n in range(30)}
     looked: list[Vertex] = []
     together = CoveringSearch.together

@@ -1,4 +1,4 @@
-"""Unlike pods that fill their nodes: found, or known not to fit, within the steps there are."""
+"""Heterogeneous gangs that fill their nodes: found, or known not to fit, within the steps there are."""
 
 import pytest
 

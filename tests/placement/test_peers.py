@@ -189,7 +189,7 @@ PREFERRED = {
 
 
 def liked(slots_of: Mapping[str, tuple[str, int, bool]]) -> Snapshot:
-    """Nodes of block b by name: rack, room, whether the affinity prefers them."""
+    """Nodes of block b by name: rack, free slots, whether the affinity prefers them."""
     return Snapshot.build(
         [
             replace(plain, labels={**plain.labels, "good": "yes"} if good else plain.labels)

@@ -135,7 +135,7 @@ def test_of_different_pods_what_the_most_frequent_prefer_counts(small: int, larg
 
 
 def penalty(each: NodeInfo, nodes: Sequence[NodeInfo], kind: PodClass) -> int:
-    """What kube-scheduler's scores of a node lack, written down anew."""
+    """What kube-scheduler's scores of a node lack, written down again."""
 
     def soft(one: NodeInfo) -> int:
         return sum(taint.effect == "PreferNoSchedule" for taint in one.taints)

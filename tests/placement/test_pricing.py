@@ -18,7 +18,7 @@ from webhook.placement.homogeneous.screening import (
 
 
 def heads_of(dice: random.Random) -> list[list[int]]:
-    """Of two or three domains the sums of the rooms of their roomiest parts."""
+    """Of two or three domains the sums of the free slots of their emptiest parts."""
     slot_counts = [[dice.randint(1, 6) for _ in range(dice.randint(1, 4))] for _ in range(dice.randint(2, 3))]
     return [list(accumulate(sorted(of_domain, reverse=True))) for of_domain in slot_counts]
 

@@ -62,7 +62,7 @@ def _value(states: Sequence[NodeState], used: Sequence[NodeState], anchors: Sequ
 
 
 def torn(dice: random.Random, slices: tuple[Slice, ...]) -> tuple[Gang, Snapshot] | None:
-    """A gang some of whose pods were lost, on a cluster with room left here and there; None: no such luck."""
+    """A gang that has lost pods, on a cluster with free slots here and there; None: no such luck."""
     nodes = [
         node(f"n{n}", (f"b{dice.randint(0, 1)}", f"s{dice.randint(0, 1)}", f"h{dice.randint(0, 2)}"), cpu)
         for n, cpu in enumerate(dice.choices((1, 2, 2, 3, 4), k=dice.randint(3, 6)))
@@ -138,7 +138,7 @@ def test_a_lost_pod_returns_to_the_slice_on_its_own_node() -> None:
     ("rank", "expected"), [(1, "a2"), (2, "a2"), (4, "b2")], ids=["between", "end", "start"]
 )
 def test_a_lost_pod_returns_beside_its_neighbours_by_rank(rank: int, expected: str) -> None:
-    """Both blocks hold pods of the gang and have room; only the ranks tell them apart."""
+    """Both blocks hold pods of the gang and have capacity; only the ranks tell them apart."""
     tree = {"b1": {"s": {"a1": 3, "a2": 8}}, "b2": {"s": {"b1": 3, "b2": 8}}}
     tree["b1" if expected == "a2" else "b2"]["s"][expected] = 4
     nodes = [
@@ -178,7 +178,7 @@ def test_lost_pods_return_as_near_to_their_neighbours_as_the_best_places_allow(s
 
 
 def scattered(dice: random.Random) -> tuple[Gang, Snapshot]:
-    """Six ranks along the topology, one to three of them lost, and a little room on each node."""
+    """Six ranks along the topology, one to three of them lost, and a little capacity on each node."""
     names = [f"n{n}" for n in range(5)]
     seats = sorted(dice.choices(names, k=6))
     lost = dice.sample(range(6), dice.randint(1, 3))

@@ -1,4 +1,4 @@
-"""What the papers say of this repository is there: links, commands, files, keys, rooms and tests."""
+"""What the docs say of this repository is there: links, commands, files, keys, packages and tests."""
 
 import ast
 import re

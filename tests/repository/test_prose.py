@@ -10,7 +10,7 @@ import pytest
 
 from hack.local.build import ROOT
 
-PACKAGES = ("labeler", "webhook")
+PACKAGES = ("labeler", "tests", "webhook")
 PHRASES = (
     r"rooms?",
     r"anew",

@@ -1,4 +1,4 @@
-"""What decides how many volumes a node takes, drawn at random for one node each: limits, volumes, room."""
+"""What decides how many volumes a node takes, drawn at random for a node: limits, volumes, capacity."""
 
 import random
 
@@ -90,7 +90,7 @@ def _selected(dice: random.Random) -> Body:
 
 
 def roomy(dice: random.Random, drawn: Drawn, node: str, namespace: str) -> None:
-    """A pod whose volume is made where its driver publishes that it has room."""
+    """A pod whose volume is made where its driver publishes capacity."""
     driver = f"{node}.example.com"
     has_limit = dice.random() < 0.8
     spec = {"attachRequired": False, "storageCapacity": has_limit}

@@ -132,7 +132,7 @@ def test_beside_which_pods_one_may_run_is_what_kube_scheduler_decides(
         alone = taken_together(between([pod], there[node]), [pod], there[node])
         context = (made[f"pod-{node}"]["spec"], [made[each.metadata.name] for each in there[node]])
         assert alone == scheduled[f"pod-{node}"], context
-        # With others waiting under the same terms it may be kept off where it might be, never let on wrongly.
+        # With others waiting under the same terms it may be excluded wrongly, and never admitted wrongly.
         assert alone or not taken_together(together, [pod], there[node]), context
     bound = sum(scheduled[f"pod-{node}"] is True for node in nodes)
     assert PAIRS // 5 < bound < PAIRS * 9 // 10, f"{bound} of {PAIRS} bound: the pairs do not tell enough"

@@ -1,4 +1,4 @@
-"""A rule that topogate does not heed is told to the user, once, and nothing is said where there is none."""
+"""A rule that topogate does not apply is reported to the user, once, and nothing where there is none."""
 
 from typing import Any
 

@@ -165,7 +165,7 @@ def test_a_volume_that_went_to_a_single_pod_of_a_pass_is_promised_to_no_other() 
     assert counts.with_promised([one]).are_late([other])
 
 
-# --- room of drivers ------------------------------------------------------------------------------
+# --- capacity of drivers--------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

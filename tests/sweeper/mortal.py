@@ -43,7 +43,7 @@ class Death:
 
 
 class MortalApi(Api):
-    """Notes every write by a name that is the same in every run, and dies where it is told to."""
+    """Notes every write by a name that is the same in every run, and dies where it is asked to."""
 
     death: Death | None = None
     _lock: threading.Lock

@@ -1,5 +1,5 @@
 """Nodes whose reader guesses whom it serves, leaders that release pods there, and an API server that answers
-as told."""
+as asked."""
 
 import threading
 from collections.abc import Callable, Sequence

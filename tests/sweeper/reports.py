@@ -49,7 +49,7 @@ class Copy:
 
 
 class Reports:
-    """The reports of one pass after the other, of which each remembers what those before have told."""
+    """The reports of one pass after the other, of which each remembers what those before have reported."""
 
     def __init__(self, surroundings: Pass) -> None:
         self.reporter = Reporter(surroundings)

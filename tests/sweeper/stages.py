@@ -200,7 +200,7 @@ class Stages:
         return sorted(map(self.placed, self.groups), reverse=True)
 
     def check(self) -> None:
-        """No group has begun without room for the rest of it on the nodes that its plan keeps."""
+        """No group has begun without capacity for the rest of it on the nodes that its plan keeps."""
         used: dict[str, int] = {}
         for pod in self.cluster.pods:
             if pod.spec.node_name:

@@ -83,7 +83,7 @@ class Story:
         return Placement(Metadata(name=name, namespace=namespace), PlacementSpec(pods=entries))
 
     def step_noted_in(self, journal: Journal) -> None:
-        """One thing happens, and the journal is told what becomes of which pod."""
+        """One thing happens, and the journal records what becomes of which pod."""
         before = {pod.metadata.name: pod for pod in self.cluster.pods}
         self.step()
         after = {pod.metadata.name: pod for pod in self.cluster.pods}

@@ -114,7 +114,7 @@ def test_a_released_pod_whose_node_is_deleted_is_recreated_and_placed_elsewhere(
 
 def partly_release(cluster: Cluster, namespace: str, job: str, settings: Settings) -> None:
     """Let the gang of a Job be released and one of its nodes go, so that only the rest comes to run."""
-    # Started anew: one that was only held still would bind by what it had seen, to a node that is gone.
+    # Started again: one that was only held still would bind by what it had seen, to a node that is gone.
     cluster.stop("kube-scheduler")
     try:
         pods = sweep(

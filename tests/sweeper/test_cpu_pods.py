@@ -1,4 +1,4 @@
-"""Companions: pods without GPUs in a gang of pods with some. They go beside these, and cost them nothing.
+"""CPU-only pods of a gang: they are placed beside the others, and cost them nothing.
 
 The GPU nodes have the taint that such pods do not tolerate, as the nodes of most clusters.
 """

@@ -165,7 +165,7 @@ def _unequal_to_plan(case: Case, pods: list[dict[str, Any]]) -> list[str]:
 
 
 def _has_its_cards(annotations: dict[str, str], planned: dict[str, str]) -> bool:
-    """Those of the plan. Who had to wait for its turn was told a later time, that of its release."""
+    """Those of the plan. A pod that waited in the release queue has a later time, that of its release."""
     stamp, others = keys.GAS_TIMESTAMP_ANNOTATION, planned.copy()
     planned_at = others.pop(stamp, "")
     return others.items() <= annotations.items() and annotations.get(stamp, "") >= planned_at

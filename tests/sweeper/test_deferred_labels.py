@@ -1,4 +1,4 @@
-"""Labels that the API server does not let be written: tried less and less often, told, nobody else's loss."""
+"""Labels that the API server refuses for now: tried less and less often, reported, no loss for others."""
 
 from types import SimpleNamespace
 from typing import Any, Self, cast

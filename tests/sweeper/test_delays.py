@@ -1,4 +1,4 @@
-"""What is told of releases and evictions that the API server puts off or refuses: once of a gang."""
+"""What is reported of releases and evictions that the API server defers or refuses: once of a gang."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -163,7 +163,7 @@ def test_the_reason_is_removed_once_the_pods_are_released() -> None:
 
 
 class Scene:
-    """A gang of three pods, two of which run and are evicted pass after pass, and what is told of it."""
+    """A gang of three pods, two of which run and are evicted pass after pass, and what is reported of it."""
 
     def __init__(self, *, for_others: bool) -> None:
         self.api = Slow(Clock(), refuses=True, seconds=0)
@@ -250,7 +250,7 @@ def test_what_was_refused_for_good_is_not_tried_by_each_pass(for_others: bool) -
 
 
 class Judged(Slow):
-    """An API server that has each deletion judged anew, and answers so where the pod is read."""
+    """An API server that has each deletion judged again, and answers so where the pod is read."""
 
     answer: ApiError | dict[str, Any]
 

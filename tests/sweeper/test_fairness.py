@@ -232,7 +232,7 @@ def test_a_gang_that_cannot_be_placed_as_it_is_now_holds_nothing(
 
 
 def test_a_gang_that_is_not_asked_about_reserves_nothing_and_blocks_nobody() -> None:
-    """As one whose author changes its model while it waits: that is told, and the gang left out."""
+    """As one whose author changes its model while it waits: that is reported, and the gang left out."""
     case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("s")), Settings(reserve_share=1.0))
     assert not places(case.one())
     assert case.reserved
@@ -331,7 +331,7 @@ def test_a_gang_whose_position_moves_from_pass_to_pass_is_not_skipped_by_that(as
 def test_only_nodes_that_would_take_a_pod_are_why_it_waits_for_those_who_hold_them(
     annotations: dict[str, Any], cause: Cause
 ) -> None:
-    """Who waits for room may ask an autoscaler for nodes; who waits for others may not."""
+    """A gang that waits for capacity may ask an autoscaler for nodes; one that waits for others may not."""
     of_large = {keys.GANG_ANNOTATION: "large", keys.GANG_SIZE_ANNOTATION: "3"}
     large = [
         gpu_pod(f"large-{number}", metadata={**OLD["metadata"], "annotations": of_large, "uid": f"l{number}"})

@@ -1,4 +1,4 @@
-"""In how few domains a gang would lie at best, for what people are told of its spread."""
+"""In how few domains a gang would be at best, for what people see of its spread."""
 
 from dataclasses import replace
 

@@ -28,7 +28,7 @@ UNSERVED = WatchedCollection(
 
 @dataclass
 class Reading:
-    """Collections with what they have told."""
+    """Collections with what they have reported."""
 
     api: Api
     changes: list[str] = field(default_factory=list)

@@ -106,7 +106,7 @@ def test_no_layout_uses_fewer_domains_than_one_that_is_called_proven(first: int)
 
 
 def least(snapshot: Snapshot, gang: Gang, name: str) -> int:
-    """For how many of the pods a node has room."""
+    """For how many of the pods a node has capacity."""
     free = snapshot.nodes[name].free
     return min(free.get(resource, 0) // amount for resource, amount in gang.members[0].pod_class.requests)
 

@@ -1,4 +1,4 @@
-"""What admission warns of is told to the gang's owner, each sentence once."""
+"""What admission warns of is reported to the gang's owner, each sentence once."""
 
 import pytest
 

@@ -14,7 +14,7 @@ PATIENCE: Final = 60.0
 
 @dataclass
 class Story:
-    """A gang, told to a judge."""
+    """A gang, given to a checker."""
 
     minimum: int = 2
     now: float = 0.0

@@ -1,4 +1,4 @@
-"""What all plans say together is worked out anew for those alone that say something else."""
+"""What all plans say together is computed again only for those that say something else."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The pods of a moment, made of those before and of what has changed, are those of that moment made anew."""
+"""The pods of a moment, made of those before and of what has changed, are those of a whole reading."""
 
 import random
 from collections.abc import Hashable, Iterable, Mapping

@@ -305,7 +305,7 @@ def test_victims_do_not_count_against_other_plans_for_free_slots_of_their_node(
 
 
 def placing_in_the_place_of_low(*more: Pod) -> Placing:
-    """The gang that waits finds room where "low" is alone: the third node is a more important pod's."""
+    """The gang that waits fits where "low" is alone: the third node has a more important pod."""
     scene = Scene()
     scene.cluster.placements = dict([plan("low", {"ns-low-0": "n0", "ns-low-1": "n1"})])
     scene.cluster.pods += [gpu_pod("stranger", node="n2", priority=100), *more]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from webhook.sweeper.decide.limits import cap, shares
 
 DOMAINS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=3)
-"""Of each domain what it holds, and for how many more there is room."""
+"""Of each domain what it holds, and for how many more there is capacity."""
 
 
 def is_allowed(counts: dict[str, int], gained: dict[str, int], skew: int, *, floor_is_zero: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The order in which a node's pods with cards are released, told to the device plugin by their gas-ts."""
+"""The order in which a node's pods with cards are released; the device plugin follows it by gas-ts."""
 
 import itertools
 from collections.abc import Sequence

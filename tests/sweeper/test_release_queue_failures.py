@@ -139,7 +139,7 @@ def test_who_fails_comes_again_after_those_that_waited_and_before_those_planned_
 
 
 def test_whose_release_failed_elsewhere_keeps_no_position_until_it_is_tried_again() -> None:
-    """It is planned anew, as its node is gone, and is not tried for half a minute."""
+    """It is planned again, as its node is gone, and is not tried for half a minute."""
     server, planned = cluster(given_to(BROKEN), "bad", "good")
     leader = led_for_long(server, planned)
     here, other = planned["uid-bad-0"], planned.pop("uid-good-1")

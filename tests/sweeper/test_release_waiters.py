@@ -1,4 +1,4 @@
-"""What a gang is told whose pod waits for an unconfirmed release on a node with cards."""
+"""The Event of a gang whose pod waits for an unconfirmed release on a node with cards."""
 
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ SENT = "for the cards of n0: the release of {} there is unconfirmed until "
 
 
 def after(leader: Leader, seconds: int) -> dict[str, str]:
-    """What is told of gangs in the pass after so many seconds, by the pod that is named first."""
+    """What is reported of gangs in the pass after so many seconds, by the pod that is named first."""
     try:
         for _ in range(seconds):
             leader.one()

@@ -26,7 +26,7 @@ def test_a_memory_of_many_passes_sees_what_an_empty_one_does(seed: int) -> None:
         assert rest == fresh_rest
         assert nodes.keys() == fresh_nodes.keys()
         for name, fresh in fresh_nodes.items():
-            # Rules under which nobody waits any more may still be told apart: that is more, never less.
+            # Rules under which nobody waits any more may still be distinguished: that is more, never less.
             assert {each: nodes[name].free[each] for each in fresh.free} == fresh.free
             assert (nodes[name].cards, nodes[name].path) == (fresh.cards, fresh.path)
 

@@ -1,4 +1,4 @@
-"""What is told of gangs: each once, whatever goes wrong with the telling."""
+"""What is reported of gangs: each once, whatever fails meanwhile."""
 
 from datetime import UTC, datetime
 from typing import Any

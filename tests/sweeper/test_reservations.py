@@ -116,7 +116,7 @@ def test_a_reservation_that_does_not_help_has_a_cooldown_of_its_own_length() -> 
 
 
 def test_other_nodes_are_reserved_for_what_is_left_of_the_time() -> None:
-    """Else a gang that is made anew again and again would hold nodes for ever."""
+    """Else a gang that is recreated again and again would reserve nodes for ever."""
     case = Case(running("busy", "n2"))
     case.reserve("n1")
     case.clock.now = HOLD / 2

@@ -20,7 +20,7 @@ ZONES = "abc"
 
 
 def zoned(dice: random.Random) -> Snapshot:
-    """Blocks that lie in one zone each, but for one; two racks a block, some room on each host."""
+    """Blocks that lie in one zone each, but for one; two racks a block, some capacity on each host."""
     made = []
     for block in range(dice.randint(3, 7)):
         zone = dice.choice(ZONES)

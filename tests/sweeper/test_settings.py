@@ -1,4 +1,4 @@
-"""The sweeper's configuration file: what it may say, and that a mistake is told with its place."""
+"""The sweeper's configuration file: what it may say, and that a mistake is reported with its place."""
 
 import re
 from operator import attrgetter

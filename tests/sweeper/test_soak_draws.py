@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 class Scripted:
-    """Answers as it is told, and remembers what was written; of what nobody told there is none."""
+    """Answers as it is asked to, and remembers what was written; there is nothing else."""
 
     def __init__(self) -> None:
         self.items: dict[str, list[Json]] = {}

@@ -1,4 +1,4 @@
-"""What one tenant writes on its own objects changes nothing of how another's are counted, told or ordered."""
+"""What a tenant writes on its own objects does not change how another's are counted, reported or ordered."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""On the real API server: what pods that can never run, or wait for long, cost others, and who is told."""
+"""On the real API server: what pods that can never run, or wait for long, cost others, and their Events."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""GPU pods that admission missed: counted by namespace, and told once in each."""
+"""GPU pods that admission missed: counted by namespace, and reported once in each."""
 
 from dataclasses import replace
 from typing import Any

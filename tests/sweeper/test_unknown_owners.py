@@ -1,4 +1,4 @@
-"""A gang that waits only because nobody knows its owner is told so, and what to write."""
+"""The reason of a gang that waits only because its owner is unknown says so, and what to write."""
 
 from typing import Any
 

@@ -84,7 +84,7 @@ EVICTED, DENIED, PUT_OFF = "evicted", "denied", "put off"
 
 
 def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[str], int]]:
-    """Whose turn is given away, on which nodes, and how much is told, when a pod that nobody makes again is
+    """Which positions are given away, on which nodes, and how much is reported, when a lasting pod is
     there still at these times, after its deletion came to these outcomes.
     """
     repairs = Repairs(released("a"))

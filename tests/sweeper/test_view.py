@@ -187,7 +187,7 @@ def test_a_label_that_is_left_out_is_logged_once_and_again_only_when_it_changes(
     snapshotter = Snapshotter(cluster, Settings())
 
     def heartbeat(links: str) -> None:
-        """The node as the API server sends it anew, with this label."""
+        """The node as the API server sends it again, with this label."""
         metadata = {"name": "n1", "uid": "n1", "labels": {keys.XE_LINKS_LABEL: links}}
         cluster.nodes["n1"] = msgspec.convert({"metadata": metadata}, Node)
         look(snapshotter)

@@ -16,7 +16,7 @@ from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, reserve_seconds=0)
 LAST = ("node-b1-s0-h00", "node-b1-s0-h01")
-"""Nodes that nobody would choose: others come first by name, and either block has room."""
+"""Nodes that nobody would choose: others come first by name, and either block has capacity."""
 
 
 @pytest.fixture

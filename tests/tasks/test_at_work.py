@@ -168,7 +168,7 @@ def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
 def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_takes_both_for_one(
     own_cluster: Cluster,
 ) -> None:
-    """It does where its watch ended before the task was deleted and made anew: it finds the name, changed."""
+    """It does if its watch ended before the task was deleted and recreated: it finds the name, changed."""
     install(own_cluster)
     team = Team(own_cluster, create_namespace(own_cluster))
     team.set_up()
@@ -182,7 +182,7 @@ def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_
         team.api.request("DELETE", task_objects.path(team.namespace, "other"))
         lives.until("the garbage collector knows of GPUTasks", lambda: "other" not in team.jobs())
         with own_cluster.paused("kube-controller-manager"):
-            # A change that is later than all that it has read of GPUTasks: it must list them anew.
+            # A change that is later than all that it has read of GPUTasks: it must list them again.
             team.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "later"}})
             own_cluster.start("kube-apiserver")
             team.api.request("DELETE", task_objects.path(team.namespace, "train"))

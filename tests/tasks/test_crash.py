@@ -1,7 +1,7 @@
 """Whichever write the task controller dies at, right before it or right after, the next comes to the same.
 
 The writes are not listed here: a run that nobody disturbs enumerates them. One task is started, suspended,
-resumed, started anew and loses its Job by hand; one waits and changes its priority; one ends and expires.
+resumed, restarted and loses its Job by hand; one waits and changes its priority; one ends and expires.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Tasks created, suspended, resumed, started anew and deleted at random while controllers die at random.
+"""Tasks created, suspended, resumed, restarted and deleted at random while controllers die at random.
 
 At the end the Jobs are those of the tasks that are left, one each, and every status is true.
 """

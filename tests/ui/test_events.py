@@ -1,4 +1,4 @@
-"""A gang's Events on the page: read in pages, for all viewers together, and told where some are missing."""
+"""A gang's Events on the page: read in pages, for all viewers together, and a note where some are missing."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""Fair order in passes: whose GPUs count, for whom, and what people and metrics are told."""
+"""Fair order in passes: whose GPUs count, for whom, and what people and metrics see."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -99,7 +99,7 @@ class Case:
         return found
 
     def sentences_of_the_order(self) -> list[str]:
-        """The same, of gangs that have found no room before."""
+        """The same, of gangs that have found no capacity before."""
         self.order()
         self.causes = self.found_no_place
         return self.order()

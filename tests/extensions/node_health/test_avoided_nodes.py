@@ -1,4 +1,4 @@
-"""What people are told of avoided nodes by the record: their reasons, and the check of `topogate doctor`."""
+"""What people see of avoided nodes in the record: their reasons, and the check of `topogate doctor`."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Bad nodes and spare ones: which nodes gangs pass over, and what they are told."""
+"""Failing nodes and spare ones: which nodes gangs avoid, and what their reasons say."""
 
 from dataclasses import replace
 

@@ -159,7 +159,7 @@ def failures_of(namespaces: str) -> st.SearchStrategy[list[GangFailure]]:
 
 
 def failed_gangs(node: str, failures: list[GangFailure]) -> dict[tuple[str, str], int]:
-    """The gangs that accuse a node, with the time of the last failure by which each does."""
+    """The gangs that failed on a node, each with the time of its last failure."""
     found = {}
     for key in {(each.namespace, each.gang) for each in failures}:
         own = [each for each in failures if (each.namespace, each.gang) == key]

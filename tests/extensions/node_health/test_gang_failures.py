@@ -174,7 +174,7 @@ def test_nobody_else_takes_it_back(running: Running) -> None:
 
 
 def test_what_was_taken_back_stays_so() -> None:
-    """Its pod is still there, as Jobs leave failed pods, and is told again."""
+    """Its pod is still there, as Jobs leave failed pods, and is reported again."""
     stored = ledger.judged(stored_of(reported("n0", 100)), [equal_pod("n0", 600, created=101)], 10, 600)
     again = ledger.with_failures(stored, reported("n0", 100))
     assert [each.state for each in ledger.judged(again, [equal_pod("n1", 999)], 10, 600)] == [

@@ -1,4 +1,4 @@
-"""What of nodes that fail is kept in the API server, and told."""
+"""What of failing nodes is saved in the API server, and reported."""
 
 import json
 from dataclasses import replace

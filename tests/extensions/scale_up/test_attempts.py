@@ -1,4 +1,4 @@
-"""What becomes of requests: which are made, withdrawn and made again, and what gangs are told."""
+"""What becomes of requests: which are made, withdrawn and made again, and what the reasons of gangs say."""
 
 from dataclasses import replace
 
