@@ -50,7 +50,7 @@ def test_the_one_pod_without_its_devices_is_served() -> None:
     assert served(ask(1, listed, done, new, cpu)) == ("new", [(Kind.REGULAR, "c")])
 
 
-def test_containers_are_served_in_their_order_and_those_without_gpu_are_passed_over() -> None:
+def test_containers_are_served_in_their_order_and_those_without_gpu_are_skipped() -> None:
     new = pod("new", container("a", 1), container("b"), container("c", 1))
     assert served(ask(1, listing(new), new)) == ("new", [(Kind.REGULAR, "a")])
     assert served(ask(1, listing(new, new_a={I915: ("card0-0",)}), new)) == ("new", [(Kind.REGULAR, "c")])

@@ -61,7 +61,7 @@ def test_a_selector_that_fails_reports_how(expression: str, expected: str) -> No
         Selectors().matches(expression, seen(model="H100"))
 
 
-def test_an_attribute_of_a_kind_that_is_not_known_is_not_passed_over() -> None:
+def test_an_attribute_of_a_kind_that_is_not_known_is_not_ignored() -> None:
     listed = described("d", msgspec.convert({"name": "g", "attributes": {"x": {"strings": ["a"]}}}, Device))
     with pytest.raises(SelectorError, match="the attribute x has a value of a kind that is not modelled"):
         Selectors().matches("true", listed)

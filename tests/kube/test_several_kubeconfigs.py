@@ -68,7 +68,7 @@ def test_paths_count_from_the_file_that_names_them(tmp_path: Path) -> None:
     assert identity.credential.header() == "Bearer given"
 
 
-def test_of_several_files_those_that_are_not_there_or_empty_are_passed_over(tmp_path: Path) -> None:
+def test_of_several_files_those_that_are_not_there_or_empty_are_skipped(tmp_path: Path) -> None:
     files = written(tmp_path, None, config("s", "t", **{"current-context": "x"}))
     assert identity_of([tmp_path / "none", *files]).server == "https://s"
     with pytest.raises(ConnectError, match=r"none.*nowhere.*No such file"):

@@ -93,7 +93,9 @@ def test_the_api_server_finds_nothing_wrong_with_the_types_in_any_policy(served:
     assert found == {}
 
 
-def test_the_line_of_the_operators_paper_changes_the_gates_prefix_wherever_it_stands(tmp_path: Path) -> None:
+def test_the_line_of_the_page_on_another_gate_changes_the_gates_prefix_wherever_it_stands(
+    tmp_path: Path,
+) -> None:
     (line,) = re.findall(r"^sed -i .*$", (ROOT / "docs/operators/gate.md").read_text(), re.MULTILINE)
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     subprocess.run(["bash", "-ec", line], cwd=tmp_path, check=True, timeout=120)

@@ -110,7 +110,7 @@ def test_a_lost_slice_of_a_host_stays_under_the_switch_of_its_slice() -> None:
 # --- leaders and groups -------------------------------------------------------------------------------
 
 
-def test_the_block_that_holds_the_workers_but_not_the_leader_is_passed_over() -> None:
+def test_the_block_that_holds_the_workers_but_not_the_leader_is_skipped() -> None:
     nodes = [gpu_node("large", ("b1", "r", "h"), 11, 8), gpu_node("small", ("b2", "r", "h"), 4, 4)]
     gang = led(pod_class(1), 4, gpu_pods(1, 1), required_level="block")
     assert taken(placed(gang, Snapshot.build(nodes, [])).nodes) == {"large": 5}

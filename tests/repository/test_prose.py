@@ -44,10 +44,12 @@ FURTHER = {
 
 
 def _prose(source: str) -> Iterator[tuple[int, str]]:
-    """(line, text) of each docstring, also of constants, and of each comment."""
+    """(line, text) of each docstring, also of constants, of each comment and of each test's claim."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.lineno, str(node.value.value)
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield node.lineno, node.name.replace("_", " ")
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
@@ -84,8 +86,9 @@ def test_no_comment_or_docstring_has_a_phrase_that_the_style_guide_replaces(pack
         'def f():\n    """Work it out\n    anew."""',
         "x = 1  # what the gang is told",
         'X = 1\n"""Of unlike\npods."""',
+        "def test_nodes_have_room(): ...",
     ],
-    ids=["of a module", "of a function", "a comment", "over two lines"],
+    ids=["of a module", "of a function", "a comment", "over two lines", "a claim"],
 )
 def test_a_phrase_is_found_in(source: str) -> None:
     assert len(replaced(source)) == 1

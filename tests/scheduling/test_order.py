@@ -65,7 +65,7 @@ def spread_over(key: str, labels: dict[str, str], **more: Any) -> dict[str, Any]
     }
 
 
-def test_what_min_domains_ask_of_a_node_alone_is_heeded_beside_a_rule_that_sets_the_order() -> None:
+def test_what_min_domains_ask_of_a_node_alone_is_applied_beside_a_rule_that_sets_the_order() -> None:
     places = {"n1": ("a", "x"), "n2": ("b", "y"), "n3": ("c", "x"), "n4": ("c", "y")}
     nodes = [
         {"metadata": {"name": name, "labels": {ZONE: zone, RACK: rack}}}

@@ -57,7 +57,7 @@ def test_claims_are_named_once_where_the_devices_are_not_known() -> None:
         "preferred",
     ],
 )
-def test_what_is_heeded_or_only_a_preference_is_not_worth_a_note(spec: dict[str, Any]) -> None:
+def test_what_is_applied_or_only_a_preference_is_not_worth_a_note(spec: dict[str, Any]) -> None:
     pods = [decode(pod_json(**spec))]
     assert taken_widely(pods) == []
 

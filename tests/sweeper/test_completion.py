@@ -57,7 +57,7 @@ def test_a_pod_that_ends_does_not_restart_the_wait() -> None:
     assert case.remaining(5, 0) == 0
 
 
-def test_a_gang_that_was_whole_waits_for_a_pod_to_be_made_again_as_long_as_for_a_new_one() -> None:
+def test_a_gang_that_was_whole_waits_for_a_pod_to_be_recreated_as_long_as_for_a_new_one() -> None:
     case = Case(OF_THREE)
     case.remaining(0, 0, 1, 2)
     assert case.remaining(100, 0, 1, 2) == 0

@@ -52,7 +52,7 @@ UNKNOWN = ApiError(401, "Unauthorized", "Unauthorized")
 
 
 @pytest.mark.parametrize("answer", [BUSY, UNKNOWN], ids=["busy", "does not know us for a moment"])
-def test_releases_that_are_put_off_make_the_next_pass_due_soon(answer: ApiError) -> None:
+def test_deferred_releases_make_the_next_pass_due_soon(answer: ApiError) -> None:
     done = released(answer)
     assert done.again_seconds == FIRST_SECONDS
     assert not done.refused, "no node is avoided, and no gang left alone, for that"
@@ -89,7 +89,7 @@ def due_after(orders: Orders, *answers: ApiError | None) -> list[float]:
     ],
     ids=["release", "labels"],
 )
-def test_what_is_put_off_for_ever_makes_fewer_and_fewer_passes_due_until_it_succeeds(orders: Orders) -> None:
+def test_what_is_deferred_for_ever_makes_fewer_and_fewer_passes_due_until_it_succeeds(orders: Orders) -> None:
     """As where a webhook of somebody else answers 500."""
     due = due_after(orders, *[BUSY] * 4, *[UNKNOWN] * 3, None, BUSY)
     assert due == [1, 2, 4, 8, 16, 30, 30, NO_HURRY, 1]
@@ -143,7 +143,7 @@ def plan_of_a_gang() -> Any:
     ],
     ids=["release", "labels", "deletion", "eviction", "plan"],
 )
-def test_a_pass_that_comes_for_something_else_does_not_try_what_is_put_off(
+def test_a_pass_that_comes_for_something_else_does_not_try_what_is_deferred(
     orders: Orders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempts: list[float] = []
@@ -194,7 +194,7 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
     assert due == [1, 2, 4, 8, 16, 30]
 
 
-def test_a_plan_that_is_put_off_puts_off_none_of_another_gang_of_that_name(
+def test_a_deferred_plan_defers_none_of_another_gang_of_that_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As the groups of a LeaderWorkerSet have."""
@@ -214,7 +214,7 @@ def test_a_plan_that_is_put_off_puts_off_none_of_another_gang_of_that_name(
     assert tried == ["group-0", "group-1"]
 
 
-def test_a_pod_whose_release_was_put_off_waits_for_no_eviction() -> None:
+def test_a_pod_whose_release_was_deferred_waits_for_no_eviction() -> None:
     """It may have arrived, and the answer not."""
     answers: list[ApiError | None] = [BUSY]
     applier = applier_of(answers)
@@ -297,7 +297,7 @@ def test_a_release_that_cannot_be_checked_again_is_deferred_and_reported(
     assert waits == 2 * waited
 
 
-def test_releases_that_are_put_off_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_deferred_releases_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         released(BUSY)
     (line,) = [each for each in caplog.messages if each.startswith("release")]

@@ -169,7 +169,7 @@ def test_the_deletion_of_a_pod_that_is_written_all_the_time_is_denied_and_stays_
 
 
 @BOTH_WAYS
-def test_an_eviction_that_is_put_off_for_ever_makes_fewer_and_fewer_passes_due(for_others: bool) -> None:
+def test_an_eviction_that_is_deferred_for_ever_makes_fewer_and_fewer_passes_due(for_others: bool) -> None:
     due = [done.again_seconds for done in evicted(429, 8, for_others=for_others)]
     assert due == [1, 2, 4, 8, 16, 30, 30, 30]
 

@@ -95,7 +95,7 @@ def test_a_gang_of_which_nothing_has_changed_is_the_very_same() -> None:
     ],
     ids=["a pod gone", "a pod released", "another wish", "size", "minimum", "staged", "cut"],
 )
-def test_a_gang_is_made_again_when_something_of_it_changes(change: dict[str, Any]) -> None:
+def test_a_gang_is_built_again_when_something_of_it_changes(change: dict[str, Any]) -> None:
     _, second = passes(GangCache(), {}, change)
     assert second == gang_of(*given(change))
 

@@ -11,7 +11,7 @@ from webhook.workloads import marks
 from webhook.workloads.ranks import rank_of
 
 
-def test_a_job_made_again_under_its_name_is_another_gang_with_another_placement() -> None:
+def test_a_job_recreated_under_its_name_is_another_gang_with_another_placement() -> None:
     again = {
         marks.JOB_NAME_LABEL: "train",
         "batch.kubernetes.io/controller-uid": "new",

@@ -169,7 +169,7 @@ def test_the_sentence_on_reserved_nodes_changes_with_their_stage_alone() -> None
     assert reservation_at(2).ends > first.ends
 
 
-def test_a_leader_that_is_made_again_begins_no_stage() -> None:
+def test_a_leader_that_is_recreated_begins_no_stage() -> None:
     clock = Clock()
     passes = PlanPasses(SETTINGS, clock)
     passes.observe(seen(LEADER))

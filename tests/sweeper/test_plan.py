@@ -50,7 +50,7 @@ def test_time_stamps_continue_above_what_pods_carry() -> None:
 @pytest.mark.parametrize(
     "value", ["", "soon", "-5", "²", "9" * 19, "9" * 20, "9" * 5000], ids=lambda value: value[:25]
 )
-def test_a_time_stamp_that_is_none_is_passed_over(value: str) -> None:
+def test_a_time_stamp_that_is_none_is_ignored(value: str) -> None:
     stamps = Timestamps()
     stamps.observe([{keys.GAS_TIMESTAMP_ANNOTATION: value}])
     assert stamps.next(NOW) == NOW

@@ -252,7 +252,7 @@ def test_who_is_gone_when_it_is_read_was_not_undone(caplog: pytest.LogCaptureFix
     assert "release_undone" not in caplog.text
 
 
-def test_after_a_failure_the_next_pass_comes_soon_for_the_others_however_long_it_is_put_off() -> None:
+def test_after_a_failure_the_next_pass_comes_soon_for_the_others_however_long_it_is_deferred() -> None:
     server, planned = cluster(given_to(BROKEN), "bad")
     leader = led_for_long(server, planned)
     for _ in range(5):

@@ -31,7 +31,7 @@ def subblocks(pods: Pods) -> list[str]:
     return [re.sub(r"-h\d+$", "", pod["spec"]["nodeName"]) for pod in by_rank]
 
 
-def test_a_gang_runs_in_slices_and_a_pod_that_is_made_again_returns_to_its_own(
+def test_a_gang_runs_in_slices_and_a_pod_that_is_recreated_returns_to_its_own(
     two_subblocks: Cluster, namespace: str
 ) -> None:
     for rank in range(4):

@@ -90,7 +90,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
     made.cache.stop()
 
 
-def test_the_loop_waits_for_longer_each_time_that_a_release_is_put_off_and_then_as_usual(loop: Loop) -> None:
+def test_the_loop_waits_for_longer_each_time_that_a_release_is_deferred_and_then_as_usual(loop: Loop) -> None:
     assert [loop.one_pass() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     loop.api.has_time = True
     assert loop.one_pass() == SETTINGS.interval_seconds

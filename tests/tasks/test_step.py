@@ -54,7 +54,7 @@ def test_a_task_that_is_being_deleted_is_left_alone() -> None:
     assert step_of(made) == TaskStep("", "it is being deleted, and its Job with it", made.status)
 
 
-def test_a_job_that_was_deleted_by_hand_is_made_again_when_its_pods_are_gone() -> None:
+def test_a_job_that_was_deleted_by_hand_is_recreated_when_its_pods_are_gone() -> None:
     made = task(status={"phase": RUNNING})
     there = step_of(made, pods=[pod(phase="Running", node="n1")])
     assert (there.act, "has not ended yet" in there.status.reason) == ("", True)

@@ -262,7 +262,7 @@ def test_what_if_places_each_group_of_a_leader_worker_set_by_itself(
     assert len(set(nodes)) == len(nodes) == 6
 
 
-def test_what_if_heeds_rules_on_other_pods(page: FlaskClient) -> None:
+def test_what_if_applies_rules_on_other_pods(page: FlaskClient) -> None:
     spread = {"maxSkew": 1, "topologyKey": keys.PRERELEASE_TOPOLOGY[0], "whenUnsatisfiable": "DoNotSchedule"}
     pod = {
         "metadata": {"labels": {"app": "x"}},

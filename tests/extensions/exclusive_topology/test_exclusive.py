@@ -225,7 +225,7 @@ def test_a_released_pod_is_where_it_was_sent_whoever_has_that_domain() -> None:
 
 
 @pytest.mark.parametrize(("namespace", "expected"), [("ns", {}), ("elsewhere", {"mine": "r0"})])
-def test_groups_of_leader_worker_sets_shun_those_of_their_own_namespace(
+def test_groups_of_leader_worker_sets_avoid_those_of_their_own_namespace(
     namespace: str, expected: dict[str, str]
 ) -> None:
     pods = (group_member("theirs", "k0", namespace, "n0"), group_member("mine", "k1"))

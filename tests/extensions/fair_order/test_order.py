@@ -318,7 +318,7 @@ def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> Non
 
 
 @pytest.mark.parametrize(("took", "due_in"), [(0.1, 5.0), (1.0, 10.0)])
-def test_counting_of_use_takes_a_fiftieth_of_the_time_and_is_put_off_for_10_s_at_most(
+def test_counting_of_use_takes_a_fiftieth_of_the_time_and_is_deferred_for_10_s_at_most(
     took: float, due_in: float
 ) -> None:
     case = Case(*WAITING)

@@ -113,7 +113,7 @@ def test_a_gang_that_has_failed_somewhere_is_placed_elsewhere_first() -> None:
     assert places(made.one()) == {"train-0": "n1"}
 
 
-def test_what_one_namespace_accuses_alone_others_use() -> None:
+def test_others_use_a_node_that_fails_for_one_namespace_alone() -> None:
     alone = {"other": bad("n0").for_all}
     orders = placing(Nodes(1, *gang(1)), FailingNodes(for_namespaces=alone)).one()
     assert places(orders) == {"train-0": "n0"}
@@ -279,7 +279,7 @@ def test_nodes_in_use_or_closed_or_bad_are_no_spares() -> None:
         ((["a"], []), ({"a"},)),
     ],
 )
-def test_all_are_passed_over_before_the_cheaper_ones_are_taken(
+def test_all_are_skipped_before_the_cheaper_ones_are_taken(
     sets: tuple[list[str], ...], steps: tuple[set[str], ...]
 ) -> None:
     assert steps_of(*sets) == steps

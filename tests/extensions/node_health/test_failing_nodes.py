@@ -71,7 +71,7 @@ def test_one_gang_that_fails_often_is_one() -> None:
     assert of(*failures).of("a") == {}
 
 
-def test_a_gang_that_fails_on_another_node_too_accuses_none() -> None:
+def test_a_gang_that_fails_on_another_node_too_counts_against_none() -> None:
     also = proven("n1", gang="n0-g0", namespace="a", state=FailureState.OPEN)
     assert of(*three("n0", "a", "b", "c"), also).for_all == {}
 
@@ -120,7 +120,7 @@ def test_the_only_node_of_a_model_is_never_avoided() -> None:
     assert not failing_nodes(three("n0", "a", "b", "c"), nodes, RULES, NOW).for_all
 
 
-def test_what_a_namespace_accuses_alone_shares_the_bound_with_what_all_avoid() -> None:
+def test_nodes_that_fail_for_one_namespace_share_the_bound_with_those_that_all_avoid() -> None:
     rules = replace(RULES, share=0.2)
     found = of(*three("n0", "a", "b", "c"), *three("n1", "a", "a", "a"), rules=rules)
     assert list(found.of("a")) == ["n0"]

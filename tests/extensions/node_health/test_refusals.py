@@ -125,7 +125,7 @@ def test_failures_that_an_operator_has_reset_count_no_more(at: int) -> None:
     assert bool(avoided(memory)) is (at < 10)
 
 
-def test_a_refusal_accuses_the_node_before_nobody_else() -> None:
+def test_a_refusal_counts_against_the_node_for_nobody_else() -> None:
     """Others may have been quicker, or the node may serve other pods."""
     pod = gone("TopologyAffinityError", "n0")
     health = observed(View([], [], {"n0": node("n0")}, {}), SETTINGS, HealthMemory(), NOW, pod)

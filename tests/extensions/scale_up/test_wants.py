@@ -103,7 +103,7 @@ def test_what_is_planned_or_fits_beside_the_others_is_not_asked_for() -> None:
     assert members(gang, view) == [pods[1]]
 
 
-def test_the_shape_is_the_same_for_the_same_pods_made_again_and_another_for_others() -> None:
+def test_the_shape_is_the_same_for_the_same_pods_recreated_and_another_for_others() -> None:
     first = wanted(job_pod(0, uid="u1"), job_pod(1, uid="u2"))
     again = wanted(job_pod(0, uid="u3"), job_pod(1, uid="u4"))
     assert first.shape == again.shape != wanted(job_pod(0, uid="u1")).shape
