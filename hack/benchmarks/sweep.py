@@ -4,8 +4,7 @@
    many pods of the same kind without gates.
 2. From the moment when the last gang is complete to the last pod bound, with both at work, against
    kube-scheduler alone with as many waiting pods.
-3. With --memory: resident memory, and the time from start to the first plan, with many bound pods.
-4. With --bind: gangs of several sizes that require a block, from complete to all bound, by each way of
+3. With --bind: gangs of several sizes that require a block, from complete to all bound, by each way of
    binding: pinned, podgroup and nominated (policy bind), and kube-scheduler alone with PodGroups of its own.
 
 kwok and the controllers are held still throughout, so that nothing else uses the cores; topogate runs
@@ -22,22 +21,18 @@ from typing import Any, Final
 
 import msgspec
 
-from hack.local import native_gangs, nodes
+from hack.local import native_gangs
 from hack.local.build import announce
 from hack.local.cluster import Cluster
-from hack.local.kubelet import Program
-from hack.local.nodes import SimulatedNode
-from hack.observing import process
-from hack.observing.asked import asked, shares
 from hack.observing.loaded import Loaded
-from hack.observing.observer import WAIT_SECONDS, ObservedRun, Observer
+from hack.observing.observer import ObservedRun, Observer
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import nominated_node
 from webhook.workloads.pod_group_names import NOMINATED_PREFIX, PREFIX, bind_group_name
 
 SIZES: Final = (16, 128, 1000)
-"""Pods of the gangs of part 4."""
+"""Pods of the gangs of part 3."""
 
 
 PREFIXES: Final = {"podgroup": PREFIX, "nominated": NOMINATED_PREFIX}
@@ -52,8 +47,6 @@ class Bench(Loaded):
         super().__init__(cluster, options)
         if options.bind:
             self.installation.components = ("nominated-binding",)
-        self.asked: dict[str, dict[str, float]] = {}
-        """Of each run's last round, what the API server was asked, times a pod."""
 
     # --- parts 1 and 2 --------------------------------------------------------------------------
 
@@ -63,11 +56,9 @@ class Bench(Loaded):
             with self.cluster.paused("kube-scheduler"):
                 early, last = self.members(gated=False)
                 self.create(early + last)
-                was, used, begun = asked(self.api), self.cpu(), time.perf_counter()
+                used, begun = self.cpu(), time.perf_counter()
             observer.wait(observer.bound, self.total)
-            cpu = self.since(used)
-            self.asked["bind"] = shares(was, asked(self.api), self.total)
-            return ObservedRun.of(begun, list(observer.bound.values()), cpu)
+            return ObservedRun.of(begun, list(observer.bound.values()), self.since(used))
 
     @contextlib.contextmanager
     def _without_sweeper(self) -> Iterator[None]:
@@ -88,31 +79,30 @@ class Bench(Loaded):
             self.cluster.paused("kube-scheduler"),
             Observer(self.api, self.namespace).watching() as observer,
         ):
-            early, last = self.members(gated=True)
-            self.create(early)
-            time.sleep(2)
-            was, used, begun = asked(self.api), self.cpu(), time.perf_counter()
-            self.create(last)
+            used, begun = self._complete(*self.members(gated=True))
             observer.wait(observer.released, self.total)
-            cpu = self.since(used)
-            self.asked["release"] = shares(was, asked(self.api), self.total)
-            return ObservedRun.of(begun, list(observer.released.values()), cpu)
+            return ObservedRun.of(begun, list(observer.released.values()), self.since(used))
 
     def both(self) -> tuple[ObservedRun, ObservedRun]:
         """Both at work: the runs of releases and of bindings, from the same signal."""
         with Observer(self.api, self.namespace).watching() as observer:
-            early, last = self.members(gated=True)
-            self.create(early)
-            time.sleep(2)
-            was, used, begun = asked(self.api), self.cpu(), time.perf_counter()
-            self.create(last)
+            used, begun = self._complete(*self.members(gated=True))
             observer.wait(observer.bound, self.total)
             cpu = self.since(used)
-            self.asked["with"] = shares(was, asked(self.api), self.total)
             return (
                 ObservedRun.of(begun, list(observer.released.values()), cpu),
                 ObservedRun.of(begun, list(observer.bound.values()), cpu),
             )
+
+    def _complete(
+        self, early: Sequence[dict[str, Any]], last: Sequence[dict[str, Any]]
+    ) -> tuple[dict[str, float], float]:
+        """Create gangs, their last pods a while after the others; the CPU used before these, and when."""
+        self.create(early)
+        time.sleep(2)
+        used, begun = self.cpu(), time.perf_counter()
+        self.create(last)
+        return used, begun
 
     def compare(self) -> None:
         """Parts 1 and 2, in turns."""
@@ -161,11 +151,6 @@ class Bench(Loaded):
                 for name, runs in (("bind", alone), ("release", release), ("with", both))
                 for program in runs[0].cpu
             },
-            "What the API server was asked in the last round, times a pod": {
-                f"{name}: {what}": f"{often:.2f}"
-                for name, shares_of_it in self.asked.items()
-                for what, often in shares_of_it.items()
-            },
         }
         print(f"\n{options.gangs} gangs of {options.pods} pods with 8 GPUs each, {options.nodes} nodes,")
         print(
@@ -177,66 +162,6 @@ class Bench(Loaded):
                 print(f"   {name:42}{value}")
 
     # --- part 3 ---------------------------------------------------------------------------------
-
-    def memory(self) -> None:
-        """Fill the nodes with bound pods, start the sweeper, and see how long and how large."""
-        options = self.options
-        program = self.installation.programs["sweeper"]
-        program.stop()
-        grid = nodes.grid(nodes.Shape(options.nodes, options.blocks, options.subblocks))
-        began = time.perf_counter()
-        with self.cluster.paused("kube-scheduler"):
-            self.create(
-                [
-                    self.pod(options.gangs + 1, index, gated=False, node=grid[index % len(grid)].name, gpus=0)
-                    for index in range(options.bound_pods)
-                ]
-            )
-            announce(f"Created {options.bound_pods} bound pods in {time.perf_counter() - began:.0f} s.")
-            self.create([self.pod(0, index, gated=True) for index in range(options.pods)])
-            path = f"/apis/topogate.io/v1alpha1/namespaces/{self.namespace}/placements"
-            observers = [self._start(program, path)]
-            time.sleep(options.rest)
-            running = program.process
-            assert running is not None
-            resident, peak = process.memory(running.pid)
-            phases = self._passes(program, grid)
-        print(f"\n3. The sweeper with {options.nodes} nodes and {options.bound_pods} bound pods")
-        print(
-            f"   from its start to its first plan ({options.pods} pods) in the API server: "
-            f"{observers[0]:.1f} s"
-        )
-        print(
-            f"   resident after {options.rest:g} s: {resident:.0f} MB, at most: {peak:.0f} MB (VmRSS, VmHWM)"
-        )
-        print(f"   a pass that finds nothing to do: {phases}")
-        print("   " + "\n   ".join(process.phases(program.log)))
-
-    def _passes(self, program: Program, grid: Sequence[SimulatedNode]) -> str:
-        """Milliseconds of each phase of a pass, mean over those that pods of others cause."""
-        before = process.pass_seconds(int(program.more[-1]))
-        for index in range(20):
-            gang = self.options.gangs + 2
-            self.create([self.pod(gang, index, gated=False, node=grid[index].name, gpus=0)])
-            time.sleep(0.3)
-        after = process.pass_seconds(int(program.more[-1]))
-        means = {
-            phase: 1e3 * (seconds - before[phase][0]) / max(1, count - before[phase][1])
-            for phase, (seconds, count) in after.items()
-        }
-        return ", ".join(f"{phase} {mean:.1f} ms" for phase, mean in means.items())
-
-    def _start(self, program: Program, path: str) -> float:
-        begun = time.perf_counter()
-        program.start()
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not self.api.json("GET", path)["items"]:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no plan; see {program.log}")
-            time.sleep(0.05)
-        return time.perf_counter() - begun
-
-    # --- part 4 ---------------------------------------------------------------------------------
 
     def bind(self) -> None:
         """Each way of binding with gangs of each size, in turns."""
@@ -250,7 +175,7 @@ class Bench(Loaded):
             if mode == "nominated":
                 announce(f"  of these bound elsewhere than planned: {self._elsewhere()}")
             self.clear()
-        print(f"\n4. Gangs of pods with 8 GPUs each that require one of {self.options.blocks} blocks, on")
+        print(f"\n3. Gangs of pods with 8 GPUs each that require one of {self.options.blocks} blocks, on")
         print(f"   {self.options.nodes} nodes, rounds in turns: medians (range), CPU in ms a pod")
         columns = ("s to all bound", "pods/s", "API server CPU", "kube-scheduler and sweeper CPU")
         print(f"   {'':26}" + "".join(f"{each:22}" for each in columns))
@@ -272,10 +197,7 @@ class Bench(Loaded):
     def _bound(self, pods: Sequence[dict[str, Any]]) -> ObservedRun:
         """From the creation of the gang's last pod to the last one bound."""
         with Observer(self.api, self.namespace).watching() as observer:
-            self.create(pods[:-1])
-            time.sleep(2)
-            used, begun = self.cpu(), time.perf_counter()
-            self.create(pods[-1:])
+            used, begun = self._complete(pods[:-1], pods[-1:])
             observer.wait(observer.bound, len(pods))
             return ObservedRun.of(begun, list(observer.bound.values()), self.since(used))
 
@@ -319,18 +241,14 @@ def main(argv: list[str] | None = None) -> int:
     add("--gangs", type=int, default=3)
     add("--pods", type=int, default=1000, help="pods of each gang")
     add("--rounds", type=int, default=1)
-    add("--memory", action="store_true", help="only the part on memory and start")
     add("--bind", action="store_true", help="only the part on ways of binding")
-    add("--bound-pods", type=int, default=50_000, help="pods that are there in the part on memory")
-    add("--rest", type=float, default=30.0, help="seconds before memory is read")
     options = parser.parse_args(argv)
     if options.bind and options.nodes < options.blocks * max(SIZES):
         parser.error(f"a gang of {max(SIZES)} pods needs a node for each pod in one block")
     if not options.bind and options.gangs * options.pods > options.nodes:
         parser.error(f"{options.gangs} gangs of {options.pods} pods need a node for each pod")
     with Bench.fresh(options, "pods" if options.bind else "") as bench:
-        part = bench.memory if options.memory else bench.bind if options.bind else bench.compare
-        part()
+        (bench.bind if options.bind else bench.compare)()
     return 0
 
 

@@ -98,9 +98,7 @@ class Loaded:
 
     # --- pods -----------------------------------------------------------------------------------
 
-    def pod(
-        self, gang: int, index: int, *, gated: bool, node: str = "", gpus: int = 8, opted_out: bool = False
-    ) -> dict[str, Any]:
+    def pod(self, gang: int, index: int, *, gated: bool, opted_out: bool = False) -> dict[str, Any]:
         """A worker of a gang, with about as much beside the point as real ones have.
 
         opted_out: the webhook is not asked about it, so a gated one keeps its managedFields.
@@ -114,7 +112,7 @@ class Loaded:
                     "image": "registry.example.com/train:1",
                     "command": ["torchrun", "train.py"],
                     "env": environment,
-                    "resources": {"limits": {GPUS: gpus} if gpus else {}},
+                    "resources": {"limits": {GPUS: 8}},
                 }
             ],
         }
@@ -125,8 +123,6 @@ class Loaded:
                 keys.GANG_ANNOTATION: f"gang-{gang}",
                 keys.GANG_SIZE_ANNOTATION: str(self.options.pods),
             }
-        if node:
-            spec["nodeName"] = node
         return {
             "metadata": {
                 "name": f"{'gated' if gated else 'plain'}-{gang}-{index}",
