@@ -1,17 +1,17 @@
-"""hack/check sizes: how large each package is, and how many of its functions are long or have many branches.
+"""hack/check sizes and complexity: how large each package is, and how many functions have many branches.
 
-It prints, and judges nothing; hack/check complexity holds the branching functions down. Lines of code are
-those without blank lines, comments, docstrings and imports. Branches are counted as McCabe does, and each
-`and`, `or`, comprehension and assertion with them. A function of which a split would be harder to read, as it
-is one table or one list of rules, may say so on the line of its `def`, after "# branches:"; it counts in a
-column of its own. What protoc generates is left out.
+Lines of code are those without blank lines, comments, docstrings and imports. Branches are counted as ruff
+does (rule C901, McCabe's complexity), and each `and`, `or`, comprehension and assertion with them. How many
+functions above 10 a package may have stands in hack/branches.txt; hack/check complexity holds it. A function
+of which a split would be harder to read, as it is one table or one list of rules, may say so on the line of
+its `def`, after "# branches:"; it counts in a column of its own. What protoc generates is left out.
 """
 
 import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ PRODUCT: Final = ("webhook", "labeler")
 """Of these, packages directly below get a row of their own."""
 LONGEST: Final = 40
 MOST_BRANCHES: Final = 10
+CEILINGS: Final = "hack/branches.txt"
 
 _BRANCHES: Final = (
     ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension, ast.match_case, ast.Assert,
@@ -62,6 +63,35 @@ def main(root: Path) -> int:
             f"{row.reasoned:14}"
         )
     return 0
+
+
+def check(root: Path) -> int:
+    """Compare the code below `root` with CEILINGS; returns 0, or 1 after a sentence about each difference."""
+    complaints = [*differences((root / CEILINGS).read_text(), measured(root)), *_needless(root)]
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    return 1 if complaints else 0
+
+
+def differences(ceilings: str, rows: Mapping[str, Size]) -> Iterator[str]:
+    """A sentence for each package that has more or fewer branching functions than the ceilings say."""
+    for line in ceilings.splitlines():
+        package, _, most = line.partition(" ")
+        if package != "#" and rows[package].branching != int(most):
+            yield (
+                f"{package}: {rows[package].branching} functions have more than {MOST_BRANCHES} branches, "
+                f"and {CEILINGS} says {most}. If they are more, split one that you changed; "
+                "if they are fewer, write their number there."
+            )
+
+
+def _needless(root: Path) -> Iterator[str]:
+    for path in (path for top in ROOTS for path in modules(root / top)):
+        for function in needless_reasons(path.read_text()):
+            yield (
+                f"{path.relative_to(root)}: {function} is at {MOST_BRANCHES} branches or below. "
+                'Remove "# branches:" from its line.'
+            )
 
 
 def measured(root: Path) -> dict[str, Size]:
@@ -155,4 +185,4 @@ def _last(node: ast.stmt | ast.expr) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path.cwd()))
+    sys.exit((check if "--check" in sys.argv else main)(Path.cwd()))

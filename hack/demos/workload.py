@@ -116,7 +116,7 @@ def _pod(
     }
 
 
-def faults(seen: Sequence[SeenPod], places: Mapping[str, SimulatedNode], best: tuple[int, int]) -> list[str]:
+def faults(seen: Sequence[SeenPod], places: Mapping[str, SimulatedNode], best: tuple[int, int]) -> list[str]:  # noqa: C901
     """Everything that is not as it should be, as sentences; none is what everybody hopes for.
 
     places: node name -> node. best: the fewest (blocks, subblocks) in which the gang could have run.

@@ -46,7 +46,7 @@ class Crowd:
         """How many kinds of gangs there are, and so how many come before any comes again."""
         return len(KINDS) + len(self.more)
 
-    def create(self) -> None:
+    def create(self) -> None:  # noqa: C901
         """One more gang, or one more pod of others, if there is capacity for more to wait."""
         unfinished = self._api.json("GET", PODS, query=UNFINISHED)["items"]
         if sum(pod["metadata"]["namespace"] in (OURS, FOREIGN) for pod in unfinished) >= self._most:

@@ -210,7 +210,7 @@ class Soak:
 
     # --- the middle -----------------------------------------------------------------------------
 
-    def _disturb(self) -> None:
+    def _disturb(self) -> None:  # noqa: C901
         begun = time.monotonic()
         plan = self.plan
         actions: dict[str, tuple[float, Callable[[], None]]] = {

@@ -153,7 +153,7 @@ _ANNOTATIONS: Final = {
 }
 
 
-def drawn(choices: random.Random) -> dict[str, Any]:
+def drawn(choices: random.Random) -> dict[str, Any]:  # noqa: C901
     """A pod that the API server takes: everything that admission reads, at random."""
 
     def some(probability: float) -> bool:

@@ -215,7 +215,7 @@ def why(pod: dict[str, Any]) -> str:
     return str([each["state"].get("terminated") for each in status.get("containerStatuses", ())])
 
 
-def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]:
+def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]:  # noqa: C901
     """Jobs in waves of so many, victims killed meanwhile: what containers saw is what the plan says.
 
     Returns the pods that failed, and why.

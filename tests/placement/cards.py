@@ -14,7 +14,7 @@ from webhook.scheduling import convert
 from webhook.scheduling.nodes import node_of
 
 
-def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
+def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:  # noqa: C901
     """By trying every set of cards for every container."""
     demands: list[tuple[PodClass, list[CardRequest]]] = []
     for pod in pods:
@@ -34,7 +34,7 @@ def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:
         ends += [(y, x) for x, name, y in b.card.links if name == a.card.name]
         return any(x in a.tiles and y in b.tiles for x, y in ends)
 
-    def descend(depth: int) -> bool:
+    def descend(depth: int) -> bool:  # noqa: C901
         if depth == len(demands):
             return True
         pod, requests = demands[depth]

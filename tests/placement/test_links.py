@@ -44,7 +44,7 @@ def pods_of(*counts: int, tiles: int = 0) -> list[PodClass]:
 # --- trying everything -------------------------------------------------------------------------------
 
 
-def feasible(states: Sequence[CardState], counts: Sequence[int], tiles: int) -> bool:
+def feasible(states: Sequence[CardState], counts: Sequence[int], tiles: int) -> bool:  # noqa: C901
     """By every way to give every demand its pairs, over every link."""
     links = links_of(states)
     free_cards = [dict(state.free)[PLUGIN] for state in states]

@@ -28,7 +28,7 @@ class Story:
         self.pods: dict[str, Pod] = {}
         self.made = 0
 
-    def pod(self, name: str, uid: str) -> Pod:
+    def pod(self, name: str, uid: str) -> Pod:  # noqa: C901
         """A pod of any sort."""
         dice = self.dice
         metadata: dict[str, Any] = {"uid": uid, "annotations": {}, "namespace": dice.choice(("ns", "system"))}

@@ -28,7 +28,7 @@ class PodClaims:
     problem: str = ""
 
 
-def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) -> PodClaims:
+def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) -> PodClaims:  # noqa: C901
     """What a pod's claims ask for. shared: names of claims that several pods wait for."""
     if supply.problem:
         return PodClaims(problem=supply.problem)
@@ -72,7 +72,7 @@ def _named(what: str, key: str, claim: ResourceClaim, supply: Supply) -> Asked:
         raise UnmodelledError(f"{what} {error}") from None
 
 
-def _claim(pod: Pod, entry: PodClaim, supply: Supply) -> ResourceClaim | Asked | None:
+def _claim(pod: Pod, entry: PodClaim, supply: Supply) -> ResourceClaim | Asked | None:  # noqa: C901
     """The claim behind a pod's; of a pod yet to be made what it will ask for; None if none is needed."""
     namespace, template = pod.metadata.namespace, entry.resource_claim_template_name
     name = entry.resource_claim_name

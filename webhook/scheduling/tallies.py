@@ -142,7 +142,7 @@ class RuleGate:
             of_node = RuleRefusal("topology spread", rule.key, node)
             self._spread.append((each.on_node, node, rule.max_skew, own, False, of_node))
 
-    def width(self, most: int) -> int:  # branches: asked of every node, where calls would cost
+    def width(self, most: int) -> int:  # branches: asked of every node, where calls would cost  # noqa: C901
         """How many of the kind may go one after the other for sure, up to so many; sets `refused`."""
         self.refused = self._forbidden
         if self._forbidden is not None:
