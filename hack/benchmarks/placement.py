@@ -1,10 +1,10 @@
-"""What placing a gang costs and how good the answer is, beside other placers on the same instances.
+"""What placing a gang costs, and whether the answer is the optimum, on instances of several kinds.
 
 Times include everything from the snapshot to the assignment: eligibility, capacities, search, ranks. "one
 block changed" is the next gang after a pod appeared in one block. Times are CPU seconds of this process, so
 that other work on the machine does not count, the median and in brackets the range; absolute figures belong
 to the machine all the same, ratios are meant to be compared. Python's collector runs as seldom as in the
-sweeper. The rival is HiGHS, an exact solver of integer programs.
+sweeper.
 """
 
 import argparse

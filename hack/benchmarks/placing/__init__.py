@@ -1,1 +1,1 @@
-"""The rows of `hack/bench placement`: instances, what is measured on them, and rivals on the same."""
+"""The rows of `hack/bench placement`: instances, and what is measured on them."""

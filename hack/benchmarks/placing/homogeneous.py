@@ -13,7 +13,7 @@ def sizes(repeats: int, quick: bool) -> Iterator[Row]:
         asked += [(100_000, 1, 1000), (100_000, 8, 1000), (100_000, 8, 10_000), (100_000, 1, 10_000)]
     for nodes, slots, pods in asked:
         made, gang = instances.cluster(nodes, slots), instances.gang(pods, slots)
-        runs = alternated({"": (gang, None)}, made, repeats)[""]
+        runs = alternated({"": gang}, made, repeats)[""]
         what = f"{pods} pods, {nodes} nodes of {slots}"
         yield Row("identical", what, runs.seconds, runs.changed, answered(runs.found))
 
@@ -22,6 +22,6 @@ def equal(repeats: int, quick: bool) -> Iterator[Row]:
     """On an empty cluster of equal domains, where bounds tell none of them apart."""
     for pods, slots in ((2500, 1), (10_000, 8)):
         made, gang = instances.equal_cluster(10_000, slots), instances.gang(pods, slots)
-        runs = alternated({"": (gang, None)}, made, repeats)[""]
+        runs = alternated({"": gang}, made, repeats)[""]
         what = f"{pods} pods, 10000 equal empty nodes of {slots}"
         yield Row("equal", what, runs.seconds, runs.changed, answered(runs.found))

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Final
 
 from hack.comparing.clusters import fragmented
-from hack.comparing.highs import Leaf
 from labeler.contract import keys
 from webhook.placement import Gang, Member, NodeInfo, PodClass, vector
 
@@ -53,16 +52,3 @@ def gang(pods: int, slots: int, minority: Sequence[PodClass] = (), name: str = "
     """Pods that take one slot each, and odd ones of higher ranks."""
     kinds = [*[worker(slots)] * pods, *minority]
     return Gang(name, tuple(Member(f"{name}-{rank}", rank, kind) for rank, kind in enumerate(kinds)))
-
-
-def leaves_of(nodes: Sequence[NodeInfo], slots: int) -> list[Leaf]:
-    """What the rivals start from; the leaf counts are part of their time, as they are of ours."""
-    need = 8 // slots
-    return [
-        Leaf(tuple(n.labels[key] for key in keys.GCE_TOPOLOGY), n.allocatable[GPU] // need) for n in nodes
-    ]
-
-
-def described(counts: Sequence[int]) -> str:
-    """Blocks, subblocks and nodes as the rows write them."""
-    return f"{counts[0]}/{counts[1]}/{counts[2]}"

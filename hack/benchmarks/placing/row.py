@@ -1,4 +1,4 @@
-"""One row of the table: what was asked, what it took, what came out, and what rivals did with the same."""
+"""One row of the table: what was asked, what it took, and what came out."""
 
 import gc
 import statistics
@@ -7,16 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from webhook.placement import Assignment, Gang, NodeInfo, NoFit, Options, Snapshot, Usage, check, place
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """Another placer on the same instance. seconds: of CPU; result: in words."""
-
-    name: str
-    seconds: float
-    result: str
+from webhook.placement import Assignment, Gang, NodeInfo, NoFit, Snapshot, Usage, check, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +23,6 @@ class Row:
     changed: tuple[float, ...] = ()
     answer: str = ""
     beside: float = 0
-    baselines: tuple[Baseline, ...] = ()
     note: str = ""
 
     def line(self) -> str:
@@ -40,12 +30,7 @@ class Row:
         parts = [span(self.seconds) if self.seconds else ""]
         parts += [f"one block changed {span(self.changed)}" if self.changed else ""]
         parts += [f"{self.beside:.2f} of identical pods" if self.beside else "", self.answer, self.note]
-        parts += [_described(baseline) for baseline in self.baselines]
         return f"{self.group:10} {self.what}: {'; '.join(filter(None, parts))}"
-
-
-def _described(baseline: Baseline) -> str:
-    return f"{baseline.name} {_amount(baseline.seconds)}{', ' if baseline.result else ''}{baseline.result}"
 
 
 def span(seconds: Sequence[float]) -> str:
@@ -88,25 +73,19 @@ class Rounds:
     found: Assignment | NoFit
 
 
-def again(
-    gang: Gang, nodes: Sequence[NodeInfo], options: Options | None = None
-) -> tuple[float, float, Assignment | NoFit]:
+def again(gang: Gang, nodes: Sequence[NodeInfo]) -> tuple[float, float, Assignment | NoFit]:
     """CPU seconds for the gang on a new snapshot, and on the next one, once a pod appeared in one block."""
     before = Snapshot.build(nodes, [])
-    first, found = timed(place, gang, before, options)
+    first, found = timed(place, gang, before)
     if isinstance(found, Assignment):
         assert not check(found, gang, before)
     later = Snapshot.build(nodes, [(nodes[-1].name, Usage({"cpu": 1000, "pods": 1}))], previous=before)
-    return first, timed(place, gang, later, options)[0], found
+    return first, timed(place, gang, later)[0], found
 
 
-def alternated(
-    asked: Mapping[str, tuple[Gang, Options | None]], nodes: Sequence[NodeInfo], repeats: int
-) -> dict[str, Rounds]:
+def alternated(asked: Mapping[str, Gang], nodes: Sequence[NodeInfo], repeats: int) -> dict[str, Rounds]:
     """Each gang placed as `again` does, by its name; all of them once before any of them again."""
-    rounds = [
-        {name: again(gang, nodes, options) for name, (gang, options) in asked.items()} for _ in range(repeats)
-    ]
+    rounds = [{name: again(gang, nodes) for name, gang in asked.items()} for _ in range(repeats)]
     found = {}
     for name in asked:
         seconds, changed, answers = zip(*(one[name] for one in rounds), strict=True)
