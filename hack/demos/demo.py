@@ -4,12 +4,9 @@ Ends with a table and a verdict; the exit status is 0 only if everything was as 
 """
 
 import argparse
-import json
 import signal
 import sys
 import time
-from collections import Counter
-from typing import Any
 
 from hack.demos import real, workload
 from hack.demos.command import topogate
@@ -180,22 +177,17 @@ class Demo:
     def _check(self) -> int:
         api = self.cluster.api()
         pods = api.json("GET", f"/api/v1/namespaces/{workload.NAMESPACE}/pods")["items"]
-        others = api.json("GET", f"/api/v1/namespaces/{workload.FOREIGN_NAMESPACE}/pods")["items"]
         seen = [SeenPod(pod, self._seconds(pod["metadata"]["name"])) for pod in pods]
         gang = workload.members(seen)
         names = {each.name for each in gang}
-        used = workload.gpus_used([*others, *(pod for pod in pods if pod["metadata"]["name"] not in names)])
-        free = {node.name: node.gpus - used.get(node.name, 0) for node in self.grid if not node.intel}
-        best = workload.best_spread(free, self.places, workload.GANG_SIZE, 8)
-        found = workload.faults(seen, self.places, best)
-        found += self._unidentified()
+        found = workload.faults(seen, self.places)
         self._print_table(
             gang + sorted((each for each in seen if each.name not in names), key=lambda each: each.name)
         )
         blocks, subblocks = workload.spread(gang, self.places)
         there, possible = (
             f"{counted(of_blocks, 'block')}, {counted(of_subblocks, 'subblock')}"
-            for of_blocks, of_subblocks in ((blocks, subblocks), best)
+            for of_blocks, of_subblocks in ((blocks, subblocks), workload.BEST)
         )
         print(f"\nThe gang runs in {there}; the best possible is {possible}.")
         for sentence in found:
@@ -223,33 +215,6 @@ class Demo:
                 )
             )
         print_table(rows)
-
-    def _unidentified(self) -> list[str]:
-        """Which program the API server's audit log does not show at work under its own identity."""
-        time.sleep(1.5)  # the audit log is written in batches
-        entries = [json.loads(line) for line in self.cluster.log("audit").read_text().splitlines()]
-        users = Counter(entry["user"]["username"] for entry in entries)
-        mutated = sum(_was_mutated(entry) for entry in entries)
-        accounts = {
-            "webhook": "system:serviceaccount:topogate-system:webhook",
-            "sweeper": "system:serviceaccount:topogate-system:sweeper",
-            "labeler": "system:serviceaccount:topogate-labeler:labeler",
-        }
-        counts = ", ".join(f"{users[account]} requests by {account}" for account in accounts.values())
-        announce(f"Audit log: {counts}; {mutated} pods mutated by the webhook.")
-        found = [
-            f"the audit log shows no request by {account}"
-            for account in accounts.values()
-            if not users[account]
-        ]
-        return found if mutated else [*found, "the audit log shows no pod mutated by the webhook"]
-
-
-def _was_mutated(entry: dict[str, Any]) -> bool:
-    return any(
-        key.startswith("mutation.webhook.admission.k8s.io/") and '"mutated":true' in value
-        for key, value in entry.get("annotations", {}).items()
-    )
 
 
 def main() -> int:

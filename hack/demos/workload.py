@@ -1,6 +1,5 @@
 """What the demo asks of the cluster, and what must have become of it."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +12,8 @@ NAMESPACE: Final = "demo"
 FOREIGN_NAMESPACE: Final = "others"
 GANG: Final = "train"
 GANG_SIZE: Final = 16
+BEST: Final = (1, 2)
+"""The fewest blocks and subblocks in which the gang can run: of eight nodes in a subblock it takes all."""
 GPUS: Final = "nvidia.com/gpu"
 
 Objects = list[tuple[str, dict[str, Any]]]
@@ -116,18 +117,18 @@ def _pod(
     }
 
 
-def faults(seen: Sequence[SeenPod], places: Mapping[str, SimulatedNode], best: tuple[int, int]) -> list[str]:  # noqa: C901
+def faults(seen: Sequence[SeenPod], places: Mapping[str, SimulatedNode]) -> list[str]:  # noqa: C901
     """Everything that is not as it should be, as sentences; none is what everybody hopes for.
 
-    places: node name -> node. best: the fewest (blocks, subblocks) in which the gang could have run.
+    places: node name -> node.
     """
     by_name = {each.name: each for each in seen}
     found = [f"{each.name} does not run" for each in seen if each.pod["status"].get("phase") != "Running"]
     gang = members(seen)
     if len(gang) != GANG_SIZE:
         found.append(f"the gang has {len(gang)} pods instead of {GANG_SIZE}")
-    elif spread(gang, places) != best:
-        found.append(f"the gang is spread over (blocks, subblocks) {spread(gang, places)}, best is {best}")
+    elif spread(gang, places) != BEST:
+        found.append(f"the gang is spread over (blocks, subblocks) {spread(gang, places)}, best is {BEST}")
     found += _overbooked(seen)
     for each in [*gang, *(by_name[name] for name in ("intel-a", "intel-b", "urgent") if name in by_name)]:
         if not _is_pinned(each):
@@ -166,26 +167,6 @@ def spread(gang: Sequence[SeenPod], places: Mapping[str, SimulatedNode]) -> tupl
     """How many blocks and subblocks a gang runs in."""
     taken = [places[each.node].place for each in gang if each.node in places]
     return len({place[0] for place in taken}), len({place[:2] for place in taken})
-
-
-def best_spread(
-    free: Mapping[str, int], places: Mapping[str, SimulatedNode], pods: int, gpus: int
-) -> tuple[int, int]:
-    """The fewest (blocks, subblocks) for `pods` pods of `gpus` GPUs, found by trying every choice.
-
-    free: free GPUs of each node. Independent of the placement core on purpose.
-    """
-    slots: dict[tuple[str, str], int] = {}
-    for name, amount in free.items():
-        place = places[name].place[:2]
-        slots[place] = slots.get(place, 0) + amount // gpus
-    choices = [
-        (len({block for block, _ in chosen}), count)
-        for count in range(1, len(slots) + 1)
-        for chosen in itertools.combinations(sorted(slots), count)
-        if sum(slots[subblock] for subblock in chosen) >= pods
-    ]
-    return min(choices)
 
 
 def gpus_used(pods: Sequence[dict[str, Any]]) -> dict[str, int]:

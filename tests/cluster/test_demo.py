@@ -133,12 +133,11 @@ def test_it_names_what_is_not_as_it_should_be(shown: Shown, case: str) -> None:
     path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
     pods = [workload.SeenPod(pod, 1.0) for pod in shown.cluster.api().json("GET", path)["items"]]
     places = {node.name: node for node in nodes.grid(demo.SHAPE)}
-    best = workload.spread(workload.members(pods), places)
-    assert workload.faults(pods, places, best) == []
+    assert workload.faults(pods, places) == []
     spoilt = [replace(each, pod=copy.deepcopy(each.pod)) for each in pods]
     (one,) = (each for each in spoilt if each.name.startswith(name + "-") or each.name == name)
     spoil(one.pod)
-    assert any(words in fault for fault in workload.faults(spoilt, places, best))
+    assert any(words in fault for fault in workload.faults(spoilt, places))
 
 
 def without_what_differs(line: str) -> str:
