@@ -1,14 +1,16 @@
 """A stand-in for an autoscaler that serves ProvisioningRequests: it registers simulated nodes, and says so.
 
-It counts GPUs and nothing else, where a real one asks kube-scheduler's own code. The definition holds the
-fields of autoscaling.x-k8s.io/v1 that matter here, in words of our own.
+It counts GPUs and nothing else, where a real one asks kube-scheduler's own code.
 """
 
 import contextlib
 import threading
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from hack.local.nodes import SimulatedNode
 from webhook.extensions.scale_up.provisioning import GROUP_VERSION, REQUESTS
@@ -17,91 +19,14 @@ from webhook.kube.client import MERGE_PATCH, Api, ApiError
 BEST_EFFORT: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 GPU: Final = "nvidia.com/gpu"
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_FIXED: Final = [{"rule": "self == oldSelf", "message": "cannot be changed"}]
-_TEXT: Final = {"type": "string"}
+_DEFINITION: Final = Path(__file__).with_name("provisioningrequests.yaml")
 
 
 def define(api: Api) -> str:
     """Make the API server take ProvisioningRequests; returns the path of the definition."""
-    pod_set = {
-        "type": "object",
-        "required": ["count", "podTemplateRef"],
-        "properties": {
-            "count": {"type": "integer", "format": "int32", "minimum": 1},
-            "podTemplateRef": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {"name": {**_TEXT, "maxLength": 253}},
-            },
-        },
-    }
-    spec = {
-        "type": "object",
-        "required": ["podSets", "provisioningClassName"],
-        "properties": {
-            "podSets": {
-                "type": "array",
-                "items": pod_set,
-                "minItems": 1,
-                "maxItems": 32,
-                "x-kubernetes-validations": _FIXED,
-            },
-            "provisioningClassName": {**_TEXT, "maxLength": 253, "x-kubernetes-validations": _FIXED},
-            "parameters": {"type": "object", "additionalProperties": {**_TEXT, "maxLength": 255}},
-        },
-    }
-    condition = {
-        "type": "object",
-        "required": ["type", "status", "reason", "message", "lastTransitionTime"],
-        "properties": dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), _TEXT),
-    }
-    status = {
-        "type": "object",
-        "properties": {
-            "conditions": {
-                "type": "array",
-                "items": condition,
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-            }
-        },
-    }
-    name = "provisioningrequests.autoscaling.x-k8s.io"
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {
-            "openAPIV3Schema": {
-                "type": "object",
-                "required": ["spec"],
-                "properties": {"spec": spec, "status": status},
-            }
-        },
-    }
-    names = {
-        "kind": "ProvisioningRequest",
-        "plural": "provisioningrequests",
-        "singular": "provisioningrequest",
-    }
-    body = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        # Groups under x-k8s.io are the community's; this is how one says that it knows.
-        "metadata": {
-            "name": name,
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in"},
-        },
-        "spec": {
-            "group": "autoscaling.x-k8s.io",
-            "scope": "Namespaced",
-            "names": names,
-            "versions": [version],
-        },
-    }
+    body = yaml.safe_load(_DEFINITION.read_text())
     api.request("POST", _DEFINITIONS, body=body)
-    return f"{_DEFINITIONS}/{name}"
+    return f"{_DEFINITIONS}/{body['metadata']['name']}"
 
 
 class StandIn:

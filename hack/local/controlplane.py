@@ -30,32 +30,6 @@ _chance: Final = random.SystemRandom()  # several processes choose at once
 
 START_ORDER: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
-AUDIT_POLICY: Final = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [
-        {"level": "None", "users": ["system:apiserver"]},
-        {
-            "level": "Metadata",
-            "verbs": ["create", "update", "patch", "delete", "deletecollection"],
-            "resources": [
-                {"group": "", "resources": ["pods", "nodes", "events"]},
-                {"group": "topogate.io"},
-                {"group": "coordination.k8s.io", "resources": ["leases"]},
-            ],
-        },
-        {
-            "level": "Metadata",
-            "userGroups": [
-                "system:serviceaccounts:topogate-system",
-                "system:serviceaccounts:topogate-labeler",
-            ],
-        },
-        {"level": "None"},
-    ],
-}
-
 
 @dataclass(frozen=True)
 class Ports:
@@ -92,7 +66,7 @@ def free_port() -> int:
 
 
 def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> None:
-    """Write keys, certificates, kubeconfigs and policies of a new cluster into its folder.
+    """Write keys, certificates and kubeconfigs of a new cluster into its folder.
 
     real: the cluster's real node, if it has one.
     """
@@ -125,7 +99,6 @@ def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> Non
         }
         path = folder / ("kubeconfig" if file == "admin" else f"{file}.kubeconfig")
         write_kubeconfig(path, folder, ports.apiserver, user)
-    (folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
     if real is not None:
         authority.issue(secrets, "apiserver-kubelet", "kube-apiserver", groups=["system:masters"])
         real.write_files(authority)
@@ -184,7 +157,7 @@ def flags(program: str, folder: Path, ports: Ports, real: RealNode | None = None
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={secrets / 'service-account.pub'}",
             f"--service-account-signing-key-file={secrets / 'service-account.key'}",
-            f"--audit-policy-file={folder / 'audit-policy.yaml'}",
+            f"--audit-policy-file={Path(__file__).parent / 'audit-policy.yaml'}",
             f"--audit-log-path={folder / 'logs' / 'audit.log'}",
             "--audit-log-mode=batch",
             "--shutdown-delay-duration=0s",
