@@ -7,7 +7,7 @@ import pytest
 
 from hack.local import images
 from hack.local.cluster import Cluster
-from hack.local.helm import helm
+from hack.local.go_programs import HELM
 from hack.local.install import LABELER, SYSTEM
 from hack.local.install_real import RealInstallation
 from hack.releases.chart import CHART
@@ -18,7 +18,7 @@ from tests.support import create_namespace, delete_namespace
 
 def run(cluster: Cluster, *arguments: str) -> None:
     """Helm, in the node's namespaces as every client of that cluster is."""
-    command = [helm(), *arguments, f"--kubeconfig={cluster.kubeconfig}", "--namespace=kube-system"]
+    command = [str(HELM.build()), *arguments, f"--kubeconfig={cluster.kubeconfig}", "--namespace=kube-system"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr
 

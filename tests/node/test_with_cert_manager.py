@@ -6,13 +6,13 @@ They run where `hack/test --cert-manager` has built them once. cert-manager's ad
 
 import base64
 from collections.abc import Iterator
-from typing import Final
 
 import pytest
 from cryptography import x509
 
-from hack.local import certmanager, processes
+from hack.local import processes
 from hack.local.cluster import Cluster, ClusterError
+from hack.local.go_programs import CERT_MANAGER, CRDS
 from hack.local.install import SYSTEM, WEBHOOKS
 from hack.local.install_real import RealInstallation
 from labeler.contract import keys
@@ -22,10 +22,8 @@ from tests.support import create_namespace
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
 SERVING = "topogate-webhook-tls"
 
-CONTROLLERS: Final = certmanager.cached()
-
 pytestmark = pytest.mark.skipif(
-    CONTROLLERS is None,
+    not CERT_MANAGER.binary.exists(),
     reason="NOT RUN: the overlay cert-manager beside cert-manager's own controllers, which are not built "
     "here; hack/test --cert-manager builds them, once a machine",
 )
@@ -34,13 +32,12 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def issued(real_control_plane: Cluster) -> Iterator[Cluster]:
     """The overlay, applied and ready."""
-    assert CONTROLLERS is not None, "or the mark above would have left this out"
     cluster = real_control_plane
     clean_real(cluster)
-    definitions = str(CONTROLLERS / certmanager.CRDS)
+    definitions = str(CERT_MANAGER.folder / CRDS)
     cluster.kubectl("apply", "--server-side", "-f", definitions)
     cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
-    command = [certmanager.program(CONTROLLERS), f"--kubeconfig={cluster.kubeconfig}"]
+    command = [str(CERT_MANAGER.binary), f"--kubeconfig={cluster.kubeconfig}"]
     program = processes.start(command, cluster.log("certmanager"), tied=True)
     try:
         installation = RealInstallation(cluster, overlay="overlays/cert-manager")

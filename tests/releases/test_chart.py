@@ -12,7 +12,7 @@ import yaml
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
-from hack.local.helm import helm
+from hack.local.go_programs import HELM
 from hack.local.install import SYSTEM, WEBHOOKS, system_node
 from hack.local.pki import FileAuthority
 from hack.releases import chart
@@ -64,7 +64,7 @@ TEMPLATE = ("template", "topogate", str(chart.CHART))
 
 def run(*arguments: str, values: Sequence[str] = IMAGES) -> "subprocess.CompletedProcess[str]":
     sets = [word for each in values for word in ("--set", each)]
-    return subprocess.run([helm(), *arguments, *sets], capture_output=True, text=True, check=False)
+    return subprocess.run([str(HELM.build()), *arguments, *sets], capture_output=True, text=True, check=False)
 
 
 def templated(values: Sequence[str] = (), version: str = "1.36.0") -> dict[chart.Identity, dict[str, Any]]:
