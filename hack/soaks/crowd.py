@@ -115,8 +115,7 @@ class Crowd:
     def _ruled(self, name: str, size: int, kind: str) -> None:
         """A Job whose pods are to be in different blocks, or spread over these evenly."""
         size = min(size, 3) if kind == spreads.APART else size
-        texts, labels = {spreads.RULE: f"{kind}/{size}"}, {spreads.LABEL: name}
-        self.post_job(name, size, {GPUS: 1}, texts, labels, spreads.rule(kind, name))
+        self.post_job(name, size, {GPUS: 1}, {}, {spreads.LABEL: name}, spreads.rule(kind, name))
 
     def _staged(self, name: str, size: int) -> None:
         """Pods that come one after the other and do not end by themselves."""

@@ -14,13 +14,11 @@ its victims. True at every moment is:
 6. Of a tenant whom nobody has a reason to disturb no pod is lost.
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
 8. Each exclusive Job has a domain of its own (see domains.py).
-9. Gangs whose pods have rules on one another are placed by them (see spreads.py).
-10. Gangs that wait hold a share of the nodes at most, and none for long (see reserved_nodes.py).
-11. No gang stays half dead that was preempted (see partly_released.py).
-12. No device is given to two claims, and each is given where its pod was sent (see claims.py).
-13. A pod runs where its volumes are, and no node has more of these than it may (see mounts.py).
-14. Nobody is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
-15. No node that a gang keeps between its stages is taken by one that is no more urgent (see takeovers.py).
+9. Gangs that wait hold a share of the nodes at most, and none for long (see reserved_nodes.py).
+10. No gang stays half dead that was preempted (see partly_released.py).
+11. A pod runs where its volumes are, and no node has more of these than it may (see mounts.py).
+12. Nobody is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
+13. No node that a gang keeps between its stages is taken by one that is no more urgent (see takeovers.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes says nothing.
@@ -33,15 +31,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
-from hack.soaks.broken import FailedGangs
-from hack.soaks.claims import GivenDevices
 from hack.soaks.domains import Domains
 from hack.soaks.evictions import Evictions
 from hack.soaks.losses import Losses
 from hack.soaks.mounts import Mounts
 from hack.soaks.partly_released import PartlyReleased
 from hack.soaks.reserved_nodes import Holdings
-from hack.soaks.spreads import Spreads
 from hack.soaks.takeovers import Takeovers
 from hack.soaks.takes import Take, has_ended, is_gated, listed, pinned_to, take_of
 from labeler.contract import keys
@@ -65,13 +60,10 @@ class Ledger:
     protected: frozenset[str] = frozenset()
     losses: Losses = field(default_factory=Losses)
     domains: Domains = field(default_factory=Domains)
-    spreads: Spreads = field(default_factory=Spreads)
     partial: PartlyReleased = field(default_factory=PartlyReleased)
-    given: GivenDevices = field(default_factory=GivenDevices)
     mounts: Mounts = field(default_factory=Mounts)
     evictions: Evictions = field(default_factory=Evictions)
     takeovers: Takeovers = field(default_factory=Takeovers)
-    failed_gangs: FailedGangs = field(default_factory=FailedGangs)
     reserved: Holdings | None = None
     faults: list[str] = field(default_factory=list)
     released: int = 0
@@ -122,11 +114,8 @@ class Ledger:
             if pod["metadata"]["namespace"] not in self.hostile:
                 self.losses.pod(kind, pod)
                 self.domains.pod(pod, "" if gone else node)
-                self.spreads.pod(pod, gone=gone)
                 self.partial.pod(pod, gone=gone)
                 self.mounts.pod(pod, gone=gone)
-                self.failed_gangs.pod(pod)
-                self.given.pod(uid, pinned_to(pod))
             self.takeovers.pod(pod, gone=gone)
             self.evictions.pod(kind, pod)
             if gone or not node:
@@ -140,16 +129,6 @@ class Ledger:
                 self.bound += 1
                 self._check_binding(pod, take, in_order=in_order)
             self._check_node(node)
-
-    def claim(self, kind: str, claim: Json) -> None:
-        """A version of a claim on devices."""
-        with self._lock:
-            self.given.claim(kind, claim)
-
-    def keep_only_claims(self, claims: Iterable[Json]) -> None:
-        """All claims that there are, as with keep_only."""
-        with self._lock:
-            self.given.keep_only({each["metadata"]["uid"] for each in claims})
 
     def volume_claim(self, kind: str, claim: Json) -> None:
         """A version of a claim on a volume."""
@@ -178,7 +157,6 @@ class Ledger:
         with self._lock:
             self.takes = {uid: take for uid, take in self.takes.items() if uid in uids}
             self.domains.keep_only(uids)
-            self.spreads.keep_only(uids)
             self.partial.keep_only(uids)
             self.mounts.keep_only_pods(uids)
             self.evictions.keep_only(uids)
@@ -250,7 +228,7 @@ class Ledger:
             self._suspects.append((_now(), node, {uid: replace(take) for uid, take in here.items()}))
 
     def _given_out_twice(self, node: str, here: Mapping[str, Take], *, settled: bool = False) -> list[str]:
-        """Claims 1, 3 and 13 of what was on a node at one moment, by the plans that are known now."""
+        """Claims 1, 3 and 11 of what was on a node at one moment, by the plans that are known now."""
         preempting = [
             take.priority for uid, take in here.items() if not take.is_bound and self._preempts(uid)
         ]
@@ -277,7 +255,6 @@ class Ledger:
                     first.setdefault(fault, at)
             self.faults += [f"{at}: {fault}" for fault, at in first.items()]
             self._suspects.clear()
-            self.given.settle()
             self.mounts.settle()
             for uid, (version, name, node, at) in self._waiting.items():
                 earlier = [where for since, where, _ in self._plans.get(uid, []) if since < version]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from hack.soaks.ledger import Ledger
-from webhook.kube import devices, volume_objects
+from webhook.kube import volume_objects
 from webhook.kube.client import Api, ApiError
 
 PODS: Final = "/api/v1/pods"
 PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
-WATCHED: Final = (PLACEMENTS, PODS, devices.CLAIMS, volume_objects.CLAIMS, volume_objects.VOLUMES)
+WATCHED: Final = (PLACEMENTS, PODS, volume_objects.CLAIMS, volume_objects.VOLUMES)
 """All that a ledger judges."""
 
 Json = dict[str, Any]
@@ -84,11 +84,9 @@ class LedgerReader(CollectionReader):
         self._ledger = ledger
         self._whole: dict[str, Callable[[list[Json]], None]] = {
             PODS: ledger.keep_only,
-            devices.CLAIMS: ledger.keep_only_claims,
             volume_objects.CLAIMS: ledger.keep_only_volume_claims,
         }
         self._versions: dict[str, Callable[[str, Json], None]] = {
-            devices.CLAIMS: ledger.claim,
             volume_objects.CLAIMS: ledger.volume_claim,
             volume_objects.VOLUMES: ledger.volume,
         }

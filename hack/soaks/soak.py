@@ -43,7 +43,6 @@ from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
 from hack.soaks.reserved_nodes import bounds
 from hack.soaks.scaling import CHOICES, NAMES, Scaling
-from hack.soaks.spreads import Spreads
 from hack.soaks.sweepers import lines_of, make_namespace, set_bind, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.tried import tried
@@ -77,9 +76,7 @@ class Soak:
         others = 1 + (len(tasks.NODES) if plan.has("tasks") else 0)
         self.reserved = bounds(SETTINGS, len(self.grid) + others, made)
         names = frozenset({OURS, FOREIGN, HOSTILE})
-        self.ledger = Ledger(
-            names, hostile=frozenset({HOSTILE}), reserved=self.reserved, spreads=Spreads(SHAPE.blocks)
-        )
+        self.ledger = Ledger(names, hostile=frozenset({HOSTILE}), reserved=self.reserved)
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in WATCHED]
         self.sweepers: list[Program] = []
         self.crowd = Crowd(self.api, plan.crowd, plan.choices("crowd"), self.done)
@@ -99,7 +96,6 @@ class Soak:
         if plan.has("broken-nodes"):
             count = len(with_gpus) + len(made)
             self.broken = BrokenGpus(self.api, with_gpus, count, plan.choices("broken"))
-            self.ledger.failed_gangs = self.broken.failed_gangs
         stay = self.broken.names if self.broken is not None else ()
         if plan.has("preemption"):
             sound = [name for name in with_gpus if name not in stay]
@@ -122,10 +118,8 @@ class Soak:
                 "ledger": lambda: ledger.faults,
                 "reservations": lambda: self.reserved.faults,
                 "domains": lambda: ledger.domains.faults,
-                "spreads": lambda: ledger.spreads.faults,
                 "partial gangs": lambda: ledger.partial.faults,
                 "takeovers": lambda: ledger.takeovers.faults,
-                "devices": lambda: ledger.given.faults,
                 "volumes": lambda: ledger.mounts.faults,
                 "broken nodes": lambda: broken.faults if broken is not None else (),
                 "tasks": lambda: of_tasks.faults() if of_tasks is not None else (),

@@ -46,8 +46,6 @@ def tried(soak: "Soak") -> list[str]:
         "bindings": ledger.bound,
         "bindings with cards": ledger.stamped,
         "pods of exclusive Jobs": ledger.domains.seen,
-        "gangs with rules": ledger.spreads.judged,
-        "claimed devices": ledger.given.judged,
         "nodes held": soak.reserved.holds,
         "plans that keep nodes between stages": ledger.takeovers.judged,
         "deletions by the sweeper": ledger.losses.judged,
@@ -61,10 +59,7 @@ def tried(soak: "Soak") -> list[str]:
         judged |= {"evicted of halves": ledger.evictions.of_partial_gangs}
     if soak.broken is not None:
         judged |= {"pods that failed on broken nodes": len(soak.broken.kubelets.failed)}
-        judged |= {
-            "gangs that accuse one": soak.broken.with_failed_gangs,
-            "broken nodes avoided": soak.broken.found,
-        }
+        judged |= {"broken nodes avoided": soak.broken.found}
     if soak.scaling is not None:
         judged |= {
             "nodes made on request": POOL_NODES + done["nodes scaled down"] - len(soak.scaling.standin.pool)

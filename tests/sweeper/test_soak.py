@@ -1,7 +1,7 @@
 """The short form of hack/soak; the invariants are those of hack/soaks/ledger.py.
 
 The choices are the same in every run, so that a fault found here is met again; other seeds are for hack/soak.
-What judges it is tried in test_judges.
+What judges it is tried in test_soak_checkers.
 """
 
 from hack.local.cluster import Cluster
@@ -24,7 +24,5 @@ def test_invariants_hold_and_all_gangs_end_while_everything_fails(own_cluster: C
     kinds = (*KINDS, *soak.crowd.more, "long", "preempting", "foreign preempting")
     assert min(soak.done[kind] for kind in kinds) >= 1
     assert soak.ledger.domains.seen >= 1
-    assert soak.ledger.spreads.judged >= 1
-    assert soak.ledger.given.judged >= 1
     assert soak.ledger.mounts.judged >= 1
     assert soak.reserved.holds >= 1, soak.reserved.summary

@@ -11,7 +11,6 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hack.soaks.audit import SWEEPER
-from hack.soaks.claims import GivenDevices
 from hack.soaks.crowd import OURS
 from hack.soaks.domains import OVER, Domains
 from hack.soaks.ledger import Ledger
@@ -19,7 +18,6 @@ from hack.soaks.losses import Losses
 from hack.soaks.partly_released import PARTLY_SECONDS, PartlyReleased
 from hack.soaks.passes import defects, over
 from hack.soaks.reserved_nodes import Holdings, bounds
-from hack.soaks.spreads import LABEL, RULE, Spreads
 from hack.soaks.sweepers import LogLine
 from hack.soaks.takeovers import SETTLED_SECONDS, Takeovers
 from hack.soaks.takes import GPUS
@@ -28,49 +26,6 @@ from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.sweeper.metrics import Metrics
 from webhook.workloads import marks
-
-
-def given(uid: str, device: str, pod: str) -> dict[str, Any]:
-    """A claim that has been given a device of the node n, for a pod."""
-    results = [{"driver": "d", "pool": "n", "device": device}]
-    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"uid": pod}]}
-    return {"metadata": {"uid": uid, "name": uid, "namespace": OURS}, "status": status}
-
-
-def test_a_device_that_two_claims_have_is_named() -> None:
-    checker = GivenDevices()
-    checker.claim("ADDED", given("a", "g0", "p"))
-    checker.claim("MODIFIED", given("a", "g0", "p"))
-    checker.claim("ADDED", given("b", "g1", "q"))
-    assert checker.faults == []
-    checker.claim("MODIFIED", given("b", "g0", "q"))
-    assert checker.faults == [f"d/n/g0 was given to {OURS}/b while {OURS}/a had it"]
-
-
-def test_a_device_may_be_given_again_once_it_was_taken_back() -> None:
-    checker = GivenDevices()
-    for uid in "abc":
-        checker.claim("ADDED", given(uid, f"g-{uid}", "p"))
-    checker.claim("DELETED", given("a", "g-a", "p"))
-    checker.claim("MODIFIED", given("b", "g-x", "p"))
-    checker.keep_only({"b"})
-    for number, name in enumerate("abc"):
-        checker.claim("ADDED", given(f"new-{number}", f"g-{name}", "p"))
-    assert checker.faults == []
-
-
-@pytest.mark.parametrize(
-    ("pin", "faults", "judged"),
-    [("n", 0, 1), ("m", 1, 1), ("", 0, 0)],
-    ids=["there", "elsewhere", "not ours"],
-)
-def test_devices_elsewhere_than_their_pod_was_sent_are_named(pin: str, faults: int, judged: int) -> None:
-    checker = GivenDevices()
-    checker.pod("p", pin)
-    checker.pod("p", "")
-    checker.claim("ADDED", given("a", "g0", "p"))
-    checker.settle()
-    assert (len(checker.faults), checker.judged) == (faults, judged)
 
 
 @pytest.mark.parametrize(
@@ -103,30 +58,6 @@ def exclusive(name: str, job: str, **fields: Any) -> dict[str, Any]:
         "labels": {marks.JOB_NAME_LABEL: job},
     }
     return {"metadata": metadata, "spec": {"containers": []}, **fields}
-
-
-@pytest.mark.parametrize(
-    ("expected", "blocks", "faults"),
-    [
-        ("apart/2", (0, 1), 0),
-        ("apart/2", (1, 1), 1),
-        ("even/3", (0, 1, 2), 0),
-        ("even/4", (0, 0, 1, 2), 0),
-        ("even/4", (0, 0, 1, 1), 1),
-        ("even/2", (0, 0), 1),
-        ("even/2", (0, None, 0), 0),
-    ],
-    ids=["apart", "together", "even", "one more", "one left out", "in one", "made anew"],
-)
-def test_gangs_that_break_the_rule_of_their_pods_are_named(
-    expected: str, blocks: Sequence[int | None], faults: int
-) -> None:
-    checker = Spreads(3)
-    for number, block in enumerate(blocks):
-        metadata = {"uid": str(number), "annotations": {RULE: expected}, "labels": {LABEL: "g"}}
-        node = {} if block is None else {"nodeName": f"node-b{block}-s0-h00"}
-        checker.pod({"metadata": metadata, "spec": node}, gone=block is None)
-    assert len(checker.faults) == faults
 
 
 @pytest.mark.parametrize("ended", [True, False])
