@@ -1,8 +1,7 @@
-"""The chart's values: their defaults, their schema, and what refuses wrong ones. Part of `hack/chart`."""
+"""The chart's values: their defaults, and what refuses wrong ones. Part of `hack/chart`."""
 
 import json
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,11 +48,6 @@ _RENDERED: Final = (
     "excludedNamespaces",
 )
 """Keys of the policy that the API server's own conditions are rendered from."""
-
-_QUANTITY: Final = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
-_RESOURCE: Final = r"^(cpu|memory|ephemeral-storage|hugepages-.+|[^/]+/.+)$"
-_LABEL: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-"""Amounts, names of resources, and keys of labels as Kubernetes has them."""
 
 NOTES: Final = """topogate {{ .Chart.AppVersion }} is installed. Opt a namespace in:
 
@@ -154,59 +148,7 @@ def _text(key: str, text: str, indent: int) -> str:
 
 def schema() -> str:
     """values.schema.json: every value that there is, so that a misspelt one is refused."""
-    text, flag = {"type": "string"}, {"type": "boolean"}
-    names = {"type": "array", "items": {"type": "string", "minLength": 1}}
-    quantity = {"type": ["string", "number"], "pattern": _QUANTITY}
-    amounts = {"type": "object", "propertyNames": {"pattern": _RESOURCE}, "additionalProperties": quantity}
-    resources = _object({"requests": amounts, "limits": amounts}, optional=("requests", "limits"))
-    image = {"type": "string", "pattern": r"^\S*$"}
-    labels = {
-        "type": "object",
-        "propertyNames": {"pattern": _LABEL},
-        "additionalProperties": {"type": "string", "pattern": f"^({_LABEL[1:-1]})?$"},
-    }
-    toleration = _object(
-        {
-            "key": {"type": "string", "pattern": _LABEL},
-            "operator": {"enum": ["Exists", "Equal", "Lt", "Gt"]},
-            "value": text,
-            "effect": {"enum": ["", "NoSchedule", "PreferNoSchedule", "NoExecute"]},
-            "tolerationSeconds": {"type": "integer"},
-        },
-        optional=("key", "operator", "value", "effect", "tolerationSeconds"),
-    )
-    switch = _object({"enabled": flag})
-    replicas = {"type": "integer", "minimum": 1}
-    properties: dict[str, Any] = {
-        "global": {"type": "object"},
-        "images": _object({"topogate": image, "labeler": image}),
-        "imagePullSecrets": {"type": "array", "items": _object({"name": {"type": "string", "minLength": 1}})},
-        "nodeSelector": labels,
-        "tolerations": {"type": "array", "items": toleration},
-        "createNamespaces": flag,
-        "policy": text,
-        "falldio": {"enum": ["", "label", "resource"]},
-    }
-    properties |= dict.fromkeys(_SWITCHED, switch)
-    for name in _SECTIONS:
-        section: dict[str, Any] = {"resources": resources, "extraArgs": names}
-        if name not in ("labeler", "allocator"):
-            section["replicas"] = replicas
-        if name in ("ui", "allocator"):
-            section["enabled"] = flag
-        if name == "labeler":
-            section |= {"source": {"enum": ["", "gce", "eks", "nfd"]}, "extendedResources": flag,
-                        "config": text, "facts": text}  # fmt: skip
-        properties[name] = _object(section)
-    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "topogate"}
-    return json.dumps(head | _object(properties, optional=("global",)), indent=2) + "\n"
-
-
-def _object(properties: dict[str, Any], optional: Sequence[str] = ()) -> dict[str, Any]:
-    """An object with these keys and no others. One that is set to null is missing, which only some may be."""
-    made: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-    required = [name for name in properties if name not in optional]
-    return made | ({"required": required} if required else {})
+    return Path(__file__).with_name("values.schema.json").read_text()
 
 
 def checks(base: list[dict[str, Any]]) -> str:
