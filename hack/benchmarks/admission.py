@@ -21,12 +21,12 @@ from typing import Final
 from flask import Flask, Response, request
 
 from hack.local.cluster import Cluster
+from hack.observing.observer import cpu_seconds, spread
 from tests.admission.harness import HOSTS, Webhook, install_classes
 from tests.admission.reviews import usual_review
 from webhook.admission import certificates, serve
 
 CONNECTIONS: Final = 8
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class NoOpServer(serve.Server):
@@ -94,12 +94,6 @@ def pinned(*servers: Webhook) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def worker_cpu_seconds(server: Webhook) -> float:
-    """CPU time of gunicorn's worker, user and system."""
-    fields = Path(f"/proc/{worker_pid(server)}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
 def load(server: Webhook, body: bytes, seconds: float) -> LoadRound:
     """Post the body over kept-alive connections for so long."""
     counts = [0] * CONNECTIONS
@@ -117,7 +111,7 @@ def load(server: Webhook, body: bytes, seconds: float) -> LoadRound:
         connection.close()
 
     threads = [threading.Thread(target=post, args=(index,)) for index in range(CONNECTIONS)]
-    before, started = worker_cpu_seconds(server), time.perf_counter()
+    before, started = cpu_seconds(worker_pid(server)), time.perf_counter()
     for thread in threads:
         thread.start()
     time.sleep(seconds)
@@ -125,7 +119,7 @@ def load(server: Webhook, body: bytes, seconds: float) -> LoadRound:
     for thread in threads:
         thread.join()
     took = time.perf_counter() - started
-    return LoadRound(sum(counts) / took, (worker_cpu_seconds(server) - before) / sum(counts) * 1e6)
+    return LoadRound(sum(counts) / took, (cpu_seconds(worker_pid(server)) - before) / sum(counts) * 1e6)
 
 
 @contextlib.contextmanager
@@ -154,18 +148,13 @@ def compare_servers(cluster: Cluster, folder: Path, rounds: int, seconds: float)
     print(f"{rounds} rounds of {seconds:g} s each in turns; medians (lowest to highest)")
     for name, measured in found.items():
         cpu, rate = [r.cpu_microseconds for r in measured], [r.per_second for r in measured]
-        print(f"   {name:8} CPU {_spread(cpu)} us a request; {_spread(rate)} requests/s")
+        print(f"   {name:8} CPU {spread(cpu)} us a request; {spread(rate)} requests/s")
     ratios = [
         own.cpu_microseconds / noop.cpu_microseconds
         for own, noop in zip(found["webhook"], found["no-op"], strict=True)
     ]
-    print(f"   webhook / no-op: CPU {_spread(ratios, 2)}")
+    print(f"   webhook / no-op: CPU {spread(ratios, 2)}")
     return statistics.median(ratios)
-
-
-def _spread(values: list[float], digits: int = 0) -> str:
-    middle, low, high = statistics.median(values), min(values), max(values)
-    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def main(argv: list[str] | None = None) -> int:

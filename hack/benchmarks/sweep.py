@@ -13,7 +13,6 @@ under its own ServiceAccount, with its guards in force. Absolute figures belong 
 
 import argparse
 import contextlib
-import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from hack.local import native_gangs
 from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.observing.loaded import Loaded
-from hack.observing.observer import ObservedRun, Observer
+from hack.observing.observer import ObservedRun, Observer, spread
 from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import nominated_node
@@ -129,25 +128,24 @@ class Bench(Loaded):
         pairs = list(zip(alone, release, both, strict=True))
         table = {
             "1. Pods a second from the first to the last, as one watch sees them": {
-                "kube-scheduler binds, no gates": _spread([run.rate for run in alone]),
-                "sweeper releases, scheduler held still": _spread([run.rate for run in release]),
-                "release / bind": _spread([b.rate / a.rate for a, b, _ in pairs], 2),
-                "release / bind, counted from the signal": _spread(
+                "kube-scheduler binds, no gates": spread([run.rate for run in alone]),
+                "sweeper releases, scheduler held still": spread([run.rate for run in release]),
+                "release / bind": spread([b.rate / a.rate for a, b, _ in pairs], 2),
+                "release / bind, counted from the signal": spread(
                     [a.seconds / b.seconds for a, b, _ in pairs], 2
                 ),
-                "from complete gangs to the last release": _spread([run.seconds for run in release], 1)
-                + " s",
+                "from complete gangs to the last release": spread([run.seconds for run in release], 1) + " s",
             },
             "2. Seconds from the signal (gangs complete; scheduler let go) to the last pod bound": {
-                "kube-scheduler alone, no gates": _spread([run.seconds for run in alone], 1),
-                "topogate and kube-scheduler": _spread([run.seconds for run in both], 1),
-                "with / without": _spread([c.seconds / a.seconds for a, _, c in pairs], 2),
-                "with topogate, to the last release": _spread(
+                "kube-scheduler alone, no gates": spread([run.seconds for run in alone], 1),
+                "topogate and kube-scheduler": spread([run.seconds for run in both], 1),
+                "with / without": spread([c.seconds / a.seconds for a, _, c in pairs], 2),
+                "with topogate, to the last release": spread(
                     [run.seconds for run in found["with: released"]], 1
                 ),
             },
             "CPU, milliseconds a pod (counts no other work on this machine)": {
-                f"{name}: {program}": _spread([run.cpu[program] for run in runs], 2)
+                f"{name}: {program}": spread([run.cpu[program] for run in runs], 2)
                 for name, runs in (("bind", alone), ("release", release), ("with", both))
                 for program in runs[0].cpu
             },
@@ -181,10 +179,10 @@ class Bench(Loaded):
         print(f"   {'':26}" + "".join(f"{each:22}" for each in columns))
         for (size, mode), runs in found.items():
             cells = (
-                _spread([run.seconds for run in runs], 1),
-                _spread([run.rate for run in runs]),
-                _spread([run.cpu["kube-apiserver"] for run in runs], 2),
-                _spread([run.cpu["kube-scheduler"] + run.cpu["sweeper"] for run in runs], 2),
+                spread([run.seconds for run in runs], 1),
+                spread([run.rate for run in runs]),
+                spread([run.cpu["kube-apiserver"] for run in runs], 2),
+                spread([run.cpu["kube-scheduler"] + run.cpu["sweeper"] for run in runs], 2),
             )
             print(f"   {size:>5} {mode:20}" + "".join(f"{each:22}" for each in cells))
 
@@ -224,11 +222,6 @@ class Bench(Loaded):
             elif name:
                 pod["spec"]["schedulingGroup"] = {"podGroupName": name}
         return pods
-
-
-def _spread(values: Sequence[float], digits: int = 0) -> str:
-    middle, low, high = statistics.median(values), min(values), max(values)
-    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def main(argv: list[str] | None = None) -> int:

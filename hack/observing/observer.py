@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import statistics
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,3 +123,9 @@ def cpu_seconds(pid: int) -> float:
     """CPU time that a process has used so far, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    """Median, lowest and highest, for a table."""
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
