@@ -83,12 +83,7 @@ def wait_for_nodes(cluster: Cluster, new: Sequence[SimulatedNode]) -> None:
 def create_namespace(cluster: Cluster, labels: dict[str, str] | None = None) -> str:
     """Make a namespace with a name of its own and wait until pods can be made in it."""
     name = f"test-{os.getpid()}-{next(_numbers)}"
-    api = cluster.api()
-    api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels or {}}})
-    cluster.wait_for(
-        f"the ServiceAccount of {name}",
-        lambda: exists(api, f"/api/v1/namespaces/{name}/serviceaccounts/default"),
-    )
+    cluster.make_namespace(name, labels)
     return name
 
 

@@ -17,7 +17,7 @@ from hack.demos.workload import SeenPod
 from hack.local import nodes
 from hack.local.build import NoControlPlaneError, announce, clusters_folder, is_ready
 from hack.local.cluster import Cluster, ClusterError
-from hack.local.install import Installation, facts_of, system_node
+from hack.local.install import Installation, facts_of
 from hack.local.nodes import Shape
 from labeler.contract import keys
 from webhook.kube.informer import Informer
@@ -63,14 +63,13 @@ class Demo:
         announce(
             "Installing topogate (kubectl kustomize manifests/base, each program under its own identity) ..."
         )
-        nodes.register(api, [system_node()], labelled=False)
-        self.installation.apply(facts_of(self.grid))
+        self.installation.set_up(facts_of(self.grid))
         self.installation.start()
         announce(f"Registering {SHAPE.nodes} simulated nodes in {SHAPE.blocks} blocks and labelling them ...")
         nodes.register(api, self.grid, labelled=False)
         self.installation.label(self.grid, self._labelled)
-        self._namespace(workload.FOREIGN_NAMESPACE, {})
-        self._namespace(workload.NAMESPACE, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+        self.cluster.make_namespace(workload.FOREIGN_NAMESPACE)
+        self.cluster.make_namespace(workload.NAMESPACE, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
         for path, each in workload.foreign_pods():
             api.request("POST", path, body=each)
         self._watch()
@@ -85,12 +84,6 @@ class Demo:
     def _labelled(self, count: int) -> None:
         if count % 16 == 0:
             announce(f"  ... {count} of {SHAPE.nodes} nodes labelled")
-
-    def _namespace(self, name: str, labels: dict[str, str]) -> None:
-        api = self.cluster.api()
-        api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels}})
-        path = f"/api/v1/namespaces/{name}/serviceaccounts"
-        self.cluster.wait_for(f"the ServiceAccount of {name}", lambda: bool(api.json("GET", path)["items"]))
 
     def _watch(self) -> None:
         path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -99,6 +99,13 @@ class ClusterFolder:
     def write_token_kubeconfig(self, path: Path, token_file: Path) -> None:
         """A kubeconfig for whoever holds the token in `token_file`."""
         controlplane.write_kubeconfig(path, self.folder, self.ports.apiserver, {"tokenFile": str(token_file)})
+
+    def make_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
+        """Make a namespace, and wait until pods can be made in it."""
+        api = self.api()
+        api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels or {}}})
+        path = f"/api/v1/namespaces/{name}/serviceaccounts"
+        self.wait_for(f"the ServiceAccount of {name}", lambda: bool(api.json("GET", path)["items"]))
 
     def wait_for(self, what: str, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
         """Wait for a condition. Raises WaitedInVainError naming it."""

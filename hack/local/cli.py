@@ -10,7 +10,7 @@ from hack.images.lock import BuildError
 from hack.local import native_gangs, node, nodes
 from hack.local.build import NoControlPlaneError, announce, clusters_folder
 from hack.local.cluster import Cluster, ClusterError
-from hack.local.install import Installation, system_node
+from hack.local.install import Installation
 from hack.local.install_real import RealInstallation
 from labeler.contract import keys
 
@@ -77,9 +77,8 @@ def _install(cluster: Cluster) -> None:
     announce(
         "Installing topogate: its manifests, and each program as a local process under its pod's identity ..."
     )
-    nodes.register(cluster.api(), [system_node()], labelled=False)
     installation = Installation(cluster)
-    installation.apply()
+    installation.set_up()
     installation.start()
     installation.leave_to_cluster()
 

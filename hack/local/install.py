@@ -56,6 +56,11 @@ class Installation:
         """Where the overlay is that was applied."""
         return self.cluster.folder / "install"
 
+    def set_up(self, facts: dict[str, Any] | None = None) -> None:
+        """Register a node for topogate's own pods, and apply the manifests as `apply` does."""
+        nodes.register(self.api, [system_node()], labelled=False)
+        self.apply(facts)
+
     def apply(self, facts: dict[str, Any] | None = None) -> None:
         """Apply the manifests. facts: what the labelers' facts file says of each node."""
         folder = self.folder

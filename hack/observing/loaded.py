@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from hack.local import nodes
 from hack.local.build import announce
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, system_node
+from hack.local.install import Installation
 from hack.observing.observer import WAIT_SECONDS, cpu_seconds
 from labeler.contract import keys
 from tests.support import create_namespace
@@ -53,8 +53,7 @@ class Loaded:
     def set_up(self) -> Iterator[None]:
         """Install topogate, hold kwok and the controllers still, register the nodes."""
         options = self.options
-        nodes.register(self.api, [system_node()], labelled=False)
-        self.installation.apply()
+        self.installation.set_up()
         self.installation.start(("certs", "webhook", "sweeper"))
         # Gated pods come through the webhook, which leaves their gate and empties their managedFields.
         self.namespace = create_namespace(self.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})

@@ -25,7 +25,7 @@ import yaml
 from hack.local import native_gangs, nodes
 from hack.local.build import announce
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, system_node
+from hack.local.install import Installation
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.dying_sweeper import (
     BY_ITSELF,
@@ -40,7 +40,7 @@ from hack.soaks.partial_gangs import GANG, PartialGangs, annotations_of, loss_of
 from hack.soaks.passes import defects
 from hack.soaks.plan import NOMINATED, PINNED, POD_GROUP, SETTINGS
 from hack.soaks.reader import PLACEMENTS, PODS, CollectionReader
-from hack.soaks.sweepers import lines_of, make_namespace, set_bind
+from hack.soaks.sweepers import lines_of, set_bind
 from hack.soaks.takes import GPUS
 from hack.soaks.tried import exercised
 from hack.soaks.trouble import Trouble
@@ -239,13 +239,12 @@ class BindingRun:
 
     def _set_up(self) -> None:
         api = self.api
-        nodes.register(api, [system_node()], labelled=False)
-        self.installation.apply()
+        self.installation.set_up()
         set_bind(api, self.mode)
         self.installation.start(("certs", "webhook"))
         nodes.register(api, self.grid.values())
-        make_namespace(self.cluster, OURS, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
-        make_namespace(self.cluster, FOREIGN, {})
+        self.cluster.make_namespace(OURS, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+        self.cluster.make_namespace(FOREIGN)
         settings = self.cluster.folder / "binding.yaml"
         settings.write_text(yaml.safe_dump({**SETTINGS, "patience_seconds": PATIENCE}))
         writes = (*WRITES, *(OF_POD_GROUPS if self.is_as_one else ()))

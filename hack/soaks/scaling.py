@@ -1,19 +1,18 @@
 """Gangs in a soak that run on nodes of a pool alone, which an autoscaler (a stand-in) makes on request.
 
-It also refuses, lets bookings expire, and removes nodes that stand empty, some at the moment at which a plan
-names them: it has decided before. So that nodes do stand empty, gangs come in bursts, and none until one is
-removed.
+It also refuses, lets bookings expire, and removes nodes that stand empty. So that nodes do stand empty, gangs
+come in bursts, and none until one is removed.
 """
 
 import random
 import time
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from hack.local.autoscaler import BEST_EFFORT, StandIn
 from hack.local.nodes import PoolNode
 from hack.soaks.crowd import OURS, UNFINISHED, Crowd
-from hack.soaks.reader import PLACEMENTS, PODS
+from hack.soaks.reader import PODS
 from hack.soaks.takes import GPUS
 from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
@@ -33,8 +32,6 @@ POOL_NODES: Final = 4
 """Nodes that the autoscaler can make."""
 NAMES: Final = tuple(f"pool-{number}" for number in range(POOL_NODES))
 _IDLE_SECONDS: Final = 4.0
-_LURK_SECONDS: Final = 12.0
-"""For so long a node that stands empty waits for a plan that names it."""
 _BURST: Final = (2, 5)
 _QUIET_SECONDS: Final = 45.0
 """The most between bursts, should no node be removed."""
@@ -60,13 +57,10 @@ class Scaling:
         ]
         self.standin = StandIn(api, self.nodes, label_seconds=0.3)
         self._idle: dict[str, float] = {}
-        self._lurks: dict[str, bool] = {}
-        """Of nodes that are to go, whether they wait for a plan that names them."""
         self._number = 0
         self._burst = choices.randint(*_BURST)
         self._quiet_until = 0.0
         self._looked = 0.0
-        self._ends = False
 
     def define(self) -> None:
         """Make the class. Raises ApiError."""
@@ -94,14 +88,12 @@ class Scaling:
         self._crowd.post_job(f"scaled-{self._number}", size, {GPUS: 8}, spec=only)
 
     def make_good(self) -> None:
-        """Refuse nothing any more, and make no more gangs."""
+        """Refuse nothing any more."""
         self.standin.refuses = ""
-        self._ends = True
-        self._lurks.clear()
 
     def end_what_is_due(self) -> None:
         """Let bookings expire, and remove nodes that stand empty. Raises ApiError."""
-        if time.monotonic() - self._looked < (0.0 if any(self._lurks.values()) else 1.0):
+        if time.monotonic() - self._looked < 1.0:
             return
         self._looked = time.monotonic()
         for request in self._api.json("GET", REQUESTS.path)["items"]:
@@ -123,47 +115,20 @@ class Scaling:
         now = time.monotonic()
         for node in self.nodes:
             if node.name not in there or node.name in used:
-                self._lurks.pop(node.name, None)
                 if self._idle.pop(node.name, 0.0) and node.name in there:
                     self._taint(node, node.taints)
                 continue
             idle = now - self._idle.setdefault(node.name, now)
-            if idle <= _IDLE_SECONDS:
-                continue
-            if self._does_lurk(node):
-                if self._is_planned(node, pods):
-                    self._remove(node)
-                    self._done["nodes scaled down under a plan"] += 1
-                elif idle > _IDLE_SECONDS + _LURK_SECONDS:
-                    self._lurks[node.name] = False
-            elif idle > _IDLE_SECONDS + 1.0:
+            if idle > _IDLE_SECONDS + 1.0:
                 self._remove(node)
-            else:
+            elif idle > _IDLE_SECONDS:
                 self._taint(node, [*node.taints, *_LEAVING])
-
-    def _does_lurk(self, node: PoolNode) -> bool:
-        """Whether it goes at the moment at which a plan names it; then a gang comes for it."""
-        if node.name not in self._lurks:
-            self._lurks[node.name] = not self._ends and self._random.random() < 0.5
-            if self._lurks[node.name]:
-                self._post(1)
-        return self._lurks[node.name]
-
-    def _is_planned(self, node: PoolNode, pods: list[dict[str, Any]]) -> bool:
-        """Whether a plan sends a pod there that is not there yet."""
-        waiting = {pod["metadata"]["uid"] for pod in pods if not pod["spec"].get("nodeName")}
-        plans = self._api.json("GET", PLACEMENTS)["items"]
-        return any(
-            entry["node"] == node.name and entry["uid"] in waiting
-            for plan in plans
-            for entry in plan["spec"].get("pods", ())
-        )
 
     def _remove(self, node: PoolNode) -> None:
         self._api.request("DELETE", f"/api/v1/nodes/{node.name}")
         self._done["nodes scaled down"] += 1
         self._quiet_until = 0.0
-        del self._idle[node.name], self._lurks[node.name]
+        del self._idle[node.name]
         self.standin.pool.append(node)
 
     def _taint(self, node: PoolNode, taints: list[dict[str, str]]) -> None:

@@ -28,7 +28,7 @@ from typing import Any, Final
 from hack.local import autoscaler, native_gangs, nodes
 from hack.local.build import announce
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, system_node
+from hack.local.install import Installation
 from hack.local.kubelet import Program
 from hack.soaks import claims, ending, tasks
 from hack.soaks.audit import audit_lines
@@ -43,7 +43,7 @@ from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
 from hack.soaks.reserved_nodes import bounds
 from hack.soaks.scaling import CHOICES, NAMES, Scaling
-from hack.soaks.sweepers import lines_of, make_namespace, set_bind, start_sweepers
+from hack.soaks.sweepers import lines_of, set_bind, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.tried import tried
 from hack.soaks.trouble import Trouble
@@ -169,7 +169,6 @@ class Soak:
 
     def set_up(self) -> None:
         """Install topogate with two sweepers and short times; register the nodes."""
-        nodes.register(self.api, [system_node()], labelled=False)
         settings: dict[str, Any] = dict(SETTINGS)
         if self.scaling is not None:
             autoscaler.define(self.api)
@@ -177,7 +176,7 @@ class Soak:
             settings |= {"scale_up": CHOICES, "broken_seconds": SETTINGS["broken_seconds"] / 20}
         if self.broken is not None:
             settings |= {"bad_nodes": RULES}
-        self.installation.apply()
+        self.installation.set_up()
         set_bind(self.api, self.bind)
         if self.scaling is not None:
             self.scaling.define()
@@ -190,7 +189,7 @@ class Soak:
         admitted = (HOSTILE, OURS) if self.bind == POD_GROUP else (HOSTILE,)
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name in admitted else {}
-            make_namespace(self.cluster, name, labels)
+            self.cluster.make_namespace(name, labels)
         admit(self.api, HOSTILE)
         if self.halving is not None:
             self.halving.define()

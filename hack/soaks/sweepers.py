@@ -1,6 +1,6 @@
 """The programs of a soak: replicas with settings of their own, and which sweeper led when, by their logs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import yaml
 
 from hack.local.build import ROOT
-from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
 from hack.local.install import SYSTEM, Installation
 from hack.local.kubelet import Program
@@ -26,14 +25,6 @@ def start_replicas(installation: Installation, component: str, count: int, *argu
         program.start(*arguments, "--metrics-address", "127.0.0.1", "--metrics-port", port)
         made.append(program)
     return made
-
-
-def make_namespace(cluster: Cluster, name: str, labels: Mapping[str, str]) -> None:
-    """Make a namespace in which pods can be made."""
-    api = cluster.api()
-    api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels}})
-    path = f"/api/v1/namespaces/{name}/serviceaccounts"
-    cluster.wait_for("a ServiceAccount", lambda: bool(api.json("GET", path)["items"]))
 
 
 def set_bind(api: Api, bind: str) -> None:

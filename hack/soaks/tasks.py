@@ -18,7 +18,7 @@ from hack.local.kubelet import Program
 from hack.local.nodes import PoolNode
 from hack.soaks.overlaps import Overlaps, watched
 from hack.soaks.plan import SHAPE
-from hack.soaks.sweepers import make_namespace, start_replicas
+from hack.soaks.sweepers import start_replicas
 from hack.soaks.users import Users
 from labeler.contract import keys
 from webhook.kube.client import ApiError
@@ -56,7 +56,7 @@ class Tasks:
             self.programs[f"tasks {number}"] = program
         for node in NODES:
             self._api.request("POST", "/api/v1/nodes", body=node.manifest(node.topology_labels))
-        make_namespace(self._cluster, NAMESPACE, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+        self._cluster.make_namespace(NAMESPACE, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
         self._overlaps = self._stack.enter_context(watched(self._api, NAMESPACE, _READY_SECONDS))
 
     def kill(self) -> None:

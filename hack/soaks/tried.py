@@ -18,7 +18,7 @@ _TROUBLES: Final = (
     "leaders killed",
 )
 _OF_FEATURES: Final = {
-    "scale-up": ("scaled", "autoscaler moods", "nodes scaled down", "nodes scaled down under a plan"),
+    "scale-up": ("scaled", "autoscaler moods", "nodes scaled down"),
     "tasks": ("create", "suspend", "attempt", "priority", "delete", "delete job"),
     "preemption": ("long", "preempting", "foreign preempting", "to be halved", "halving"),
 }

@@ -33,14 +33,6 @@ def name_of(namespace: str) -> str:
     return f"{namespace}-{os.getpid()}"
 
 
-def make_namespace(cluster: Cluster, name: str, *, opted_in: bool) -> None:
-    api = cluster.api()
-    labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if opted_in else {}
-    api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name, "labels": labels}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    cluster.wait_for(f"the ServiceAccount of {name}", lambda: exists(api, account))
-
-
 def make_class(api: Api, name: str, value: int, policy: str, **more: Any) -> None:
     body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy, **more}
     api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body=body)
@@ -56,10 +48,10 @@ def installation(
     install_classes(cluster)
     for name in ("gpu-never-priority", "house-class"):
         make_class(cluster.api(), name, *CLASSES[name])
-    make_namespace(cluster, PLAIN, opted_in=False)
+    cluster.make_namespace(PLAIN)
     spaces = (shapes.OPEN, shapes.CAPPED, shapes.MODELLED, shapes.INTEL)
     for namespace in spaces:
-        make_namespace(cluster, name_of(namespace), opted_in=True)
+        cluster.make_namespace(name_of(namespace), {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     folder = tmp_path_factory.mktemp("webhook")
     policy = shapes.POLICY.format(**{namespace: name_of(namespace) for namespace in spaces})
     (folder / "policy.yaml").write_text(policy)
@@ -126,7 +118,7 @@ def test_a_namespace_that_must_never_be_touched_is_not_even_asked_about(
     cluster, webhook = installation
     api = cluster.api()
     if not exists(api, f"/api/v1/namespaces/{namespace}"):
-        make_namespace(cluster, namespace, opted_in=False)
+        cluster.make_namespace(namespace)
     label = {"metadata": {"labels": {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}}}
     path = f"/api/v1/namespaces/{namespace}"
     api.request("PATCH", path, body=label, content_type="application/merge-patch+json")

@@ -10,8 +10,8 @@ from hack.soaks import scaling
 from hack.soaks.crowd import Crowd
 from hack.soaks.ending import unfinished
 from hack.soaks.partial_victims import ABOVE, Halving
-from hack.soaks.reader import PLACEMENTS, PODS
-from hack.soaks.scaling import POOL_NODES, Scaling
+from hack.soaks.reader import PODS
+from hack.soaks.scaling import Scaling
 from webhook.kube.client import Api
 
 Json = dict[str, Any]
@@ -103,50 +103,18 @@ def test_a_gang_whose_pods_would_come_again_late_is_left_alone(api: Scripted, ha
 # --- nodes that an autoscaler removes -------------------------------------------------------------
 
 
-@pytest.fixture
-def lurking(api: Scripted, monkeypatch: pytest.MonkeyPatch) -> Scaling:
-    """Nodes that stand empty and are to be removed as soon as a plan names them."""
-    monkeypatch.setattr(scaling, "_IDLE_SECONDS", -1.0)
-    choices = random.Random(1)
-    monkeypatch.setattr(choices, "random", lambda: 0.0)
-    done: Counter[str] = Counter()
-    made = Scaling(cast(Api, api), Crowd(cast(Api, api), 80, random.Random(1), done), choices, done)
+def test_nodes_that_stand_empty_are_removed_and_may_come_again(
+    api: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaling, "_IDLE_SECONDS", -2.0)
+    choices, done = random.Random(1), Counter[str]()
+    made = Scaling(cast(Api, api), Crowd(cast(Api, api), 80, choices, done), choices, done)
     made.standin.pool.clear()
     api.items["/api/v1/nodes"] = [{"metadata": {"name": node.name}} for node in made.nodes]
-    return made
-
-
-def plan(api: Scripted, uid: str, node: str) -> None:
-    api.items[PLACEMENTS] = [{"spec": {"pods": [{"uid": uid, "node": node}]}}]
-
-
-def test_a_node_is_removed_when_a_plan_names_it_for_a_pod_that_is_not_there_yet(
-    api: Scripted, lurking: Scaling
-) -> None:
-    api.items[PODS] = [pod("waits")]
-    lurking.end_what_is_due()
-    assert not api.deleted, "no plan names any"
-    plan(api, "waits", "pool-2")
-    lurking.end_what_is_due()
-    assert api.deleted == ["pool-2"]
-    assert [node.name for node in lurking.standin.pool] == ["pool-2"], "it may come again"
-
-
-def test_a_node_with_a_pod_is_not_removed(api: Scripted, lurking: Scaling) -> None:
     api.items[PODS] = [pod("there", "pool-2")]
-    plan(api, "there", "pool-2")
-    for _ in range(3):
-        lurking.end_what_is_due()
-    assert not api.deleted
-
-
-def test_in_the_end_empty_nodes_are_deleted_without_a_plan(
-    api: Scripted, lurking: Scaling, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lurking.make_good()
-    monkeypatch.setattr(scaling, "_IDLE_SECONDS", -2.0)
-    lurking.end_what_is_due()
-    assert len(api.deleted) == POOL_NODES
+    made.end_what_is_due()
+    assert sorted(api.deleted) == ["pool-0", "pool-1", "pool-3"]
+    assert len(made.standin.pool) == 3
 
 
 # --- the end --------------------------------------------------------------------------------------

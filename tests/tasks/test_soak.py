@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, system_node
-from hack.local.nodes import register
+from hack.local.install import Installation
 from hack.soaks.sweepers import start_sweepers
 from hack.soaks.tasks import NAMESPACE, NODES, Tasks
 from hack.soaks.users import TaskRequest, Users
@@ -26,9 +25,8 @@ def test_every_task_has_its_one_job_whatever_is_killed(own_cluster: Cluster) -> 
     api, done = own_cluster.api(), Counter[str]()
     users = Users(api, NAMESPACE, TASKS, 16, random.Random(f"users {SEED}"), done, NODES[0].only)
     tasks = Tasks(own_cluster, users, random.Random(f"kills {SEED}"), done)
-    register(api, [system_node()], labelled=False)
     installation = Installation(own_cluster)
-    installation.apply()
+    installation.set_up()
     try:
         tasks.set_up(installation)
         for number, sweeper in enumerate(start_sweepers(installation, {}, 2)):
