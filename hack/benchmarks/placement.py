@@ -14,15 +14,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-import msgspec
-
 from hack.benchmarks.placing import bound, heterogeneous, homogeneous
 from hack.benchmarks.placing.row import Row, timed
 from webhook.sweeper.process import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "identical": homogeneous.sizes,
-    "equal": homogeneous.equal,
     "leaders": heterogeneous.leaders,
     "slices": heterogeneous.slices,
     "spread": heterogeneous.spread,
@@ -40,14 +37,13 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="no 100,000 nodes, and fewer instances")
-    parser.add_argument("--json", action="store_true", help="one JSON object a row")
     args = parser.parse_args(argv)
     seconds, _ = timed(importlib.import_module, "webhook.placement.homogeneous.lattice")
     for group in args.rows or GROUPS:
         rows = GROUPS[group](args.repeats, args.quick)
         once = [Row(group, "loading numpy, once in a process", (seconds,))] if group == "identical" else []
         for row in itertools.chain(once, rows):
-            print(msgspec.json.encode(row).decode() if args.json else row.line(), flush=True)
+            print(row.line(), flush=True)
     return 0
 
 

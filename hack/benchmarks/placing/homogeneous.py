@@ -16,12 +16,3 @@ def sizes(repeats: int, quick: bool) -> Iterator[Row]:
         runs = alternated({"": gang}, made, repeats)[""]
         what = f"{pods} pods, {nodes} nodes of {slots}"
         yield Row("identical", what, runs.seconds, runs.changed, answered(runs.found))
-
-
-def equal(repeats: int, quick: bool) -> Iterator[Row]:
-    """On an empty cluster of equal domains, where bounds tell none of them apart."""
-    for pods, slots in ((2500, 1), (10_000, 8)):
-        made, gang = instances.equal_cluster(10_000, slots), instances.gang(pods, slots)
-        runs = alternated({"": gang}, made, repeats)[""]
-        what = f"{pods} pods, 10000 equal empty nodes of {slots}"
-        yield Row("equal", what, runs.seconds, runs.changed, answered(runs.found))

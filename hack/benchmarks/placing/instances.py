@@ -28,14 +28,6 @@ def cluster(nodes: int, slots: int) -> tuple[NodeInfo, ...]:
     )
 
 
-@lru_cache(maxsize=2)
-def equal_cluster(nodes: int, slots: int) -> tuple[NodeInfo, ...]:
-    """Empty nodes in equal blocks of 10 subblocks of 25 nodes: no domain is better than another."""
-    return tuple(
-        node(number, f"b{number // 250}", f"r{number // 25 % 10}", slots, slots) for number in range(nodes)
-    )
-
-
 def node(number: int, block: str, rack: str, free: int, slots: int) -> NodeInfo:
     """A node with eight GPUs, of which the free slots' share is allocatable."""
     labels = dict(zip(keys.GCE_TOPOLOGY, (block, rack, f"h{number}"), strict=True))
