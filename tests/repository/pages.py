@@ -1,5 +1,7 @@
 """The pages of the docs."""
 
+from pathlib import Path
+
 from hack.local.build import ROOT
 
 DOCS = sorted(
@@ -8,3 +10,8 @@ DOCS = sorted(
     for path in ROOT.glob(f"{folder}/*.md")
     if ".venv" not in path.parts
 )
+
+
+def path_in_repository(page: Path) -> str:
+    """How a fault names a page."""
+    return str(page.relative_to(ROOT))

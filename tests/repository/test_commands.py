@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hack.local.build import ROOT
-from tests.repository.pages import DOCS
+from tests.repository.pages import DOCS, path_in_repository
 
 RECORDING = '#!/bin/sh\necho "$0 $*" >>"$RECORD"\n'
 
@@ -93,12 +93,13 @@ def test_hack_check_without_words_runs_all_of_its_checks() -> None:
     assert {*re.findall(r"^ +([a-z]+)\) \"", text, re.MULTILINE)} - {"sizes"} == {*default.split()}
 
 
-@pytest.mark.parametrize("paper", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_benchmark_that_is_named_exists(paper: Path) -> None:
-    named = set(re.findall(r"hack/bench ([a-z][a-z-]+)", paper.read_text()))
-    assert {
-        name for name in named if not (ROOT / f"hack/benchmarks/{name.replace('-', '_')}.py").exists()
-    } == set()
+def test_every_benchmark_that_is_named_exists() -> None:
+    assert [
+        f"{path_in_repository(paper)}: {name}"
+        for paper in DOCS
+        for name in re.findall(r"hack/bench ([a-z][a-z-]+)", paper.read_text())
+        if not (ROOT / f"hack/benchmarks/{name.replace('-', '_')}.py").exists()
+    ] == []
 
 
 def test_every_section_of_the_benchmarks_names_the_command_of_its_measurements() -> None:

@@ -4,8 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from hack.local.build import ROOT
 
 MODULES = sorted((ROOT / "tests").rglob("*.py"))
@@ -28,9 +26,12 @@ def is_test_module(name: str) -> bool:
     return name.rpartition(".")[2].startswith("test_") and path.is_file()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_tests_share_stands_in_helper_modules(path: Path) -> None:
-    assert sorted(filter(is_test_module, imported(path))) == []
+def test_what_tests_share_stands_in_helper_modules() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in MODULES
+        for name in sorted(filter(is_test_module, imported(path)))
+    ] == []
 
 
 def test_no_test_has_a_number_of_a_list_elsewhere() -> None:
