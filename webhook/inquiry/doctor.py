@@ -11,6 +11,7 @@ from typing import Final
 from webhook.inquiry import (
     agents,
     bind_check,
+    claims_check,
     enforcement,
     extension_checks,
     gpu_nodes,
@@ -144,5 +145,6 @@ CHECKS: Final[dict[str, Check]] = {
     "kueue": kueue_topology.examine,
     "native-gangs": left_gangs.examine,
     "bind": bind_check.examine,
+    "claims": claims_check.examine,
     "gangs": waiting_gangs.examine,
 }

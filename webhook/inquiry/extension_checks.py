@@ -39,7 +39,7 @@ def extension_checks() -> dict[str, Check]:
 def _examine(
     switch: Switch, extension: Extension, check: DoctorCheck, api: Api, now: datetime
 ) -> Iterator[Finding]:
-    settings = _settings(api)
+    settings = settings_of_sweeper(api)
     if not switch.is_on(SwitchInput(settings)):
         yield found(State.WELL, check.off)
         return
@@ -52,7 +52,7 @@ def _examine(
             f"{check.component} out.",
         )
         return
-    missing = [each for one in extension.collections for each in _missing_rights(api, one)]
+    missing = [each for one in extension.collections for each in missing_rights(api, one)]
     if missing:
         remedy = f"Apply an overlay with manifests/components/{check.component}."
         yield found(State.ILL, f"{check.name} is on, and the sweeper may not {some(missing)}", remedy)
@@ -82,7 +82,7 @@ def _objects(api: Api, collection: WatchedCollection[Any]) -> list[Any] | None:
     return [msgspec.convert(each, collection.struct) for each in items]
 
 
-def _missing_rights(api: Api, collection: WatchedCollection[Any]) -> Iterator[str]:
+def missing_rights(api: Api, collection: WatchedCollection[Any]) -> Iterator[str]:
     """What the sweeper may not do with these objects."""
     group, _, version = collection.api_version.rpartition("/")
     resource = collection.path.rpartition("/")[2]
@@ -95,7 +95,7 @@ def _missing_rights(api: Api, collection: WatchedCollection[Any]) -> Iterator[st
 # --- the sweeper's settings ---------------------------------------------------------------------------
 
 
-def _settings(api: Api) -> Settings:
+def settings_of_sweeper(api: Api) -> Settings:
     """The sweeper's: those of its file, and those of its flags that are one word. Raises ApiError.
 
     With what it does not start with, it says so itself: here that is left out.
