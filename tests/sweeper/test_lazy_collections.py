@@ -151,3 +151,29 @@ def test_a_change_that_may_free_something_is_reported_as_that(
     assert not reading.freed
     cluster.api().request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/one")
     cluster.wait_for("that to be told", lambda: bool(reading.freed), 30)
+
+
+def test_watches_that_end_slowly_are_ended_together(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.sweeper.observe.cache.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("webhook.kube.informer._STOP_SECONDS", 60.0)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def end_slowly(before: object, after: object) -> bool:
+        has_begun.set()
+        return not may_end.wait(120)
+
+    slow, other = collection("namespaces", end_slowly), collection("configmaps")
+    reading.lazy.read((slow, other))
+    watch = reading.lazy._copies[other]
+    try:
+        assert has_begun.wait(30)
+        stopped = threading.Thread(target=reading.lazy.stop, daemon=True)
+        stopped.start()
+        assert watch._stop.wait(30), "the other watch does not wait for the slow one"
+        assert stopped.is_alive()
+    finally:
+        may_end.set()
+    stopped.join(60)
+    assert not stopped.is_alive()

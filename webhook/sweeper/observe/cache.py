@@ -87,7 +87,9 @@ class LazyCollections:
         self._read: frozenset[Readable] = frozenset()
 
     def stop(self) -> None:
-        """End all watches."""
+        """End all watches at once, so that they are waited for together."""
+        for each in self._copies.values():
+            each.request_stop()
         for each in self._copies.values():
             each.stop()
 
