@@ -20,7 +20,7 @@ from hack.local.build import kubernetes_version
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import clean, create_namespace, delete, delete_namespace, exists
-from tests.workers import FilesInOrder, as_many_as_fit, order_for_workers
+from tests.workers import FilesInOrder, as_many_as_fit, begin_apart, order_for_workers
 
 NEEDS_CLUSTER = ("control_plane", "own_cluster", "cluster", "module_cluster", "namespace", "opted_in")
 NEEDS_NATIVE_GANGS = ("native_control_plane", "native_cluster", "native_jobs_cluster")
@@ -40,6 +40,10 @@ settings.load_profile("topogate")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-cluster", action="store_true", help="leave out what needs the local control plane")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    begin_apart(config)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,13 +4,14 @@ import logging
 import os
 import sys
 import time
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hack.local.build import ROOT
-from tests.workers import LONGEST, WORKER_BYTES, as_many_as_fit, places_of_files
+from tests.workers import LONGEST, WORKER_BYTES, as_many_as_fit, begun_at, order_for_workers, places_of_files
 from webhook import logs
 
 PAGE = 4096
@@ -27,6 +28,16 @@ def test_two_workers_a_core_share_the_tests_where_memory_suffices(
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert as_many_as_fit() == expected
+
+
+@dataclass
+class Item:
+    """What order_for_workers reads of a test: every third file is one of a cluster."""
+
+    nodeid: str
+
+    def get_closest_marker(self, name: str) -> bool:
+        return "test_0.py" in self.nodeid
 
 
 CLUSTERS = {f"tests/sweeper/test_cluster_{number}.py": True for number in range(10)}
@@ -53,6 +64,24 @@ def test_the_longest_files_and_folders_that_stay_together_come_first() -> None:
 
 def test_the_files_that_count_as_the_longest_are_there() -> None:
     assert [file for file in LONGEST if not (ROOT / file).is_file()] == []
+
+
+def test_workers_begin_their_collection_at_an_equal_share_of_what_is_to_be_compiled() -> None:
+    sizes = {"a": 10, "b": 50, "c": 10, "d": 30}
+    assert [begun_at(sizes, number / 4)[0] for number in range(4)] == ["a", "b", "c", "d"]
+    assert begun_at(sizes, 0.5) == ["c", "d", "a", "b"]
+
+
+def test_the_order_of_a_run_does_not_depend_on_where_a_worker_began() -> None:
+    names = [f"tests/{folder}/test_{number}.py::test_a" for folder in "abc" for number in range(3)]
+    orders = []
+    for number in range(4):
+        begun = begun_at(dict.fromkeys("abc", 1), number / 4)
+        items = [Item(name) for folder in begun for name in names if name.startswith(f"tests/{folder}/")]
+        order_for_workers(items)  # type: ignore[arg-type]
+        orders.append([item.nodeid for item in items])
+    assert all(order == orders[0] for order in orders)
+    assert sorted(orders[0]) == sorted(names)
 
 
 @st.composite
