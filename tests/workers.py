@@ -1,7 +1,8 @@
 """How the tests are shared out when several workers run them: whole files, long ones first.
 
 Each worker has a control plane of its own. A file stays with one worker, since its tests share what they
-install; so do the folders of the real node, whose images and kubelet are made once.
+install; so do the folders of the real node, whose images and kubelet are made once, and the files of native
+gangs, whose control plane is a second one.
 """
 
 import os
@@ -12,8 +13,18 @@ from typing import Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER: Final = {"tests/node": 0, "tests/images": 0}
-"""Folders that one worker runs as a whole, and the number of their scope."""
+NATIVE: Final = (
+    "tests/cluster/test_bind.py",
+    "tests/cluster/test_native_gangs.py",
+    "tests/cluster/test_nominated.py",
+    "tests/extensions/test_bind_at_work.py",
+    "tests/extensions/test_nominated_at_work.py",
+    "tests/workloads/test_owners.py",
+)
+"""Files with tests on `native_control_plane`, of which one worker has one."""
+
+TOGETHER: Final = {"tests/node": 0, "tests/images": 0} | dict.fromkeys(NATIVE, 1)
+"""Folders and files that one worker runs as a whole, and the number of their scope."""
 
 LONGEST: Final = frozenset(
     {"tests/cluster/test_upgrade.py", "tests/tasks/test_crash.py", "tests/tasks/test_soak.py"}
@@ -38,7 +49,7 @@ class FilesInOrder(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         path = _file(nodeid)
-        together = TOGETHER.get(_folder(path))
+        together = TOGETHER.get(path, TOGETHER.get(_folder(path)))
         return path if together is None else f"together {together}"
 
 
@@ -80,7 +91,8 @@ def places_of_files(needs_cluster: Mapping[str, bool]) -> dict[str, float]:
     for kind, end in ((True, CLUSTERS_END), (False, 1.0)):
         files = [file for file, needs in needs_cluster.items() if needs is kind]
         places |= {file: end * (number + 1) / len(files) for number, file in enumerate(files)}
-    return places | {file: 0.0 for file in places if file in LONGEST or _folder(file) in TOGETHER}
+    first = LONGEST | TOGETHER.keys()
+    return places | {file: 0.0 for file in places if not first.isdisjoint((file, _folder(file)))}
 
 
 def order_for_workers(items: list[pytest.Item]) -> None:

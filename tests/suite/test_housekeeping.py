@@ -2,16 +2,26 @@
 
 import logging
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hack.local.build import ROOT
-from tests.workers import LONGEST, WORKER_BYTES, as_many_as_fit, begun_at, order_for_workers, places_of_files
+from tests.workers import (
+    LONGEST,
+    NATIVE,
+    WORKER_BYTES,
+    as_many_as_fit,
+    begun_at,
+    order_for_workers,
+    places_of_files,
+)
 from webhook import logs
 
 PAGE = 4096
@@ -57,13 +67,22 @@ def test_files_of_a_cluster_alternate_with_those_that_compute_which_also_come_la
 
 
 def test_the_longest_files_and_folders_that_stay_together_come_first() -> None:
-    first = {"tests/node/test_demo.py", "tests/images/test_build.py", *LONGEST}
+    first = {"tests/node/test_demo.py", "tests/images/test_build.py", *LONGEST, *NATIVE}
     order = in_order(CLUSTERS | OTHERS | dict.fromkeys(sorted(first), True))
     assert set(order[: len(first)]) == first
 
 
 def test_the_files_that_count_as_the_longest_are_there() -> None:
     assert [file for file in LONGEST if not (ROOT / file).is_file()] == []
+
+
+def test_the_files_that_need_a_control_plane_with_native_gangs_stay_with_one_worker() -> None:
+    asking = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path != Path(__file__) and re.search(r"\bnative_(control_plane|cluster)\b", path.read_text())
+    ]
+    assert sorted(asking) == sorted(NATIVE)
 
 
 def test_workers_begin_their_collection_at_an_equal_share_of_what_is_to_be_compiled() -> None:
