@@ -1,4 +1,4 @@
-"""What admission costs: CPU of the webhook beside a Flask app that does nothing, in turns within one run.
+"""What admission costs: CPU of the webhook beside a Flask app that does nothing, alternately within one run.
 
 Both have the same gunicorn, TLS, body and clients. CPU is the worker's own time from /proc, so the clients do
 not count. Absolute figures belong to the machine; only the ratio is meant to be compared.
@@ -134,7 +134,7 @@ def started(kind: type[Webhook], cluster: Cluster, folder: Path) -> Iterator[Web
 
 
 def compare_servers(cluster: Cluster, folder: Path, rounds: int, seconds: float) -> float:
-    """Measure both in turns; returns the ratio of the medians of CPU."""
+    """Measure both alternately; returns the ratio of the medians of CPU."""
     body = usual_review()
     found: dict[str, list[LoadRound]] = {"no-op": [], "webhook": []}
     with started(NoOp, cluster, folder / "noop") as noop, started(Webhook, cluster, folder / "own") as own:

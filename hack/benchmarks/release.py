@@ -1,10 +1,10 @@
 """What a release costs kube-apiserver, beside a binding of a pod without gates.
 
-On one real control plane, a few pods of each kind in turns, many times over: pods without gates are bound,
+On one real control plane, a few pods of each kind alternately, many times over: pods without gates are bound,
 gated ones released by the sweeper's own code under its ServiceAccount, with the guards in force; then these
 are bound as well, and a kubelet's status is written; a life is all of these. Gated pods have lost their
 managedFields as the webhook saw them, lose them by the release (the webhook was away), or keep them. All
-other programs are held still. What is told is the CPU of kube-apiserver for each pod, and what it allocated
+other programs are held still. Printed is the CPU of kube-apiserver for each pod, and what it allocated
 for it, by Go's own count, which does not depend on what else the machine does.
 """
 
@@ -57,7 +57,7 @@ class WriteCost:
 
 
 class Writes(Loaded):
-    """Bindings, releases and statuses in turns."""
+    """Bindings, releases and statuses alternately."""
 
     def run(self) -> dict[str, list[WriteCost]]:
         """Of each kind of write, what it cost, by round."""

@@ -104,7 +104,7 @@ class Bench(Loaded):
         return used, begun
 
     def compare(self) -> None:
-        """Parts 1 and 2, in turns."""
+        """Parts 1 and 2, alternately."""
         options = self.options
         found: dict[str, list[ObservedRun]] = {
             name: [] for name in ("scheduler", "release", "with: released", "with")
@@ -162,7 +162,7 @@ class Bench(Loaded):
     # --- part 3 ---------------------------------------------------------------------------------
 
     def bind(self) -> None:
-        """Each way of binding with gangs of each size, in turns."""
+        """Each way of binding with gangs of each size, alternately."""
         ways = ("pinned", "podgroup", "nominated", "native", "native, no topology")
         found: dict[tuple[int, str], list[ObservedRun]] = {
             (size, mode): [] for size in SIZES for mode in ways

@@ -51,7 +51,7 @@ class FreeNode:
         return taken
 
     def _slots(self, pod: PodClass) -> Slots | None:
-        """The first cards that serve each container in its turn; where one gets none, none is taken."""
+        """The first cards that serve one container after the other; where one gets none, none is taken."""
         if not pod.wants_cards:
             return ()
         before = [each.copy() for each in self.cards]

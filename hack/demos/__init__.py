@@ -1,1 +1,1 @@
-"""hack/demo: a gang goes from kubectl to placed."""
+"""hack/demo: a gang from kubectl until it is placed."""

@@ -1,4 +1,4 @@
-"""hack/demo: a gang goes from kubectl to placed on a real control plane.
+"""hack/demo: a gang from kubectl until it is placed, on a real control plane.
 
 Ends with a table and a verdict; the exit status is 0 only if everything was as it should be.
 """
@@ -52,7 +52,7 @@ class Demo:
         self.informer: Informer[Pod] | None = None
 
     def stop(self) -> None:
-        """End the programs and the watch, before their server goes."""
+        """End the programs and the watch before their server ends."""
         if self.informer is not None:
             self.informer.stop()
         self.installation.stop()

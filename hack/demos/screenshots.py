@@ -20,7 +20,7 @@ from tests.ui.busy import busy_scene
 from tests.ui.scenes import SECRET
 
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-"""What Chromium is told that the person prefers."""
+"""What Chromium takes for the preference of the person."""
 
 
 def main(folder: Path) -> int:

@@ -1,7 +1,7 @@
 """Writes an image as one archive: an OCI layout that is also what `docker load` reads.
 
 The same files give the same bytes: names are sorted, owners and times are fixed, nothing is compressed
-(whoever pushes the image compresses its layers).
+(the tool that pushes the image compresses its layers).
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Image:
-    """An image on disk. digest: of its manifest, which names it wherever it goes."""
+    """An image on disk. digest: of its manifest, which names it everywhere."""
 
     archive: Path
     name: str

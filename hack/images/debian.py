@@ -148,7 +148,7 @@ def _extract(archive: Path, root: Path, only: str | None) -> None:
 
 
 def _write_identity(root: Path, packages: list[Package]) -> None:
-    """What names users, and what tells scanners which packages these are."""
+    """What names users, and what names the packages to scanners."""
     etc = root / "etc"
     etc.mkdir(exist_ok=True)
     (etc / "passwd").write_text("root:x:0:0::/:/none\ntopogate:x:65532:65532::/:/none\n")

@@ -13,7 +13,7 @@ def duration(seconds: float) -> str:
 
 
 def time_left(done: int, total: int, seconds: float) -> str:
-    """As ", about 4 min left", "" while too little has been done to tell. seconds: that `done` has taken."""
+    """As ", about 4 min left", "" while too little has been done to know. seconds: that `done` has taken."""
     if not 0 < done < total or done < LEAST_DONE * total or seconds < LEAST_SECONDS:
         return ""
     return f", about {duration(seconds * (total - done) / done)} left"

@@ -16,7 +16,7 @@ _APPLETS: Final = ("cat", "env", "httpd", "id", "ls", "sh", "sleep", "stat", "te
 
 
 def busybox(archive: Path, name: str = BUSYBOX) -> Image:
-    """A few of busybox's commands; sleeps when it is told nothing. Needs the package busybox-static."""
+    """A few of busybox's commands; sleeps without arguments. Needs the package busybox-static."""
     found = shutil.which("busybox")
     if found is None:
         raise FileNotFoundError(

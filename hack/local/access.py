@@ -1,4 +1,4 @@
-"""How a cluster is used whose folder is known: its addresses, clients and logs, whoever started it."""
+"""How a cluster is used whose folder is known: its addresses, clients and logs."""
 
 import subprocess
 import sys
@@ -97,7 +97,7 @@ class ClusterFolder:
         return result
 
     def write_token_kubeconfig(self, path: Path, token_file: Path) -> None:
-        """A kubeconfig for whoever holds the token in `token_file`."""
+        """A kubeconfig for the holder of the token in `token_file`."""
         controlplane.write_kubeconfig(path, self.folder, self.ports.apiserver, {"tokenFile": str(token_file)})
 
     def make_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:

@@ -129,7 +129,7 @@ def _built() -> Path:
     folder = _build_folder()
     binary = folder / "controlplane"
     if binary.exists():
-        os.utime(folder)  # when it was last used: what _prune goes by
+        os.utime(folder)  # when it was last used: _prune needs it
         return binary
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -295,7 +295,7 @@ def compile_program(
 
 
 def _packages_to_compile(compiler: str, program: GoProgram, module: Sequence[str]) -> int:
-    """How many packages the build cache lacks; 0 if that cannot be told. Fetches the modules."""
+    """How many packages the build cache lacks; 0 if that is not known. Fetches the modules."""
     announce("  ... fetching modules and looking what has been compiled before")
     # -s, -w and the version stamps concern the linker alone, so they change no package.
     shown = ["-f", "{{if .Stale}}1{{end}}", program.package]
@@ -375,7 +375,7 @@ def _go_version(compiler: str) -> tuple[int, ...]:
 
 
 def announce(text: str) -> None:
-    """Progress goes to standard error at once: standard output is for results."""
+    """Progress is written to standard error at once: standard output is for results."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,6 +1,6 @@
 """A Kubernetes control plane on loopback, in a folder of its own, several side by side.
 
-All state is in the folder: keys, kubeconfig, logs, and the ids of the processes. Whoever holds the
+All state is in the folder: keys, kubeconfig, logs, and the ids of the processes. A process that holds the
 folder can look at the cluster, stop it, or replace what a killed run has left.
 """
 
@@ -127,7 +127,7 @@ class Cluster(ClusterFolder):
     def down(self, *, keep_folder: bool = False) -> None:
         """Stop every program in the one order that ends cleanly, then remove the folder.
 
-        The API server goes before etcd: without etcd it hangs in its shutdown hooks. With a real node
+        The API server ends before etcd: without etcd it hangs in its shutdown hooks. With a real node
         there is nothing to do in order: all of it ends at once with its namespaces.
         """
         while self._clients:
@@ -220,7 +220,7 @@ class Cluster(ClusterFolder):
             self._save()
 
     def adopt(self, name: str, process: Started) -> None:
-        """Count a process that others have started as the cluster's: status tells of it, down stops it."""
+        """Count a process that others have started as the cluster's: status reports it, down stops it."""
         self.running[name] = process
         self._save()
 

@@ -1,4 +1,4 @@
-"""The command lines of the control plane: what each program is told, and how its readiness is seen."""
+"""The command lines of the control plane: the flags of each program, and how its readiness is seen."""
 
 import contextlib
 import random
@@ -18,7 +18,7 @@ from hack.local.node import RealNode
 SERVICE_RANGE: Final = "10.96.0.0/16"
 _SERVICE_ADDRESS: Final = "10.96.0.1"
 
-# The clients of the API server throttle themselves at 20 to 50 requests a second unless told not to:
+# The clients of the API server throttle themselves at 20 to 50 requests a second by default:
 # then every figure measured here would be that limit.
 _UNTHROTTLED: Final = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
 
@@ -54,7 +54,7 @@ class Ports:
 def free_port() -> int:
     """A loopback port that nobody uses at this moment.
 
-    It is none of those that the kernel hands out to whoever connects, or asks for any: until the program
+    It is none of those that the kernel hands out for connections and for any port: until the program
     listens for which it is meant, a busy machine hands out hundreds. Raises OSError if all are taken.
     """
     beyond = min(int(_HANDED_OUT.read_text().split()[0]), _NODE_PORTS)
@@ -237,7 +237,7 @@ def is_ready(program: str, folder: Path, ports: Ports) -> bool:
         "kwok": f"http://127.0.0.1:{ports.kwok}/healthz",
     }
     # Controller-manager and scheduler serve certificates of their own making: only whether they answer
-    # is asked, nothing is told to them. The API server's is checked.
+    # is asked, nothing is sent to them. The API server's is checked.
     context = ssl.create_default_context(cafile=str(folder / "pki" / "ca.crt"))
     if program in ("kube-controller-manager", "kube-scheduler"):
         context.check_hostname = False

@@ -1,6 +1,6 @@
 """Plays broken GPUs: on chosen nodes every pod with GPUs that runs fails, as a kubelet would say it.
 
-KWOK's stages decide by the pod alone; this goes by the node. It writes what a kubelet writes, the status of
+KWOK's stages look at the pod alone; this looks at the node. It writes what a kubelet writes, the status of
 pods, and nothing else.
 """
 

@@ -113,7 +113,7 @@ class Installation:
             list(pool.map(run, pods.values()))
 
     def leave_to_cluster(self) -> None:
-        """Count the programs that run as the cluster's: status tells of them, down stops them."""
+        """Count the programs that run as the cluster's: status reports them, down stops them."""
         for name, program in self.programs.items():
             if program.process is not None:
                 self.cluster.adopt(f"topogate-{name}", program.process)

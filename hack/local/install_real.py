@@ -25,7 +25,7 @@ _ROLLOUT_SECONDS: Final = 120
 class RealInstallation:
     """topogate as pods of a cluster with a real node.
 
-    overlay: which of the manifests' overlays; components: what of manifests/components goes with it.
+    overlay: which of the manifests' overlays; components: which of manifests/components are added to it.
     """
 
     cluster: Cluster

@@ -51,7 +51,7 @@ class Program:
 def prepare(cluster: Cluster, pod: dict[str, Any], *, kubeconfig: bool, tied: bool) -> Program:
     """Make the files of a bound pod's only container. Raises ClusterError for what is not known here.
 
-    kubeconfig: the program is told where the API server is by --kubeconfig, else by the labeler's flags.
+    kubeconfig: the program gets the API server's address by --kubeconfig, else by the labeler's flags.
     """
     metadata, spec = pod["metadata"], pod["spec"]
     api = cluster.api()

@@ -1,6 +1,6 @@
-"""Kubernetes' own gang scheduling: what turns it on, by release.
+"""Kubernetes' own gang scheduling: what switches it on, by release.
 
-https://kubernetes.io/docs/concepts/scheduling-eviction/gang-scheduling/ tells what it is. All of it is off by
+https://kubernetes.io/docs/concepts/scheduling-eviction/gang-scheduling/ says what it is. All of it is off by
 default in the releases below.
 """
 
@@ -32,7 +32,7 @@ def can_be_on() -> bool:
 
 
 def flags(program: str, mode: str) -> list[str]:
-    """What one program is told beside its other flags.
+    """What one program gets beside its other flags.
 
     Raises ValueError for a release that has no such API, or whose feature gates are not known here.
     """

@@ -42,7 +42,7 @@ _NEEDED: Final = {
 """Program -> the Debian package that has it."""
 
 # The bridge carries the node's address and is where the default route ends: what no rule of kube-proxy
-# takes goes nowhere. Memory file systems hide the machine's own state from the node, and end with it.
+# takes has no effect. Memory file systems hide the machine's own state from the node, and end with it.
 _SETUP: Final = f"""
 set -eu
 ip link set lo up

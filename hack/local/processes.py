@@ -21,7 +21,7 @@ _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 @dataclass(frozen=True)
 class Started:
-    """A process and when it began: the pair tells it from a later process with the same id."""
+    """A process and when it began: the pair distinguishes it from a later process with the same id."""
 
     pid: int
     began: str
@@ -147,7 +147,7 @@ def wait_ended(process: Started, seconds: float) -> bool:
 
 
 def started(pid: int) -> Started:
-    """A process that runs, whoever has started it."""
+    """A process that runs, also one that others have started."""
     return Started(pid, _began(pid))
 
 

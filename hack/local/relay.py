@@ -30,7 +30,7 @@ async def _relay(reader: StreamReader, writer: StreamWriter) -> None:
     try:
         await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
     except OSError:
-        pass  # one side broke off; the other hears of it by the lines below
+        pass  # one side broke off; the other notices by the lines below
     finally:
         writer.transport.abort()
         inner_writer.transport.abort()

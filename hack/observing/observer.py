@@ -1,4 +1,4 @@
-"""When pods are released and bound, as one watch of the API server tells it, and what that cost in CPU."""
+"""When pods are released and bound, as one watch of the API server shows it, and what that cost in CPU."""
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
 """An API server that is played in this process: synthetic objects, for clusters too large to run.
 
-What a program of ours asks over HTTP is answered here as JSON, which goes through the real decoder and cache.
+What a program of ours asks over HTTP is answered here as JSON, for the real decoder and cache.
 Writes are taken and shown in the watches, as far as a sweeper needs: plans, their status, and released pods.
 """
 
@@ -66,7 +66,7 @@ class PlayedApi(Api):
         raise ApiError(404, "NotFound", f"{method} {path} is not played")
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> Stream:
-        """As Api.stream: a list as a stream, or a watch that goes on until it is cut."""
+        """As Api.stream: a list as a stream, or a watch that lasts until it is cut."""
         follow: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         selector = query.get("fieldSelector", "")
         if query.get("sendInitialEvents"):
@@ -80,7 +80,7 @@ class PlayedApi(Api):
         """Nothing is open."""
 
     def show(self, path: str, made: dict[str, Any], kind: str = "ADDED") -> None:
-        """Tell the watches of an object, as a new version; not those that no longer select it.
+        """Send an object to the watches, as a new version; not to those that no longer select it.
 
         Writers are many at once: after a version older than the last a watch lists again.
         """

@@ -33,7 +33,7 @@ def unfinished(
 
     A pod that its controller makes during that has as much time from then on: after its time and the
     longest back-off nothing may be left, so that what is recreated once more is reported too.
-    meanwhile: what goes on until then. make_room: ends what others run for ever, called after half of the
+    meanwhile: what happens until then. make_room: ends what others run for ever, called after half of the
     time: a pod whose volume is on a node that they fill by right would wait in vain. Raises ApiError.
     """
     deadline = time.monotonic() + seconds
@@ -96,7 +96,7 @@ def _waits_for_its_controller(pod: Json, api: Api) -> bool:
 
 
 def _bury(pod: Json, api: Api, done: Counter[str]) -> None:
-    """Remove a pod that goes on terminating: the simulated kubelet of a node that came back under its
+    """Remove a pod that keeps terminating: the simulated kubelet of a node that came back under its
     old name does not know it, as with a machine that was replaced; there an administrator does this."""
     since = pod["metadata"].get("deletionTimestamp")
     if since and datetime.now(UTC) - datetime.fromisoformat(since) > timedelta(seconds=10):

@@ -76,7 +76,7 @@ class Evictions:
                 self._highest_since[uid] = max(self._there.get(node, {}).values(), default=seen.priority)
 
     def keep_only(self, uids: Set[str]) -> None:
-        """The pods that there are, after a gap: the end of others was told to nobody."""
+        """The pods that there are, after a gap: the end of others was not reported."""
         for there in self._there.values():
             for uid in there.keys() - uids:
                 del there[uid]

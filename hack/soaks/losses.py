@@ -27,7 +27,7 @@ class Losses:
     judged: int = 0
     _uids: dict[Name, str] = field(default_factory=dict)
     _again: set[Name] = field(default_factory=set)
-    """Names that came again, as in sets of pods: the audit log does not tell which pod it was."""
+    """Names that came again, as in sets of pods: the audit log does not say which pod it was."""
     _runs: dict[Name, tuple[str, bool]] = field(default_factory=dict)
     _whole: dict[Name, str] = field(default_factory=dict)
 

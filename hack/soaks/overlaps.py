@@ -26,7 +26,7 @@ class Overlaps:
         return {name: len(uids) for name, uids in self.jobs.items()}
 
     def wait_for_jobs(self, number: int, seconds: float) -> None:
-        """Until so many have been seen, or the time is over: the watch tells of what has been for a while."""
+        """Until so many have been seen, or the time is over: the watch reports what has been for a while."""
         deadline = time.monotonic() + seconds
         while sum(self.jobs_made.values()) < number and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""No gang stays half dead: what was preempted is whole again in time, or has gone from its nodes.
+"""No gang stays partially running: what was preempted is whole again in time, or has left its nodes.
 
 That a pod was preempted its condition DisruptionTarget says. Judged are Jobs all of whose pods are needed.
 """
@@ -13,7 +13,7 @@ from labeler.contract import keys
 from webhook.workloads import marks
 
 PARTLY_SECONDS: Final = 120.0
-"""For so long a gang may be half dead, among killed leaders and restarts of the API server."""
+"""For so long a gang may run partially, among killed leaders and restarts of the API server."""
 
 Gang = tuple[str, str]
 """Namespace and name of a Job."""
@@ -23,7 +23,7 @@ Gang = tuple[str, str]
 class PartlyReleased:
     """Follows the pods; the ledger feeds it. faults: sentences. preempted: pods so far.
 
-    A pod that has done its work is missed by nobody: a gang whose others have is not half dead.
+    A pod that has done its work is missed by nobody: a gang whose others have does not run partially.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -76,7 +76,7 @@ class PartlyReleased:
             self.longest = max(self.longest, self.clock() - self._since.pop(gang))
 
     def look(self) -> None:
-        """Find those that have been half dead for too long."""
+        """Find those that have run partially for too long."""
         now = self.clock()
         for gang, since in list(self._since.items()):
             if now - since > PARTLY_SECONDS:

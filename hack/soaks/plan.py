@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def fair_order(self) -> dict[str, Any] | None:
-        """Of the policy, in two of three soaks: short, so that turns move and gangs are overdue."""
+        """Of the policy, in two of three soaks: short, so that positions change and gangs are overdue."""
         weights = {OURS: 2.0, "soak-*": 1.0}
         drawn = self.choices("fair order").choice((None, {}, {"weights": weights}))
         return None if drawn is None else {"halfLife": "30s", "maximumWait": "20s"} | drawn

@@ -76,7 +76,7 @@ class CollectionReader(threading.Thread):
 
 
 class LedgerReader(CollectionReader):
-    """Tells a ledger of what it reads."""
+    """Reports what it reads to a ledger."""
 
     def __init__(self, api: Api, path: str, ledger: Ledger, watch_seconds: int = 600) -> None:
         """As CollectionReader. path: one of WATCHED."""

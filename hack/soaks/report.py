@@ -1,4 +1,4 @@
-"""What a soak tells of its faults: what, when, who led then, and what the sweepers' logs say of the pods."""
+"""What a soak prints of its faults: what, when, who led then, and the pods in the sweepers' logs."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ LINES: Final = 12
 AFTER: Final = timedelta(seconds=5)
 """What was logged so long after a fault may be of it."""
 DETAILED: Final = 10
-"""Faults that are told with what the logs say of them."""
+"""Faults that are printed with what the logs have of them."""
 
 _NAME: Final = re.compile(r"\b[a-z]+(?:-[a-z]+)*-\d+(?:-[a-z0-9]+)*\b")
 """How gangs and pods of a soak are called: "job-12", "job-12-0-x7k2p"."""
@@ -44,7 +44,7 @@ class Faults:
 def detailed(faults: Sequence[tuple[str, str]], sweepers: Iterable[Program]) -> list[str]:
     """The faults as sentences, the first ones with who led then and what the sweepers' logs say of the pods.
 
-    faults: when each was found, and what it is. One that begins with a time tells by that when it was.
+    faults: when each was found, and what it is. One that begins with a time was at that time.
     """
     lines = lines_of(sweepers) if faults else []
     found_faults = []

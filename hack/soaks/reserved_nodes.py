@@ -2,7 +2,7 @@
 
 By what the status of Placements says, which lags behind what the sweeper has decided, and one may be written
 before another: so more than a share of the nodes, or a node for longer than its time, is a fault only if it
-goes on. A new leader starts again, as what is held is remembered by the leader alone.
+continues. A new leader starts again, as reservations are remembered by the leader alone.
 """
 
 import time
@@ -41,7 +41,7 @@ class Holdings:
 
     A plan may keep nodes for later stages for as long in each, in all for as much time for each node.
 
-    grace: seconds for which what is told may lag behind. clock: the time of day, in seconds.
+    grace: seconds for which reports may lag behind. clock: the time of day, in seconds.
     holds: how often a gang began to hold nodes, or plan to keep some; most_seen: nodes at once.
     """
 

@@ -246,7 +246,7 @@ class Soak:
             time.sleep(0.1)
 
     def _meanwhile(self) -> None:
-        """What goes on until the last gang has ended."""
+        """What happens until the last gang has ended."""
         if self.volumes is not None:
             self._try("volumes", self.volumes.end_what_is_due)
         if self.scaling is not None:

@@ -57,7 +57,7 @@ def start_sweepers(
 
 
 class LogLine(NamedTuple):
-    """A line of a sweeper's log. at: the time of day, "" where the line tells none; of: the log's name."""
+    """A line of a sweeper's log. at: the time of day, "" where the line has none; of: the log's name."""
 
     at: str
     of: str

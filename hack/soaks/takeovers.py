@@ -75,7 +75,7 @@ class Takeovers:
             ]
 
     def _reserved(self, placement: Placement) -> set[str]:
-        """Nodes that it is told to keep for a while yet."""
+        """Nodes that it is to keep for a while yet."""
         until = placement.status.held_until
         lasts = bool(until) and datetime.fromisoformat(until).timestamp() > self.clock() + 1.0
         return set(placement.spec.kept).intersection(placement.status.held) if lasts else set()
@@ -107,7 +107,7 @@ class Takeovers:
             return False
         first = [self._pods.get(each.uid) for each in suspect.keeper.spec.pods]
         there = [pod for pod in first if pod is not None]
-        # Of a gang that lost a pod meanwhile nobody can tell what it kept at that moment.
+        # Of a gang that lost a pod meanwhile nobody knows what it kept at that moment.
         if len(there) < len(first) or now.metadata.uid != suspect.keeper.metadata.uid:
             return False
         return taker.priority <= min(pod.priority for pod in there)

@@ -33,7 +33,7 @@ class Tenant:
     """Writes what is drawn, with the rights of `edit` in one namespace and none elsewhere."""
 
     def __init__(self, api: Api, namespace: str, drawing: Drawing, choices: random.Random) -> None:
-        """api: with the right to impersonate; what is done goes through as somebody else."""
+        """api: with the right to impersonate; what is done is done as somebody else."""
         self._api = api.acting_as(USER)
         self._namespace = namespace
         self._drawing = drawing
@@ -56,7 +56,7 @@ class Tenant:
             self._remove(name)
 
     def add_nodes(self) -> None:
-        """End its Jobs, and its pods that have a node; what waits goes on waiting. Raises ApiError."""
+        """End its Jobs, and its pods that have a node; what waits keeps waiting. Raises ApiError."""
         path = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
         self._api.request("DELETE", path, query={"propagationPolicy": "Background"})
         for pod in self._api.json("GET", PODS.format(namespace=self._namespace))["items"]:

@@ -1,4 +1,4 @@
-"""What a soak has drawn, and how much each of its judges had to judge: what never was is told first."""
+"""What a soak has drawn, and how much each of its checkers had to judge: what never was comes first."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,7 @@ _OF_FEATURES: Final = {
 
 
 def exercised(counts: Mapping[str, int]) -> list[str]:
-    """Lines that say how often each thing was done or judged; what never was is told first."""
+    """Lines that say how often each thing was done or judged; what never was comes first."""
     never = [name for name, count in counts.items() if not count]
     lines = [f"NOT TRIED: {', '.join(never)}."] if never else []
     return [*lines, ", ".join(f"{name} {count}" for name, count in counts.items() if count)]

@@ -1,4 +1,4 @@
-"""What goes wrong in a soak: pods, nodes, the API server and the leading sweeper."""
+"""The faults of a soak: pods, nodes, the API server and the leading sweeper."""
 
 import contextlib
 import random

@@ -26,7 +26,7 @@ _FOREIGN: Final = 3
 _MOST_FREE: Final = 8
 """So many nodes that are free are filled by pods of others as well, so that the next of them preempt."""
 MOST_PATIENT: Final = 150.0
-"""Longer than any gang may be half dead: else what is left of one ends before that is told."""
+"""Longer than any gang may run partially: else what is left of one ends before that is reported."""
 _FEW: Final = 16
 """No more long gangs come while so many of their pods have not ended."""
 
