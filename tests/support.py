@@ -236,7 +236,7 @@ def _delete_pods(api: Api) -> bool:
 
 
 def _remove_finalizers(api: Api, path: str, metadata: dict[str, Any]) -> None:
-    """Spare a pod that is deleted, with its namespace, the wait for whoever wants to see its end.
+    """Spare a pod that is deleted, with its namespace, the wait for watchers of its end.
 
     The Job controller, which counts it, backs off for up to half a minute after pods that have failed.
     """
@@ -286,7 +286,7 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
 
 
 def work_of(call: Callable[[], object]) -> int:
-    """How many instructions of bytecode a call takes: as a clock would tell, but the same on any machine."""
+    """How many instructions of bytecode a call takes: like a clock, but the same on any machine."""
     count = 0
 
     def note(frame: FrameType, event: str, _: object) -> Any:

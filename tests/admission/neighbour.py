@@ -1,4 +1,4 @@
-"""Another webhook of the cluster, in the test's own process: it does what a test tells it to."""
+"""Another webhook of the cluster, in the test's own process: it does what a test asks."""
 
 import base64
 import contextlib

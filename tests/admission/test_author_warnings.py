@@ -24,7 +24,7 @@ def intel(resources: dict[str, Any]) -> dict[str, Any]:
 
 
 def shared(value: str, *resources: dict[str, Any], **annotations: str) -> dict[str, Any]:
-    """A pod with containers c0, c1, ... and a gas-same-gpu wish."""
+    """A pod with containers c0, c1, ... and a gas-same-gpu annotation."""
     return pod(
         annotations={"gas-same-gpu": value, **{k.replace("_", "-"): v for k, v in annotations.items()}},
         containers=[container(f"c{index}", each) for index, each in enumerate(resources)],
@@ -34,7 +34,7 @@ def shared(value: str, *resources: dict[str, Any], **annotations: str) -> dict[s
 def sliced(
     topology: str | None = None, size: str | None = None, gang: str | None = None, required: str | None = None
 ) -> dict[str, Any]:
-    """A pod with a wish for slices."""
+    """A pod that asks for slices."""
     values = {
         keys.SLICE_TOPOLOGY_ANNOTATION: topology,
         keys.SLICE_SIZE_ANNOTATION: size,

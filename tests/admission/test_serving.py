@@ -1,4 +1,4 @@
-"""The webhook as a process under TLS: what it refuses, survives, reloads and tells its operator."""
+"""The webhook as a process under TLS: what it refuses, survives, reloads and logs."""
 
 import contextlib
 import http.client

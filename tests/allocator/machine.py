@@ -110,7 +110,7 @@ class Machine:
         if manager is not None:
             _kill_tree(manager.pid)
             manager.wait()
-            with self._asking:  # whoever asks has its answer, or has heard that there is none
+            with self._asking:  # each caller has its answer, or knows that there is none
                 _close(manager)
 
     def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Machine:
             self.allocator = None
 
     def devices(self, resource: str) -> int:
-        """How many healthy devices of a resource the kubelet would tell the API server of."""
+        """How many healthy devices of a resource the kubelet would report to the API server."""
         return int(self.ask({"capacity": True}).get("allocatable", {}).get(resource, 0))
 
     def resident_bytes(self, what: str = "VmRSS") -> int:

@@ -22,7 +22,7 @@ GPU Excluded:\t {excluded}
 
 
 def inform(folder: Path, address: str, minor: int, uuid: str | None = None, excluded: str = "No") -> Path:
-    """Write what the driver tells of a GPU below folder/proc; returns the file."""
+    """Write what the driver reports of a GPU below folder/proc; returns the file."""
     file = folder / "proc/driver/nvidia/gpus" / address / "information"
     file.parent.mkdir(parents=True, exist_ok=True)
     name = f"GPU-{minor}-x" if uuid is None else uuid

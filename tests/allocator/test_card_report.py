@@ -152,7 +152,7 @@ def test_when_another_plugin_takes_the_cards_over_that_is_reported_at_once(setup
 
 
 def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(kubelet: Kubelet) -> None:
-    """As after a failed upgrade of the node: what the newer one could tell does not hold for the older."""
+    """As after a failed upgrade of the node: what the newer one knew does not hold for the older."""
     now, noted = [100.0], dict[str, str | None]()
 
     class Pods:

@@ -1,4 +1,4 @@
-"""All commands alike: options, exit statuses, and what goes where, as docs/users/commands.md says."""
+"""What all commands share: options, statuses, and what is printed where, as docs/users/commands.md says."""
 
 import argparse
 import os

@@ -142,7 +142,7 @@ def test_it_names_what_would_hold_new_pods(guarded: Cluster, capsys: pytest.Capt
 def test_it_lists_the_jobs_that_make_gated_pods_by_themselves(
     guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the Jobs of GPUTasks, which run on when topogate goes."""
+    """As the Jobs of GPUTasks, which run on when topogate is removed."""
     for name, gates in (("of-a-task", [{"name": keys.GATE}]), ("of-nobody", [])):
         spec = {
             "restartPolicy": "Never",

@@ -1,4 +1,4 @@
-"""`topogate simulate` and the sweeper are given the same cluster and the same manifest, and answer alike."""
+"""`topogate simulate` and the sweeper give the same answer to the same cluster and manifest."""
 
 import json
 import re

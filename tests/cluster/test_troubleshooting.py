@@ -292,7 +292,7 @@ def test_users_see_what_the_page_describes(place: Place, symptom: str) -> None:
     assert [part for part in parts if part not in output] == [], output
 
 
-# --- the gang's Event reaches whoever wrote the manifest ------------------------------------------------
+# --- the gang's Event reaches the author of the manifest ------------------------------------------------
 
 
 def test_the_owner_of_a_job_sees_the_messages_of_admission_and_of_the_sweeper(place: Place) -> None:

@@ -209,7 +209,7 @@ class ClusterLogs:
         ]
 
     def errors(self) -> list[str]:
-        """Lines of topogate's programs that tell of an error."""
+        """Lines of topogate's programs that report an error."""
         texts = (log.read_bytes()[self.sizes_before.get(log, 0) :] for log in _program_logs(self.cluster))
         return [
             line

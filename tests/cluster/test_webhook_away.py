@@ -22,7 +22,7 @@ REQUESTS = {
 
 
 def gang(name: str, size: int, zone: str) -> dict[str, Any]:
-    """A Job of pods that fill a node each, with wishes, and a selector that its author wrote."""
+    """A Job of pods that fill a node each, with topology requests, and a selector that its author wrote."""
     spec = {
         "restartPolicy": "Never",
         "nodeSelector": {"zone": zone},
@@ -41,7 +41,7 @@ def test_a_gang_made_while_the_webhook_is_dead_is_placed_as_requested_and_warned
     api = cluster.api()
     with installed_for(cluster, grid, components=("in-process-gate",)) as installation:
         for node in grid:
-            # The model is in the last block alone, so that nothing but the wish leads there.
+            # The model is in the last block alone, so that nothing but the request leads there.
             of_model = A100 if node.place[0] == grid[-1].place[0] else {}
             api.request(
                 "POST", "/api/v1/nodes", body=node.manifest({**node.topology_labels, "zone": "a", **of_model})

@@ -1,4 +1,4 @@
-"""What a pod's card annotations book, whoever wrote them: cards, tiles and time each for itself."""
+"""What a pod's card annotations book, whichever program wrote them: cards, tiles and time each for itself."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What the allocator tells on its Node reads back as it was written, and nothing else reads as that."""
+"""What the allocator writes on its Node reads back as it was written, and nothing else reads as that."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def test_no_allocator_is_something_else_than_one_without_cards() -> None:
 
 @pytest.mark.parametrize("text", ["", "false", "True", "1", " true", "yes"])
 def test_only_one_value_means_that_the_allocator_identifies_pods(text: str) -> None:
-    """Whoever guesses must never be taken for one that knows."""
+    """A reader that guesses must never be taken for one that knows."""
     assert identifies_pods({keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED})
     assert not identifies_pods({keys.IDENTIFIES_PODS_ANNOTATION: text})
     assert not identifies_pods({})

@@ -31,7 +31,7 @@ def slice_of(node: str, devices: list[Body], **more: Any) -> ResourceSlice:
 
 
 def gpus(node: str, count: int) -> ResourceSlice:
-    """A slice with so many devices that are alike but for their index and uuid."""
+    """A slice with so many devices that are equal but for their index and uuid."""
     return slice_of(node, [gpu(f"g{n}", index=n, uuid=f"{node}-{n}", model="H100") for n in range(count)])
 
 

@@ -89,7 +89,7 @@ def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_continues_in_the_
 ) -> None:
     monkeypatch.setattr(claim_capacity, "STEPS", 2000)
     names = [f"n{number}" for number in range(6)]
-    # No two nodes are alike: each has one more device than the one before.
+    # No two nodes are equal: each has one more device than the one before.
     slices = [
         slice_of(name, [gpu(f"{name}-{n}", index=n) for n in range(8 + number)])
         for number, name in enumerate(names)
@@ -177,7 +177,7 @@ def test_a_pod_whose_claims_cannot_be_judged_yet_counts_as_taking_all_it_could()
     assert made.usage(pod("other", "slow", node="n"), Usage({})).requests[only.name] == 1
 
 
-# --- nodes that are alike, at random --------------------------------------------------------------
+# --- nodes that are equal, at random --------------------------------------------------------------
 
 MODEL = 'device.attributes["gpu.example.com"].model == "{}"'
 ASKED = (
@@ -191,7 +191,7 @@ ASKED = (
 
 
 def small(dice: random.Random, node: str) -> tuple[list[ResourceSlice], list[ResourceClaim]]:
-    """A node of few devices, so that many are alike, and what of them others hold."""
+    """A node of few devices, so that many are equal, and what of them others hold."""
     kind = dice.choice(("plain", "plain", "shared", "parts"))
     count = 2 if kind == "parts" else 1
     pool = {"name": node, "generation": 1, "resourceSliceCount": count + (dice.random() < 0.15)}
@@ -200,7 +200,7 @@ def small(dice: random.Random, node: str) -> tuple[list[ResourceSlice], list[Res
         more: Body = {"capacity": {"memory": {"value": dice.choice(("40Gi", "80Gi"))}}}
         if kind == "shared":
             more["allowMultipleAllocations"] = True
-        if kind == "parts":  # those are alike but for their counters
+        if kind == "parts":  # those are equal but for their counters
             more = {"consumesCounters": part("x", dice.choice((3, 7)))["consumesCounters"]}
         elif dice.random() < 0.2:
             more["nodeAllocatableResourceMappings"] = {"cpu": {}}

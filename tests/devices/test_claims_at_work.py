@@ -39,7 +39,7 @@ DEVICES: Final = 8
 
 @pytest.fixture
 def with_devices(definitions: Cluster) -> Iterator[Cluster]:
-    """Sixteen nodes in two blocks with eight devices each, which nothing but slices tells."""
+    """Sixteen nodes in two blocks with eight devices each, which only ResourceSlices show."""
     api = definitions.api()
     register_nodes(definitions, GRID)
     claims.publish(api, GRID, DEVICES)

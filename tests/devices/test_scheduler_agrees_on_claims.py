@@ -1,7 +1,7 @@
 """Our verdict on "how many pods with such claims can this node take" against kube-scheduler's, at random.
 
 Each pair is a node of its own with slices, some devices of which others hold, and up to three pods that are
-alike and pinned to it. The claims are made by the real controller from templates, or named.
+equal and pinned to it. The claims are made by the real controller from templates, or named.
 """
 
 import contextlib
@@ -106,7 +106,7 @@ def hold(cluster: Cluster, namespace: str, node: str, pair: Pair) -> None:
 
 
 def wait_until_seen(cluster: Cluster, namespace: str, node: str) -> None:
-    """Return once kube-scheduler knows all that was made so far, as a watch tells things in their order.
+    """Return once kube-scheduler knows all that was made so far, as a watch reports things in their order.
 
     A pod is bound to a node that was made last, by a class, a slice and a claim that were made last; before
     that, pods without a place are no verdict.

@@ -224,7 +224,7 @@ def test_pods_that_prove_to_claim_no_gpu_are_released_to_be_bound_one_by_one(sce
 def test_by_a_pod_group_of_a_higher_class_its_pods_preempt_in_1_36_and_are_not_bound_later(
     scene: Scene,
 ) -> None:
-    """So in 1.36 whoever may make PodGroups may have it preempt: SECURITY names tenants and a token."""
+    """So in 1.36 everybody who may make PodGroups may have it preempt: SECURITY names tenants and a token."""
     for name, value in (("low", 100), ("high", 10_000)):
         body = {"metadata": {"name": f"{scene.namespace}-{name}"}, "value": value}
         scene.api.request("POST", PRIORITY_CLASSES, body=body)

@@ -141,7 +141,7 @@ def test_what_stands_for_a_long_value_differs_from_every_value() -> None:
 
 
 def test_sentences_repeat_a_bounded_part_of_what_authors_write() -> None:
-    """A gang of 200 pods that contradict each other in every wish, with values as long as are read."""
+    """A gang of 200 pods that contradict each other in every request, with values as long as are read."""
     request_keys = (
         *marks.GANG_SIZE_KEYS,
         keys.REQUIRED_TOPOLOGY_ANNOTATION,

@@ -41,7 +41,7 @@ def test_people_see_the_fields_of_all_pods_in_what_base64_and_zcat_show() -> Non
 
 
 def sealed(plain: bytes, times: int = 1) -> str:
-    """Packed without our codec, and without the time: the text names a test, alike in all workers."""
+    """Packed without our codec, and without the time: the text names a test, the same in all workers."""
     return binascii.b2a_base64(gzip.compress(plain, mtime=0) * times, newline=False).decode()
 
 

@@ -34,7 +34,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def restarted(module_cluster: Cluster) -> Iterator[dict[str, Watched]]:
-    """Two copies: one that was connected all the time, and one that heard nothing of the changes."""
+    """Two copies: one that was connected all the time, and one that got nothing of the changes."""
     path = f"/api/v1/namespaces/{create_namespace(module_cluster)}/configmaps"
     create(module_cluster.api(), path, *BEFORE)
     watched: dict[str, Watched] = {}

@@ -1,4 +1,4 @@
-"""Runs under umockdev-wrapper: plays devices to the real udev source and tells what comes of them.
+"""Runs under umockdev-wrapper: plays devices to the real udev source and prints what comes of them.
 
 Reads one JSON command a line from standard input, answers one JSON line each on standard output:
 ``add`` (umockdev's device text), ``remove`` (a path), ``event`` (path, action), ``look`` -> labels,

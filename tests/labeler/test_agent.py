@@ -1,4 +1,4 @@
-"""The loop: sources that fail alone, outputs that fail for a time, and probes that tell."""
+"""The loop: sources that fail alone, outputs that fail for a time, and probes that report it."""
 
 import contextlib
 import socket

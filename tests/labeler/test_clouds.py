@@ -181,7 +181,7 @@ def test_no_server_is_a_failure_that_names_the_address() -> None:
 
 
 class Recorder:
-    """An output that keeps what it is given, and tells when something comes."""
+    """An output that keeps what it is given, and signals when something comes."""
 
     def __init__(self) -> None:
         self.published: list[Wanted] = []

@@ -76,7 +76,7 @@ def _apply_component(cluster: Cluster, folder: Path) -> None:
     )
     built = cluster.kubectl("kustomize", "--load-restrictor=LoadRestrictionsNone", str(folder)).stdout
     cluster.kubectl("apply", "-f", "-", stdin=built)
-    # The labeler's pods are replaced, and a token bound to one that goes is good for nothing.
+    # The labeler's pods are replaced, and a token bound to a deleted one is good for nothing.
     cluster.kubectl("rollout", "status", "daemonset/labeler", f"--namespace={NAMESPACE}", "--timeout=60s")
 
 

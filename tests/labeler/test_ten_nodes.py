@@ -28,7 +28,7 @@ OUTAGE_SECONDS = float(os.environ.get("TOPOGATE_OUTAGE_SECONDS", "5"))
 
 
 def entry(number: int) -> dict[str, Any]:
-    """Facts of one node: no two alike."""
+    """Facts of one node: no two are equal."""
     cards = list(range(number, 3 * number + 1))
     return {
         "topology": ["cluster 1", f"rack-{number // 4}", f"host-{number}"],

@@ -65,7 +65,7 @@ KIND = "ValidatingAdmissionPolicy"
 
 
 def test_the_api_server_finds_nothing_wrong_with_the_types_in_any_policy(served: Cluster) -> None:
-    """It tells what it finds in the status, which nobody reads; policies that mutate are not checked."""
+    """It writes what it finds into the status, which nobody reads; policies that mutate are not checked."""
     policies = {
         each["metadata"]["name"]: each
         for file in (ROOT / "manifests").rglob("*.yaml")

@@ -40,7 +40,7 @@ class AtWork:
 def at_work(
     module_cluster: Cluster, allocating: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AtWork]:
-    """Webhook, sweeper and task controller, four GPU nodes, and a gated pod whose wish cannot be meant."""
+    """Webhook, sweeper and task controller, four GPU nodes, and a gated pod whose request cannot be meant."""
     if not PROMTOOL:
         pytest.skip(NOT_HERE)
     cluster = module_cluster

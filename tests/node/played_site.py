@@ -92,7 +92,7 @@ def played(real_control_plane: Cluster) -> Iterator[Site]:
 
 
 def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, Any]:
-    """A Job of one pod, whose containers tell what they see, then LOOKED. containers: their limits."""
+    """A Job of one pod, whose containers print what they see, then LOOKED. containers: their limits."""
     look = f"ls /dev/dri 2>/dev/null; env | grep ^ZE_; echo {LOOKED}; sleep {seconds}"
     return {
         "apiVersion": "batch/v1",
@@ -121,7 +121,7 @@ def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, 
 
 
 def logs_of(api: Api, path: str, pod: dict[str, Any]) -> dict[str, str] | None:
-    """What each container of a finished pod said, or None if that cannot be heard yet.
+    """What each container of a finished pod printed, or None if that cannot be read yet.
 
     A kubelet that was just started does not know the pod yet; one that fails after its 200 says why as a log.
     """

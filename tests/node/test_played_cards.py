@@ -234,7 +234,7 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
     failed: dict[str, str] = {}
 
     def listen() -> bool:
-        """Take down what finished pods have said; returns whether all of them could be heard."""
+        """Note what finished pods have printed; returns whether all of them could be read."""
         all_reported = True
         for pod in api.json("GET", pods)["items"]:
             name = pod["metadata"]["name"]

@@ -92,7 +92,7 @@ class Instance:
         return value.domains[:2], value.holes, value
 
     def sets(self) -> Iterator[tuple[NodeState, ...]]:
-        """The sets of nodes that could hold the gang as far as sums and the required level tell."""
+        """The sets of nodes that could hold the gang as far as sums and the required level show."""
         can = [state for state in self.states if any(slots_of(kind, state) for kind, _ in self.kinds)]
         for size in range(1, sum(count for _, count in self.kinds) + 1):
             for used in combinations(can, size):

@@ -358,7 +358,7 @@ def test_a_used_card_is_preferred_to_a_whole_one() -> None:
 def test_packing_keeps_cards_whole_where_a_balanced_scheduler_spreads_over_them() -> None:
     """GPU Aware Scheduling with a balanced resource spreads over cards 0, 1, 2, 1 and then takes 2 and 1.
 
-    Ours has no such mode: whole cards are what the next pod with a whole-card wish needs.
+    Ours has no such mode: whole cards are what the next pod that asks for a whole card needs.
     """
     node = gpu_node("0.1.2", i915="30", millicores="3000")
     pods = [one(300), one(100), one(100), one(50), gpu_pod({"i915": 2, "millicores": 200})]

@@ -1,4 +1,4 @@
-"""Each node is counted under the cause that it has by itself, however many nodes are alike."""
+"""Each node is counted under the cause that it has by itself, however many nodes are equal."""
 
 import random
 from collections import Counter

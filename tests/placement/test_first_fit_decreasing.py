@@ -51,7 +51,7 @@ def test_an_answer_of_a_search_that_was_cut_keeps_every_rule(seed: int, bound: i
 @pytest.mark.parametrize("mode", [Mode.BEST_FIT, Mode.HEADROOM])
 @pytest.mark.parametrize("minority", [0, 3])
 def test_a_gang_in_slices_is_placed_though_no_search_has_the_steps(mode: Mode, minority: int) -> None:
-    # Nodes differ at random: of domains that are alike, the search looks at few, and has steps enough.
+    # Nodes differ at random: of domains that are equal, the search looks at few, and has steps enough.
     dice = random.Random(minority)
     nodes = [
         node(f"n{i}", (f"b{i // 100}", f"r{i // 10}", f"h{i}"), dice.randint(6, 8), memory=9)

@@ -1,4 +1,4 @@
-"""More placement cases of other schedulers: layers, even spreading, leaders, growth, wishes of pods.
+"""More placement cases of other schedulers: layers, even spreading, leaders, growth, requests of pods.
 
 Each has its source's result, or a sentence why ours is better by the objective, or what we answer instead.
 """
@@ -117,7 +117,7 @@ def test_the_block_that_holds_the_workers_but_not_the_leader_is_skipped() -> Non
 
 
 def test_a_leader_that_wants_the_spare_cpus_of_one_node_leaves_the_gpus_of_others_to_workers() -> None:
-    """Both blocks hold the gang on three nodes of one rack, b1 with more headroom; its nodes are alike."""
+    """Both blocks hold the gang on three nodes of one rack, b1 with more headroom; its nodes are equal."""
     nodes = [gpu_node(name, ("b1", "r1", name), 2, 1) for name in ("x3", "x5", "x1")]
     nodes += [gpu_node(name, ("b2", "r1", name), cpu, 1) for name, cpu in (("x6", 1), ("x2", 2), ("x4", 2))]
     found = placed(led(pod_class(2), 2, gpu_pods(1, 1), required_level="block"), Snapshot.build(nodes, []))
@@ -166,7 +166,7 @@ def test_nodes_that_hold_the_gang_come_first_and_then_the_tightest(
     assert taken(placed(gang, snapshot_of({"b": {"r": slots_of}})).nodes) == expected
 
 
-# --- wishes that are kube-scheduler's -----------------------------------------------------------------
+# --- requests to kube-scheduler ----------------------------------------------------------------------
 
 
 def decoded(spec: dict[str, Any]) -> objects.Pod:

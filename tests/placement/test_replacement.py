@@ -138,7 +138,7 @@ def test_a_lost_pod_returns_to_the_slice_on_its_own_node() -> None:
     ("rank", "expected"), [(1, "a2"), (2, "a2"), (4, "b2")], ids=["between", "end", "start"]
 )
 def test_a_lost_pod_returns_beside_its_neighbours_by_rank(rank: int, expected: str) -> None:
-    """Both blocks hold pods of the gang and have capacity; only the ranks tell them apart."""
+    """Both blocks hold pods of the gang and have capacity; only the ranks distinguish them."""
     tree = {"b1": {"s": {"a1": 3, "a2": 8}}, "b2": {"s": {"b1": 3, "b2": 8}}}
     tree["b1" if expected == "a2" else "b2"]["s"][expected] = 4
     nodes = [

@@ -130,7 +130,7 @@ def test_victims_are_found_exactly_when_some_set_of_nodes_would_do(
         )
 
 
-# --- units, and nobody goes in vain -----------------------------------------------------------------
+# --- units, and no eviction in vain -----------------------------------------------------------------
 
 TREE = {"b1": {"r": {"a": 2, "b": 2}}, "b2": {"r": {"c": 2, "d": 2}}}
 

@@ -1,7 +1,7 @@
 """Which pods may share a node: the rules of Kubernetes read plainly from JSON, two pods at a time.
 
 Nothing of the code under test is used here, except by the last three functions: how that code counts, and
-`is_mixed`, which tells where it promises less.
+`is_mixed`, which says where it promises less.
 """
 
 from collections.abc import Iterable, Mapping

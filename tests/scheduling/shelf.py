@@ -1,4 +1,4 @@
-"""Claims, volumes and what drivers tell of nodes, as a test says."""
+"""Claims, volumes and what drivers publish of nodes, as a test says."""
 
 from typing import Any
 

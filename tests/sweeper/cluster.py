@@ -139,7 +139,7 @@ class Placing:
         return self.backoff.nodes_of(gang.key, gang.maker) | self.exclude([gang]).hard_of(gang.key)
 
     def reserve(self, gang: GangKey, nodes: Iterable[str]) -> None:
-        """Reserve nodes for a gang that waits, as far as the share goes."""
+        """Reserve nodes for a gang that waits, as far as the share allows."""
         most = share_of(self.view().usable_count, self.settings)
         ledger = replace(self.ledger, settings=self.settings, most=most).reserve(gang, nodes)
         self.memory = replace(self.memory, ledger=ledger)
@@ -158,7 +158,7 @@ class Placing:
         blocked: frozenset[str] = frozenset(),
         going: Set[GangKey] = frozenset(),
     ) -> PassInput:
-        """What a pass on this view goes by."""
+        """The input of a pass on this view."""
         return PassInput(
             view, snapshot, self.settings, queue, timestamps_of(view, self.memory.stamp), blocked, version,
             going, self.backoff, divide=self.divide,

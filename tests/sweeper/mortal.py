@@ -84,7 +84,7 @@ class MortalApi(Api):
         )  # fmt: skip
         if here:
             self.dead.set()
-        if self.dead.is_set() and name:  # the write has arrived, and nobody hears of it
+        if self.dead.is_set() and name:  # the write has arrived, and nobody gets the answer
             raise Killed
         return answer
 

@@ -89,7 +89,7 @@ def begin_jobset(
 
 
 def in_two_stages(create: Callable[[int], None], prefix: str, count: int) -> Callable[[Pods], bool]:
-    """Make a JobSet's first Job, and the second once the pods with this prefix run; tells when all run."""
+    """Make a JobSet's first Job, and the second once pods with this prefix run. Returns whether all run."""
     create(0)
     begun: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What the sweeper does when the cluster is not as wished: preempt, hold nodes back, repair, roll back.
+"""What the sweeper does when the cluster is not as it should be: preempt, reserve nodes, repair, roll back.
 
 In this process, against the real API server with kube-scheduler and controllers.
 """

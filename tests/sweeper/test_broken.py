@@ -1,4 +1,4 @@
-"""What is left of a gang that others have preempted: when it goes, in memory."""
+"""What is left of a gang that others have preempted: when it is evicted, in memory."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -44,7 +44,7 @@ SETTINGS = Settings(settle_seconds=0, reserve_share=1.0)
 
 
 def observation_of(cluster: Nodes) -> Observation:
-    """What a pass goes by in which nothing is known of Jobs and budgets."""
+    """The input of a pass in which nothing is known of Jobs and budgets."""
     placing = Placing(cluster, SETTINGS)
     view = placing.view()
     snapshot = placing.snapshotter.snapshot(view)

@@ -1,4 +1,4 @@
-"""What a soak says of evictions, and how it tells its faults: see hack/soaks/evictions.py and report.py."""
+"""What a soak says of evictions, and how it prints its faults: see hack/soaks/evictions.py and report.py."""
 
 import json
 from pathlib import Path

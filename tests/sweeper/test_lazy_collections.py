@@ -1,4 +1,4 @@
-"""API objects that nobody asks for cost nothing; what is asked for is read, and tells when it changes."""
+"""API objects that nobody asks for cost nothing; what is asked for is read, and signals its changes."""
 
 import threading
 from collections.abc import Callable, Iterator

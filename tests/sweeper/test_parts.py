@@ -69,7 +69,7 @@ def where(placed: dict[str, str], job: int, length: int) -> set[str]:
 
 
 BLOCK, SUBBLOCK = 2, 4
-"""How much of a node's name tells its domain."""
+"""How much of a node's name is its domain."""
 
 
 def test_each_part_is_in_one_domain_of_the_level_that_it_names() -> None:

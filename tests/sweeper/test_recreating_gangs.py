@@ -1,4 +1,4 @@
-"""Gangs of which a part is released and the rest finds no place: when that part goes, as a whole."""
+"""Gangs of which a part is released and the rest finds no place: when that part is deleted, as a whole."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -307,7 +307,7 @@ def test_whose_release_fails_comes_last_also_where_the_clock_was_set_back(
 
 
 def drawn_one_by_one(runs: list[tuple[Answer, int]]) -> list[Answer]:
-    """All tries of a pass have to fail alike for it to fail."""
+    """All attempts of a pass have to fail in the same way for it to fail."""
     return [answer for answer, times in runs for _ in range(times)]
 
 

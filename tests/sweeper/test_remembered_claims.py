@@ -130,7 +130,7 @@ class ClaimedStory(Story):
             shelf.wait(name, self.dice.choice(("1Gi", "2Gi")))
 
     def shelve(self) -> None:
-        """A driver tells of another number of volumes, or of none; a free volume comes, or moves."""
+        """A driver publishes another number of volumes, or of none; a free volume comes, or moves."""
         shelf, node = self.cluster.shelf, self.dice.choice(NODES)
         if self.dice.random() < 0.1:
             shelf.nodes = {name: each for name, each in shelf.nodes.items() if name != node}

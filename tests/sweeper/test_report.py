@@ -38,7 +38,7 @@ def waits(gang: PodGang, reason: str, cause: Cause) -> Orders:
 
 
 class Passes:
-    """A reporter that tells in every pass of some gangs that they wait."""
+    """A reporter that reports in every pass of some gangs that they wait."""
 
     def __init__(self, *names: str, api: Answers | None = None) -> None:
         self.api = api or Answers()

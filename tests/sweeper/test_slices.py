@@ -76,7 +76,7 @@ def subblocks(found: dict[str, str] | str) -> dict[str, str]:
     return {pod: node[0] for pod, node in found.items()}
 
 
-# --- the wish ---------------------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------------
 
 
 def test_each_run_of_ranks_shares_a_domain_where_without_the_request_it_would_not() -> None:
@@ -226,7 +226,7 @@ def test_a_slice_that_is_lost_whole_is_placed_anywhere_together() -> None:
 
 
 def test_a_pod_that_fails_when_its_mates_have_finished_is_placed_all_the_same() -> None:
-    """Finished pods are seen no more, so nothing tells the domain of the slice."""
+    """Finished pods are seen no more, so nothing shows the domain of the slice."""
     assert placed(gang_of(worker(3, PAIRS), size=1), cluster(a1=1)) == {"p3": "a1"}
 
 

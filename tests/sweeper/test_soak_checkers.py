@@ -62,7 +62,7 @@ def exclusive(name: str, job: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_what_ended_while_nobody_watched_blocks_nobody(ended: bool) -> None:
-    """A list tells of pods by name: of what has come before it tells of what has ended."""
+    """A list reports pods by name: of what has come before it reports what has ended."""
     ledger = Ledger(frozenset({OURS}))
     there = {"containers": [], "nodeName": "node-b0-s0-h00"}
     ledger.pod("ADDED", exclusive("z", "old", spec=there))
@@ -270,7 +270,7 @@ def test_a_defect_that_a_sweeper_has_logged_is_a_fault(text: str, found: str) ->
 
 
 def holding(uid: str, *nodes: str, until: float = 1e9, stage_nodes: Sequence[str] = ()) -> dict[str, Any]:
-    """A Placement for whose gang these nodes are held, as the sweeper tells it."""
+    """A Placement for whose gang these nodes are held, as the sweeper writes it."""
     ends = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     status = PlacementStatus(held=list(nodes), held_until=ends)
     placement = Placement(Metadata(name=uid, uid=uid), PlacementSpec(kept=list(stage_nodes)), status)

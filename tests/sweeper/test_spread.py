@@ -47,7 +47,7 @@ def placed(cluster: Nodes, placing: Placing | None = None) -> dict[str, str]:
     return {pod: cluster.nodes[node].metadata.labels[keys.GCE_TOPOLOGY[0]] for pod, node in found.items()}
 
 
-# --- the wish ----------------------------------------------------------------------------------------
+# --- the request -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def marked(body: dict[str, Any], labels: dict[str, str], **annotations: str) -> 
 def one_after_another(
     api: Api, namespace: str, first: dict[str, Any], second: dict[str, Any]
 ) -> Callable[[Pods], bool]:
-    """Make a pod, and another once that runs; tells when both do."""
+    """Make a pod, and another once that runs; the result is whether both do."""
     create_pod(api, namespace, "train-0", first)
     begun: list[str] = []
 

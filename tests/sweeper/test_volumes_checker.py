@@ -40,7 +40,7 @@ def pod(name: str, node: str, *claims: str, bound: bool = True, phase: str = "Ru
 
 
 class Reported:
-    """A ledger that hears of pods first, and of claims and volumes later, as its watches may tell it."""
+    """A ledger that gets pods first, and claims and volumes later, as its watches may report them."""
 
     def __init__(self) -> None:
         self.ledger = Ledger(frozenset({OURS}))

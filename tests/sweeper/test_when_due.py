@@ -76,7 +76,7 @@ class Loop:
         monkeypatch.setattr(_Process, "_wait", lambda _self, _changed, seconds: self._waits.append(seconds))
 
     def one_pass(self, *, observed_after: float = NO_HURRY) -> float:
-        """For how long the loop would wait after it; then something is heard, or the wait is over."""
+        """For how long the loop would wait after it; then something has changed, or the wait is over."""
         self._process._sweep(self.sweeper, self.cache)
         self.clock.now += min(observed_after, self._waits[-1])
         return self._waits[-1]

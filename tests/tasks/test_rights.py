@@ -43,7 +43,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Someone:
-    """Whoever holds the token of a ServiceAccount."""
+    """The holder of the token of a ServiceAccount."""
 
     api: Api
     namespace: str

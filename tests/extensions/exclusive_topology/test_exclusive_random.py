@@ -97,7 +97,7 @@ class Life:
             self.cluster.nodes[f"n{number}"] = msgspec.convert(body, Node)
 
     def delete_pod(self, number: int) -> None:
-        """A pod goes, and its Job makes another."""
+        """A pod is deleted, and its Job makes another."""
         pod = self.cluster.pods.pop(number % len(self.cluster.pods))
         self.cluster.pods.append(self.pod_of(pod.metadata.name[0]))
 

@@ -1,4 +1,4 @@
-"""What becomes of a gang one of whose pods a kubelet has refused: the next one goes elsewhere."""
+"""What becomes of a gang one of whose pods a kubelet has refused: the next one is placed elsewhere."""
 
 from typing import Any
 
