@@ -93,6 +93,8 @@ def test_a_change_that_does_not_concern_the_size_is_not_reported(
     cluster: Cluster, namespace: str, owners: Owners, changed: threading.Event
 ) -> None:
     job(cluster, namespace, 4)
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/train"
+    cluster.wait_for("its status", lambda: cluster.api().json("GET", path)["status"].get("conditions"))
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced)
     changed.clear()
