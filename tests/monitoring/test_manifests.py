@@ -13,12 +13,14 @@ from hack.local.cluster import Cluster, ClusterError
 from tests.monitoring.scrapes import COMPONENT
 
 MONITORS = list(yaml.safe_load_all((COMPONENT / "podmonitors.yaml").read_text()))
-WORKLOADS = [
-    each
-    for path in [*ROOT.glob("manifests/base/*.yaml"), *ROOT.glob("manifests/components/*/*.yaml")]
-    for each in yaml.safe_load_all(path.read_text())
-    if each and each.get("kind") in ("Deployment", "DaemonSet")
-]
+
+
+@pytest.fixture(scope="module")
+def workloads() -> list[dict[str, Any]]:
+    """What the manifests run."""
+    paths = [*ROOT.glob("manifests/base/*.yaml"), *ROOT.glob("manifests/components/*/*.yaml")]
+    documents = (each for path in paths for each in yaml.safe_load_all(path.read_text()) if each)
+    return [each for each in documents if each.get("kind") in ("Deployment", "DaemonSet")]
 
 
 def ports(workload: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -28,12 +30,14 @@ def ports(workload: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("monitor", MONITORS, ids=lambda each: each["metadata"]["name"])
-def test_a_monitor_selects_one_program_and_a_port_that_it_has(monitor: dict[str, Any]) -> None:
+def test_a_monitor_selects_one_program_and_a_port_that_it_has(
+    monitor: dict[str, Any], workloads: list[dict[str, Any]]
+) -> None:
     wanted = monitor["spec"]["selector"]["matchLabels"].items()
     namespaces = monitor["spec"].get("namespaceSelector", {}).get("matchNames", ["topogate-system"])
     (workload,) = (
         each
-        for each in WORKLOADS
+        for each in workloads
         if wanted <= each["spec"]["template"]["metadata"]["labels"].items()
         and each["metadata"]["namespace"] in namespaces
     )
