@@ -4,6 +4,7 @@ Tests that ask for one of its fixtures carry the marker `cluster`; --no-cluster 
 the summary says so. Those of the real node (tests/node) carry `node` as well.
 """
 
+import gc
 import logging
 import os
 import threading
@@ -44,6 +45,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     begin_apart(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """What is collected stays to the end: Python's collector looks through it neither now nor later.
+
+    Among the rest it looks a tenth as often as by default. It took a tenth of the CPU of tests that compute.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(7_000)
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,6 +109,14 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesInOrder:
     return FilesInOrder(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_was_collected_is_not_looked_through() -> None:
+    """A sweeper that ran in this process and ended may have thawed it, see webhook.sweeper.process."""
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,5 +1,6 @@
 """The tests' own housekeeping: how many workers share them out, and what a test may leave to the next."""
 
+import gc
 import logging
 import os
 import re
@@ -101,6 +102,11 @@ def test_the_order_of_a_run_does_not_depend_on_where_a_worker_began() -> None:
         orders.append([item.nodeid for item in items])
     assert all(order == orders[0] for order in orders)
     assert sorted(orders[0]) == sorted(names)
+
+
+def test_garbage_is_collected_while_tests_run() -> None:
+    assert gc.isenabled()
+    assert all(0 < threshold <= 10_000 for threshold in gc.get_threshold())
 
 
 @st.composite
