@@ -75,18 +75,22 @@ class Installation:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
 
     def start(self, names: Sequence[str] = ("certs", "webhook", "sweeper", "tasks")) -> None:
-        """Run the programs of the system namespace, each under the identity of its own pod."""
+        """Run the programs of the system namespace, each under the identity of its own pod.
+
+        They start side by side, and the webhook answers when this returns.
+        """
         for name in names:
             self.programs[name] = self.program_of(SYSTEM, {"app.kubernetes.io/component": name})
             if name == "certs":
                 self._run_certs(self.programs[name])
             elif name == "webhook":
                 self.programs[name].start("--bind", f"127.0.0.1:{self.webhook_port}")
-                self.cluster.wait_for("the webhook to be ready", self._webhook_is_ready)
             else:
                 self.programs[name].start(
                     "--metrics-address", "127.0.0.1", "--metrics-port", str(free_port())
                 )
+        if "webhook" in names:
+            self.cluster.wait_for("the webhook to be ready", self._webhook_is_ready)
 
     def label(
         self, simulated: Sequence[SimulatedNode], progress: Callable[[int], None] = lambda _: None

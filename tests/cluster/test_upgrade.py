@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -127,7 +128,7 @@ class Gangs:
         self.wait(lambda pods: 0 < len(gates(named(pods, "half"))) < 24, "a gang that is released in part")
 
     def resume(self) -> None:
-        """What they waited for comes, and new ones: all run that can, and the victim waits."""
+        """What they waited for comes, and new ones: all run that can, and a victim is evicted."""
         for index in (1, 2):
             create_pod(self.api, self.namespace, f"train-0-{index}", _ungated(lws_pod(index, 3)))
         delete(self.api, f"{self._budgets}/low")
@@ -136,6 +137,9 @@ class Gangs:
         self.runs |= {"train": 3, "task-last": 1}
         del self.runs["low"]
         self.all_run()
+
+    def evicted_waits(self) -> None:
+        """The Job controller has recreated the pods of the evicted gang, some 10 s later: they are gated."""
         self.wait(lambda pods: len(gates(named(pods, "low"))) == 2, "the evicted gang to be gated")
 
     def end(self) -> None:
@@ -244,18 +248,24 @@ def replace(source: Installation, target: Installation, gangs: Gangs, logs: Clus
         ends.programs["sweeper"].start()
         gangs.create(f"by-{follows.image_tag}", 2, {GPU: 1})
         gangs.all_run()
+    gangs.evicted_waits()
     check(logs, gangs)
     wrote = len(logs.writes())
     time.sleep(QUIET_SECONDS)
     assert logs.writes()[wrote:] == [], "a status that two disagree on is written for ever"
-    for each in (source, target):
-        options = ("--kubeconfig", str(each.cluster.kubeconfig), "-n", gangs.namespace)
-        shown = run_of(each.root, str(Path(sys.executable).parent / "topogate"), "gangs", *options)
-        assert {line.split()[1] for line in shown.splitlines() if "Waiting" in line} == {"Job/low"}
+    with ThreadPoolExecutor() as pool:
+        for shown in pool.map(partial(shown_gangs, gangs), (source, target)):
+            assert {line.split()[1] for line in shown.splitlines() if "Waiting" in line} == {"Job/low"}
     admit_by_one(source)
     source.stop()
     end_rollouts(source)
     target.label(LABELLED)
+
+
+def shown_gangs(gangs: Gangs, version: Installation) -> str:
+    """What `topogate gangs` of a version prints."""
+    options = ("--kubeconfig", str(version.cluster.kubeconfig), "-n", gangs.namespace)
+    return run_of(version.root, str(Path(sys.executable).parent / "topogate"), "gangs", *options)
 
 
 def halt_rollouts(installation: Installation) -> None:
