@@ -11,6 +11,7 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace
 from webhook.extensions.node_health.pod_failures import REFUSED, refusal_of
 from webhook.kube.objects import Pod
+from webhook.sweeper.observe.view import View
 
 TOO_MUCH = {"resources": {"requests": {"cpu": "1000"}}}
 UNSAFE = {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "8192"}]}}
@@ -44,6 +45,6 @@ def test_a_pod_that_the_kubelet_refuses_is_seen_as_refused(
     real_cluster.wait_for("the kubelet's refusal", has_failed)
     (pod,) = found
     assert pod.status.message.startswith(REFUSED)
-    refusal = refusal_of(pod, time.time())
+    refusal = refusal_of(pod, time.time(), View([], [], {}, {}).maker_of)
     assert refusal is not None
     assert (refusal.node, refusal.reason) == (node.NAME, reason)

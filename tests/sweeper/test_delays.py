@@ -62,6 +62,22 @@ def events_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str
     return events, reporter.memory.sentence(key_of(PODS[0]))
 
 
+def test_what_is_refused_counts_for_the_gang_that_the_view_names() -> None:
+    """As the pods of all PodGroups below a CompositePodGroup, which its own marks alone do not tell."""
+
+    def refuse(_: str) -> None:
+        raise ApiError(403, "Forbidden", "a policy forbids it")
+
+    whole = replace(key_of(PODS[0]), kind="CompositePodGroup")
+    cache: Any = SimpleNamespace(expect=lambda _: None)
+    never: Any = Never()
+    applier = Applies(Pass(Answers(refuse, {}), cache, Settings(), stopping=never, clock=Clock()))
+    pairs = tuple((pod, PlannedPod(pod.metadata.name, pod.metadata.uid, "n0")) for pod in PODS)
+    done = applier.apply(Orders(releases=pairs), View(PODS, [], {}, {}, gang_of=lambda _: whole))
+    applier.close()
+    assert {each.gang for each in (*done.refused, *done.delays)} == {whole}
+
+
 def failing(message: str) -> ApiError:
     return ApiError(500, "InternalError", message)
 

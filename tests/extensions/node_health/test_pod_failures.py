@@ -7,6 +7,7 @@ import pytest
 from tests.extensions.node_health.failing import clock_time, ended, exited
 from webhook.extensions.node_health.pod_failures import NodeFailure, asks_of, failure_of, seconds_of
 from webhook.scheduling.gpus import Counting
+from webhook.sweeper.observe.view import View
 
 COUNTING = Counting(("nvidia.com/gpu",))
 SOON = 600
@@ -15,7 +16,7 @@ SOON = 600
 def failure(status: dict[str, Any], **pod: Any) -> NodeFailure | None:
     now = seconds_of(clock_time(3000))
     assert now is not None
-    return failure_of(ended("p", "n0", status=status, **pod), COUNTING, SOON, now)
+    return failure_of(ended("p", "n0", status=status, **pod), COUNTING, SOON, now, View([], [], {}, {}).maker_of)
 
 
 FAILED = {"phase": "Failed"}

@@ -31,6 +31,8 @@ SETTINGS = Settings(settle_seconds=0)
 GANG: dict[str, Any] = {"annotations": {keys.GANG_ANNOTATION: "train", keys.GANG_SIZE_ANNOTATION: "1"}}
 NOW = float(seconds_of(clock_time(3000)) or 0)
 
+EMPTY = View([], [], {}, {})
+
 NO_CAPACITY = "Node didn't have enough resource: {}, requested: 8, used: 8, capacity: 8"
 REASONS = {
     "UnexpectedAdmissionError": "Allocate failed due to requested number of devices unavailable",
@@ -131,7 +133,7 @@ def test_a_refusal_counts_against_the_node_for_nobody_else() -> None:
     health = observed(View([], [], {"n0": node("n0")}, {}), SETTINGS, HealthMemory(), NOW, pod)
     assert health.failures == ()
     assert health.failing_nodes == FailingNodes()
-    assert failure_of(pod, Counting(("nvidia.com/gpu",)), 600, NOW) is None
+    assert failure_of(pod, Counting(("nvidia.com/gpu",)), 600, NOW, EMPTY.maker_of) is None
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_a_refusal_counts_against_the_node_for_nobody_else() -> None:
 )
 def test_what_a_kubelet_ends_later_was_not_refused(status: dict[str, Any]) -> None:
     pod = ended("old", "n0", status={"phase": "Failed", **status}, **GANG)
-    assert refusal_of(pod, NOW) is None
+    assert refusal_of(pod, NOW, EMPTY.maker_of) is None
 
 
 def test_what_is_remembered_is_bounded_and_who_has_most_loses_the_oldest_first() -> None:
@@ -169,6 +171,6 @@ def test_four_times_as_many_refusals_at_once_cost_about_four_times_as_much() -> 
 
 def test_a_node_whose_clock_is_fast_is_avoided_no_longer_than_others() -> None:
     pod = gone("OutOfcpu", "n0")
-    refusal = refusal_of(pod, NOW - 1e6)
+    refusal = refusal_of(pod, NOW - 1e6, EMPTY.maker_of)
     assert refusal is not None
     assert refusal.at == NOW - 1e6

@@ -156,14 +156,14 @@ def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[ExcludedNo
 
 def observed(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
     """With the pods that have failed, and those that run."""
-    settings, rules, now = given.settings, given.settings.bad_nodes, given.view.now.at.timestamp()
-    refused = (refusal_of(pod, now, settings.owner_rules) for pod in given.failed)
+    view, rules, now = given.view, given.settings.bad_nodes, given.view.now.at.timestamp()
+    refused = (refusal_of(pod, now, view.maker_of) for pod in given.failed)
     refusals = memory.refusals.with_more(filter(None, refused), now, rules.avoid_seconds)
     found, unstarted = _new_failures(given, memory, now)
     failures = with_failures(memory.failures, *found)
     failures = unexpired(failures, now, rules.keep_seconds)
     memory = replace(memory, failures=failures, refusals=refusals, unstarted=unstarted)
-    if given.view.now.seconds >= memory.due_at:
+    if view.now.seconds >= memory.due_at:
         memory = _judged(given, memory)
     if memory.failures or memory.refusals or memory.failing_nodes != FailingNodes():
         memory = _with_facts(given, memory)
@@ -179,7 +179,7 @@ def _new_failures(
     view, settings, rules = given.view, given.settings, given.settings.bad_nodes
     found, unstarted = list[NodeFailure](), dict[str, int]()
     for pod in (*given.failed, *view.index.of[Sort.TROUBLED].values()):
-        each = failure_of(pod, settings.counting, rules.soon_seconds, now, settings.owner_rules)
+        each = failure_of(pod, settings.counting, rules.soon_seconds, now, view.maker_of)
         if each is None or pod.metadata.namespace in view.protected or each.node not in view.nodes:
             continue
         if each.cause in NOT_STARTED:

@@ -16,7 +16,7 @@ elsewhere, and nothing else of the node; see Refusals.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Final
@@ -26,8 +26,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.times import since_1970
 from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
-from webhook.workloads.owners import KNOWN_RULES, OwnerRules
+from webhook.sweeper.observe.membership import GangKey
 
 NOT_ADMITTED: Final = "UnexpectedAdmissionError"
 REFUSED: Final = "Pod was rejected: "
@@ -80,11 +79,11 @@ class _End:
 
 
 def failure_of(
-    pod: Pod, counting: Counting, soon_seconds: float, now: float, rules: OwnerRules = KNOWN_RULES
+    pod: Pod, counting: Counting, soon_seconds: float, now: float, maker_of: Callable[[Pod], GangKey]
 ) -> NodeFailure | None:
     """The failure of a pod with GPUs, None if it has not failed, or not as by its node.
 
-    now: seconds since 1970, for ends without a time.
+    now: seconds since 1970, for ends without a time. maker_of: see View.maker_of.
     """
     if not pod.spec.node_name or pod.metadata.deletion_timestamp or not (gpus := gpus_of(pod, counting)):
         return None
@@ -94,25 +93,23 @@ def failure_of(
     created = seconds_of(pod.metadata.creation_timestamp)
     if created is None:
         return None
-    maker = maker_of(pod, key_of(pod, rules))
     at = min(end.at, int(now))
     return NodeFailure(
-        pod.metadata.namespace, gang_id(maker), pod.metadata.uid, pod.spec.node_name, min(created, at), at,
+        pod.metadata.namespace, gang_id(maker_of(pod)), pod.metadata.uid, pod.spec.node_name, min(created, at), at,
         end.ran, end.cause, gpus, asks_of(pod),
     )  # fmt: skip
 
 
-def refusal_of(pod: Pod, now: float, rules: OwnerRules = KNOWN_RULES) -> NodeRefusal | None:
-    """That the kubelet refused a failed pod, None if it did not. now: as with failure_of."""
+def refusal_of(pod: Pod, now: float, maker_of: Callable[[Pod], GangKey]) -> NodeRefusal | None:
+    """That the kubelet refused a failed pod, None if it did not. now, maker_of: as with failure_of."""
     status = pod.status
     if not pod.spec.node_name or status.phase != "Failed":
         return None
     if not status.message.startswith(REFUSED) and status.reason != NOT_ADMITTED:
         return None
-    maker = maker_of(pod, key_of(pod, rules))
     started = seconds_of(status.start_time)
     at = int(now) if started is None else min(started, int(now))  # a node's clock may be ahead
-    return NodeRefusal(pod.metadata.namespace, gang_id(maker), pod.spec.node_name, at, status.reason)
+    return NodeRefusal(pod.metadata.namespace, gang_id(maker_of(pod)), pod.spec.node_name, at, status.reason)
 
 
 @lru_cache(maxsize=4096)

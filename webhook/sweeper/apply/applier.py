@@ -70,7 +70,8 @@ class Applier:
         self._pool = ThreadPoolExecutor(_PARALLEL_PLANS, thread_name_prefix="plan")
         self._fresh_lock = threading.Lock()
         self._retries = Retries(surroundings, Deferrals())
-        """Of the step that is carried out."""
+        self._gang_of: Callable[[Pod], GangKey] = key_of
+        """Both of the step that is carried out."""
 
     def close(self) -> None:
         """End the threads."""
@@ -80,10 +81,12 @@ class Applier:
     def apply(self, orders: Orders, view: View, memory: ApplyMemory) -> tuple[Done, ApplyMemory]:
         """Do all of it, several plans at once; returns what became of it, and what is to be remembered."""
         deferrals = memory.deferrals.current(self._pass.clock(), self._pass.settings.interval_seconds)
-        self._retries = Retries(self._pass, deferrals)
+        self._retries, self._gang_of = Retries(self._pass, deferrals), view.gang_of
         evictor = Evictor(self._retries, memory.evicting)
         done = evictor.evict_all(orders.evictions, view)
-        done += ModelLabelWriter(self._retries, self._pool).write_all(orders.model_label_orders)
+        done += ModelLabelWriter(self._retries, self._pool, view.gang_of).write_all(
+            orders.model_label_orders
+        )
         done += self._read_back(orders.reads)
         if orders.releases:
             done.append(self._release(orders.releases, view.nominated))
@@ -208,7 +211,7 @@ class Applier:
             return self._again(pod, release)  # nothing that happens need tell of it, so a pass is due
         over = ((Write.RELEASE, release.planned.uid),)
         if release.outcome is Outcome.REFUSED:
-            refused = _refused(pod, key_of(pod, self._pass.settings.owner_rules), release)
+            refused = _refused(pod, self._gang_of(pod), release)
             return replace(refused, failed_releases=_of_cards(pod, release, 0.0), over=over)
         # Whatever the last attempt was answered, one before may arrive still.
         unconfirmed = _of_cards(pod, release, 0.0) if release.unconfirmed_seconds else ()
@@ -257,7 +260,7 @@ class Applier:
             "not released: the API server has taken its release, and it is gated all the same: see whether a "
             f"webhook undoes it; tried again, every {self._pass.settings.interval_seconds:g} s at least"
         )
-        gang = key_of(pod, self._pass.settings.owner_rules)
+        gang = self._gang_of(pod)
         delay = Delay(gang, pod, EventReason.RELEASE_DEFERRED, _UNDONE, note)
         failed = FailedRelease((pod, planned), done.again_seconds)
         return replace(done, failed_releases=(failed,), delays=(delay,))
@@ -278,13 +281,13 @@ class Applier:
             f"not released yet: {release.answer}; tried again, every {seconds:g} s at least, with its place "
             "kept: see whether a webhook or the API server itself is at fault"
         )
-        gang = key_of(pod, self._pass.settings.owner_rules)
+        gang = self._gang_of(pod)
         return Delay(gang, pod, EventReason.RELEASE_DEFERRED, str(release.status), note)
 
     def _annotations_of(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
         """By uid, what else to write on pods."""
-        annotations, rules = self._annotations(), self._pass.settings.owner_rules
-        found = {pod.metadata.uid: key_of(pod, rules).placement_key for pod in pods if annotations}
+        annotations = self._annotations()
+        found = {pod.metadata.uid: self._gang_of(pod).placement_key for pod in pods if annotations}
         return {uid: annotations[name] for uid, name in found.items() if name in annotations}
 
 
@@ -319,8 +322,11 @@ logger = logging.getLogger(__name__)
 class ModelLabelWriter:
     """Writes the labels of one step."""
 
-    def __init__(self, retries: Retries, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, retries: Retries, pool: ThreadPoolExecutor, gang_of: Callable[[Pod], GangKey]
+    ) -> None:
         """pool: in which pods are written side by side."""
+        self._gang_of = gang_of
         self._pass = retries.surroundings
         self._retries = retries
         self._pool = pool
@@ -356,7 +362,7 @@ class ModelLabelWriter:
         done = Done(again_seconds=again.seconds, deferred=(again.deferred,))
         if error.status in (404, 409, 422) and not again.stays:
             return done  # what is gone or another by now looks so once
-        gang = key_of(order.pod, self._pass.settings.owner_rules)
+        gang = self._gang_of(order.pod)
         retry = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
         if error.is_for_now:
             note = f"not given the labels of its GPU model yet; {retry}: {answered(error)}"
