@@ -9,7 +9,7 @@ import pytest
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.apply.evictions import Deletion, evict
+from webhook.sweeper.apply.evictions import delete_pod
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.repair import UNTRIED, NeededRepair, Troubles, needed_repairs, waits_for_group
@@ -212,50 +212,48 @@ class OneDelete:
         return self.pod
 
 
-@pytest.mark.parametrize(
-    ("status", "went"),
-    [
-        (200, Deletion.DELETED),
-        (404, Deletion.DELETED),
-        (409, Deletion.ANOTHER),
-        (403, Deletion.REFUSED),
-        *((status, Deletion.PUT_OFF) for status in (0, 401, 429, 500, 503)),
-    ],
-)
-def test_a_pod_is_deleted_only_as_it_was_judged(status: int, went: Deletion) -> None:
+@pytest.mark.parametrize(("status", "is_deleted"), [(200, True), (404, True), (409, False)])
+def test_a_pod_is_deleted_only_as_it_was_judged(status: int, is_deleted: bool) -> None:
     # It may have been bound since, and run: our copy may be behind.
     api = OneDelete(status, node="n1")
     pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
-    assert evict(cast(Api, api), pod).outcome is went
+    assert delete_pod(cast(Api, api), pod) is is_deleted
     assert [body["preconditions"] for body in api.bodies] == [{"uid": "u", "resourceVersion": "7"}]
 
 
+@pytest.mark.parametrize("status", [0, 401, 403, 429, 500, 503])
+def test_a_pod_that_could_not_be_deleted_is_reported(status: int) -> None:
+    pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
+    with pytest.raises(ApiError, match="refused"):
+        delete_pod(cast(Api, OneDelete(status)), pod)
+
+
 @pytest.mark.parametrize(
-    ("now", "went"),
-    [({}, Deletion.DELETED), ({"node": "n1"}, Deletion.ANOTHER), ({"uid": "another"}, Deletion.ANOTHER)],
-    ids=str,
+    ("now", "is_deleted"), [({}, True), ({"node": "n1"}, False), ({"uid": "another"}, False)], ids=str
 )
 def test_a_pod_that_was_written_since_is_deleted_if_it_still_has_no_node(
-    now: dict[str, Any], went: Deletion
+    now: dict[str, Any], is_deleted: bool
 ) -> None:
     api = OneDelete(409, 200, **now)
     pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
-    assert evict(cast(Api, api), pod).outcome is went
+    assert delete_pod(cast(Api, api), pod) is is_deleted
     guards = [{"uid": "u", "resourceVersion": version} for version in ("7", "8")]
-    assert [body["preconditions"] for body in api.bodies] == guards[: 2 if went is Deletion.DELETED else 1]
+    assert [body["preconditions"] for body in api.bodies] == guards[: 2 if is_deleted else 1]
 
 
 def test_a_pod_that_is_written_all_the_time_is_left_for_the_next_pass() -> None:
     api = OneDelete(409)
     pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
-    assert evict(cast(Api, api), pod).outcome is Deletion.CONTESTED
+    with pytest.raises(ApiError) as error:
+        delete_pod(cast(Api, api), pod)
+    assert error.value.status == 409
     assert len(api.bodies) < 5
 
 
 def test_a_pod_of_a_gang_that_is_recreated_whole_is_deleted_though_its_status_has_changed_since() -> None:
     api = OneDelete(200)
     pod = decode(pod_json(metadata={"uid": "u", "resourceVersion": "7"}))
-    assert evict(cast(Api, api), pod, may_run=True).outcome is Deletion.DELETED
+    assert delete_pod(cast(Api, api), pod, may_run=True)
     assert api.body["preconditions"] == {"uid": "u"}
 
 

@@ -95,8 +95,8 @@ def failure_of(
         return None
     at = min(end.at, int(now))
     return NodeFailure(
-        pod.metadata.namespace, gang_id(maker_of(pod)), pod.metadata.uid, pod.spec.node_name, min(created, at), at,
-        end.ran, end.cause, gpus, asks_of(pod),
+        pod.metadata.namespace, gang_id(maker_of(pod)), pod.metadata.uid, pod.spec.node_name,
+        min(created, at), at, end.ran, end.cause, gpus, asks_of(pod),
     )  # fmt: skip
 
 

@@ -5,8 +5,7 @@ The eviction API heeds budgets, and the pod's own grace.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -26,64 +25,33 @@ _ATTEMPTS: Final = 3
 logger = logging.getLogger(__name__)
 
 
-class Deletion(StrEnum):
-    """What became of the deletion of one pod."""
-
-    DELETED = "deleted"
-    """It goes, or was gone."""
-    ANOTHER = "another"
-    """It is another pod by now, or is bound: to be checked again once that has been seen."""
-    PUT_OFF = "put off"
-    """Not now: no answer, or too much to do."""
-    CONTESTED = "contested"
-    """Not now: somebody writes the pod all the time."""
-    REFUSED = "refused"
-    """The same again would be refused again."""
-
-
-@dataclass(frozen=True)
-class Deleted:
-    """The outcome for one pod. error: what the API server said last, where the pod was not deleted."""
-
-    outcome: Deletion
-    error: ApiError | None = None
-
-
-def evict(api: Api, pod: Pod, *, may_run: bool = False) -> Deleted:
-    """Delete a pod if it is still as it was judged.
+def delete_pod(api: Api, pod: Pod, *, may_run: bool = False) -> bool:
+    """Delete a pod if it is still as it was judged. Returns False if it is another by now, or has a node.
 
     may_run: whether it was judged as one that may run. Else its version guards a pod that has been bound
     since: our copy may be behind. Of one that runs the version changes at any moment, and of a gang that goes
     back as a whole none may be left behind for that: there the uid is enough.
+
+    Raises ApiError, with the status 409 if somebody writes the pod all the time.
     """
     path, uid = pod_path(pod), pod.metadata.uid
     version = "" if may_run else pod.metadata.resource_version
-    contested: ApiError | None = None
-    for _ in range(_ATTEMPTS):
-        guard = {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard}
-        try:
-            api.request("DELETE", path, body=body)
-            return Deleted(Deletion.DELETED)
-        except ApiError as error:
-            if error.status != 409:
-                return _not_deleted(pod, error)
-            contested = error
-        try:
-            version = _version_if_unbound(api, path, uid)
-        except ApiError as error:
-            return _not_deleted(pod, error)
-        if not version:
-            return Deleted(Deletion.ANOTHER)
-    return Deleted(Deletion.CONTESTED, contested)
-
-
-def _not_deleted(pod: Pod, error: ApiError) -> Deleted:
-    """The outcome where the API server has answered so."""
-    if error.status == 404:
-        return Deleted(Deletion.DELETED)
-    logger.warning("evict_failed pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error))
-    return Deleted(Deletion.PUT_OFF if error.is_for_now else Deletion.REFUSED, error)
+    try:
+        for attempt in range(_ATTEMPTS):
+            guard = {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
+            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard}
+            try:
+                api.request("DELETE", path, body=body)
+                return True
+            except ApiError as error:
+                if error.status != 409 or attempt + 1 == _ATTEMPTS:
+                    raise
+            if not (version := _version_if_unbound(api, path, uid)):
+                return False
+    except ApiError as error:
+        if error.status != 404:
+            raise
+    return True
 
 
 def _version_if_unbound(api: Api, path: str, uid: str) -> str:
@@ -159,22 +127,28 @@ class Evictor:
 
     def _delete(self, order: Eviction, gang: GangKey) -> Done:
         pod = order.pod
-        deleted = evict(self._pass.api, pod, may_run=order.may_run)
-        if deleted.error and deleted.outcome in (Deletion.PUT_OFF, Deletion.CONTESTED):
-            denied = (order,) if deleted.outcome is Deletion.CONTESTED else ()
-            return replace(self._again(order, gang, deleted.error), denied=denied)
-        if deleted.error and deleted.outcome is Deletion.REFUSED:
-            again = self._retries.again(_key(order))  # it makes no pass due, but each would be refused
-            delay = _refused(order, gang, deleted.error)
-            return Done(denied=(order,), delays=(delay,), deferred=(again.deferred,))
+        try:
+            is_deleted = delete_pod(self._pass.api, pod, may_run=order.may_run)
+        except ApiError as error:
+            return self._not_deleted(order, gang, error)
         over = (_key(order),)
-        if deleted.outcome is not Deletion.DELETED:
+        if not is_deleted:
             return Done(denied=(order,), over=over)  # the watch will show what it is now
         self._pass.metrics.repairs.labels(order.cause).inc()
         _log(order)
         return Done(
             evicted=(order,), warnings=(Warn(pod, EventReason.EVICTED, order.description),), over=over
         )
+
+    def _not_deleted(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
+        metadata = order.pod.metadata
+        logger.warning("evict_failed pod=%s/%s error=%r", metadata.namespace, metadata.name, str(error))
+        if error.status == 409:
+            return replace(self._again(order, gang, error), denied=(order,))
+        if error.is_for_now:
+            return self._again(order, gang, error)
+        again = self._retries.again(_key(order))  # it makes no pass due, but each would be refused
+        return Done(denied=(order,), delays=(_refused(order, gang, error),), deferred=(again.deferred,))
 
     def _ask(self, order: Eviction, gang: GangKey) -> Done:
         """Ask for it; whom a budget keeps is asked for again by a later pass.
