@@ -6,10 +6,8 @@ spread: a domain that gains a pod ends at most max_skew above the emptiest one t
 order in which each pod may go, the lower ones first. As few domains as that leaves are used: the emptiest one
 is raised no higher than it must be, and what is left over fills the largest.
 
-A rule on the number of pods leaves each domain a share at least, and no share uses less than the least one
-does alone. Where no block lies in two of the label's domains, what the shares use adds up. So down to the
-level where each share uses no more than the least one must, no other sharing is better; and below that none
-is where the gang could not use less without any rule.
+A rule on the number of pods leaves each domain a share at least. Where no share uses more domains of the
+topology than that least one, no other sharing is better.
 """
 
 from bisect import bisect_left
@@ -144,60 +142,10 @@ def _by_domain(
     return [(value, make_block(path, states, levels)) for value, states in here.items()]
 
 
-Domains = tuple[int, ...]
-"""How many are used of each level, the coarsest first."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """A gang of pods that are alike, shared. found: the place of each share, of the domains that have one.
-
-    present, skew, floor_is_zero: see quotas.shares; parts: the snapshot by the label's domains.
-    """
-
-    gang: Gang
-    snapshot: Snapshot
-    parts: Mapping[str, Snapshot]
-    present: Mapping[str, int]
-    skew: int
-    floor_is_zero: bool
-    found: Mapping[str, Assignment]
-
-    def is_least(self, used: Domains, options: Options, budget: Budget) -> bool:
-        """Whether no placement that keeps the rule uses fewer domains of the topology, the coarsest first."""
-        gang = self.gang
-        if options.mode is not Mode.BEST_FIT or gang.anchors or gang.required_level:
-            return False
-        if not self._are_apart() or not all(each.proven for each in self.found.values()):
-            return False
-        level = self._first_above(options, budget)
-        if level == len(used):
-            return True
-        without_rule = least_domains(gang, self.snapshot, options, budget) or ()
-        return used[level:] == without_rule[level:]
-
-    def _are_apart(self) -> bool:
-        """Whether no block lies in two of the label's domains: then what the shares use adds up."""
-        blocks = [path for part in self.parts.values() for path in part.blocks]
-        return len(set(blocks)) == len(blocks)
-
-    def _first_above(self, options: Options, budget: Budget) -> int:
-        """The first level of which some share uses more domains than the least one does."""
-        level = len(next(iter(self.found.values())).objective.domains)
-        for value, answer in self.found.items():
-            wanted = len(self.gang.members)
-            share = least_share(value, self.present, wanted, self.skew, floor_is_zero=self.floor_is_zero)
-            used, low = answer.objective.domains, (0,) * level
-            if share == len(answer.placed):
-                continue
-            if share:
-                fewer = replace(self.gang, members=self.gang.members[:share])
-                low = least_domains(fewer, self.parts[value], options, budget) or ()
-            above = (
-                number for number in range(level) if low[number : number + 1] != used[number : number + 1]
-            )
-            level = next(above, level)
-        return level
+def _are_apart(parts: Iterable[Snapshot]) -> bool:
+    """Whether no block lies in two of these."""
+    blocks = [path for part in parts for path in part.blocks]
+    return len(set(blocks)) == len(blocks)
 
 
 MOST_DOMAINS: Final = 64
@@ -419,12 +367,38 @@ class LimitSearch:
             joined = together(gang, list(found.values()), snapshot)
             if limit.apart:
                 return joined
-            sharing = Sharing(
-                gang, snapshot, parts, present, limit.skew, floor_is_zero=limit.floor_is_zero, found=found
-            )
-            is_least = sharing.is_least(joined.objective.domains, self.options, self.budget)
-            return replace(joined, proven=is_least)
+            return replace(joined, proven=self._are_least(gang, limit, present, parts, found))
         return None
+
+    def _are_least(
+        self,
+        gang: Gang,
+        limit: Limit,
+        present: Mapping[str, int],
+        parts: Mapping[str, Snapshot],
+        found: Mapping[str, Assignment],
+    ) -> bool:
+        """Whether no placement within a limit uses fewer domains of the topology. found: the shares' places.
+
+        Where no block lies in two of the label's domains, what shares use adds up. Each domain has its least
+        share at least.
+        """
+        if self.options.mode is not Mode.BEST_FIT or gang.anchors or gang.required_level:
+            return False
+        if not _are_apart(parts.values()) or not all(each.proven for each in found.values()):
+            return False
+        wanted, skew, floor_is_zero = len(gang.members), limit.skew, limit.floor_is_zero
+        for value, answer in found.items():
+            share = least_share(value, present, wanted, skew, floor_is_zero=floor_is_zero)
+            if share < len(answer.placed) and not self._uses_least(gang, share, parts[value], answer):
+                return False
+        return True
+
+    def _uses_least(self, gang: Gang, count: int, snapshot: Snapshot, answer: Assignment) -> bool:
+        """Whether the first pods of a gang, so many of them, use as many domains here as an answer does."""
+        first = replace(gang, members=gang.members[:count])
+        least = least_domains(first, snapshot, self.options, self.budget) if count else None
+        return least == answer.objective.domains
 
     def _place_shares(
         self,
