@@ -84,9 +84,7 @@ class Applier:
         self._retries, self._gang_of = Retries(self._pass, deferrals), view.gang_of
         evictor = Evictor(self._retries, memory.evicting)
         done = evictor.evict_all(orders.evictions, view)
-        done += ModelLabelWriter(self._retries, self._pool, view.gang_of).write_all(
-            orders.model_label_orders
-        )
+        done += ModelLabelWriter(self._retries, self._pool, view.gang_of).write_all(orders.model_label_orders)
         done += self._read_back(orders.reads)
         if orders.releases:
             done.append(self._release(orders.releases, view.nominated))
@@ -322,9 +320,7 @@ logger = logging.getLogger(__name__)
 class ModelLabelWriter:
     """Writes the labels of one step."""
 
-    def __init__(
-        self, retries: Retries, pool: ThreadPoolExecutor, gang_of: Callable[[Pod], GangKey]
-    ) -> None:
+    def __init__(self, retries: Retries, pool: ThreadPoolExecutor, gang_of: Callable[[Pod], GangKey]) -> None:
         """pool: in which pods are written side by side."""
         self._gang_of = gang_of
         self._pass = retries.surroundings

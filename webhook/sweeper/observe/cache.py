@@ -154,6 +154,9 @@ class ClusterCache:
         self.placements = WriteThroughInformer(
             api, placements.ALL, Placement, on_event=lambda *_: self.changed.set()
         )
+        self._informers: dict[str, Informer[Any]] = {
+            "pods": self.pods, "nodes": self.nodes, "placements": self.placements,
+        }  # fmt: skip
         # Nobody waits for these: without the right to read them only a reason or a place is missing.
         self.volumes = Volumes(api, self.changed.set)
         self.namespaces = Informer(
@@ -182,27 +185,25 @@ class ClusterCache:
         """uid -> node of pods that we release; see Changes."""
         self._changes.expect(places)
 
-    @property
-    def informers(self) -> tuple[Informer[objects.Pod], Informer[objects.Node], Informer[Placement], Owners]:
-        """Everything that is kept current."""
-        return self.pods, self.nodes, self.placements, self.owners
-
     def start(self) -> None:
         """Begin to list and watch."""
         self._started_at = time.monotonic()
-        for informer in (*self.informers, self.volumes, self.namespaces, self.complaints, self._budgets):
+        for informer in (*self._informers.values(), self.namespaces, self.complaints, self._budgets):
             informer.start()
+        self.owners.start()
+        self.volumes.start()
 
     def stop(self) -> None:
         """Ask all of it to end."""
-        others = self.volumes, self.lazy, self.namespaces, self.complaints, self._budgets
-        for informer in (*self.informers, *others, *((self.failed,) if self._follows_failed else ())):
+        others = self.owners, self.volumes, self.lazy, self.namespaces, self.complaints, self._budgets
+        failed = (self.failed,) if self._follows_failed else ()
+        for informer in (*self._informers.values(), *others, *failed):
             informer.stop()
 
     @property
     def synced(self) -> bool:
         """Whether everything has been read once; before that nobody may act."""
-        return all(informer.synced for informer in self.informers)
+        return not self.unsynced
 
     @property
     def is_for_leaders(self) -> bool:
@@ -213,30 +214,17 @@ class ClusterCache:
     @property
     def unsynced(self) -> list[str]:
         """What has not been read yet."""
-        synced = {
-            "pods": self.pods.synced,
-            "nodes": self.nodes.synced,
-            "placements": self.placements.synced,
-            "owners": self.owners.synced,
-        }
-        return [name for name, is_synced in synced.items() if not is_synced]
+        missing = [name for name, informer in self._informers.items() if not informer.synced]
+        return missing if self.owners.synced else [*missing, "owners"]
 
     def silences(self) -> dict[str, float]:
         """Seconds since the API server last said anything, by resource."""
-        return {
-            "pods": self.pods.silence_seconds,
-            "nodes": self.nodes.silence_seconds,
-            "placements": self.placements.silence_seconds,
-        }
+        return {name: informer.silence_seconds for name, informer in self._informers.items()}
 
     def unreadable(self) -> dict[str, int]:
         """How many objects could not be decoded, by resource."""
-        return {
-            "pods": len(self.pods.undecodable),
-            "nodes": len(self.nodes.undecodable),
-            "placements": len(self.placements.undecodable),
-            **self.owners.undecodable,
-        }
+        counts = {name: len(informer.undecodable) for name, informer in self._informers.items()}
+        return counts | self.owners.undecodable
 
     def oldest_gated_seconds(self, prefix: str) -> float:
         """Age of the oldest pod that waits for us, 0 without any."""
@@ -354,6 +342,18 @@ class ClusterCache:
             self.changed.set()
 
 
+_OF_VOLUMES: Final[Sequence[tuple[str, type[Any]]]] = (
+    (volume_objects.CLAIMS, volume_objects.PersistentVolumeClaim),
+    (volume_objects.VOLUMES, volume_objects.PersistentVolume),
+    (volume_objects.CLASSES, volume_objects.StorageClass),
+    (drivers.NODES, drivers.CSINode),
+    (drivers.DRIVERS, drivers.CSIDriver),
+    (drivers.CAPACITIES, drivers.CSIStorageCapacity),
+    (drivers.ATTACHMENTS, drivers.VolumeAttachment),
+)
+"""In the order of Storage."""
+
+
 class Volumes:
     """Live copies of all that decides where volumes can be used. Safe for use by many threads.
 
@@ -365,23 +365,9 @@ class Volumes:
         """Prepare. on_change is called, in some thread, when something has changed and was asked for."""
         self._on_change = on_change
         self._is_wanted = False
-        self._claims = Informer(
-            api, volume_objects.CLAIMS, volume_objects.PersistentVolumeClaim, on_event=self._note
-        )
-        self._volumes = Informer(
-            api, volume_objects.VOLUMES, volume_objects.PersistentVolume, on_event=self._note
-        )
-        self._classes = Informer(
-            api, volume_objects.CLASSES, volume_objects.StorageClass, on_event=self._note
-        )
-        self._nodes = Informer(api, drivers.NODES, drivers.CSINode, on_event=self._note)
-        self._drivers = Informer(api, drivers.DRIVERS, drivers.CSIDriver, on_event=self._note)
-        self._capacities = Informer(api, drivers.CAPACITIES, drivers.CSIStorageCapacity, on_event=self._note)
-        self._attachments = Informer(api, drivers.ATTACHMENTS, drivers.VolumeAttachment, on_event=self._note)
-        self._all = (
-            self._claims, self._volumes, self._classes,
-            self._nodes, self._drivers, self._capacities, self._attachments,
-        )  # fmt: skip
+        self._all: list[Informer[Any]] = [
+            Informer(api, path, struct, on_event=self._note) for path, struct in _OF_VOLUMES
+        ]
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -398,15 +384,9 @@ class Volumes:
         self._is_wanted = True
         if not all(each.synced for each in self._all):
             return None
-        return Storage(
-            self._claims.items(),
-            self._volumes.items(),
-            self._classes.items(),
-            self._nodes.items(),
-            self._drivers.items(),
-            list(self._capacities.items().values()),
-            list(self._attachments.items().values()),
-        )
+        claims, volumes, classes, nodes, known, capacities, attachments = (each.items() for each in self._all)
+        of_drivers = nodes, known, list(capacities.values()), list(attachments.values())
+        return Storage(claims, volumes, classes, *of_drivers)
 
     def nobody_waits(self) -> None:
         """No waiting pod has volumes: changes need not be reported until storage() is called again."""
