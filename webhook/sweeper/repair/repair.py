@@ -44,30 +44,21 @@ NOT_BOUND: Final = "not-bound"
 class NeededRepair:
     """A released pod that needs another place. cause is a word for metrics, reason a sentence.
 
-    seconds: for how long it has been so. message: kube-scheduler's own words, "" without any.
+    patience: for how many seconds it may be so; seconds: for how many it has been. counted_as: the kind of
+    trouble by which these are counted, "" for the cause.
     """
 
     pod: Pod
     node: str
     cause: str
     reason: str
+    patience: float
+    counted_as: str = ""
     seconds: float = 0.0
-    message: str = ""
 
 
 Troubles = Mapping[tuple[str, str], float]
 """By uid and kind of trouble, since when; after a restart all times begin again, which only delays."""
-
-
-@dataclass(frozen=True)
-class _Trouble:
-    """What is wrong with a pod now. patience: for how many seconds it may be. counted_as: the kind of it."""
-
-    patience: float
-    node: str
-    cause: str
-    reason: str
-    counted_as: str = ""
 
 
 def needed_repairs(
@@ -90,16 +81,15 @@ def needed_repairs(
             continue
         key = pod.metadata.uid, trouble.counted_as or trouble.cause
         since = known[key] = troubles.get(key, now)
-        lasts = now - since
-        if lasts >= trouble.patience:
-            repair = NeededRepair(
-                pod, trouble.node, trouble.cause, trouble.reason, lasts, _scheduler_message(pod)
-            )
-            found.append(repair)
+        if now - since >= trouble.patience:
+            found.append(replace(trouble, seconds=now - since))
     return found, known
 
 
-def _trouble(pod: Pod, nodes: Mapping[str, Node], emptying: Set[str], settings: Settings) -> _Trouble | None:
+def _trouble(
+    pod: Pod, nodes: Mapping[str, Node], emptying: Set[str], settings: Settings
+) -> NeededRepair | None:
+    """What is wrong with a pod now, None for nothing."""
     name = occupied_node(pod, settings.gate_prefix)
     if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
         return None
@@ -107,9 +97,10 @@ def _trouble(pod: Pod, nodes: Mapping[str, Node], emptying: Set[str], settings: 
     node = nodes.get(name)
     if node is None:
         # Pods and nodes are watched apart: the one may be behind the other for a moment.
-        return _Trouble(NODE_GONE_SECONDS, name, "node-gone", f"its node {name} is gone")
+        return NeededRepair(pod, name, "node-gone", f"its node {name} is gone", NODE_GONE_SECONDS)
     if what := _why_unusable(node, is_bound):
-        return _Trouble(settings.not_ready_seconds, name, "node-unusable", f"its node {name} is {what}")
+        reason = f"its node {name} is {what}"
+        return NeededRepair(pod, name, "node-unusable", reason, settings.not_ready_seconds)
     if is_bound or pod.spec.scheduling_gates:  # others may hold it as long as they like
         return None
     return _not_bound(pod, name, emptying, settings)
@@ -122,20 +113,22 @@ def _why_unusable(node: Node, is_bound: bool) -> str:
     return "" if is_bound or is_usable(node) else "closed to new pods"
 
 
-def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> _Trouble:
+def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> NeededRepair:
     """It waits for its scheduler, and nothing is wrong with its node."""
     if not was_tried(pod):
         # The scheduler is away or behind; no other node would help, and deleting all would hurt.
         reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
-        return _Trouble(settings.bind_seconds, node, UNTRIED, reason)
+        return NeededRepair(pod, node, UNTRIED, reason, settings.bind_seconds)
     if _preempts(pod) and node in emptying:
         # Its victims take their grace period, which is not counted below, and may be without end.
         reason = f"what is to free capacity for it on {node} has not ended in {ENDING_SECONDS:.0f} s"
-        return _Trouble(ENDING_SECONDS, node, NOT_BOUND, reason, "emptying")
+        return NeededRepair(pod, node, NOT_BOUND, reason, ENDING_SECONDS, "emptying")
     waits_longer = _preempts(pod) or waits_for_group(pod)
     patience = settings.bind_seconds * (3 if waits_longer else 1)
-    reason = f"kube-scheduler has not bound it to {node} within {patience:.0f} s{_scheduler_note(pod)}"
-    return _Trouble(patience, node, NOT_BOUND, reason)
+    message = _scheduler_message(pod)  # which tells of rules that topogate does not model
+    note = f", saying: {message}" if message else ""
+    reason = f"kube-scheduler has not bound it to {node} within {patience:.0f} s{note}"
+    return NeededRepair(pod, node, NOT_BOUND, reason, patience)
 
 
 def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
@@ -171,13 +164,8 @@ def waits_for_group(pod: Pod) -> bool:
     return bool(group_name(pod.spec)) and bool(message) and _NO_NODE not in message
 
 
-def _scheduler_note(pod: Pod) -> str:
-    """kube-scheduler's own words, which tell of rules that topogate does not model."""
-    message = _scheduler_message(pod)
-    return f", saying: {message}" if message else ""
-
-
 def _scheduler_message(pod: Pod) -> str:
+    """kube-scheduler's own words, "" without any."""
     message = (each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.message)
     return next(message, "")
 
@@ -407,7 +395,7 @@ def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
     """The node that did not take a pod, and all of the domain for which its rule was broken there."""
     yield repair.node
     node = view.nodes.get(repair.node)
-    for key in unmodelled.broken_over(repair.pod, repair.message) if node else ():
+    for key in unmodelled.broken_over(repair.pod, _scheduler_message(repair.pod)) if node else ():
         value = node.metadata.labels.get(key) if node else None
         if value is not None:
             yield from (name for name, each in view.nodes.items() if each.metadata.labels.get(key) == value)
