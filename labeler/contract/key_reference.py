@@ -354,14 +354,6 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             "the cards and tiles of each container, and the order of release",
         ),
         KeyUse(
-            (keys.TURN_ANNOTATION,),
-            "a pod's entry in a Placement, annotation",
-            "the sweeper of the version before",
-            "sweeper, for one more release",
-            f"the pod's position in the [release queue](release-queue.md), in place of "
-            f"`{keys.GAS_TIMESTAMP_ANNOTATION}`",
-        ),
-        KeyUse(
             (
                 keys.GAS_ALLOW_ANNOTATION,
                 keys.GAS_DENY_ANNOTATION,

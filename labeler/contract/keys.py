@@ -224,9 +224,6 @@ GAS_CARDS_ANNOTATION: Final = "gas-container-cards"
 GAS_TILES_ANNOTATION: Final = "gas-container-tiles"
 GAS_ANNOTATIONS: Final = (GAS_TIMESTAMP_ANNOTATION, GAS_CARDS_ANNOTATION, GAS_TILES_ANNOTATION)
 """All that the sweeper writes on a pod."""
-TURN_ANNOTATION: Final = "topogate.io/turn"
-"""Only in the entry of a Placement, for a pod that is released out of order on a node with cards: where it is
-in the release queue, in place of gas-ts and in that form."""
 
 # --- a pod's requests for cards, and a policy's rules for a node's cards (GPU Aware Scheduling) -----
 

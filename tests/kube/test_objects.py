@@ -61,10 +61,8 @@ NEVER_READ_HERE = {
     keys.OWNED_LABELS_ANNOTATION,
     keys.ORIGINAL_VALUES_ANNOTATION,
     keys.BROKEN_GPUS_ANNOTATION,
-    keys.TURN_ANNOTATION,
 }
-"""Two by the labeler and one by `topogate doctor`, which have objects of their own, and one of a Placement's
-entries alone."""
+"""Two by the labeler and one by `topogate doctor`, which have objects of their own."""
 
 
 @pytest.mark.parametrize("name", sorted(name for name in vars(keys) if name.endswith("_ANNOTATION")))

@@ -55,7 +55,6 @@ WIRE = {
     "labeler/contract/event_reasons.py": {"MEMBERS_NOT_HELD"},
     "labeler/contract/keys.py": {
         "FORGIVE_FAILURES_ANNOTATION",
-        "TURN_ANNOTATION",
         "UNPLANNED_CARDS_ANNOTATION",
         "WISH_ANNOTATIONS",
     },

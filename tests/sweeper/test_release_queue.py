@@ -123,13 +123,6 @@ def test_pods_without_cards_are_in_no_queue() -> None:
     assert names(queue.take(pairs)) == ["a", "b"]
 
 
-def test_a_pod_that_the_version_before_has_sent_out_of_order_is_sent_first() -> None:
-    """It wrote that into the plan as topogate.io/turn; its release may be under way."""
-    annotation = {keys.TURN_ANNOTATION: str(EARLIER - 1)}
-    queue, pairs = queue_of({}, planned_with("a"), planned_with("b", annotation))
-    assert names(queue.take(pairs)) == ["b"]
-
-
 @pytest.mark.parametrize(
     "stamp",
     ["0" * 19, "x" * 19, "1", "\u0661" * 19, ""],

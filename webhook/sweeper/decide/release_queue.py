@@ -35,7 +35,6 @@ _ATTEMPTS: Final = 2
 """So often an unconfirmed release is tried though others wait: an API server that restarts answers soon."""
 _TIME: Final = re.compile(r"[1-9][0-9]{18}")
 """All that a leader writes as gas-ts."""
-_POSITION: Final = re.compile(r"[0-9]{19}")
 _LAST: Final = "~"
 """It comes after all digits."""
 _CLOCK_SKEW_NS: Final = 24 * 3600 * 10**9
@@ -171,13 +170,9 @@ def _readable(sent: SentRelease, seconds: float, now: float, now_ns: int) -> Sen
 def position_of(planned: PlannedPod) -> str:
     """Where a pod stands in the queue of its node, by its plan: digits to sort by.
 
-    topogate.io/turn is of plans that the version before this one wrote: the pod may have been sent by it.
     A plan may be anybody's, so what no leader writes comes last.
     """
-    own = planned.annotations
-    position, stamp = own.get(keys.TURN_ANNOTATION, ""), own.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
-    if _POSITION.fullmatch(position):
-        return position
+    stamp = planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
     return stamp if _TIME.fullmatch(stamp) else _LAST
 
 
