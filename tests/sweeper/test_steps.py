@@ -1,7 +1,8 @@
 """The tables of steps, by which every gang is placed: what they are, and that they change nothing given."""
 
 import re
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.stored import WithStorage
 from webhook.sweeper import decision
+from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import CHECKS, STEPS, PlacingMemory
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
@@ -54,6 +56,18 @@ def pods_that_share_no_zone() -> Nodes:
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     metadata: dict[str, Any] = {"labels": {"app": "x"}}
     return Nodes(2, *(gpu_pod(name, metadata=metadata, affinity=affinity) for name in "abc"), gpus=8)
+
+
+def test_each_variant_of_a_gang_is_asked_about_and_planned_as_it_is() -> None:
+    def divide(given: DivisionInput) -> Iterator[Variant]:
+        yield Variant(replace(given.gang, required_level="host"), frozenset({"n0", "n1"}))
+        yield Variant(replace(given.gang, required_level="node"), frozenset({"n0"}))
+
+    placing = Placing(Nodes(2, gpu_pod("a")), SETTINGS)
+    placing.divide = divide
+    (plan,) = placing.one().plans
+    assert [entry.node for entry in plan.entries] == ["n1"]
+    assert plan.gang.required_level == plan.asked.gang.required_level == "node"
 
 
 def pods_of_one_volume() -> Nodes:

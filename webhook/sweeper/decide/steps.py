@@ -193,8 +193,10 @@ def place_anywhere(attempt: Attempt, now: PassState) -> Attempt:
         nodes = attempt.nodes
         nodes = replace(nodes, always_closed=nodes.always_closed & other.closed)
         excluded = nodes.refusing | nodes.hard_excluded | other.closed
-        asked = now.question(attempt.gang, attempt.workers, excluded)
-        attempt = replace(attempt, nodes=nodes, asked=asked, answer=_ask(attempt, asked, now))
+        asked = now.question(other.gang, attempt.workers, excluded)
+        answer = _ask(attempt, asked, now)
+        gang = attempt.gang if isinstance(answer, NoFit) else other.gang
+        attempt = replace(attempt, gang=gang, nodes=nodes, asked=asked, answer=answer)
     return attempt
 
 
