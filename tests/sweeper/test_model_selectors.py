@@ -101,11 +101,14 @@ def test_a_pod_lacks_of_its_model_what_admission_would_have_added(found: Pod, la
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (pod(annotations=model_request("B200\x1b")), r'no GPU model "B200\\x1b"; known: H100 and Max 1550'),
-        (pod(annotations=model_request("Max 1550")), "GPU model Max 1550 does not offer nvidia.com/gpu"),
+        (
+            pod(annotations=model_request("B200\x1b")),
+            r'no GPU model "B200\\x1b"; did you mean H100\? known: H100 and Max 1550',
+        ),
+        (pod(annotations=model_request("Max 1550")), "GPU model Max 1550 offers .* asks for nvidia.com/gpu"),
         (
             pod(annotations=model_request("H100"), nodeSelector={MODEL_LABEL: "A100"}),
-            "H100 contradicts its nodeSelector",
+            "H100 needs nodeSelector .* remove one of the two",
         ),
     ],
     ids=["unknown", "of another maker", "against the selector"],

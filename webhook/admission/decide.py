@@ -17,7 +17,7 @@ from webhook.admission.classes import Classes, above_maximum
 from webhook.admission.review import NewPod, SchedulingGroup
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
-from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
+from webhook.text import quote
 from webhook.workloads import marks
 from webhook.workloads.pod_group_names import NOMINATED_PREFIX, PREFIX, bind_group_name
 
@@ -294,40 +294,20 @@ def _model(
     name = pod.annotations.get(keys.GPU_MODEL_ANNOTATION)
     if name is not None:
         model = policy.gpu_model(name) or _deny_unknown_model(name, policy)
-        obstacle = _obstacle(pod, model, asked)
-        if obstacle is not None:
-            raise obstacle
+        reason, sentence = model.obstacle(asked, pod.spec.node_selector or {})
+        if reason:
+            raise DeniedError(reason, sentence)
     else:
         default = policy.gpu_model(policy.rules(namespace).default_gpu_model) if asked else None
         if default is None:
             return []
         model = default
-        if _obstacle(pod, model, asked) is not None:
+        if any(model.obstacle(asked, pod.spec.node_selector or {})):
             # A default yields to what the author wrote; only an explicit wish can contradict it.
             warnings.append(f"namespace default GPU model {model.name} not applied: the pod asks otherwise")
             return []
     labels = model.labels_for(asked)
     return patch.put_members(("spec", "nodeSelector"), pod.spec.node_selector, labels)
-
-
-def _obstacle(pod: NewPod, model: GpuModel, asked: tuple[str, ...]) -> DeniedError | None:
-    """Why this pod can never run on that model, None if it can."""
-    foreign = [resource for resource in asked if not model.serves(resource)]
-    if foreign:
-        return DeniedError(
-            "model-resource",
-            f"GPU model {model.name} offers {sentence_list(model.resources)}, "
-            f"but the pod asks for {sentence_list(foreign)}",
-        )
-    there = pod.spec.node_selector or {}
-    for key, value in model.labels_for(asked).items():
-        if there.get(key, value) != value:
-            return DeniedError(
-                "model-selector",
-                f"GPU model {model.name} needs nodeSelector {key}={quote(value, LONGEST_LABEL_VALUE)}, "
-                f"but the pod has {key}={quote(there[key], LONGEST_LABEL_VALUE)}; remove one of the two",
-            )
-    return None
 
 
 def _deny_unknown_model(name: str, policy: Policy) -> GpuModel:

@@ -4,7 +4,7 @@ How the YAML file becomes one of these, and what is wrong with a file, is `file`
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
@@ -18,7 +18,7 @@ from webhook.policy.reference import (
     DEFAULT_GPU_RESOURCES,
     DEFAULT_SCHEDULER_NAMES,
 )
-from webhook.text import quote, sentence_list
+from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 
 ANY_NAMESPACE: Final = "*"
 EVERY_CLASS: Final = ("*",)
@@ -59,6 +59,23 @@ class GpuModel:
         """Whether this model can hand out that GPU resource; what is time-sliced counts as the whole."""
         whole = resource.removesuffix(SHARED_RESOURCE)
         return not self.resources or self._resource_pattern.match(whole) is not None
+
+    def obstacle(self, resources: Collection[str], selector: Mapping[str, str]) -> tuple[str, str]:
+        """Why a pod that asks for these GPU resources can never run on the model, "" if it can.
+
+        selector: its nodeSelector. Returns a word for metrics, and a sentence.
+        """
+        if foreign := [each for each in resources if not self.serves(each)]:
+            offered, asked = sentence_list(self.resources), sentence_list(foreign)
+            return "model-resource", f"GPU model {self.name} offers {offered}, but the pod asks for {asked}"
+        for key, value in self.labels_for(resources).items():
+            if (there := selector.get(key, value)) != value:
+                needed, its_own = quote(value, LONGEST_LABEL_VALUE), quote(there, LONGEST_LABEL_VALUE)
+                return "model-selector", (
+                    f"GPU model {self.name} needs nodeSelector {key}={needed}, "
+                    f"but the pod has {key}={its_own}; remove one of the two"
+                )
+        return "", ""
 
     def labels_for(self, resources: Iterable[str]) -> dict[str, str]:
         """What nodes carry that hand out these resources: of time-sliced GPUs the product says so itself."""

@@ -28,7 +28,7 @@ from webhook.scheduling.gpu_requests import whole_number
 from webhook.sweeper.decide.orders import Cause, GangOutcome, ModelLabelOrder, Orders, Warn
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.view import PROTECTED, View
-from webhook.text import joined, quote, sentence_list
+from webhook.text import joined
 from webhook.workloads import marks
 from webhook.workloads.foreign_requests import foreign_requests
 from webhook.workloads.native_gangs import group_name
@@ -94,32 +94,20 @@ def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None 
         return {}
     model = policy.gpu_model(wanted if wanted is not None else default)
     if model is None:
-        known = sentence_list([each.name for each in policy.gpu_models])
-        raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: no GPU model {quote(wanted or '')}; known: {known}")
+        raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: {policy.no_model(wanted or '')}")
     return _labels_of_model(pod, policy, model, is_wished=wanted is not None)
 
 
 def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_wished: bool) -> Mapping[str, str]:
     """Those of a model that the pod's nodeSelector lacks. Raises UnmetError where it asks for the model."""
     asked = [name for name in resources_of(pod) if policy.is_gpu_resource(name)]
-    there, labels = pod.spec.node_selector, model.labels_for(asked)
-    conflict = _conflict(model, asked, labels, there)
-    if conflict and is_wished:
-        raise UnmetError(conflict)
-    if conflict or not (asked or is_wished):
+    there = pod.spec.node_selector
+    _, obstacle = model.obstacle(asked, there)
+    if obstacle and is_wished:
+        raise UnmetError(obstacle)
+    if obstacle or not (asked or is_wished):
         return {}
-    return {key: value for key, value in labels.items() if key not in there}
-
-
-def _conflict(
-    model: GpuModel, asked: Sequence[str], labels: Mapping[str, str], selector: Mapping[str, str]
-) -> str:
-    """Why a pod that asks for these GPU resources cannot have the model with its labels, "" if it can."""
-    foreign = [name for name in asked if not model.serves(name)]
-    if foreign:
-        return f"GPU model {model.name} does not offer {sentence_list(foreign)}"
-    against = [key for key, value in labels.items() if selector.get(key, value) != value]
-    return f"GPU model {model.name} contradicts its nodeSelector {sentence_list(against)}" if against else ""
+    return {key: value for key, value in model.labels_for(asked).items() if key not in there}
 
 
 def _rules(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> NamespaceRules:
