@@ -15,6 +15,7 @@ nobody knows that it does not run.
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, terms_of
 from webhook.sweeper.decide.orders import NewPlan
@@ -49,22 +50,21 @@ def lost_domains(view: View, sent: Container[str]) -> frozenset[str]:
 
 def _planned_claims(view: View, sent: Container[str]) -> Mapping[tuple[GangKey, Claim], list[Pod]]:
     """By gang and claim, the gated pods that have a plan."""
-    found: dict[tuple[GangKey, Claim], list[Pod]] = {}
-    for pod in view.gated:
-        if pod.metadata.uid in view.planned and pod.metadata.uid not in sent:
-            for claim in claims_of(pod):
-                found.setdefault((view.gang_of(pod), claim), []).append(pod)
-    return found
+    return grouped(
+        ((view.gang_of(pod), claim), pod)
+        for pod in view.gated
+        if pod.metadata.uid in view.planned and pod.metadata.uid not in sent
+        for claim in claims_of(pod)
+    )
 
 
 def _by_domain(view: View) -> Mapping[tuple[str, str, str], list[tuple[GangKey, Claim, Pod]]]:
     """By rule, label and domain, the pods that claim it and have a place there, with gang and claim."""
-    found: dict[tuple[str, str, str], list[tuple[GangKey, Claim, Pod]]] = {}
-    for pod, node in _placed(view, ()):
-        for claim in claims_of(pod):
-            place = claim.rule, claim.over, _domain(view, pod, node, claim)
-            found.setdefault(place, []).append((view.gang_of(pod), claim, pod))
-    return found
+    return grouped(
+        ((claim.rule, claim.over, _domain(view, pod, node, claim)), (view.gang_of(pod), claim, pod))
+        for pod, node in _placed(view, ())
+        for claim in claims_of(pod)
+    )
 
 
 class Others:

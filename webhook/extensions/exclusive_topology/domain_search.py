@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
+from webhook.grouping import grouped
 from webhook.placement import (
     Assignment,
     Budget,
@@ -89,12 +90,8 @@ def as_placed(group: Group, other: Group, answer: Assignment) -> Assignment:
 
 def in_order(found: Found, snapshot: Snapshot) -> Found:
     """The same domains, those of groups that are alike in the order of the groups along the topology."""
-
-    equal: dict[object, Found] = {}
-    for group, answer in found:
-        equal.setdefault(shape(group), []).append((group, answer))
     ordered = Found()
-    for some in equal.values():
+    for some in grouped((shape(group), (group, answer)) for group, answer in found).values():
         groups = sorted((group for group, _ in some), key=_first_rank)
         places = sorted(some, key=lambda each: along_topology(each[1], snapshot))
         ordered += _as_many(groups, places)
@@ -334,11 +331,8 @@ class _Laying:
 
     def _by_value(self, over: str, nodes: Iterable[str]) -> Mapping[str, Nodes]:
         """These nodes by the domains of a label that they are in."""
-        found: dict[str, set[str]] = {}
-        for name in nodes:
-            if value := self._snapshot.nodes[name].node.labels.get(over, ""):
-                found.setdefault(value, set()).add(name)
-        return {value: frozenset(those) for value, those in found.items()}
+        values = ((self._snapshot.nodes[name].node.labels.get(over, ""), name) for name in nodes)
+        return {value: frozenset(those) for value, those in grouped(values).items() if value}
 
     def _closed_by(self, answer: Assignment) -> Nodes:
         """Nodes where no other group may be once this one is there: by its own label, and by theirs."""
@@ -357,11 +351,8 @@ class _Laying:
 
     def _parts(self, within: Nodes, level: int) -> list[tuple[tuple[str, ...], Nodes]]:
         """The domains of a level and their nodes among these."""
-        found: dict[tuple[str, ...], set[str]] = {}
-        for name in within:
-            path = self._snapshot.nodes[name].path
-            if path is not None:
-                found.setdefault(path[: level + 2], set()).add(name)
+        paths = ((self._snapshot.nodes[name].path, name) for name in within)
+        found = grouped((path[: level + 2], name) for path, name in paths if path is not None)
         ordered = sorted(found, key=lambda path: tuple(map(natural, path)))
         return [(path, frozenset(found[path])) for path in ordered]
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from webhook.extensions.exclusive_topology.domain_owners import ASKED, Others, label_of, lost_domains
 from webhook.extensions.exclusive_topology.domain_search import Group, lay
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.placement import Budget, Gang, NoFit, Options, PlacementError, Snapshot, Topology
 from webhook.sweeper.decide.asking import DivisionInput, Variant
@@ -104,11 +105,8 @@ def explain(given: ExplainInput) -> Iterator[str]:
     except PlacementError:
         return  # which the answer says
     others = Others(gang, given.view, ())
-    claims: dict[str, set[Claim]] = {}
-    for pod in (*gang.pods, *gang.later):
-        for claim in claims_of(pod):
-            claims.setdefault(claim.over, set()).add(claim)
-    for over, wanted in sorted(claims.items()):
+    claims = {claim for pod in (*gang.pods, *gang.later) for claim in claims_of(pod)}
+    for over, wanted in sorted(grouped((claim.over, claim) for claim in claims).items()):
         own = set[str]().union(*map(others.here, wanted))
         taken = set[str]().union(*map(others.taken_by, wanted)) - own
         label = printable(over)
@@ -132,9 +130,7 @@ def _in_parts(gang: PodGang) -> PodGang:
     whole = GangPart(frozenset(claims), gang.required_level, gang.preferred_levels, gang.slices)
     found: list[GangPart] = []
     for part in gang.parts or (whole,):
-        uids: dict[Claim | None, set[str]] = {}
-        for uid in part.uids:
-            uids.setdefault(claims.get(uid), set()).add(uid)
+        uids = grouped((claims.get(uid), uid) for uid in part.uids)
         found += (replace(part, uids=frozenset(of), claim=claim) for claim, of in uids.items())
     claimed = [part.claim for part in found if part.claim is not None]
     if len(set(claimed)) < len(claimed):

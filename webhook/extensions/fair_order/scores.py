@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
 from webhook.extensions.fair_order.account_use import KEY, Rates, RecordError, Use, decode, window
+from webhook.grouping import grouped
 from webhook.policy.fair import FairOrder
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang
@@ -81,9 +82,7 @@ def sorted_waiters(
     """
     ordered: list[Waiter[T]] = []
     late: list[Waiter[T]] = []
-    tiers: dict[int, list[Waiter[T]]] = {}
-    for each in waiters:
-        tiers.setdefault(each.tier, []).append(each)
+    tiers = grouped((each.tier, each) for each in waiters)
     for tier in sorted(tiers, reverse=True):
         of_tier = sorted(tiers[tier], key=lambda each: (each.created, each.name))
         overdue = _overdue(of_tier, fair, served)
@@ -110,9 +109,7 @@ def _overdue(by_age: Sequence[Waiter[T]], fair: FairOrder, served: Container[str
 def _by_accounts(
     by_age: Sequence[Waiter[T]], known: Mapping[str, AccountScore], fair: FairOrder, free: int
 ) -> list[Waiter[T]]:
-    queues: dict[str, list[Waiter[T]]] = {}
-    for each in reversed(by_age):
-        queues.setdefault(each.account, []).append(each)
+    queues = grouped((each.account, each) for each in reversed(by_age))
     projected = PROJECTED * fair.half_life_seconds
     attempts = dict.fromkeys(queues, FREE_ATTEMPTS)
 

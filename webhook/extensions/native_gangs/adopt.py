@@ -12,6 +12,7 @@ from typing import Final
 
 from webhook.extensions.native_gangs.group_constraints import Trees, label_problem, leveled
 from webhook.extensions.native_gangs.own_pod_groups import collection_of, foreign_groups
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
@@ -88,11 +89,11 @@ class _PodGroups:
     @cached_property
     def members(self) -> Mapping[str, _Members]:
         """By "namespace/name" of a PodGroup."""
-        found: dict[str, list[GangKey]] = {}
-        for pod in self.view.index.of[Sort.OF_A_POD_GROUP].values():
-            if not pod.metadata.deletion_timestamp:
-                where = f"{pod.metadata.namespace}/{group_name(pod.spec)}"
-                found.setdefault(where, []).append(self.view.gang_of(pod))
+        found = grouped(
+            (f"{pod.metadata.namespace}/{group_name(pod.spec)}", self.view.gang_of(pod))
+            for pod in self.view.index.of[Sort.OF_A_POD_GROUP].values()
+            if not pod.metadata.deletion_timestamp
+        )
         return {name: _Members(len(gangs), tuple(sorted(set(gangs)))) for name, gangs in found.items()}
 
 
@@ -204,13 +205,13 @@ def _priority_problems(gang: PodGang, trees: Trees, view: View) -> Iterable[str]
     served = collection_of(view)
     if served is None or served.api_version.endswith(f"/{BINDS_ANY_PRIORITY}"):
         return
-    priorities: dict[tuple[str, int], set[int]] = {}
-    for pod in gang.gated:
-        if name := native_group_of(pod):
-            top = _top(gang.key.namespace, name, trees)
-            priorities.setdefault(top, set()).add(pod.spec.priority or 0)
+    priorities = grouped(
+        (_top(gang.key.namespace, name, trees), pod.spec.priority or 0)
+        for pod in gang.gated
+        if (name := native_group_of(pod))
+    )
     for (top_group, priority), found in sorted(priorities.items()):
-        if others := sorted(found - {priority}):
+        if others := sorted(set(found) - {priority}):
             yield (
                 f"{top_group} has priority {priority}, and pods of it have {_few([*map(str, others)])}: "
                 "kube-scheduler binds none of them; recreate it with the PriorityClass of all its pods"

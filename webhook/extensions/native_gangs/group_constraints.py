@@ -8,6 +8,7 @@ from typing import Final
 
 from labeler.contract.keys import HOSTNAME_LABEL
 from webhook.extensions.native_gangs.own_pod_groups import GROUPS
+from webhook.grouping import grouped
 from webhook.placement import PlacementError, Topology
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, Exclusion, Exclusions
 from webhook.sweeper.extension import ExcludeInput, WatchedOwners
@@ -127,13 +128,12 @@ class Trees:
     @cached_property
     def _children(self) -> Mapping[str, Sequence[tuple[bool, str]]]:
         """By "namespace/name" of a CompositePodGroup: whether a child is a PodGroup, and its name."""
-        found: dict[str, list[tuple[bool, str]]] = {}
-        for is_pod_group, those in ((True, self.groups), (False, self.composites or {})):
-            for key, each in those.items():
-                namespace, _, name = key.partition("/")
-                if each.parent:
-                    found.setdefault(f"{namespace}/{each.parent}", []).append((is_pod_group, name))
-        return found
+        return grouped(
+            (f"{namespace}/{each.parent}", (is_pod_group, name))
+            for is_pod_group, those in ((True, self.groups), (False, self.composites or {}))
+            for (namespace, _, name), each in ((key.partition("/"), each) for key, each in those.items())
+            if each.parent
+        )
 
 
 # --- topology keys as levels --------------------------------------------------------------------------

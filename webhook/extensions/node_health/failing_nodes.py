@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import Final
 
 from webhook.extensions.node_health.pod_failures import NodeFailure
+from webhook.grouping import grouped
 from webhook.sweeper.extension_settings import BadNodes
 
 # --- what is kept -------------------------------------------------------------------------------------
@@ -89,6 +90,11 @@ class GangFailure:
 Failures = tuple[GangFailure, ...]
 
 
+def _by_gang(failures: Iterable[GangFailure]) -> dict[tuple[str, str], list[GangFailure]]:
+    """By namespace and gang."""
+    return grouped(((each.namespace, each.gang), each) for each in failures)
+
+
 @dataclass(frozen=True)
 class _Sorted:
     """Failures by gang; of each namespace how many, and when the oldest was."""
@@ -100,12 +106,10 @@ class _Sorted:
 
     @classmethod
     def of(cls, failures: Failures) -> "_Sorted":
-        by_gang: dict[tuple[str, str], list[GangFailure]] = {}
-        oldest: dict[str, int] = {}
-        for each in failures:
-            by_gang.setdefault((each.namespace, each.gang), []).append(each)
-            oldest[each.namespace] = min(each.at, oldest.get(each.namespace, each.at))
-        return cls(failures, by_gang, Counter(each.namespace for each in failures), oldest)
+        times = grouped((each.namespace, each.at) for each in failures)
+        counts = {namespace: len(those) for namespace, those in times.items()}
+        oldest = {namespace: min(those) for namespace, those in times.items()}
+        return cls(failures, _by_gang(failures), counts, oldest)
 
     def would_stay(self, failure: NodeFailure) -> bool:
         """Whether it would not be the first to be dropped again; of two as old that is the new one."""
@@ -298,11 +302,8 @@ def failures_against(
     failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts]
 ) -> dict[str, list[GangFailure]]:
     """Node -> the failures by which gangs count against it, one of each gang: its last."""
-    by_gang: dict[tuple[str, str], list[GangFailure]] = {}
-    for each in failures:
-        by_gang.setdefault((each.namespace, each.gang), []).append(each)
     found: dict[str, list[GangFailure]] = {}
-    for own in by_gang.values():
+    for own in _by_gang(failures).values():
         if len({node for each in own for _, node in each.pods}) > 1:
             continue
         proven = [each for each in own if each.state is FailureState.PROVEN and _counts(each, nodes)]
@@ -406,12 +407,13 @@ def _chosen(
 def _of_gangs(
     failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts], rules: BadNodes, now: float
 ) -> dict[tuple[str, str], frozenset[str]]:
-    own: dict[tuple[str, str], list[GangFailure]] = {}
-    for each in failures:
-        if each.node and each.state is not FailureState.CLEARED and _counts(each, nodes):
-            own.setdefault((each.namespace, each.gang), []).append(each)
+    counted = (
+        each
+        for each in failures
+        if each.node and each.state is not FailureState.CLEARED and _counts(each, nodes)
+    )
     found = {}
-    for key, those in own.items():
+    for key, those in _by_gang(counted).items():
         seconds = rules.avoid_seconds * 2 ** min(len(those) - 1, 16)
         if max(each.at for each in those) + min(seconds, rules.keep_seconds) > now:
             bad = frozenset(each.node for each in those)

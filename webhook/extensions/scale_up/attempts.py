@@ -31,6 +31,7 @@ from webhook.extensions.scale_up.provisioning import (
     request_body,
 )
 from webhook.extensions.scale_up.wants import MOST_POD_CLASSES, Want
+from webhook.grouping import grouped
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import owner_reference
 from webhook.kube.times import since_1970
@@ -104,9 +105,7 @@ def steps(
     wants: the most urgent first. not_withdrawn: uids of the Placements of gangs whose requests stay although
     they want none now. requests: all that we have made, but for those that are being deleted.
     """
-    by_owner: dict[str, list[ProvisioningRequest]] = {}
-    for request in requests:
-        by_owner.setdefault(request.owner_uid, []).append(request)
+    by_owner = grouped((request.owner_uid, request) for request in requests)
     wanted = {want.owner.metadata.uid for want in wants}
     decider = _Decider(choices, now, since)
     for uid, own in by_owner.items():

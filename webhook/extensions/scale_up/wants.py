@@ -14,6 +14,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.extensions.scale_up.provisioning import REQUESTS
+from webhook.grouping import grouped
 from webhook.kube import placements
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
@@ -100,9 +101,7 @@ def members(gang: PodGang, view: View) -> list[Pod]:
 
 def want_of(gang: PodGang, pods: Sequence[Pod], owner: Placement) -> Want:
     """What is to be asked for these pods of a gang."""
-    by_spec: dict[bytes, list[Pod]] = {}
-    for pod in pods:
-        by_spec.setdefault(msgspec.json.encode(_spec(pod), order="sorted"), []).append(pod)
+    by_spec = grouped((msgspec.json.encode(_spec(pod), order="sorted"), pod) for pod in pods)
     classes = [
         PodKind(len(same), {"metadata": {"labels": _common(same)}, "spec": msgspec.json.decode(text)})
         for text, same in sorted(by_spec.items())

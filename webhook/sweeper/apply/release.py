@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from labeler.contract import keys
+from webhook.grouping import grouped
 from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.client import JSON_PATCH, METADATA_ONLY, Api, ApiError
 from webhook.kube.objects import Pod
@@ -168,11 +169,13 @@ class Releaser:
         nodes, see View.
         """
         also = annotations or {}
-        by_node: dict[tuple[str, str], list[tuple[Pod, PlannedPod]]] = {}
-        for pod, planned in pairs:
-            is_ordered = needs_release_order(pod.spec)
-            line = (pod.metadata.namespace, "") if is_ordered else ("", planned.node)
-            by_node.setdefault(line, []).append((pod, planned))
+        by_node = grouped(
+            (
+                (pod.metadata.namespace, "") if needs_release_order(pod.spec) else ("", planned.node),
+                (pod, planned),
+            )
+            for pod, planned in pairs
+        )
         deadline = time.monotonic() + _TOGETHER_SECONDS
         lines = sorted(by_node.values(), key=lambda own: min(position(planned.uid) for _, planned in own))
         results = self._pool.map(lambda own: self._release_in_order(own, deadline, also, nominated), lines)

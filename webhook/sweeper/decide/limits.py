@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Final
 
+from webhook.grouping import grouped
 from webhook.placement import (
     Assignment,
     Budget,
@@ -135,10 +136,7 @@ def _by_domain(
     values = [domain_of[state.node.name] for state in block.states]
     if values.count(values[0]) == len(values):
         return [] if values[0] is None else [(values[0], block)]
-    here: dict[str, list[NodeState]] = {}
-    for value, state in zip(values, block.states, strict=True):
-        if value is not None:
-            here.setdefault(value, []).append(state)
+    here = grouped((v, state) for v, state in zip(values, block.states, strict=True) if v is not None)
     return [(value, make_block(path, states, levels)) for value, states in here.items()]
 
 
@@ -269,15 +267,16 @@ class LimitSearch:
     def _required_domains(self, gang: Gang, snapshot: Snapshot) -> list[frozenset[str]]:
         """The nodes of each domain of the required level, those of the largest first."""
         level = snapshot.topology.level(gang.required_level or "node")
-        domains: dict[object, set[str]] = {}
-        for name, state in snapshot.nodes.items():
-            if state.path is not None:
-                domains.setdefault((*state.path, name)[: level + 2], set()).add(name)
+        by_domain = grouped(
+            ((*state.path, name)[: level + 2], name)
+            for name, state in snapshot.nodes.items()
+            if state.path is not None
+        )
+        domains = [frozenset(names) for names in by_domain.values()]
         anchors = {each.node for each in gang.anchors if each.node in self.snapshot.nodes}
         if anchors:  # it stays where its placed pods are
-            domains = {key: names for key, names in domains.items() if anchors <= names}
-        ordered = sorted(domains.values(), key=lambda names: (-len(names), min(names)))
-        return [frozenset(names) for names in ordered[:MOST_DOMAINS]]
+            domains = [names for names in domains if anchors <= names]
+        return sorted(domains, key=lambda names: (-len(names), min(names)))[:MOST_DOMAINS]
 
     def _on_level(self, gang: Gang, limit: Limit, level: str, snapshot: Snapshot) -> Assignment | None:
         """A place by the core's own rule on the domains of a level."""

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from labeler.contract import keys
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import NO_HURRY, Done, FailedRelease, Pair, ReadBack
@@ -294,9 +295,7 @@ def sentences(
     waiters: Iterable[ReleaseWaiter], gang_of: Callable[[Pod], GangKey]
 ) -> Mapping[GangKey, tuple[Pod, str]]:
     """Of each gang the first of its pods that wait, with a sentence that counts the others."""
-    found: dict[GangKey, list[ReleaseWaiter]] = {}
-    for each in waiters:
-        found.setdefault(gang_of(each.pod), []).append(each)
+    found = grouped((gang_of(each.pod), each) for each in waiters)
     return {gang: (own[0].pod, _sentence(own)) for gang, own in found.items()}
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod, PodSpec
 from webhook.placement import Snapshot
 from webhook.sweeper.decide.node_exclusions import NO_SPARES, Replacements, Spares
@@ -426,10 +427,7 @@ def reserved_sentence(reservations: Iterable[Reservation], namespace: str) -> st
     for whom. Those of one name, as the groups of one set, are reported together.
     """
     sentences: list[str] = []
-    by_sentence: dict[str, list[Reservation]] = {}
-    for each in reservations:
-        by_sentence.setdefault(each.kind.sentence, []).append(each)
-    for sentence, some in by_sentence.items():
+    for sentence, some in grouped((each.kind.sentence, each) for each in reservations).items():
         shown = [
             f"{len(each.nodes)} for {name} until {each.ends:%H:%M} UTC"
             for name, each in _by_name(some, namespace)

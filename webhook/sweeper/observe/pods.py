@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Final, TypeVar
 
 from labeler.contract import keys
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import GangKey, claims_of, is_of_a_set, maker_of
 from webhook.sweeper.observe.plans import pinned_node
@@ -198,10 +199,7 @@ def _regrouped(
     group_of: Callable[[Pod], K | None],
 ) -> Mapping[K, tuple[Pod, ...]]:
     """The groups without what is gone, and with what has come; each group is looked at once."""
-    arriving: dict[K, list[Pod]] = {}
-    for pod in come.values():
-        if (group := group_of(pod)) is not None:
-            arriving.setdefault(group, []).append(pod)
+    arriving = grouped((group, pod) for pod in come.values() if (group := group_of(pod)) is not None)
     touched = {group for pod in gone.values() if (group := group_of(pod)) is not None} | arriving.keys()
     if not touched:
         return before

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from webhook.grouping import grouped
 from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
@@ -142,12 +143,9 @@ class Snapshotter:
 
     def _volumes(self, view: View, storage: Storage) -> VolumeCounts | None:
         """What the volumes of waiting pods make of nodes by their number, None where none is counted."""
-        waiting: dict[GangKey, list[Pod]] = {}
-        for pod in view.gated:
-            if pod.metadata.uid not in view.planned:
-                waiting.setdefault(view.gang_of(pod), []).append(pod)
+        waiting = (pod for pod in view.gated if pod.metadata.uid not in view.planned)
+        by_name = {str(gang): pods for gang, pods in grouped((view.gang_of(p), p) for p in waiting).items()}
         most = most_amounts(len(view.nodes))
-        by_name = {str(gang): pods for gang, pods in waiting.items()}
         return volume_counts(storage, view.nodes, by_name, list(view.placed_pods()), most, self._completed)
 
     def _gang_of(self, pod: Pod) -> GangKey:
@@ -253,12 +251,12 @@ class Snapshotter:
 
     def _coming_to(self, view: View) -> dict[str, tuple[Placed, ...]]:
         """By node, the pods that are sent there, or planned for it."""
-        found: dict[str, list[Placed]] = {}
-        for pod, name in view.coming():
-            if name in view.nodes:
-                planned = view.planned.get(pod.metadata.uid)
-                cards = view.cards_of(pod, name) if planned is None else planned.annotations
-                found.setdefault(name, []).append((pod, cards))
+
+        def cards(pod: Pod, node: str) -> Texts | None:
+            planned = view.planned.get(pod.metadata.uid)
+            return view.cards_of(pod, node) if planned is None else planned.annotations
+
+        found = grouped((name, (pod, cards(pod, name))) for pod, name in view.coming() if name in view.nodes)
         return {name: tuple(pods) for name, pods in found.items()}
 
     def _usage(self, pod: Pod, annotations: Texts | None, rules: Conflicts) -> Usage | None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from labeler.contract import keys
 from labeler.contract.offers import identifies_pods
+from webhook.grouping import grouped
 from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
@@ -178,11 +179,11 @@ class View:
     @cached_property
     def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
         """By who made them, uid -> node of pods that are gangs of their own, are spread, and are to stay."""
-        found: dict[GangKey, list[Pod]] = {}
-        for pod in self.index.of[Sort.SPREAD].values():
-            gang = self.gang_of(pod)
-            if gang.kind == "Pod" and not pod.metadata.deletion_timestamp:
-                found.setdefault(maker_of(pod, gang), []).append(pod)
+        found = grouped(
+            (maker_of(pod, gang), pod)
+            for pod in self.index.of[Sort.SPREAD].values()
+            if (gang := self.gang_of(pod)).kind == "Pod" and not pod.metadata.deletion_timestamp
+        )
         return {maker: self.placed_on(pods) for maker, pods in found.items()}
 
     @cached_property
@@ -193,11 +194,11 @@ class View:
     @cached_property
     def bound_gangs(self) -> Mapping[GangKey, Sequence[Pod]]:
         """The pods of each gang that went through us and are not being deleted; unbound ones among them."""
-        found: dict[GangKey, list[Pod]] = {}
-        for pod in self.index.of[Sort.OTHER].values():
-            if not pod.metadata.deletion_timestamp and self.is_ours(pod):
-                found.setdefault(self.gang_of(pod), []).append(pod)
-        return found
+        return grouped(
+            (self.gang_of(pod), pod)
+            for pod in self.index.of[Sort.OTHER].values()
+            if not pod.metadata.deletion_timestamp and self.is_ours(pod)
+        )
 
     @cached_property
     def bound_foreign_pods(self) -> Sequence[Pod]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.settings import Settings
@@ -121,10 +122,7 @@ def by_owner(pods: Iterable[Pod]) -> dict[PodId, list[Pod]]:
 
     The uid alone says nothing: an author may write the uid of anybody's controller on a pod.
     """
-    found: dict[PodId, list[Pod]] = {}
-    for pod in pods:
-        found.setdefault(_maker(pod), []).append(pod)
-    return found
+    return grouped((_maker(pod), pod) for pod in pods)
 
 
 def _maker(pod: Pod) -> PodId:
