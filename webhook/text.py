@@ -41,6 +41,13 @@ def sentence_list(items: Sequence[str], conjunction: str = "and") -> str:
     return f"{', '.join(shown[:-1])} {conjunction} {shown[-1]}"
 
 
+def few(names: Sequence[str], most: int = 3, unit: str = "") -> str:
+    """ "a, b, c and 2 more": the first of these names, and how many others there are. unit: of the others."""
+    left = len(names) - most
+    more = counted(left, f"more {unit}") if unit else f"{left} more"
+    return ", ".join(names[:most]) + (f" and {more}" if left > 0 else "")
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """ "1 pod", "3 pods". many: the plural of `one`, if that is not with an s."""
     return f"{count} {one if count == 1 else many or one + 's'}"

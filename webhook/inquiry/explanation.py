@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from labeler.contract import keys
 from webhook.extensions.known import all_extensions, completed, variants, with_owners
@@ -23,10 +22,7 @@ from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node, 
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.text import counted, joined
-
-_NAMED: Final = 3
-"""Pods in a wrong place, and gangs that hold nodes, that are named."""
+from webhook.text import counted, few, joined
 
 
 class ExplainError(Exception):
@@ -153,10 +149,9 @@ def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
     found = [
         f"{len(each.holding)} for {name}"
         + (f" until {each.status.held_until}" if each.status.held_until else "")
-        for name, each in others[:_NAMED]
+        for name, each in others
     ]
-    more = f" and {counted(len(others) - _NAMED, 'more gang')}" if len(others) > _NAMED else ""
-    return ", ".join(found) + more
+    return few(found, unit="gang")
 
 
 def _victims(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
@@ -170,8 +165,7 @@ def _victims(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
         if (victim := view.by_uid.get(uid)) is not None and victim.spec.node_name
     )
     shown = [f"{named(str(key))} ({counted(count, 'pod')})" for key, count in sorted(there.items())]
-    more = f" and {counted(len(shown) - _NAMED, 'more gang')}" if len(shown) > _NAMED else ""
-    return ", ".join(shown[:_NAMED]) + more
+    return few(shown, unit="gang")
 
 
 def _of_cpu_only_pod(gang: PodGang) -> str:
@@ -327,11 +321,10 @@ def _misplaced(
         return
     where = [
         f"{named(f'{pod.metadata.namespace}/{pod.metadata.name}')} on {nodes[pod.metadata.uid]}"
-        for pod in part[:_NAMED]
+        for pod in part
     ]
-    more = f" and {len(part) - _NAMED} more" if len(part) > _NAMED else ""
     yield (
-        f"In the wrong place: {', '.join(where)}{more}. Made anew with the rest, all of the gang would fit, "
+        f"In the wrong place: {few(where)}. Made anew with the rest, all of the gang would fit, "
         f"on {elsewhere.spread}."
     )
 

@@ -19,14 +19,11 @@ from webhook.sweeper.extension import ExplainInput, Extension, PlanCheck, PlansI
 from webhook.sweeper.observe.gang_requests import Division, DomainLayout, GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
 from webhook.sweeper.observe.membership import Claim, claims_of, exclusive_over, is_of_a_set
-from webhook.text import counted, joined, printable
+from webhook.text import counted, few, joined, printable
 from webhook.workloads import marks
 
 _TRIED: Final = 64
 """Domains of a label that is no level which are tried in a pass."""
-
-_NAMED: Final = 3
-"""Domains that a sentence names."""
 
 
 class ExclusiveDivision(Division):
@@ -117,9 +114,7 @@ def explain(given: ExplainInput) -> Iterator[str]:
 
 def _named(whose: str, domains: Set[str]) -> str:
     """Who has which domains, the first of them by name; "" if there are none."""
-    names = sorted(domains)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{whose} {', '.join(names[:_NAMED])}{more}" if names else ""
+    return f"{whose} {few(sorted(domains))}" if domains else ""
 
 
 def _in_parts(gang: PodGang) -> PodGang:

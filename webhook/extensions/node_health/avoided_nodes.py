@@ -20,7 +20,7 @@ from webhook.kube.placements import Placement
 from webhook.kube.struct import Struct
 from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.extension import DoctorCheck, DoctorInput, DoctorLine, ExplainInput, WatchedCollection
-from webhook.text import counted
+from webhook.text import counted, few
 
 # Of the ConfigMap's data, `failures` is what the next leader goes on from, as JSON; `avoided` is for people
 # and `topogate nodes`, and never read to decide anything.
@@ -90,7 +90,6 @@ def _avoided(failing: FailingNode, by: str) -> AvoidedNode:
 RESET_COMMAND: Final = (
     f'kubectl annotate node NODE --overwrite {keys.FORGIVE_FAILURES_ANNOTATION}="$(date -u +%FT%TZ)"'
 )
-_NAMED: Final = 3
 
 
 def avoided_now(data: Mapping[str, str], now: float) -> list[AvoidedNode]:
@@ -151,12 +150,12 @@ def _avoided_lines(bad: Collection[AvoidedNode]) -> Iterator[DoctorLine]:
     if names:
         nodes = counted(len(names), "node is", "nodes are")
         yield DoctorLine(
-            f"{nodes} avoided since pods of several gangs failed there: {_some(names)}",
+            f"{nodes} avoided since pods of several gangs failed there: {few(sorted(names))}",
             "topogate nodes says why, and how to have them used again.",
         )
     if others:
         yield DoctorLine(
-            f"some namespaces avoid nodes where their pods failed: {_some(others)}", "topogate nodes"
+            f"some namespaces avoid nodes where their pods failed: {few(sorted(others))}", "topogate nodes"
         )
 
 
@@ -175,7 +174,3 @@ CHECK: Final = DoctorCheck(
     reads=WatchedCollection("/api/v1/nodes", "Node", Node),
     examine=examine,
 )
-
-
-def _some(names: Collection[str]) -> str:
-    return ", ".join(sorted(names)[:_NAMED]) + (" ..." if len(names) > _NAMED else "")

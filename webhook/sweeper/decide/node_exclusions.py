@@ -18,12 +18,11 @@ from webhook.placement import Snapshot
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.view import View
-from webhook.text import counted
+from webhook.text import counted, few
 
 K = TypeVar("K")
 
 MOST_NAMED_IN_PLAN: Final = 10
-_NAMED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -167,9 +166,8 @@ NOTHING: Final = GangExclusions()
 def avoided_sentence(avoided: Mapping[str, str]) -> str:
     """The sentence on nodes that are not used. avoided: node -> why."""
     named = [f"{name} ({why})" for name, why in sorted(avoided.items())]
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     nodes = "node" if len(named) == 1 else "nodes"
-    return f"avoids the {nodes} {', '.join(named[:_NAMED])}{more}"
+    return f"avoids the {nodes} {few(named)}"
 
 
 def steps_of(*sets: Iterable[str]) -> tuple[frozenset[str], ...]:
@@ -189,18 +187,11 @@ def _merged_by_key(found: Sequence[Mapping[K, Exclusions]]) -> dict[K, Exclusion
 
 def _merged(scopes: Iterable[Exclusions]) -> Exclusions:
     """The first of a node counts, unless a later one is hard and it is not."""
-    found: Exclusions = {}
-    for scope in scopes:
-        if found:
-            added = {
-                name: each
-                for name, each in scope.items()
-                if name not in found or (each.is_hard and not found[name].is_hard)
-            }
-            found = {**found, **added}
-        else:
-            found = scope
-    return found
+    some = [scope for scope in scopes if scope]
+    if len(some) < 2:
+        return some[0] if some else {}
+    last_first = (pair for scope in reversed(some) for pair in scope.items())
+    return dict(sorted(last_first, key=lambda pair: pair[1].is_hard))
 
 
 # --- who may use spare nodes --------------------------------------------------------------------------

@@ -16,13 +16,10 @@ from webhook.sweeper.decide.backoff import ApiRefusal, Deferral, Key
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.text import counted
+from webhook.text import counted, few
 
 Pair = tuple[Pod, PlannedPod]
 """A pod to release, and its entry in the plan."""
-
-_NAMED: Final = 3
-"""Nodes of CPU-only pods that a sentence names."""
 
 NO_HURRY: Final = float("inf")
 
@@ -122,8 +119,7 @@ class NewPlan:
     def _cpu_pods_sentences(self) -> Iterator[str]:
         nodes = self.beside.nodes
         if near := sorted({node for node in nodes.values() if node}):
-            named = ", ".join(near[:_NAMED]) + (" ..." if len(near) > _NAMED else "")
-            yield f"{sum(map(bool, nodes.values()))} without GPUs beside the others, on {named}"
+            yield f"{sum(map(bool, nodes.values()))} without GPUs beside the others, on {few(near)}"
         if self.beside.free:
             yield f"{len(self.beside.free)} without GPUs released, for kube-scheduler to place"
 

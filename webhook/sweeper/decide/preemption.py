@@ -30,7 +30,7 @@ from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort, name_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.text import counted
+from webhook.text import counted, few
 
 MOST_PODS: Final = 5_000
 """Pods that go for one gang: they stand in its plan, which is one object."""
@@ -242,9 +242,6 @@ def _holds(placement: Placement, entry: PlannedPod, pod: Pod, view: View) -> boo
 
 AGAIN_SECONDS: Final = 5.0
 """How soon it is looked at again whether a budget lets a gang go."""
-
-_NAMED: Final = 3
-"""Victims that a sentence names."""
 
 _NONE_TO_SPARE: Final = "their gang cannot spare them now"
 _NOT_ALL: Final = "their gang has pods that may not go for it"
@@ -534,7 +531,6 @@ def _waits(groups: Sequence[RunningVictims], plan: _WaitingPlan, blocked: str) -
     def name(gang: GangKey) -> str:
         return f"{gang.kind}/{gang.name}" if plan.is_of(gang.namespace) else "a gang of another namespace"
 
-    shown = [f"{name(group.gang)} ({counted(len(group.pods), 'pod')})" for group in groups[:_NAMED]]
-    more = f" and {counted(len(groups) - _NAMED, 'more gang')}" if len(groups) > _NAMED else ""
-    sentence = f"pods of lower priority are evicted for it: {', '.join(shown)}{more}"
+    shown = [f"{name(group.gang)} ({counted(len(group.pods), 'pod')})" for group in groups]
+    sentence = f"pods of lower priority are evicted for it: {few(shown, unit='gang')}"
     return f"{sentence}; not yet: {blocked}" if blocked else sentence

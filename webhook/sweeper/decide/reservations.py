@@ -21,13 +21,10 @@ from webhook.sweeper.decide.node_exclusions import NO_SPARES, Replacements, Spar
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import START, Moment, View
 from webhook.sweeper.settings import Settings
-from webhook.text import counted
+from webhook.text import few
 
 DEFAULT_GRACE_SECONDS: Final = 30
 """Of a pod that does not say: what the API server fills in."""
-
-_NAMED: Final = 3
-"""Gangs that a sentence names."""
 
 logger = logging.getLogger(__name__)
 
@@ -432,8 +429,7 @@ def reserved_sentence(reservations: Iterable[Reservation], namespace: str) -> st
             f"{len(each.nodes)} for {name} until {each.ends:%H:%M} UTC"
             for name, each in _by_name(some, namespace)
         ]
-        more = f" and {counted(len(shown) - _NAMED, 'more gang')}" if len(shown) > _NAMED else ""
-        sentences.append(f"{sentence}: {', '.join(shown[:_NAMED])}{more}")
+        sentences.append(f"{sentence}: {few(shown, unit='gang')}")
     return "; ".join(sentences)
 
 

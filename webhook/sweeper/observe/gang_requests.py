@@ -26,14 +26,12 @@ from webhook.placement import (
     Spread,
 )
 from webhook.sweeper.observe.membership import Claim, GangKey
+from webhook.text import few
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT
 
 _QUOTED: Final = 40
 """Characters of an author's text that a sentence repeats."""
-
-_VALUES: Final = 5
-"""Values that contradict each other that a sentence names."""
 
 
 def size_of(key: GangKey, pods: Sequence[Pod], from_owner: int | None, problems: list[str]) -> int | None:
@@ -76,9 +74,8 @@ def common_value(pods: Sequence[Pod], annotation: str, problems: list[str]) -> s
         {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
     )
     if len(values) > 1:
-        listed = ", ".join(value[:_QUOTED] for value in values[:_VALUES])
-        more = f" and {len(values) - _VALUES} more" if len(values) > _VALUES else ""
-        problems.append(f"the pods say {annotation}: {listed}{more}; the first one counts")
+        listed = few([value[:_QUOTED] for value in values], most=5)
+        problems.append(f"the pods say {annotation}: {listed}; the first one counts")
     return values[0] if values else None
 
 
