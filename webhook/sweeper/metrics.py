@@ -1,5 +1,6 @@
 """What the sweeper counts and measures."""
 
+import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -271,18 +272,17 @@ class Metrics:
 
     def count_causes(self, causes: Iterable[str], known: Iterable[str]) -> None:
         """Replace the number of gangs that wait for each cause; known: all causes that there are."""
-        counts: dict[tuple[str, ...], float] = dict.fromkeys(((cause,) for cause in known), 0)
-        for cause in causes:
-            counts[cause,] = counts.get((cause,), 0) + 1
-        replace(self.waiting, counts)
+        _count(self.waiting, causes, known)
 
     def count_gangs(self, states: Iterable[str]) -> None:
         """Replace the number of gangs in each state."""
-        counts: dict[str, int] = dict.fromkeys(("Settling", "Waiting", "Releasing", "Released", "Bound"), 0)
-        for state in states:
-            counts[state] = counts.get(state, 0) + 1
-        for state, count in counts.items():
-            self.gangs.labels(state).set(count)
+        _count(self.gangs, states, ("Settling", "Waiting", "Releasing", "Released", "Bound"))
+
+
+def _count(gauge: Gauge, values: Iterable[str], known: Iterable[str]) -> None:
+    """Show how often each value occurs; known: those that are shown in any case."""
+    counts = collections.Counter(values)
+    replace(gauge, {(value,): counts[value] for value in {*known, *counts}})
 
 
 def replace(gauge: Gauge, values: Mapping[Labels, float]) -> None:

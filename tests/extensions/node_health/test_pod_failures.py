@@ -16,7 +16,8 @@ SOON = 600
 def failure(status: dict[str, Any], **pod: Any) -> NodeFailure | None:
     now = seconds_of(clock_time(3000))
     assert now is not None
-    return failure_of(ended("p", "n0", status=status, **pod), COUNTING, SOON, now, View([], [], {}, {}).maker_of)
+    pod_of = ended("p", "n0", status=status, **pod)
+    return failure_of(pod_of, COUNTING, SOON, now, View([], [], {}, {}).maker_of)
 
 
 FAILED = {"phase": "Failed"}

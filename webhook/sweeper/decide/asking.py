@@ -79,7 +79,7 @@ def ask(
     if any(claim is not None for claim in asked.claims):
         return _checked(_apart(asked, snapshot, options, budget), asked, snapshot)
     answer: Assignment | NoFit = whole
-    for outside in (_outside(whole, snapshot), frozenset[str]()):
+    for outside in (_outside_of(whole.nodes.values(), snapshot), frozenset[str]()):
         answer = _in_either_order(asked, outside, snapshot, options, budget)
         if not isinstance(answer, NoFit):
             return answer
@@ -187,11 +187,6 @@ def _apart(
     if not isinstance(near, NoFit):
         return near
     return _one_by_one(asked, rest, frozenset(), snapshot, options, budget, answers)
-
-
-def _outside(whole: Assignment, snapshot: Snapshot) -> frozenset[str]:
-    """The nodes that lie in none of the coarsest domains of an answer."""
-    return _outside_of(whole.nodes.values(), snapshot)
 
 
 def _outside_of(nodes: Iterable[str], snapshot: Snapshot, level: int = 0) -> frozenset[str]:

@@ -226,8 +226,14 @@ def _in_time(
 
 
 def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt | Outcome:
+    """What the first step says that answers; the attempt if none does."""
     try:
-        return _run(steps, attempt, now)
+        for step in steps:
+            answer = step(attempt, now)
+            if not isinstance(answer, Attempt):
+                return answer
+            attempt = answer
+        return attempt
     except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
         if attempt.gang.fault == OWN_ERROR:  # perhaps for this pass alone, so it goes on holding nodes
             return GangWaits(Cause.DEFECT, OWN_ERROR)
@@ -313,16 +319,6 @@ def _again(
 def _waiting(gang: PodGang, view: View) -> list[Pod]:
     """The pods of a gang that have no place."""
     return [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-
-
-def _run(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt | Outcome:
-    """What the first step says that answers; the attempt if none does."""
-    for step in steps:
-        answer = step(attempt, now)
-        if not isinstance(answer, Attempt):
-            return answer
-        attempt = answer
-    return attempt
 
 
 def _unpin(now: PassState, refused: Iterable[Attempt]) -> PassState:

@@ -211,7 +211,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     later = tuple(pod for _, pod in missing.later)
     beside = cpu_pods(pods, bool(later))
     ranks = _ranks(gated, released, beside, missing, problems)
-    requests = _topology_requests([*pods, *later], beside, ranks, problems)
+    common, parts, spread, fault = _topology_requests([*pods, *later], beside, ranks, problems)
     size = size_of(key, pods, owner.size, problems)
     minimum = minimum_of(pods, size, owner.minimum, problems)
     lacks_pods = _lacks_pods(pods, size, minimum) and not missing.is_stage_complete
@@ -225,13 +225,13 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
         size=size,
         staged=owner.staged,
         ranks=ranks,
-        required_level=requests.common.required_level,
-        preferred_levels=requests.common.preferred_levels,
-        slices=requests.common.slices,
-        spread=requests.spread,
-        parts=requests.parts,
+        required_level=common.required_level,
+        preferred_levels=common.preferred_levels,
+        slices=common.slices,
+        spread=spread,
+        parts=parts,
         problems=few_problems(problems),
-        fault=printable(next(filter(None, map(_too_long, gated)), requests.fault)),
+        fault=printable(next(filter(None, map(_too_long, gated)), fault)),
         later=later,
         is_stage_complete=missing.is_stage_complete,
         minimum=minimum,
@@ -346,30 +346,17 @@ def _why_lacking(there: str, blocked_reason: str, failed: int) -> list[str]:
     return reasons
 
 
-@dataclass(frozen=True)
-class _TopologyRequests:
-    """What the pods of a gang ask of the topology.
-
-    common: what all ask for; parts: those that ask for different things, () where all ask the same.
-    fault: why it cannot be granted as it is written, "" if it can.
-    """
-
-    common: GangPart
-    parts: tuple[GangPart, ...]
-    spread: Spread | None
-    fault: str
-
-
 def _topology_requests(
     pods: Sequence[Pod], beside: Set[str], ranks: Mapping[str, int], problems: list[str]
-) -> _TopologyRequests:
-    """beside: CPU-only pods, whose levels and slices do not count. problems: gains sentences for the user."""
+) -> tuple[GangPart, tuple[GangPart, ...], Spread | None, str]:
+    """What all pods of a gang ask for; its parts, () where all ask the same; its spread; and what is wrong.
+
+    beside: CPU-only pods, whose levels and slices do not count. problems: gains sentences for the user.
+    """
     parts, fault = _parts([pod for pod in pods if pod.metadata.uid not in beside], ranks, problems)
     spread, spread_fault = _spread(pods, len(parts) > 1, problems)
     fault = fault or spread_fault
-    if len(parts) == 1:
-        return _TopologyRequests(parts[0], (), spread, fault)
-    return _TopologyRequests(GangPart(frozenset()), parts, spread, fault)
+    return (parts[0], (), spread, fault) if len(parts) == 1 else (GangPart(frozenset()), parts, spread, fault)
 
 
 def _parts(
