@@ -46,11 +46,30 @@ class RefusingNodes:
     until: float = 0.0
 
 
-class Pause(NamedTuple):
-    """Until when a gang is left alone, and how long that is in all."""
+FIRST_SECONDS: Final = 1.0
+"""After the first failure: most are over by then."""
 
-    until: float
+
+class Deferral(NamedTuple):
+    """seconds: how long it is, each time twice as long as before; until: when it is over."""
+
     seconds: float
+    until: float
+
+    @classmethod
+    def after(cls, before: "Deferral | None", now: float, longest: float) -> "Deferral":
+        """After a failure; another one within the time makes it no longer. longest: seconds at most."""
+        if before is None:
+            seconds = min(FIRST_SECONDS, longest)
+        elif now < before.until:
+            return before
+        else:
+            seconds = min(2 * before.seconds, longest)
+        return cls(seconds, now + seconds)
+
+    def is_repeated(self, longest: float) -> bool:
+        """Whether it has failed again after its first time."""
+        return self.seconds > min(FIRST_SECONDS, longest / 2)
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,7 @@ class Backoff:
     """
 
     refusing: Mapping[GangKey, RefusingNodes] = field(default_factory=dict)
-    pauses: Mapping[GangKey, Pause] = field(default_factory=dict)
+    pauses: Mapping[GangKey, Deferral] = field(default_factory=dict)
 
     def at(self, now: float) -> "Backoff":
         """What is left of it by now; of whom nothing was refused for long, the next pause is short again."""
@@ -72,9 +91,9 @@ class Backoff:
 
     def paused(self, key: GangKey, now: float) -> "Backoff":
         """A gang is left alone for a while, each time twice as long as before, up to five minutes."""
-        before = self.pauses.get(key, Pause(0.0, 1.0))
-        seconds = min(LONGEST_PAUSE_SECONDS, 2 * before.seconds)
-        return replace(self, pauses={**self.pauses, key: Pause(now + seconds, seconds)})
+        before = self.pauses.get(key, Deferral(FIRST_SECONDS, now))
+        pause = Deferral.after(before, now, LONGEST_PAUSE_SECONDS)
+        return replace(self, pauses={**self.pauses, key: pause})
 
     def seconds_left(self, key: GangKey, now: float) -> float:
         """How much longer a gang is to be left alone."""
@@ -115,10 +134,6 @@ class Backoff:
 # --- writes that the API server had no time for -------------------------------------------------------
 
 
-FIRST_SECONDS: Final = 1.0
-"""After the first failure: most are over by then."""
-
-
 class Write(Enum):
     """What is tried again. READ: of a pod whose release is unconfirmed. OBJECT: for an extension."""
 
@@ -132,28 +147,6 @@ class Write(Enum):
 
 Key = tuple[Write, str]
 """A write, by the uid of its pod or the name of its object."""
-
-
-class Deferral(NamedTuple):
-    """seconds: how long it is, each time twice as long as before; until: when it is over."""
-
-    seconds: float
-    until: float
-
-    @classmethod
-    def after(cls, before: "Deferral | None", now: float, longest: float) -> "Deferral":
-        """After a failure; another one within the time makes it no longer. longest: seconds at most."""
-        if before is None:
-            seconds = min(FIRST_SECONDS, longest)
-        elif now < before.until:
-            return before
-        else:
-            seconds = min(2 * before.seconds, longest)
-        return cls(seconds, now + seconds)
-
-    def is_repeated(self, longest: float) -> bool:
-        """Whether it has failed again after its first time."""
-        return self.seconds > min(FIRST_SECONDS, longest / 2)
 
 
 @dataclass(frozen=True)
