@@ -223,6 +223,7 @@ REFUSED: Final = {
     "tasks": [
         *_READS,
         Deed("deletes a Job that belongs to no GPUTask", "DELETE", f"{JOBS}/j"),
+        Deed("deletes a pod that was released", "DELETE", f"{_POD}/released"),
     ],
 }
 

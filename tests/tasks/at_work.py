@@ -34,6 +34,7 @@ def install(cluster: Cluster) -> None:
     for name in DEFINITIONS:
         cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / name))
     cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+    cluster.kubectl("get", "gputasks.falldio.com", "--all-namespaces")  # tries again until they can be read
 
 
 class MortalController(MortalApi):

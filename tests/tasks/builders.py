@@ -114,6 +114,15 @@ def later(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
+class Clock:
+    """Time that passes when it is asked to, for the controller and for its queue."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 def documents(path: str) -> str:
     """The text of a file of the repository."""
     return (ROOT / path).read_text()

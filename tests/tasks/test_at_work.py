@@ -1,5 +1,6 @@
 """The task controller at work on a real API server, beside kube-scheduler and the Job controller."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -165,30 +166,67 @@ def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
     assert seen.jobs_made == dict.fromkeys(names, 2)
 
 
-def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_takes_both_for_one(
-    own_cluster: Cluster,
-) -> None:
-    """It does if its watch ended before the task was deleted and recreated: it finds the name, changed."""
+@contextlib.contextmanager
+def outdated_controller_manager(team: Team, lives: Lives) -> Iterator[None]:
+    """What is deleted and created within is to the garbage collector one object that has changed.
+
+    Task train runs before. The collector is paused, and finds its watches ended when it goes on.
+    """
+    cluster = team.cluster
+    team.create("train", {})
+    lives.until("train runs", lambda: team.phase("train") == "Running")
+    team.create("other", {"suspend": True})
+    lives.until("other has its Job", lambda: "other" in team.jobs())
+    # It finishes that only once it watches GPUTasks; before, it asks for each owner now and then.
+    foreground = {"propagationPolicy": "Foreground"}
+    team.api.request("DELETE", task_objects.path(team.namespace, "other"), query=foreground)
+    lives.until("the garbage collector to watch GPUTasks", lambda: "other" not in team.tasks())
+    with cluster.paused("kube-controller-manager"):
+        # A change that is later than all that it has read of GPUTasks and Jobs: it must list them again.
+        team.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "later"}})
+        cluster.start("kube-apiserver")
+        yield
+
+
+@pytest.fixture
+def alone(own_cluster: Cluster) -> Iterator[tuple[Team, Lives]]:
+    """A team, and controllers, of a cluster that may be interrupted."""
     install(own_cluster)
     team = Team(own_cluster, create_namespace(own_cluster))
     team.set_up()
     lives = Lives(team, mortal(own_cluster))
-    try:
-        team.create("train", {})
-        lives.until("train runs", lambda: team.phase("train") == "Running")
+    yield team, lives
+    lives.close()
+    team.api.close()
+
+
+def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_takes_both_for_one(
+    alone: tuple[Team, Lives],
+) -> None:
+    team, lives = alone
+    with outdated_controller_manager(team, lives):
         first = team.jobs()["train"]["metadata"]["uid"]
-        team.create("other", {"suspend": True})
-        lives.until("other has its Job", lambda: "other" in team.jobs())
-        team.api.request("DELETE", task_objects.path(team.namespace, "other"))
-        lives.until("the garbage collector knows of GPUTasks", lambda: "other" not in team.jobs())
-        with own_cluster.paused("kube-controller-manager"):
-            # A change that is later than all that it has read of GPUTasks: it must list them again.
-            team.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "later"}})
-            own_cluster.start("kube-apiserver")
-            team.api.request("DELETE", task_objects.path(team.namespace, "train"))
-            team.create("train", {"suspend": True})
-        lives.until("train is suspended", lambda: team.phase("train") == "Suspended" and not team.pods())
-        assert team.jobs()["train"]["metadata"]["uid"] != first
-    finally:
-        lives.close()
-        team.api.close()
+        team.api.request("DELETE", task_objects.path(team.namespace, "train"))
+        team.create("train", {"suspend": True})
+    lives.until("train is suspended", lambda: team.phase("train") == "Suspended" and not team.pods())
+    assert team.jobs()["train"]["metadata"]["uid"] != first
+
+
+def test_pods_of_an_earlier_job_are_deleted_even_where_the_garbage_collector_takes_both_for_one(
+    alone: tuple[Team, Lives],
+) -> None:
+    team, lives = alone
+    with outdated_controller_manager(team, lives):
+        (earlier,) = team.pods("train")
+        # The task, and its Job as the garbage collector deletes it, before its watches end.
+        team.api.request("DELETE", task_objects.path(team.namespace, "train"))
+        background = {"propagationPolicy": "Background"}
+        team.api.request("DELETE", task_objects.jobs_path(team.namespace, "train"), query=background)
+        team.create("train", {})
+        lives.until("train has its Job again", lambda: "train" in team.jobs())
+
+    def is_alone() -> bool:
+        return earlier["metadata"]["uid"] not in {each["metadata"]["uid"] for each in team.pods()}
+
+    lives.until("train runs alone", lambda: team.phase("train") == "Running" and is_alone(), 60.0)
+    assert len(team.pods()) == 1

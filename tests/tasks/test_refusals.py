@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.tasks.builders import rules
+from tests.tasks.builders import Clock, rules
 from webhook.kube.client import ApiError
 from webhook.tasks import controller as module
 from webhook.tasks.controller import Controller
 from webhook.tasks.observe import Queue
 from webhook.tasks.step import ObservedTask
-from webhook.tasks.task_objects import Task, TaskJob
+from webhook.tasks.task_objects import Task, TaskJob, TaskPod
 
 OURS: Final = [{"kind": "GPUTask", "name": "train", "uid": "uid-1", "controller": True}]
 FOREIGN: Final[dict[str, Any]] = {"metadata": {"name": "train", "namespace": "team", "uid": "other"}}
@@ -26,15 +26,6 @@ EARLIER: Final[dict[str, Any]] = {
 TOO_NEW: Final[dict[str, Any]] = {
     "metadata": {**UNLABELLED["metadata"], "labels": {keys.TASK_LABEL: "train"}}
 }
-
-
-class Clock:
-    """Time that passes when it is asked to, for the controller and for its queue."""
-
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class Played:
@@ -56,6 +47,9 @@ class Played:
 
     def observed(self, task: Task) -> ObservedTask:
         return ObservedTask(task)
+
+    def leftover_pods(self, _key: str) -> list[TaskPod]:
+        return []
 
     def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
         self.calls[method] += 1

@@ -463,6 +463,45 @@ def test_the_controller_leaves_the_jobs_of_others_alone(
         controller.request(act, path, **change)
 
 
+def pod_of(cluster: Cluster, namespace: str, job: str) -> str:
+    """The name of a Job's pod, once there is one."""
+    query = {"labelSelector": f"batch.kubernetes.io/job-name={job}"}
+
+    def names() -> list[str]:
+        pods = cluster.api().json("GET", f"/api/v1/namespaces/{namespace}/pods", query=query)["items"]
+        return [each["metadata"]["name"] for each in pods]
+
+    cluster.wait_for(f"a pod of Job {job}", lambda: bool(names()))
+    return names()[0]
+
+
+def test_the_controller_deletes_pods_of_the_job_of_a_task(
+    installed: Cluster, controller: Api, team: str, job: dict[str, Any]
+) -> None:
+    controller.request("POST", task_objects.jobs_path(team), body=job)
+    name = pod_of(installed, team, job["metadata"]["name"])
+    controller.request("DELETE", f"/api/v1/namespaces/{team}/pods/{name}")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_controller_deletes_no_pods_of_others(
+    installed: Cluster, controller: Api, team: str, labelled: bool
+) -> None:
+    """Of a Job whose pods lack the labels, and of no Job with the labels."""
+    name, api = f"own-{next(_numbers)}", installed.api()
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    if labelled:
+        labels = {keys.TASK_LABEL: name, keys.TASK_UID_LABEL: "x"}
+        body: dict[str, Any] = {"metadata": {"name": name, "labels": labels}, "spec": pod}
+        api.request("POST", f"/api/v1/namespaces/{team}/pods", body=body)
+    else:
+        body = {"metadata": {"name": name}, "spec": {"template": {"spec": pod}}}
+        api.request("POST", task_objects.jobs_path(team), body=body)
+        name = pod_of(installed, team, name)
+    with pytest.raises(ApiError, match="may delete pods of the Job of a GPUTask, and no others"):
+        controller.request("DELETE", f"/api/v1/namespaces/{team}/pods/{name}")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -488,6 +527,7 @@ def test_the_controller_changes_nothing_else_of_a_job(
     ("verb", "path"),
     [
         ("POST", "/api/v1/namespaces/{}/pods"),
+        ("DELETE", "/api/v1/namespaces/{}/pods"),
         ("GET", "/api/v1/namespaces/{}/secrets"),
         ("GET", "/api/v1/namespaces/{}/configmaps"),
         ("GET", "/api/v1/nodes"),

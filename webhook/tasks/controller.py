@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -27,7 +27,7 @@ from webhook.tasks.step import (
     fault_of_job_there,
     next_step,
 )
-from webhook.tasks.task_objects import GROUP_VERSION, KIND, Task, TaskCondition, TaskJob, TaskStatus
+from webhook.tasks.task_objects import GROUP_VERSION, KIND, Task, TaskCondition, TaskJob, TaskPod, TaskStatus
 from webhook.tasks.wanted import TaskRules
 
 ACTION: Final = "RunTask"
@@ -36,6 +36,8 @@ _AGAIN_SECONDS: Final = 0.5
 not."""
 _HOLD_SECONDS: Final = 2.0
 """So long a task rests after a Job was made, unless the Job is seen before: the copy comes later."""
+_LEFTOVER_SECONDS: Final = 10.0
+"""After so long the garbage collector has overlooked a pod whose Job is gone, or is too slow."""
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
 
@@ -85,9 +87,12 @@ class Controller:
         self._written: dict[str, Task] = {}
         self._retry_times: dict[str, float] = {}
         self._refusals: dict[str, _Refusal] = {}
+        self._leftover_times: dict[str, float] = {}
+        """When leftover pods are deleted, by task."""
 
     def step(self, key: str) -> None:
         """Look at one task and take its next step. Raises nothing that concerns one task alone."""
+        self._delete_leftover_pods(key)
         task = self._current(key)
         if task is None:
             for memory in (self._written, self._retry_times, self._refusals):
@@ -203,7 +208,51 @@ class Controller:
         if wanted != task.status and self._leads():
             self._write_status(task, wanted)
 
-    def _delete(self, path: str, what: Task | TaskJob, propagation: str) -> None:
+    def _delete_leftover_pods(self, key: str) -> None:
+        """Delete pods of earlier Jobs where the garbage collector has not done so for a while.
+
+        It never does where its watch was down from before a Job was deleted until after another of its name
+        was created, as it takes both for one object that has changed.
+        """
+        pods, now = self._cache.leftover_pods(key), time.monotonic()
+        if not pods:
+            self._leftover_times.pop(key, None)
+            return
+        wait = self._leftover_times.setdefault(key, now + _LEFTOVER_SECONDS) - now
+        if wait <= 0:
+            self._leftover_times[key], wait = now + _LEFTOVER_SECONDS, _LEFTOVER_SECONDS
+            try:
+                self._delete_pods_of_other_jobs(key, pods)
+            except ApiError as error:
+                logger.warning("leftover_pods_failed task=%s error=%r", key, str(error))
+        self._queue.add(key, wait)
+
+    def _delete_pods_of_other_jobs(self, key: str, pods: Sequence[TaskPod]) -> None:
+        """Delete those of another Job than is there now: it is read after them, so theirs is gone."""
+        uid = self._uid_of_job(key)
+        for pod in pods:
+            owner = pod.metadata.controller
+            if owner is None or owner.uid == uid or not self._leads():
+                continue
+            logger.info("delete_leftover_pod task=%s pod=%s job_uid=%s", key, pod.metadata.name, owner.uid)
+            try:
+                self._delete(task_objects.pod_path(pod), pod, "Background")
+            except ApiError as error:
+                if error.status not in (404, 409):  # gone, or changed since
+                    raise
+
+    def _uid_of_job(self, key: str) -> str:
+        """The uid of the Job that there is now of a task's name, "" for none."""
+        namespace, _, name = key.partition("/")
+        try:
+            body = self._api.request("GET", task_objects.jobs_path(namespace, name))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return ""
+        return _job_decoder.decode(body).metadata.uid
+
+    def _delete(self, path: str, what: Task | TaskJob | TaskPod, propagation: str) -> None:
         self._api.request(
             "DELETE",
             path,

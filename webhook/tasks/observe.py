@@ -148,6 +148,21 @@ class Cache:
             complaint,
         )
 
+    def leftover_pods(self, key: str) -> list[TaskPod]:
+        """Pods of Jobs of a task's name that are gone, which nobody has begun to delete."""
+        name, job = key.partition("/")[2], self.jobs.get(key)
+        uid = job.metadata.uid if job is not None else ""
+        with self._lock:
+            workers = list(self._workers.get(key, {}).values())
+        return [
+            pod
+            for pod in workers
+            if not pod.metadata.deletion_timestamp
+            and (owner := pod.metadata.controller) is not None
+            and (owner.kind, owner.name) == ("Job", name)
+            and owner.uid != uid
+        ]
+
     # --- events ---------------------------------------------------------------------------------
 
     def _task_event(self, before: Task | None, after: Task | None) -> None:

@@ -237,3 +237,8 @@ def path(namespace: str, name: str = "") -> str:
 def jobs_path(namespace: str, name: str = "") -> str:
     """Where a namespace's Jobs, or one of them, live."""
     return f"/apis/batch/v1/namespaces/{namespace}/jobs" + (f"/{name}" if name else "")
+
+
+def pod_path(pod: TaskPod) -> str:
+    """Where a pod lives."""
+    return f"{NAMESPACES}/{pod.metadata.namespace}/pods/{pod.metadata.name}"

@@ -7,8 +7,8 @@ metadata:
 spec:
   failurePolicy: Fail
   matchConditions:
-    - expression: request.userInfo.username == 'system:serviceaccount:topogate-system:sweeper'
-      name: by-the-sweeper
+    - expression: request.userInfo.username in ['system:serviceaccount:topogate-system:sweeper', 'system:serviceaccount:topogate-system:tasks']
+      name: by-topogate
   matchConstraints:
     resourceRules:
       - apiGroups:
@@ -20,10 +20,15 @@ spec:
         resources:
           - pods
   validations:
-    - expression: '!oldObject.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-'')) && variables.terms.exists(t, t.?matchFields.orValue([]).exists(f, f.key == ''metadata.name'')) && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.apiVersion == ''apps/v1'' && o.?controller.orValue(false))'
+    - expression: '!variables.isSweeper || !oldObject.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-'')) && variables.terms.exists(t, t.?matchFields.orValue([]).exists(f, f.key == ''metadata.name'')) && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.apiVersion == ''apps/v1'' && o.?controller.orValue(false))'
       message: the topogate sweeper may delete pods that it has released, and no others
       reason: Forbidden
+    - expression: variables.isSweeper || 'falldio.com/task-uid' in oldObject.metadata.?labels.orValue({}) && oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'Job' && o.apiVersion == 'batch/v1' && o.?controller.orValue(false) && o.name == oldObject.metadata.?labels[?'falldio.com/task'].orValue(''))
+      message: the task controller may delete pods of the Job of a GPUTask, and no others
+      reason: Forbidden
   variables:
+    - expression: request.userInfo.username == 'system:serviceaccount:topogate-system:sweeper'
+      name: isSweeper
     - expression: oldObject.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution .?nodeSelectorTerms.orValue([])
       name: terms
 ---

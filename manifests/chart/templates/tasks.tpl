@@ -97,6 +97,7 @@ rules:
       - get
       - list
       - watch
+      - delete
   - apiGroups:
       - topogate.io
     resources:
