@@ -1,7 +1,7 @@
 """Nodes whose GPUs are broken for all of a soak, and which nodes the sweeper avoids.
 
 True at every moment is that no good node is avoided, as no pod fails there, and that no more than a share of
-the nodes is. How many of the broken ones have been avoided is told.
+the nodes is. The report says how many of the broken ones have been avoided.
 """
 
 import contextlib

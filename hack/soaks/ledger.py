@@ -1,4 +1,4 @@
-"""What must hold whatever happens, checked against each version of each object that the API server tells of.
+"""What must hold whatever happens, checked against each version of each object that the API server reports.
 
 Which claim is true? Not that a node is never asked for more than it has: kube-scheduler may bind somebody
 else's pod to a node between our plan and our release, and a pod of a plan that preempts is released beside
@@ -6,7 +6,7 @@ its victims. True at every moment is:
 
 1. What pods placed by topogate take of a node, released or bound, and those that go on terminating, never
    exceeds what the node has; victims of a pod that is to preempt them are left out until it is bound.
-2. What bound pods take, whoever bound them, never exceeds it either (kube-scheduler's own promise: if it
+2. What bound pods take, by any scheduler, never exceeds it either (kube-scheduler's own promise: if it
    broke here, the ledger itself would be wrong).
 3. No card is given out more than once.
 4. A pod is released after a plan that names its node was written, and it is bound to that node.
@@ -15,7 +15,7 @@ its victims. True at every moment is:
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
 8. Each exclusive Job has a domain of its own (see domains.py).
 9. Gangs that wait hold a share of the nodes at most, and none for long (see reserved_nodes.py).
-10. No gang stays half dead that was preempted (see partly_released.py).
+10. No preempted gang stays partially running (see partly_released.py).
 11. A pod runs where its volumes are, and no node has more of these than it may (see mounts.py).
 12. Nobody is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
 13. No node that a gang keeps between its stages is taken by one that is no more urgent (see takeovers.py).
@@ -82,7 +82,7 @@ class Ledger:
         """A version of a Placement. in_order: whether it came by a watch, not by a list after a gap.
 
         A list shows the last version alone, which a change of the status may have made after the release: it
-        tells that there was a plan, not since when.
+        says that there was a plan, not since when.
         """
         version = int(placement["metadata"]["resourceVersion"]) if in_order else 0
         spec = placement.get("spec", {})
@@ -148,7 +148,7 @@ class Ledger:
             self.mounts.volume(kind, volume)
 
     def keep_only(self, pods: Iterable[Json]) -> None:
-        """All pods that there are, listed after a gap; to be called before they are told one by one.
+        """All pods that there are, listed after a gap; to be called before they are reported one by one.
 
         Of what has ended or gone meanwhile nothing counts beside what has come since.
         """
@@ -170,7 +170,7 @@ class Ledger:
                 (self.reserved.restart if restarted else self.reserved.look)()
 
     def check_partial(self) -> None:
-        """Judge which gangs have been half dead for too long, and who has taken what others keep."""
+        """Judge which gangs have run partially for too long, and who has taken what others reserve."""
         with self._lock:
             self.partial.look()
             self.takeovers.look()

@@ -39,7 +39,7 @@ BODY = (
 
 
 WAITS_FOR_EVER = {impatient.FIRST_BYTE: impatient.NEVER, impatient.REQUEST: impatient.NEVER}
-"""So that whoever is answered was not served because others had had their time."""
+"""So that no client is answered because others had had their time."""
 
 
 def is_answered(webhook: Webhook) -> bool:
@@ -287,7 +287,7 @@ def test_there_are_never_more_connections_than_files_may_be_open(
 
 
 def test_a_connection_that_is_closed_for_others_and_sends_in_the_same_moment_harms_nobody() -> None:
-    """The poller tells of several at once: the first of them may have cost the second its place."""
+    """The poller reports several at once: the first of them may have cost the second its place."""
     worker, connection = Worker.__new__(Worker), Connection.__new__(Connection)
     connection.is_displaced = True  # and so registered nowhere any more
     worker.on_client_socket_readable(connection, None)

@@ -1,6 +1,6 @@
 """The worst that each identity's token can do: refused by the API server, or documented in SECURITY.md.
 
-What is allowed here is named there in the words of the table: whoever gives a program another right must
+What is allowed here is named there in the words of the table: who gives a program another right must
 write down what a thief can do with it.
 """
 

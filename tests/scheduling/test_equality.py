@@ -1,4 +1,4 @@
-"""A pod is asked about once among its like, and whatever tells it from the one before is seen."""
+"""Equal pods are asked about once, and every difference between two pods is noticed."""
 
 from typing import Any
 

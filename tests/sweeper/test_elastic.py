@@ -198,7 +198,7 @@ def test_growth_beyond_the_minimum_preempts_nobody(minimum: int, preempts: bool)
 
 @pytest.mark.parametrize(("minimum", "holds"), [(5, True), (4, False)], ids=["below", "at"])
 def test_growth_beyond_the_minimum_holds_no_node(minimum: int, holds: bool) -> None:
-    """A node that becomes free goes to whoever asks, unless the gang does not run yet."""
+    """A node that becomes free is for the gang that asks, unless the gang does not run yet."""
     running = [member(number, minimum, node=f"n{number}") for number in range(4)]
     other = gpu_pod("other", node="n4")
     waiting = [member(number, minimum) for number in (4, 5)]

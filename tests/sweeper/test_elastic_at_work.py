@@ -14,7 +14,7 @@ from webhook.kube.client import MERGE_PATCH
 from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, rollback_seconds=1, reserve_seconds=0)
-"""Whoever undid anything would do it within the test."""
+"""A program that undid anything would do it within the test."""
 
 
 @pytest.fixture

@@ -220,7 +220,7 @@ OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
 def test_defaults_of_all_namespaces_hold_where_one_has_opted_in(
     found: Pod, namespaces: dict[str, dict[str, str]] | None, follows: bool
 ) -> None:
-    """Whoever gated the pod: its author may have, in a namespace that has not."""
+    """Also a pod that somebody else gated: its author may have, in a namespace that has not."""
     orders = model_label_step(gather_all(found), replace(view(), namespaces=namespaces), FOR_ALL)
     assert [each.labels for each in orders.model_label_orders] == [LABELS] * follows
     assert [each.reason for each in orders.warnings] == ["PriorityNotSet"] * follows

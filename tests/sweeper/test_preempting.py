@@ -43,7 +43,7 @@ LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 @pytest.mark.parametrize("node", ["n2", ""], ids=["is bound", "was sent to a node"])
 def test_a_pod_that_came_after_its_gang_was_chosen_is_evicted_first_and_with_it(node: str) -> None:
-    """Whoever leads finds it as long as one is left that the plan names."""
+    """The leader finds it as long as one is left that the plan names."""
     scene = Scene()
     scene.joined_by(member("low", 2, node, schedulingGates=[]))
     found = scene.look()

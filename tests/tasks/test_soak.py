@@ -83,7 +83,7 @@ def faults_of(answers: Answers, request: TaskRequest) -> list[str]:
     return users.faults()
 
 
-def test_a_task_that_runs_as_it_was_wished_is_no_fault() -> None:
+def test_a_task_that_runs_as_it_was_asked_for_is_no_fault() -> None:
     assert faults_of(Answers(), TaskRequest("low", 1, ends=False)) == []
 
 

@@ -1,4 +1,4 @@
-"""GPUTasks and their three PriorityClasses as they have always been written, on a cluster whose nodes tell
+"""GPUTasks and their three PriorityClasses as they have always been written, on a cluster whose nodes say
 their model by the label falldio.com/gpu, and their GPUs by the resource of that name or by NVIDIA's: applied
 unchanged, with topogate at work."""
 

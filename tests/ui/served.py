@@ -25,7 +25,7 @@ class Named(Granted):
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    # Whoever is answered was not served because a slow client had had its time.
+    # No client is answered because a slow one had had its time.
     worker.FIRST_BYTE_SECONDS = worker.REQUEST_SECONDS = 3600.0
     app = page_of(scene_of(cluster_of([])), Named(MINE)).application
     PageServer({**options("127.0.0.1:0"), "when_ready": report}, lambda: app).run()
