@@ -329,14 +329,15 @@ def named_a(pod: Pod) -> bool:
 def test_plans_that_do_not_hold_are_dropped_and_pods_that_lack_something_are_not_released() -> None:
     def checks(given: PlansInput) -> PlanCheck:
         uids = {pod.metadata.name: pod.metadata.uid for pod in given.view.gated}
-        return PlanCheck(
-            not_released={uids["b"]}, invalid={uids["a"]} if uids["a"] not in given.sent else set[str]()
-        )
+        invalid = {uids["a"]} if uids["a"] not in given.sent else set[str]()
+        nominated = dict.fromkeys(uids.values(), ())
+        return PlanCheck(not_released={uids["b"]}, invalid=invalid, nominated=nominated)
 
     scene = Scene(Extension("checks", check_plans=checks))
     view, _ = scene.hooks.begin(planned(scene.view), {})
     seen = scene.hooks.check_plans(view, SentReleases())
-    assert ({each.name for each in seen.planned.values()}, seen.not_released) == ({"b"}, {"uid-b"})
+    assert seen.planned.keys() == seen.nominated.keys() == {"uid-b"}
+    assert seen.not_released == {"uid-a", "uid-b"}, "other nodes that a may use are those of its old plan"
     sent = SentReleases({"uid-a": SentRelease(view.planned["uid-a"], 0.0)})
     assert len(scene.hooks.check_plans(view, sent).planned) == 2
 

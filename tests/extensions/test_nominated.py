@@ -2,21 +2,30 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.extensions.native_gangs.nominations import corrected_plans, nominations
 from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS, BindGroup, needs
 from webhook.extensions.native_gangs.pod_group_gangs import NATIVE_GANGS
 from webhook.kube.affinity import SelectorRequirement
+from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
+from webhook.placement import Snapshot
 from webhook.sweeper.apply import patches
-from webhook.sweeper.extension import PassEnd, PlansInput
+from webhook.sweeper.context import Pass, Silent
+from webhook.sweeper.decide.plan import without_overbooked
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
+from webhook.sweeper.extension import PassEnd, PlansInput, Switch
+from webhook.sweeper.hooks import ExtensionHooks
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.plans import nominated_node, occupied_node, pinned_node, unpinned
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -200,6 +209,36 @@ def test_beside_a_pod_group_of_somebody_else_none_is_released() -> None:
     scene = Scene()
     scene.foreign[f"in/{NAME}"] = msgspec.convert(group(), NativePodGroup)
     assert (scene.nominated(), scene.not_released()) == ({}, {"p0", "p1", "p2"})
+
+
+def test_a_gang_that_is_planned_again_is_released_in_the_next_pass() -> None:
+    """By its old plan its pods might use other nodes of the block that it leaves."""
+    scene = Scene(*(member(number, REQUIRED) for number in range(2)))
+    scene.cluster.pods += [gpu_pod(f"thief-{number}", node=f"n{number}") for number in (1, 2, 3)]
+    placing = Placing(scene.cluster, scene.settings)
+    view, snapshot = seen_in_a_pass(scene, placing)
+    assert (view.planned, view.nominated) == ({}, {})
+    gangs = gather(view.gated, view.others, lambda _: OwnerFacts(size=2))
+    placing.remember(gangs, view, snapshot)
+    queue = ReleaseQueue(view, SentReleases(), 0.0)
+    (plan,) = placing.place(gangs, placing.given(view, snapshot, queue, 1)).plans
+    assert [each.node for each in plan.entries] == ["n4", "n5"]
+    assert plan.now == ()
+
+
+def seen_in_a_pass(scene: Scene, placing: Placing) -> tuple[View, Snapshot]:
+    """What a pass goes by in which the extension is on: without the plans that do not hold."""
+    switch = Switch(lambda *_: True, lambda: NATIVE_GANGS)
+    surroundings = Pass(
+        cast(Api, None), cast(ClusterCache, scene.cluster), scene.settings, announcer=Silent(), clock=Clock(),
+        extensions=(switch,),
+    )  # fmt: skip
+    hooks, sent = ExtensionHooks(surroundings), SentReleases()
+    view, _ = hooks.begin(scene.view, {})
+    view = hooks.check_plans(replace(view, objects=scene.view.objects), sent)
+    assert view.nominated.keys() == {"p0", "p1"}
+    view = without_overbooked(view, placing.snapshotter.snapshot(view), sent)
+    return view, placing.snapshotter.snapshot(view)
 
 
 def test_gangs_that_were_created_with_another_setting_are_not_nominated() -> None:

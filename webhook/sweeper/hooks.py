@@ -168,10 +168,9 @@ class ExtensionHooks:
                     nominated.update(found.nominated)
         if self._failed:
             not_released |= {pod.metadata.uid for pod in view.gated if self._waits_for_repair(pod)}
-        view = without_plans(view, invalid, sent)
-        if not (not_released or nominated):
-            return view
-        return replace(view, not_released=not_released, nominated=nominated)
+        if not_released or nominated:
+            view = replace(view, not_released=not_released, nominated=nominated)
+        return without_plans(view, invalid, sent)
 
     @contextmanager
     def _noted(self, number: int, name: str) -> Iterator[None]:

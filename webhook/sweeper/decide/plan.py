@@ -382,9 +382,7 @@ def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
     uids = uids | _bound_with(uids, view, sent)
     for uid in uids:
         logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
-    if not uids:
-        return view
-    return view.with_plans({uid: each for uid, each in view.planned.items() if uid not in uids})
+    return view.without_plans(uids) if uids else view
 
 
 def _is_overbooked(

@@ -111,6 +111,17 @@ class View:
         """The same with these plans as those that hold."""
         return replace(self, planned=planned)
 
+    def without_plans(self, uids: Set[str]) -> "View":
+        """The same without the plans for these pods.
+
+        Which nodes a nominated pod may use beside its own follows from its plan. So with a new one it is
+        released in the next pass.
+        """
+        planned = {uid: each for uid, each in self.planned.items() if uid not in uids}
+        nominated = {uid: within for uid, within in self.nominated.items() if uid not in uids}
+        not_released = self.not_released | (self.nominated.keys() & uids)
+        return replace(self, planned=planned, nominated=nominated, not_released=not_released)
+
     def occupied(self, pod: Pod) -> str | None:
         """The node on which a pod counts; see occupied_node."""
         return occupied_node(pod, self.gate_prefix)
