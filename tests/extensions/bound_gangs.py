@@ -49,10 +49,11 @@ class Scene:
         ]
         register_nodes(self.cluster, new)
 
-    def add(self, *names: str, group: str = "", **annotations: str) -> None:
+    def add(self, *names: str, group: str = "", priority_class: str = "", **annotations: str) -> None:
         """Pods as admission makes them."""
         given = {**GANG, keys.GANG_SIZE_ANNOTATION: "3", **annotations}
-        body = template(8, annotations=given, schedulingGroup={"podGroupName": group or self.name})
+        more: dict[str, Any] = {"priorityClassName": priority_class} if priority_class else {}
+        body = template(8, annotations=given, schedulingGroup={"podGroupName": group or self.name}, **more)
         for name in names:
             self.api.request(
                 "POST", self.pods_path, body={**body, "metadata": {**body["metadata"], "name": name}}

@@ -252,6 +252,41 @@ def test_by_a_pod_group_of_a_higher_class_its_pods_preempt_in_1_36_and_are_not_b
         delete(scene.api, f"{PRIORITY_CLASSES}/{scene.namespace}-{name}")
 
 
+def test_nobody_is_evicted_for_a_gang_while_somebody_else_has_the_name_of_its_pod_group(scene: Scene) -> None:
+    """The name is taken once the plan names the victims, and before the sweeper makes its PodGroup."""
+    classes = {gang: f"{scene.namespace}-{gang}" for gang in ("low", "high")}
+    groups = {
+        gang: bind_group_name({}, {keys.GANG_ANNOTATION: gang}, name, "default-scheduler")
+        for gang, name in classes.items()
+    }
+    for gang, value in (("low", 100), ("high", 10_000)):
+        body = {"metadata": {"name": classes[gang]}, "value": value}
+        scene.api.request("POST", PRIORITY_CLASSES, body=body)
+
+    def add(gang: str, *names: str) -> None:
+        annotations = {keys.GANG_ANNOTATION: gang}
+        scene.add(*names, group=groups[gang], priority_class=classes[gang], **annotations)
+
+    add("low", "a", "b", "c")
+    with scene.sweeping() as until:
+        until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
+    add("high", "d", "e", "f")
+    planned = Death(AFTER, "POST placement gang-high #1")
+    assert not sweep_until(scene.mortal(planned), SETTINGS, lambda: False, 60)
+    groups_path = native_gangs.path(scene.api, scene.namespace)
+    foreign = native_gangs.pod_group(scene.api, groups["high"], 1)
+    scene.api.request("POST", groups_path, body=foreign)
+    with scene.sweeping() as until:
+        until("the gang to be told", lambda: "is taken by one that is not topogate's" in scene.reason())
+        assert scene.bound() == {"a", "b", "c"}
+        path, body = f"{groups_path}/{groups['high']}", {"metadata": {"finalizers": None}}
+        delete(scene.api, path)
+        scene.api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        until("all to be bound", lambda: scene.bound() == {"d", "e", "f"})
+    for name in classes.values():
+        delete(scene.api, f"{PRIORITY_CLASSES}/{name}")
+
+
 def test_whichever_write_the_sweeper_dies_at_the_next_one_binds_the_gang(scene: Scene) -> None:
     scene.add("a", "b", "c")
     undisturbed = scene.mortal()

@@ -57,6 +57,7 @@ class Scene:
         self.high = member("high", 0, priority=100)
         self.cluster.pods = [*self.low, self.high]
         self.budgets = Budgets()
+        self.not_released: frozenset[str] = frozenset()
         self.clock = Clock()
         self.since: VictimsSince = {}
         self.plan_for(pods=["ns-low-0", "ns-low-1"], whole=True)
@@ -78,7 +79,7 @@ class Scene:
 
     def look(self, settings: Settings = SETTINGS) -> Preempting:
         placing = Placing(self.cluster, SETTINGS)
-        view = replace(placing.view(), now=Moment(self.clock()))
+        view = replace(placing.view(), now=Moment(self.clock()), not_released=self.not_released)
         found, self.since = look_for_victims(
             view, placing.snapshotter.snapshot(view), self.budgets, self.since, settings
         )

@@ -15,6 +15,7 @@ from webhook.sweeper.decide.preemption import Preempting
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts
+from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
@@ -30,6 +31,19 @@ def test_a_victim_is_evicted_whole_its_blocking_pods_last_and_the_plan_waits_for
     assert found.sentences == {"ns/high": "pods of lower priority are evicted for it: Job/low (2 pods)"}
     (reason,) = {order.reason for order in found.evictions.values()}
     assert reason == "evicted with its gang Job/low, 2 pods on nodes, for gang Job/high of priority 100"
+
+
+def test_nobody_is_evicted_for_pods_that_cannot_be_released_yet() -> None:
+    """As those whose PodGroup is not there: another may have its name, so that they wait for ever."""
+    scene = Scene()
+    scene.not_released = frozenset({"ns-high-0"})
+    found = scene.look()
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
+    assert found.sentences["ns/high"].endswith("not yet: its own pods cannot be released yet")
+    scene.clock.now += ENDING_SECONDS
+    scene.not_released = frozenset()
+    found = scene.look()
+    assert (going(found), found.waiting_uids) == (["low-1", "low-0"], frozenset({"ns-high-0"}))
 
 
 def test_what_is_left_of_a_gang_that_is_partly_evicted_is_evicted_too() -> None:

@@ -51,6 +51,7 @@ from webhook.sweeper.repair.broken import BrokenSince, evict_broken
 from webhook.sweeper.repair.repair import Repaired, RepairMemory, repair_released, roll_back
 from webhook.sweeper.report_memory import ReportMemory, causes_of, reasons_after
 from webhook.sweeper.settings import Settings
+from webhook.text import joined
 
 
 @dataclass(frozen=True)
@@ -243,10 +244,11 @@ def remember(seen: Observation, now: Decided) -> Decided:
 def preempt(seen: Observation, now: Decided) -> Decided:
     """The victims are evicted, and the gangs that wait for them get a reason."""
     found = now.preempting
-    waits = ((gang, found.sentences.get(gang.key.placement_key)) for gang in seen.gangs)
+    sentences = ((gang, found.sentences.get(gang.key.placement_key)) for gang in seen.gangs)
+    waits = ((gang, joined(sentence, gang.fault)) for gang, sentence in sentences if sentence)
     orders = Orders(
         evictions=tuple(found.evictions.values()),
-        outcomes=tuple(GangOutcome(gang, sentence, Cause.VICTIMS) for gang, sentence in waits if sentence),
+        outcomes=tuple(GangOutcome(gang, sentence, Cause.VICTIMS) for gang, sentence in waits),
         due_seconds=AGAIN_SECONDS if found.waiting_uids else NO_HURRY,
     )
     return _with_orders(now, "preempt", orders)

@@ -4,7 +4,8 @@ Gangs go as a whole, and single pods of others. Of a gang that went through us a
 priority, and none of them is one that would stay or come again at once: else nothing of it may go. What it
 has above its minimum it can spare.
 
-A plan names its victims; its pods are not released until these have gone. All of that follows from the plan
+A plan names its victims; its pods are not released until these have gone. Nor do these go before its pods
+can be released, as a gang that is bound by its PodGroup needs that first. All of that follows from the plan
 and from what is there, so that whoever leads goes on with what was begun. Who was chosen goes only as long as
 that helps: while the plan's pods wait, and its nodes are too full for them. A gang that goes whole goes with
 all that it has by then, also with pods that came after it was chosen. Those that the plan names on such nodes
@@ -246,6 +247,7 @@ AGAIN_SECONDS: Final = 5.0
 _NONE_TO_SPARE: Final = "their gang cannot spare them now"
 _NOT_ALL: Final = "their gang has pods that may not go for it"
 _NOT_YET: Final = "pods of their gang are on their way to nodes"
+_NOT_READY: Final = "its own pods cannot be released yet"
 _ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
 
 
@@ -340,6 +342,11 @@ class _WaitingPlan(NamedTuple):
         nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
         return cls(placement, waiting, nodes, min(pod.spec.priority or 0 for pod in waiting))
 
+    @property
+    def uids(self) -> Set[str]:
+        """Those of its pods."""
+        return {pod.metadata.uid for pod in self.waiting}
+
     def wanted(self, view: View) -> Mapping[str, Set[str]]:
         """By node, the resources that its pods ask for there."""
         found: dict[str, frozenset[str]] = {}
@@ -364,11 +371,13 @@ def look_for_victims(
     plans = [
         _WaitingPlan.of(placement, waiting, view, snapshot) for placement, waiting in plans_with_victims(view)
     ]
-    promised = [pod for pod in view.gated if plans and pod.metadata.uid in view.planned]
-    promised_gangs = frozenset(map(view.gang_of, promised))
+    promised = _promised_gangs(view) if plans else frozenset[GangKey]()
     for plan in plans:
-        groups = _needed(_groups(plan, view, promised_gangs), plan, view, snapshot)
+        groups = _needed(_groups(plan, view, promised), plan, view, snapshot)
         if not groups:
+            continue
+        if not plan.uids.isdisjoint(view.not_released):
+            found = found.holding(plan, _waits(groups, plan, _NOT_READY))
             continue
         found, budgets, blocked = _evicting(groups, plan, view, found, budgets)
         began = known[plan.placement.key] = since.get(plan.placement.key, now)
@@ -376,6 +385,11 @@ def look_for_victims(
             # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
             found = found.holding(plan, _waits(groups, plan, blocked))
     return found, known
+
+
+def _promised_gangs(view: View) -> Set[GangKey]:
+    """The gangs of which a pod has its place in a plan, and is gated still."""
+    return {view.gang_of(pod) for pod in view.gated if pod.metadata.uid in view.planned}
 
 
 def _evicting(
