@@ -28,6 +28,7 @@ WRITES: Final = (
     "DELETE placements",
     "PATCH pods",
     "DELETE pods",
+    "POST pods/eviction",
     "POST events",
 )
 REPLACING: Final = ("PATCH podgroups", "DELETE podgroups")
@@ -39,6 +40,10 @@ NOMINATION: Final = "PATCH pods/status"
 
 LIFE_SECONDS: Final = 7.0
 """After so long it is killed at whatever moment, as its write has not come."""
+REPAIRS: Final = ("DELETE pods",)
+"""Writes that need a longer life: a sweeper counts bind_seconds of each pod from its own start."""
+REPAIR_SECONDS: Final = 30.0
+"""The same for these."""
 BY_ITSELF: Final = "by itself"
 """What is counted where one has ended otherwise."""
 _MOST: Final = 2
@@ -53,6 +58,11 @@ def kind_of(method: str, path: str) -> str:
     if parts[:1] == ["namespaces"] and len(parts) > 2:
         parts = parts[2:]
     return f"{method} {'/'.join([parts[0], *parts[2:]])}" if parts else method
+
+
+def life_seconds(write: str) -> float:
+    """After so long a life ends at whatever moment that was to end at this write."""
+    return REPAIR_SECONDS if write in REPAIRS else LIFE_SECONDS
 
 
 class DyingSweeper:
@@ -99,7 +109,7 @@ class DyingSweeper:
         """Begin the next life where one has ended, and end one that has lasted for long."""
         process = self.program.process
         if process is not None and process.alive:
-            if time.monotonic() - self._since < LIFE_SECONDS:
+            if time.monotonic() - self._since < life_seconds(self.awaits):
                 return
             process.send(signal.SIGKILL)
             self.done["at another moment"] += 1

@@ -7,9 +7,10 @@ autoscaler makes nodes for gangs that lack some, and removes them; people start,
 whose programs are killed; nodes are cordoned, fail, go and come back, and on some all pods fail; pods are
 deleted; the API server restarts; of two sweepers the leader is killed; a tenant with the rights of `edit`
 writes whatever may hurt; gangs of one priority come by their age, or in a fair order; they are bound as one,
-or pod by pod. Invariants are checked throughout (see ledger.py). In the end the disturbances stop, and then
-every gang must run to its end, beside what the hostile tenant has left, and each task be as its owner left
-it. The seed decides what is done, not the exact moment at which the cluster sees it.
+by pins or nominations, or pod by pod. Invariants are checked throughout (see ledger.py). In the end the
+disturbances stop, and then every gang must run to its end, beside what the hostile tenant has left, and each
+task be as its owner left it. The seed decides what is done, not the exact moment at which the cluster sees
+it.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
 from hack.soaks.partial_victims import Halving
 from hack.soaks.passes import defects, long_steps
-from hack.soaks.plan import FEATURES, HOSTILE, PINNED, POD_GROUP, SETTINGS, SHAPE, Plan
+from hack.soaks.plan import FEATURES, HOSTILE, NOMINATED, PINNED, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
 from hack.soaks.reserved_nodes import bounds
@@ -69,7 +70,11 @@ class Soak:
         self.api = cluster.api()
         self.done: Counter[str] = Counter()
         scales = plan.has("scale-up")
-        self.installation = Installation(cluster, components=("scale-up",) if scales else ())
+        self.bind = plan.bind if cluster.native_gangs else PINNED
+        components = (("scale-up", scales), ("nominated-binding", self.bind == NOMINATED))
+        self.installation = Installation(
+            cluster, components=tuple(name for name, is_on in components if is_on)
+        )
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         with_gpus = [node.name for node in self.grid.values() if not node.intel]
         made = frozenset(NAMES) if scales else frozenset()
@@ -107,7 +112,6 @@ class Soak:
         drawing = Drawing(choices, list(self.grid), [f"job-{number}" for number in range(50)])
         self.tenant = Tenant(self.api, HOSTILE, drawing, choices)
         self._leads, self._lead_seconds = plan.choices("leaders"), plan.lead_seconds
-        self.bind = plan.bind if cluster.native_gangs else PINNED
         self.faults = self._checkers()
 
     def _checkers(self) -> Faults:
@@ -186,7 +190,7 @@ class Soak:
         if self.tasks is None:
             self.installation.start(("certs", "webhook"))
         # Pods of the soak gate themselves. By admission they are of PodGroups as well.
-        admitted = (HOSTILE, OURS) if self.bind == POD_GROUP else (HOSTILE,)
+        admitted = (HOSTILE,) if self.bind == PINNED else (HOSTILE, OURS)
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name in admitted else {}
             self.cluster.make_namespace(name, labels)
@@ -301,7 +305,7 @@ def main(argv: list[str] | None = None) -> int:
     announce(f"Seed {seed}, {options.minutes:g} minutes.")
     logging.getLogger("webhook.kube").setLevel(logging.ERROR)  # watches end with each API server
     plan = Plan(options.minutes * 60, seed, without=frozenset(options.without))
-    with Cluster.fresh("pods" if plan.bind == POD_GROUP and native_gangs.can_be_on() else "") as cluster:
+    with Cluster.fresh("pods" if plan.bind != PINNED and native_gangs.can_be_on() else "") as cluster:
         soak = Soak(cluster, plan)
         try:
             faults = soak.run()

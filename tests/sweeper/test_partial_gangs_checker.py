@@ -6,8 +6,9 @@ from typing import Any, Final
 import pytest
 
 from hack.soaks.crowd import OURS
-from hack.soaks.dying_sweeper import OF_POD_GROUPS, WRITES, kind_of
+from hack.soaks.dying_sweeper import OF_POD_GROUPS, WRITES, kind_of, life_seconds
 from hack.soaks.partial_gangs import JUDGED_SECONDS, PartialGangs, annotations_of
+from hack.soaks.plan import SETTINGS
 
 PATIENCE: Final = 60.0
 
@@ -187,8 +188,15 @@ def test_a_gang_with_a_pod_that_came_past_admission_is_not_judged_where_gangs_ar
         ("PATCH", "/apis/topogate.io/v1alpha1/namespaces/a/placements/b/status", "PATCH placements/status"),
         ("DELETE", "/apis/scheduling.k8s.io/v1alpha2/namespaces/a/podgroups/b", "DELETE podgroups"),
         ("POST", "/apis/events.k8s.io/v1/namespaces/a/events", "POST events"),
+        ("POST", "/api/v1/namespaces/a/pods/b/eviction", "POST pods/eviction"),
+        ("DELETE", "/api/v1/namespaces/a/pods/b", "DELETE pods"),
     ],
 )
 def test_a_write_at_which_a_sweeper_dies_is_known_by_its_path(method: str, path: str, kind: str) -> None:
     assert kind_of(method, path) == kind
     assert kind in (*WRITES, *OF_POD_GROUPS)
+
+
+def test_a_sweeper_that_is_to_die_at_a_repair_lives_long_enough_to_begin_one() -> None:
+    """It counts from its own start for how long a pod is not bound."""
+    assert life_seconds("DELETE pods") > 2 * SETTINGS["bind_seconds"] > life_seconds("PATCH pods")

@@ -97,6 +97,14 @@ def pod(name: str, node: str, version: int, limits: dict[str, Any], **metadata: 
     }
 
 
+def nominated(name: str, to: str, node: str, gpus: int = 1) -> dict[str, Any]:
+    """A pod that was released by nomination to a node, and that kube-scheduler has bound to one."""
+    made = pod(name, node, 5, {GPUS: gpus}, pin=to)
+    required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    required["nodeSelectorTerms"].append({"matchExpressions": [{"key": "block", "operator": "Exists"}]})
+    return made
+
+
 def plan(version: int, **nodes: str) -> dict[str, Any]:
     """A Placement: pod -> node."""
     pods = [{"name": name, "uid": name, "node": node} for name, node in nodes.items()]
@@ -118,6 +126,10 @@ SHARED_CARD = {keys.I915: 1, keys.MILLICORES: 500}
         pytest.param([pod("a", "m", 5, {GPUS: 1})], "planned before that: ['n']", id="not where planned"),
         pytest.param([pod("a", "n", 1, {GPUS: 1})], "planned before that: []", id="released before planned"),
         pytest.param([pod("a", "n", 5, {GPUS: 1}, pin="m")], "pinned to m", id="bound past its pin"),
+        pytest.param([nominated("a", "m", "n")], None, id="bound elsewhere than nominated"),
+        pytest.param(
+            [pod("b", "n", 5, {GPUS: 8}), nominated("a", "m", "n")], "9 GPUs bound", id="bound to a full node"
+        ),
         pytest.param(
             [pod("a", "n", 5, SHARED_CARD, **card(1)), pod("b", "n", 6, SHARED_CARD, **card(2))],
             None,

@@ -10,6 +10,7 @@ from hack.soaks import scaling
 from hack.soaks.crowd import Crowd
 from hack.soaks.ending import unfinished
 from hack.soaks.partial_victims import ABOVE, Halving
+from hack.soaks.plan import NOMINATED, PINNED, POD_GROUP, Plan
 from hack.soaks.reader import PODS
 from hack.soaks.scaling import Scaling
 from webhook.kube.client import Api
@@ -41,6 +42,15 @@ class Scripted:
 def pod(uid: str, node: str = "", phase: str = "Pending") -> Json:
     metadata = {"uid": uid, "name": uid, "namespace": "soak"}
     return {"metadata": metadata, "spec": {"nodeName": node} if node else {}, "status": {"phase": phase}}
+
+
+def test_every_second_soak_binds_gangs_as_one_and_some_of_these_by_nomination() -> None:
+    drawn = Counter(Plan(60, seed).bind for seed in range(300))
+    assert drawn.keys() == {PINNED, POD_GROUP, NOMINATED}
+    assert min(drawn.values()) >= 30
+    assert 120 <= drawn[PINNED] <= 180
+    without = {Plan(60, seed, without=frozenset({"nominated"})).bind for seed in range(300)}
+    assert without == {PINNED, POD_GROUP}
 
 
 # --- halves ---------------------------------------------------------------------------------------
