@@ -171,6 +171,43 @@ def test_in_kubernetes_1_36_pods_of_another_priority_are_bound_and_have_no_probl
     assert gang.problems == ()
 
 
+def of_policies(*policies: str) -> list[Pod]:
+    replaced = msgspec.structs.replace
+    members = zip(pods(len(policies)), policies, strict=True)
+    return [replaced(pod, spec=replaced(pod.spec, preemption_policy=policy)) for pod, policy in members]
+
+
+@pytest.mark.parametrize(
+    ("of_group", "of_pods", "expected"),
+    [
+        (
+            "Never",
+            ("", "Never"),
+            "PodGroup g has preemptionPolicy Never, and pods of it have PreemptLowerPriority",
+        ),
+        (
+            None,
+            ("Never", "PreemptLowerPriority"),
+            "pods of PodGroup g have preemptionPolicy Never and PreemptLowerPriority: ",
+        ),
+        ("PreemptLowerPriority", ("", "PreemptLowerPriority"), ""),
+        (None, ("Never", "Never"), ""),
+    ],
+)
+def test_pods_of_other_preemption_policies_than_kube_scheduler_binds_together_are_reported(
+    of_group: str | None, of_pods: tuple[str, ...], expected: str
+) -> None:
+    """A PodGroup has one of its own where the feature gate PodGroupPreemptionPolicy is on."""
+    members, there = of_policies(*of_pods), {"g": group(2)}
+    there["g"] = msgspec.structs.replace(
+        there["g"], spec=msgspec.structs.replace(there["g"].spec, preemption_policy=of_group)
+    )
+    (gang,) = gangs_of(there, *members)
+    assert [each.startswith(expected) for each in gang.problems] == [True] * bool(expected)
+    (gang,) = gangs_of(there, *members, version=BINDS_ANY_PRIORITY)
+    assert gang.problems == ()
+
+
 def test_the_priority_of_the_group_at_the_top_counts() -> None:
     there, above = {"g": group(2, priority=100, **WHOLE)}, {"whole": composite(1)}
     (gang,) = gangs_of(there, *of_priority(pods(2), 100), composites=above)

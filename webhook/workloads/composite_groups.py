@@ -39,13 +39,15 @@ class CompositePolicy(Struct, frozen=True):
 class CompositeGroupSpec(Struct, frozen=True):
     """How the groups of a CompositePodGroup are bound, and which one it is of itself.
 
-    priority: that of its PriorityClass, filled in by the API server.
+    priority: that of its PriorityClass, filled in by the API server. preemption_policy: likewise, where the
+    feature gate PodGroupPreemptionPolicy is on.
     """
 
     scheduling_policy: CompositePolicy = CompositePolicy()
     scheduling_constraints: SchedulingConstraints | None = None
     parent_composite_pod_group_name: str | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
 
 
 class CompositeGroup(Owner, frozen=True):

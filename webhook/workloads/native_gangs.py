@@ -46,13 +46,15 @@ class SchedulingConstraints(Struct, frozen=True):
 class NativeGroupSpec(Struct, frozen=True):
     """How a PodGroup's pods are bound, and the CompositePodGroup that it is of (from 1.37 on).
 
-    priority: that of its PriorityClass, filled in by the API server.
+    priority: that of its PriorityClass, filled in by the API server. preemption_policy: likewise, where the
+    feature gate PodGroupPreemptionPolicy is on.
     """
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     scheduling_constraints: SchedulingConstraints | None = None
     parent_composite_pod_group_name: str | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
 
 
 class NativePodGroup(Owner, frozen=True):

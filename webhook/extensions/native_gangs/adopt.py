@@ -5,7 +5,7 @@ crosses the domains of the group's topology key. So a gang waits as long, and is
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final
@@ -19,11 +19,17 @@ from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_probl
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, printable, sentence_list
-from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, NativePodGroup, group_name
+from webhook.workloads.composite_groups import CompositeGroupSpec
+from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, NativeGroupSpec, NativePodGroup, group_name
 from webhook.workloads.pod_group_names import bind_group_of, native_group_of
 
 _NAMED: Final = 3
 """Groups and gangs that a sentence names."""
+
+_PREEMPTS: Final = "PreemptLowerPriority"
+"""The preemptionPolicy of pods that name none."""
+
+_TopSpec = NativeGroupSpec | CompositeGroupSpec
 
 logger = logging.getLogger(__name__)
 
@@ -197,33 +203,56 @@ def _shared(gang: PodGang, members: Mapping[str, _Members], kind: str) -> Iterab
             )
 
 
-def _priority_problems(gang: PodGang, trees: Trees, view: View) -> Iterable[str]:
+def _priority_problems(gang: PodGang, trees: Trees, view: View) -> Iterator[str]:
     """From Kubernetes 1.37 on kube-scheduler binds only pods of the priority of the group at the top.
 
-    See validatePodGroup in its schedule_one_podgroup.go.
+    Nor does it bind pods of several preemptionPolicies, or of another than that group's where it has one. See
+    validatePodGroup in pkg/scheduler/schedule_one_podgroup.go.
     """
     served = collection_of(view)
     if served is None or served.api_version.endswith(f"/{BINDS_ANY_PRIORITY}"):
         return
-    priorities = grouped(
-        (_top(gang.key.namespace, name, trees), pod.spec.priority or 0)
-        for pod in gang.gated
-        if (name := native_group_of(pod))
-    )
-    for (top_group, priority), found in sorted(priorities.items()):
-        if others := sorted(set(found) - {priority}):
-            yield (
-                f"{top_group} has priority {priority}, and pods of it have {_few([*map(str, others)])}: "
-                "kube-scheduler binds none of them; recreate it with the PriorityClass of all its pods"
-            )
+    for top, (spec, pods) in sorted(_by_top(gang, trees).items()):
+        yield from _mismatch(top, "priority", spec.priority or 0, [pod.spec.priority or 0 for pod in pods])
+        yield from _policy_problems(top, spec.preemption_policy, pods)
 
 
-def _top(namespace: str, name: str, trees: Trees) -> tuple[str, int]:
-    """The group at the top of a PodGroup's tree, as sentences have it, and its priority."""
+def _policy_problems(top: str, own: str | None, pods: Sequence[Pod]) -> Iterator[str]:
+    """The same of preemptionPolicies. own: the group's."""
+    policies = {pod.spec.preemption_policy or _PREEMPTS for pod in pods}
+    if own:
+        yield from _mismatch(top, "preemptionPolicy", own, policies)
+    elif len(policies) > 1:
+        yield (
+            f"pods of {top} have preemptionPolicy {_few(sorted(policies))}: kube-scheduler binds none of "
+            "them; recreate them with one PriorityClass"
+        )
+
+
+def _by_top(gang: PodGang, trees: Trees) -> Mapping[str, tuple[_TopSpec, list[Pod]]]:
+    """The gang's gated pods by the group at the top of their tree, and the spec of that."""
+    found: dict[str, tuple[_TopSpec, list[Pod]]] = {}
+    for pod in gang.gated:
+        if name := native_group_of(pod):
+            top, spec = _top(gang.key.namespace, name, trees)
+            found.setdefault(top, (spec, []))[1].append(pod)
+    return found
+
+
+def _mismatch(top: str, what: str, own: int | str, of_pods: Iterable[int | str]) -> Iterator[str]:
+    """What is wrong where pods of a group at the top have another value than the group's own."""
+    if others := sorted({str(each) for each in of_pods if each != own}):
+        yield (
+            f"{top} has {what} {own}, and pods of it have {_few(others)}: "
+            "kube-scheduler binds none of them; recreate it with the PriorityClass of all its pods"
+        )
+
+
+def _top(namespace: str, name: str, trees: Trees) -> tuple[str, _TopSpec]:
+    """The group at the top of a PodGroup's tree, as sentences have it, and its spec."""
     if root := trees.root(namespace, name):
-        composite = (trees.composites or {})[f"{namespace}/{root}"]
-        return f"CompositePodGroup {printable(root)}", composite.spec.priority or 0
-    return f"PodGroup {printable(name)}", trees.groups[f"{namespace}/{name}"].spec.priority or 0
+        return f"CompositePodGroup {printable(root)}", (trees.composites or {})[f"{namespace}/{root}"].spec
+    return f"PodGroup {printable(name)}", trees.groups[f"{namespace}/{name}"].spec
 
 
 def _few(names: Sequence[str], count: int | None = None) -> str:
