@@ -1,5 +1,6 @@
-"""What the webhook counts. Nothing here has a meaning beyond observation: a counted review may be a
-dry run, a retry, or a pod that is refused later on.
+"""The webhook's metrics.
+
+They only count: a counted review may be a dry run, a retry, or a pod that is refused later.
 """
 
 from collections.abc import Callable
@@ -11,13 +12,13 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from webhook.build_info import register_build_info
 
 BUCKETS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
-"""From a fifth of a usual decision up to where the API server's own time-out is near."""
+"""From a fifth of a usual decision to nearly the API server's own time-out."""
 
 ERROR: Final = "error"
 
 
 class AdmissionMetrics:
-    """The webhook's metrics, in a registry of their own."""
+    """The webhook's metrics, in their own registry."""
 
     def __init__(self) -> None:
         """Register all of them."""
@@ -49,7 +50,7 @@ class AdmissionMetrics:
         child.inc()
 
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
-        """Export a value that is asked for whenever the metrics are scraped."""
+        """Export a value that is read whenever the metrics are scraped."""
         gauge = Gauge(name, documentation, registry=self.registry)
         gauge.set_function(read)
         self._gauges.append(gauge)

@@ -1,7 +1,7 @@
-"""The HTTP side of admission: one Flask app, no state of its own.
+"""The HTTP side of admission: one Flask app without state.
 
-An answer is either a proper AdmissionReview or a 4xx/5xx that lets the failurePolicy decide. Bodies
-are never logged: a pod's environment may hold secrets.
+An answer is either a proper AdmissionReview or a 4xx/5xx, for which the failurePolicy decides. Bodies are
+never logged: a pod's environment may have secrets.
 """
 
 import contextlib
@@ -28,12 +28,15 @@ from webhook.policy.store import PolicyStore
 
 JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
-"""The API server takes objects of up to 3 MiB, and a review holds one with its envelope."""
+"""The API server accepts objects of up to 3 MiB, and a review contains one and its envelope."""
 LARGE_BODY_BYTES: Final = 256 * 1024
-"""Above it, one at a time: empty containers decode into thirty times their size. Pods are far smaller."""
+"""Larger reviews are decoded one at a time: empty containers decode into thirty times their size.
+
+Pods are far smaller.
+"""
 LARGE_BODY_WAIT_SECONDS: Final = 2.0
 CLASSES_STALE_SECONDS: float = 300.0
-"""Of silence, after which no PriorityClass is injected: it may have another value by now, or be gone."""
+"""Seconds without a message after which no PriorityClass is injected: it may have been changed or deleted."""
 
 Classes = Callable[[], Mapping[str, PriorityClass]]
 Environ = Mapping[str, Any]
@@ -47,8 +50,8 @@ class Dependencies:
     """What the app reads besides the request.
 
     certificate: what is served. classes: the cluster's PriorityClasses by name, as last observed.
-    classes_synced: whether they were ever complete. classes_silence: seconds since anything was received
-    about them; a watch that works is never silent for longer than it lasts.
+    classes_synced: whether they were ever complete. classes_silence: seconds since the last message about
+    them; a working watch is never silent for longer than it lasts.
     """
 
     store: PolicyStore
@@ -59,12 +62,12 @@ class Dependencies:
 
     @property
     def classes_known(self) -> bool:
-        """Whether the classes are those of the cluster, but for the last minutes."""
+        """Whether the classes are those of the cluster, apart from the last minutes."""
         return self.classes_synced() and self.classes_silence() < CLASSES_STALE_SECONDS
 
 
 def create_app(dependencies: Dependencies) -> Flask:
-    """Make the app: POST /mutate, GET /healthz, /readyz, /metrics."""
+    """Create the app: POST /mutate, GET /healthz, /readyz, /metrics."""
     app = Flask("topogate", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
     metrics = AdmissionMetrics()
@@ -73,7 +76,7 @@ def create_app(dependencies: Dependencies) -> Flask:
 
     @app.post("/mutate")
     def mutate() -> Response:
-        environ = request.environ  # once: each look through Flask's proxy costs as much as a warning
+        environ = request.environ  # once: each access through Flask's proxy costs as much as a warning
         if environ.get("CONTENT_TYPE") != JSON and request.mimetype != JSON:
             metrics.count(ERROR, "content-type")
             return _text(415, f"Content-Type must be {JSON}")
@@ -106,7 +109,7 @@ def create_app(dependencies: Dependencies) -> Flask:
 
 @contextlib.contextmanager
 def _alone(lock: threading.Lock) -> Iterator[None]:
-    """Hold the lock meanwhile. Raises ServiceUnavailable if others are too slow to give it."""
+    """Hold the lock meanwhile. Raises ServiceUnavailable if other reviews are too slow to release it."""
     if not lock.acquire(timeout=LARGE_BODY_WAIT_SECONDS):
         raise ServiceUnavailable
     try:
@@ -119,21 +122,21 @@ def _body(environ: Environ, length: int | None) -> bytes:
     """The whole body, at most LARGEST_BODY_BYTES; what the API server sends has a length."""
     try:
         if length is None:
-            body = request.get_data(cache=False)  # chunked: Flask stops reading at the cap
+            body = request.get_data(cache=False)  # chunked: Flask stops reading at the limit
             if len(body) >= LARGEST_BODY_BYTES:
                 raise RequestEntityTooLarge
             return body
         if length > LARGEST_BODY_BYTES:
             raise RequestEntityTooLarge
-        # Straight from gunicorn: Flask's stream in between costs as much as decoding the review.
+        # Directly from gunicorn: Flask's stream in between costs as much as decoding the review.
         body = environ["wsgi.input"].read(length)
-    except (OSError, ParseException):  # the client stalled or left, or its chunks are none
+    except (OSError, ParseException):  # the client stalled or left, or its chunks are invalid
         raise ClientDisconnected from None
     return bytes(body)
 
 
 def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) -> Response:
-    """Answer one review; a body that cannot be answered gets 400, a defect of ours 500."""
+    """Answer one review; a body that cannot be answered gets 400, an error of ours 500."""
     try:
         review = decode_request(body)
         decision = _decision(review, dependencies)
@@ -147,7 +150,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
         metrics.count(ERROR, "malformed")
         logger.warning("review_refused bytes=%d reason=%r", len(body), str(error))
         return _text(400, str(error))
-    except Exception as error:  # noqa: BLE001 - the failurePolicy must decide, whatever went wrong here
+    except Exception as error:  # noqa: BLE001 - the failurePolicy must decide, whatever the error
         metrics.count(ERROR, "defect")
         logger.error("review_failed bytes=%d error=%s at=%s", len(body), type(error).__name__, _where())
         return _text(500, "the webhook failed on this review; its log names the place")
@@ -158,7 +161,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
 
 
 def _decision(review: Request, dependencies: Dependencies) -> Decision:
-    """What is decided on what is reviewed: only pods that are created are our business."""
+    """Decide on a review: only the creation of pods is reviewed."""
     if not review.is_pod_creation or review.object is None:
         return Decision(LEFT_ALONE, "no-pod-creation")
     classes, known = dependencies.classes(), dependencies.classes_known
@@ -182,7 +185,7 @@ def _log(review: Request, decision: Decision) -> None:
 
 
 def _where() -> str:
-    """File and line of the exception that is being handled; its text may quote the pod, so it stays out."""
+    """File and line of the exception being handled; its text may quote the pod, so it is not logged."""
     trace = sys.exc_info()[2]
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -190,10 +193,10 @@ def _where() -> str:
 
 
 def _readiness(dependencies: Dependencies) -> Response:
-    """Ready if a gate would come through. What is reported besides does not unready.
+    """Ready if pods would be gated. Other problems are reported but do not make it unready.
 
-    An old policy, an old certificate that is still valid, and a tier without its class are less harm than
-    all pods without a gate.
+    An old policy, an old certificate that is still valid, and a tier without its class do less harm than all
+    pods without a gate.
     """
     store, certificate = dependencies.store, dependencies.certificate
     synced = dependencies.classes_synced()

@@ -1,7 +1,7 @@
 """Requests that can never be placed, reported to the user while the pod is created.
 
-None of these refuses a pod: a warning costs nothing if we are wrong. Annotations are judged by
-webhook.policy.annotations, Intel GPUs by webhook.scheduling.gpu_requests, as the sweeper does.
+None of these refuses a pod: a wrong warning does no harm. Annotations are checked by
+webhook.policy.annotations, Intel GPUs by webhook.scheduling.gpu_requests, as in the sweeper.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ LONGEST_WARNING: Final = 120
 MOST_WARNINGS: Final = 16
 
 _NODE_SHOWN: Final = 38
-"""Characters of a node's name, so that the warning is not cut."""
+"""Characters shown of a node's name, so that the warning is not cut."""
 
 
 def asked_of(container: NewContainer) -> Quantities:
-    """What a container asks for: its requests, and limits for what it requests nothing of."""
+    """The requests of a container, and limits of resources without a request."""
     resources = container.resources
     if resources is None:
         return {}
@@ -36,7 +36,7 @@ def asked_of(container: NewContainer) -> Quantities:
 
 
 def gpu_resources(pod: NewPod, policy: Policy) -> tuple[str, ...]:
-    """Names of the GPU resources that any container or init container asks some of, in order."""
+    """Names of the GPU resources that any container or init container requests, in order."""
     found: dict[str, None] = {}
     for container in pod.all_containers:
         for resource, quantity in asked_of(container).items():
@@ -46,7 +46,7 @@ def gpu_resources(pod: NewPod, policy: Policy) -> tuple[str, ...]:
 
 
 def warnings(pod: NewPod, policy: Policy) -> list[str]:
-    """Everything about a pod's requests that its author should know."""
+    """Everything that the author of a pod should know about its requests."""
     found = [*annotations.faults(pod.annotations, policy.topology_levels)]
     found += annotations.misplaced(pod.metadata.labels or {})
     found += _pin(pod, policy)
@@ -60,19 +60,19 @@ def warnings(pod: NewPod, policy: Policy) -> list[str]:
 
 
 def of_others(pod: NewPod) -> list[str]:
-    """What the author of a pod that topogate places has asked of others, and what becomes of that."""
+    """What the author of a pod that topogate places requested from other schedulers, and its effect."""
     return list(kueue.warnings(pod)) or list(foreign_requests(pod.annotations))
 
 
 def _concerns_intel(pod: NewPod) -> bool:
-    """Whether a pod says anything that the rules on Intel GPUs are about."""
+    """Whether the rules on Intel GPUs concern a pod."""
     if any(key.startswith("gas-") for key in pod.annotations):
         return True
     return any(name.startswith(keys.INTEL_PREFIX) for each in pod.all_containers for name in asked_of(each))
 
 
 def _all(pod: NewPod) -> Iterator[tuple[NewContainer, ContainerKind]]:
-    """Each container and what it is to the pod, in the order in which they run."""
+    """Each container and its kind in the pod, in the order in which they run."""
     for each in pod.spec.init_containers or ():
         yield each, ContainerKind.SIDECAR if each.restart_policy == "Always" else ContainerKind.INIT
     yield from ((each, ContainerKind.CONTAINER) for each in pod.spec.containers or ())
@@ -90,10 +90,10 @@ def shown(found: list[str]) -> tuple[str, ...]:
 
 
 def _pin(pod: NewPod, policy: Policy) -> Iterator[str]:
-    """Of a GPU pod that only one node may run, by the field that a release writes too: it may be a copy.
+    """A GPU pod that only one node may run, by the field that a release also writes: it may be a copy.
 
-    Whose the field is nobody can tell from the pod; a copy of a placed one (kubectl debug --copy-to, a backup
-    that is restored) waits for that node, which the first one fills.
+    The pod does not show who set the field. A copy of a placed pod (kubectl debug --copy-to, a restored
+    backup) waits for that node, which the first one fills.
     """
     pins = {tuple(_names(term)) for term in pod.required_terms}
     if len(pins) != 1 or len(names := pins.pop()) != 1:

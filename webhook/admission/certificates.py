@@ -1,12 +1,12 @@
-"""Serving certificates of our own making, and the order in which they are replaced. Pure.
+"""Serving certificates that we issue, and the order in which they are replaced. Pure.
 
-Every certificate comes from an authority made for it alone, whose key is thrown away: there is no
-signing key that could be stolen. The price is that each renewal changes the caBundle, so it goes in
-three steps, each of which leaves a bundle that vouches for what is served:
+Every certificate comes from an authority created only for it, whose key is discarded: there is no signing key
+that could be stolen. In return, each renewal changes the caBundle in three steps, each of which leaves a
+bundle that trusts what is served:
 
-1. publish: the caBundle holds the old authority and the next one, and every API server receives it;
-2. switch: the serving Secret holds the next certificate, and every replica takes it up;
-3. drop: the caBundle holds the new authority alone.
+1. publish: the caBundle has the old authority and the next one, and every API server receives it;
+2. switch: the serving Secret has the next certificate, and every replica loads it;
+3. drop: the caBundle has only the new authority.
 """
 
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ from webhook.admission.signing import Authority
 
 LIFETIME: Final = timedelta(days=90)
 RENEW_AT: Final = 2 / 3
-"""Of its life: a third remains to notice that renewing fails."""
+"""Share of its lifetime: a third remains to notice that renewing fails."""
 PUBLISH_WAIT: Final = timedelta(minutes=5)
-"""From publishing until switching: an API server that cannot see a change for longer is down."""
+"""From publishing to switching: an API server that cannot see a change for longer is down."""
 SWITCH_WAIT: Final = timedelta(minutes=30)
-"""From switching until dropping: the kubelet updates a mounted Secret within about two minutes."""
+"""From switching to dropping: the kubelet updates a mounted Secret within about two minutes."""
 _CLOCK_SKEW: Final = timedelta(hours=1)
 _END: Final = b"-----END CERTIFICATE-----"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A serving certificate with its key and the authority that vouches for it, all PEM."""
+    """A serving certificate with its key and the authority that signed it, all PEM."""
 
     authority: bytes
     certificate: bytes
@@ -39,13 +39,13 @@ class Pair:
 
     @property
     def lifetime(self) -> tuple[datetime, datetime]:
-        """From when until when it is valid. Raises ValueError if it is no certificate."""
+        """Its period of validity. Raises ValueError if it is not a certificate."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
 def issue(hosts: Sequence[str], lifetime: timedelta = LIFETIME, now: datetime | None = None) -> Pair:
-    """Make a new authority and one serving certificate (P-256) for these DNS names and addresses."""
+    """Create an authority and one serving certificate (P-256) for these DNS names and addresses."""
     now = now or datetime.now(UTC)
     span = (now - _CLOCK_SKEW, now + lifetime)
     authority = Authority.create(f"topogate webhook authority {now:%Y-%m-%dT%H:%M:%SZ}", span)
@@ -55,11 +55,11 @@ def issue(hosts: Sequence[str], lifetime: timedelta = LIFETIME, now: datetime | 
 
 @dataclass(frozen=True)
 class Observed:
-    """What stands in the cluster now.
+    """The state in the cluster.
 
-    serving: what the webhook's Secret holds; None if nothing usable. upcoming: what is to follow it.
-    bundles: the caBundle of each webhook of the configuration. published_at: since when all of them
-    have held the upcoming authority. switched_at: since when `serving` has been what is served.
+    serving: what the webhook's Secret has; None if nothing usable. upcoming: its successor. bundles: the
+    caBundle of each webhook of the configuration. published_at: since when all of them have the upcoming
+    authority. switched_at: since when `serving` has been served.
     """
 
     serving: Pair | None
@@ -71,7 +71,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Waits:
-    """How long the steps are apart, and when renewing starts (a share of the certificate's life)."""
+    """The time between the steps, and when renewing starts (a share of the certificate's lifetime)."""
 
     publish: timedelta = PUBLISH_WAIT
     switch: timedelta = SWITCH_WAIT
@@ -87,10 +87,10 @@ DROP: Final = "drop"
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next. action: one of the words above, or "" for nothing now.
+    """What to do next.
 
-    bundle: what every caBundle shall be, for publish and drop. wait: a rotation is under way and goes on
-    then. reason: for the log.
+    action: one of the words above, or "" for nothing now. bundle: the new caBundle, for publish and drop.
+    wait: a rotation is in progress and continues then. reason: for the log.
     """
 
     action: str
@@ -100,17 +100,17 @@ class Step:
 
 
 def next_step(seen: Observed, now: datetime, waits: Waits = Waits(), *, force: bool = False) -> Step:
-    """Decide the next step of a rotation from what stands in the cluster alone.
+    """Decide the next step of a rotation, only from the state in the cluster.
 
-    It is safe to ask again after any crash: a step that is done is not seen as due any more.
-    force: renew although it is not time.
+    It is safe to decide again after any crash: a step that is done is not due any more. force: renew before
+    it is due.
     """
     if seen.serving is None:
         return Step(ISSUE, "there is no usable serving certificate")
     vouched = _vouched(seen)
     published = list(dict.fromkeys(part for bundle in seen.bundles for part in split(bundle)))
     if any(not set(vouched) <= set(split(bundle)) for bundle in seen.bundles):
-        # What is there already stays: replicas may still serve what it vouches for.
+        # Existing authorities stay: replicas may still serve certificates that they signed.
         return Step(PUBLISH, "a caBundle lacks an authority that is in use", join([*published, *vouched]))
     if seen.upcoming is not None:
         if seen.published_at is None:
@@ -143,6 +143,6 @@ def split(bundle: bytes) -> list[bytes]:
 
 
 def _vouched(seen: Observed) -> list[bytes]:
-    """The authorities that every bundle must hold."""
+    """The authorities that every bundle must have."""
     pairs = [pair for pair in (seen.serving, seen.upcoming) if pair is not None]
     return list(dict.fromkeys(part for pair in pairs for part in split(pair.authority)))

@@ -10,13 +10,13 @@ from webhook.policy.values import Policy
 
 
 class Classes(msgspec.Struct, frozen=True, gc=False):
-    """The cluster's PriorityClasses, and whether they are known to be these still."""
+    """The cluster's PriorityClasses, and whether they are known to be current."""
 
     by_name: Mapping[str, PriorityClass]
     known: bool
 
     def has(self, name: str) -> bool:
-        """Whether the class is there for certain."""
+        """Whether the class certainly exists."""
         return self.known and name in self.by_name
 
     @property
@@ -31,9 +31,9 @@ class Classes(msgspec.Struct, frozen=True, gc=False):
 
 
 def above_maximum(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> str:
-    """How far the pod's priority is above that of the namespace's highest tier, "" if it is not.
+    """By how much the pod's priority exceeds that of the namespace's highest tier, "" if it does not.
 
-    Values are compared and not names: the cluster's own classes are above all tiers, and are nobody's tier.
+    Values are compared, not names: the cluster's own classes are above all tiers and belong to no tier.
     """
     highest = classes.by_name.get(policy.maximum_class(namespace))
     if highest is None or not classes.known or pod.spec.priority is None:

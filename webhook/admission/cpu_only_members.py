@@ -1,7 +1,8 @@
-"""Pods without GPUs that are part of a gang which may have some: held back, to be placed beside these.
+"""CPU-only pods of a gang that may have GPU pods: gated, to be placed near these.
 
-Whether the gang has some, its owner knows, and of owners the sweeper: if not, it releases such a pod at once.
-Nothing of it is changed but the gate: the priority and nodes of what runs on CPUs alone are not ours to set.
+Only the owner knows whether the gang has GPU pods, and only the sweeper reads owners: if it has none, the
+sweeper releases such a pod at once. The pod gets nothing but the gate: priority and nodes of CPU-only
+workloads are not ours to set.
 """
 
 from typing import Final
@@ -16,9 +17,9 @@ _LABELS: Final = frozenset(marks.CPU_POD_LABELS)
 
 
 def is_cpu_only_member(pod: NewPod, policy: Policy) -> bool:
-    """Whether a pod that asks for no GPU goes beside others.
+    """Whether a pod that asks for no GPU is placed near others.
 
-    Not one of which its author says more, by a wish or by a gate of his own: that one asks to be placed.
+    Not a pod with a topology request or a gate from its author: that one asks to be placed itself.
     """
     labels = pod.metadata.labels
     if not labels or _LABELS.isdisjoint(labels) or not keys.WISH_ANNOTATIONS.isdisjoint(pod.annotations):
@@ -27,14 +28,14 @@ def is_cpu_only_member(pod: NewPod, policy: Policy) -> bool:
 
 
 def gate(pod: NewPod, policy: Policy) -> list[patch.Operation]:
-    """Hold it back, unless it is held already."""
+    """Gate it, unless it is gated already."""
     if _served(pod, policy):
         return []
     return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": _gate_of(policy)})]
 
 
 def _gate_of(policy: Policy) -> str:
-    """By this name the sweeper knows it, whatever the policy calls the gate of the others."""
+    """The gate's name by which the sweeper knows such a pod, whatever gate the policy gives to others."""
     return policy.gate_prefix + keys.GATE_NAME
 
 

@@ -1,9 +1,8 @@
 """The decision on one pod: pure, so that dry runs, retries and reinvocation change nothing.
 
-Every part adds only what is missing, hence deciding on the patched pod again yields no operation.
-Priority is a triple (class, value, preemption policy) that changes whole or not at all: the API
-server's Priority plugin has filled in the other two before any webhook is called, and refuses a pod
-whose three do not agree.
+Every step adds only what is missing, so deciding on the patched pod again yields no operation. Priority is a
+triple (class, value, preemption policy) that changes whole or not at all: the API server's Priority plugin
+has set the other two before any webhook is called, and refuses a pod whose three do not agree.
 """
 
 from collections.abc import Mapping
@@ -29,11 +28,11 @@ _CLASS_PATH: Final = patch.pointer("spec", "priorityClassName")
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to answer.
+    """The answer.
 
-    outcome: one of the four words above. reason: a word of a small fixed set, for metrics.
-    operations: the JSON Patch. denial: the sentence for the user, None if the pod is let through.
-    warnings: short lines for the user.
+    outcome: one of the four words above. reason: a word of a small fixed set, for metrics. operations: the
+    JSON Patch. denial: the sentence for the user, None if the pod is allowed. warnings: short lines for the
+    user.
     """
 
     outcome: str
@@ -44,7 +43,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class DeniedError(Exception):
-    """A wish that cannot be met: `reason` for metrics, the text for the user."""
+    """A request that cannot be met: `reason` for metrics, the text for the user."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -61,13 +60,13 @@ def decide(
 ) -> Decision:
     """Decide on a pod that is about to be created in `namespace`.
 
-    classes: the cluster's PriorityClasses by name. classes_known: whether these are still what the cluster
-    has; if not, none is injected.
+    classes: the cluster's PriorityClasses by name. classes_known: whether these are still current; if not,
+    none is injected.
     """
     if reason := _reason_to_leave_alone(pod, namespace, policy):
         return Decision(LEFT_ALONE, reason)
     asked = author_warnings.gpu_resources(pod, policy)
-    # Which devices claims ask for stands in other objects, of which a decision knows nothing.
+    # The devices of claims are in other objects, which a decision does not read.
     has_claims = policy.resource_claims and bool(pod.spec.resource_claims)
     is_ours = bool(asked) or has_claims or _has_own_marks(pod, policy)
     if others := _left_to_others(pod, policy):
@@ -80,7 +79,7 @@ def decide(
         outcome = MUTATED if operations else UNCHANGED
         return Decision(outcome, "companion", tuple(operations), warnings=author_warnings.shown(warnings))
     if not is_ours:
-        # A share of a GPU without the GPU is no GPU pod, and its author believes that it is.
+        # A share of a GPU without the GPU makes no GPU pod, although its author believes so.
         return Decision(LEFT_ALONE, "no-gpu", warnings=author_warnings.shown(warnings))
     warnings += author_warnings.of_others(pod)
     try:
@@ -92,7 +91,7 @@ def decide(
 
 
 def _reason_to_leave_alone(pod: NewPod, namespace: str, policy: Policy) -> str:
-    """Why a pod is none of our business whatever it asks for, "" if it may be."""
+    """Why a pod is left alone whatever it asks for, "" if it is not."""
     spec, annotations = pod.spec, pod.annotations
     if annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO:
         return "opted-out"
@@ -101,7 +100,7 @@ def _reason_to_leave_alone(pod: NewPod, namespace: str, policy: Policy) -> str:
     if keys.MIRROR_POD_ANNOTATION in annotations:
         return "mirror-pod"
     if any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ()):
-        return "daemonset"  # bound to its node already; a selector would make it fail for ever
+        return "daemonset"  # already bound to its node; a selector would make it fail for ever
     return "excluded-namespace" if namespace in policy.excluded_namespaces else ""
 
 
@@ -123,7 +122,7 @@ def _of_gpu_pod(
     asked: tuple[str, ...],
     warnings: list[str],
 ) -> list[patch.Operation]:
-    """All that a pod that we place is given. Raises DeniedError; adds to `warnings`."""
+    """Everything that a pod placed by us gets. Raises DeniedError; adds to `warnings`."""
     priority = _priority(pod, namespace, policy, classes, warnings)
     return [
         *_gate(pod, policy),
@@ -138,13 +137,13 @@ _LEFT_ALONE: Final = "neither gated nor placed by topogate"
 
 
 def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
-    """Why another one places this pod, as a word and as what is said of it; None if it is ours to place."""
+    """Why another scheduler places this pod, as a word and as a sentence; None if we place it."""
     spec = pod.spec
     group = spec.scheduling_group
     if group is not None and not _is_own_group(group, policy) and (why := _why_not_adopted(group, policy)):
         return "scheduling-group", f"schedulingGroup: left to kube-scheduler's own gangs{why}, {_LEFT_ALONE}"
     if spec.scheduler_name and spec.scheduler_name not in policy.scheduler_names:
-        # Nobody would bind it where it is released to.
+        # No scheduler would bind it to the node of its release.
         name = quote(spec.scheduler_name)
         return "other-scheduler", f"schedulerName {name}: left to that scheduler, {_LEFT_ALONE}"
     if kueue.chooses_nodes(pod) and not _has_gate(pod, policy):
@@ -153,7 +152,7 @@ def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
 
 
 def _why_not_adopted(group: SchedulingGroup, policy: Policy) -> str:
-    """Why the pods of a group of kube-scheduler's own are not ours to place, "" if they are."""
+    """Why we do not place the pods of a group of kube-scheduler's own, "" if we do."""
     if not policy.adopts_native_gangs:
         return " (policy nativeGangs: leave)"
     return "" if group.pod_group_name else ", as it names no PodGroup"
@@ -165,7 +164,7 @@ def _is_own_group(group: SchedulingGroup, policy: Policy) -> bool:
 
 
 def _has_own_marks(pod: NewPod, policy: Policy) -> bool:
-    """Whether a pod without GPUs asks for us all the same."""
+    """Whether a pod without GPUs nevertheless asks for placement."""
     return not keys.WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
 
 
@@ -183,8 +182,8 @@ def _gate(pod: NewPod, policy: Policy) -> list[patch.Operation]:
 def _scheduling_group(pod: NewPod, policy: Policy, priority: list[patch.Operation]) -> list[patch.Operation]:
     """Have the pod bound together with its gang, unless its author names a PodGroup.
 
-    An API server without that feature drops the field, and the pod is bound by itself. priority: what is
-    changed of its priority.
+    An API server without that feature drops the field, and the pod is bound by itself. priority: the
+    operations on its priority.
     """
     there = pod.spec.scheduling_group
     if not policy.binds_by_pod_group or (there is not None and not _is_own_group(there, policy)):
@@ -206,7 +205,7 @@ def _group_name(pod: NewPod, policy: Policy, priority: list[patch.Operation]) ->
 def _priority(
     pod: NewPod, namespace: str, policy: Policy, classes: Classes, warnings: list[str]
 ) -> list[patch.Operation]:
-    """Set the PriorityClass of the tier that is wanted, if the author chose none."""
+    """Set the PriorityClass of the requested tier, if the author chose none."""
     current = pod.spec.priority_class_name or ""
     is_chosen = current != "" and current != classes.default
     above = above_maximum(pod, namespace, policy, classes)
@@ -225,7 +224,7 @@ def _priority(
 
 
 def _lowered(current: str, namespace: str, policy: Policy, above: str, warnings: list[str]) -> Tier | None:
-    """The namespace's maximum, where the cluster's default class is above it."""
+    """The namespace's maximum, if the cluster's default class is above it."""
     given = policy.tier_of_class(current)
     allowed = policy.allowed_tiers(namespace)
     if not above and (given is None or given.name in allowed):
@@ -266,9 +265,9 @@ def _tier(pod: NewPod, namespace: str, policy: Policy) -> Tier | None:
 
 
 def _check_class(name: str, namespace: str, policy: Policy, above: str) -> None:
-    """A class named directly is held to the same maximum as the tiers. Raises DeniedError.
+    """Apply the tiers' maximum to a class that is named directly. Raises DeniedError.
 
-    above: of its value, as `above_maximum` says it.
+    above: its excess, as `above_maximum` describes it.
     """
     tier = policy.tier_of_class(name)
     what = f"priorityClassName {name}"
@@ -290,7 +289,7 @@ def _above(what: str, namespace: str, policy: Policy) -> DeniedError:
 def _model(
     pod: NewPod, namespace: str, policy: Policy, asked: tuple[str, ...], warnings: list[str]
 ) -> list[patch.Operation]:
-    """Add the node selector of the GPU model that is wanted. Raises DeniedError."""
+    """Add the node selector of the requested GPU model. Raises DeniedError."""
     name = pod.annotations.get(keys.GPU_MODEL_ANNOTATION)
     if name is not None:
         model = policy.gpu_model(name) or _deny_unknown_model(name, policy)
@@ -303,7 +302,7 @@ def _model(
             return []
         model = default
         if any(model.obstacle(asked, pod.spec.node_selector or {})):
-            # A default yields to what the author wrote; only an explicit wish can contradict it.
+            # What the author wrote overrides a default; only an explicit request can contradict it.
             warnings.append(f"namespace default GPU model {model.name} not applied: the pod asks otherwise")
             return []
     labels = model.labels_for(asked)

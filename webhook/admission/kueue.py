@@ -2,10 +2,10 @@
 
 Kueue's topology-aware scheduling puts the gate `kueue.x-k8s.io/topology` into the pod template of a Job that
 it starts on nodes of its choice (podset.FromAssignment), writes these nodes' labels into each pod's
-nodeSelector, and takes the gate away (TopologyUngater). Its webhook for plain pods, by which it also serves
-StatefulSets, Deployments and LeaderWorkerSets, gives each pod both gates, whether a topology is asked for or
-not; where it then admits the pod without a choice of nodes, it takes both away (pod_webhook.go and
-pod_controller.go of Kueue 0.14).
+nodeSelector, and removes the gate (TopologyUngater). Its webhook for plain pods, which also serves
+StatefulSets, Deployments and LeaderWorkerSets, gives each pod both gates, with or without a topology request;
+if it then admits the pod without choosing nodes, it removes both (pod_webhook.go and pod_controller.go of
+Kueue 0.14).
 
 https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/
 """
@@ -17,13 +17,13 @@ from webhook.workloads import marks
 
 
 def chooses_nodes(pod: NewPod) -> bool:
-    """Whether Kueue has chosen the pod's nodes already, and only has yet to say them."""
+    """Whether Kueue has already chosen the pod's nodes, and has only to write them."""
     gates = _gates(pod)
     return marks.KUEUE_TOPOLOGY_GATE in gates and marks.KUEUE_ADMISSION_GATE not in gates
 
 
 def warnings(pod: NewPod) -> Iterator[str]:
-    """What the author of a pod should know that Kueue may choose nodes for."""
+    """The warning for the author of a pod for which Kueue may choose nodes."""
     if marks.KUEUE_TOPOLOGY_GATE in _gates(pod):
         first = f"gate {marks.KUEUE_TOPOLOGY_GATE}: Kueue goes first"
         yield f"{first}; topogate then places the pod on nodes it allows"

@@ -1,7 +1,7 @@
-"""Of which pods `managedFields` are emptied at their creation; else a release does it.
+"""Which pods have their `managedFields` emptied at creation; otherwise a release does it.
 
-The API server then tracks nobody's fields while the pod waits, nor when it is released, bound and run, and
-what it stores, watches and converts is smaller. It takes an empty list from admission
+The API server then tracks no fields while the pod waits, is released, bound and runs, and what it stores,
+watches and converts is smaller. It accepts an empty list from admission
 (managedFieldsValidatingAdmissionController in k8s.io/apiserver), and tracks again from the first Apply on.
 """
 
@@ -11,7 +11,7 @@ from webhook.policy.values import Policy
 
 
 def forget(pod: NewPod, policy: Policy) -> list[patch.Operation]:
-    """Empty them, unless the policy keeps them, no controller made the pod, or somebody applied it."""
+    """Empty them, unless the policy keeps them, no controller created the pod, or a client applied it."""
     metadata = pod.metadata
     managers = metadata.managed_fields
     if policy.keep_managed_fields or not managers:

@@ -1,8 +1,8 @@
-"""JSON Patch (RFC 6902), written by hand so that it always applies.
+"""JSON Patch (RFC 6902), built so that it always applies.
 
-Only `add` is needed: it creates a member or replaces it. Parents that the object lacks are created
-first, and never a `test`: a patch that does not apply makes the API server refuse the pod with 500
-even where the webhook's failurePolicy is Ignore.
+Only `add` is needed: it creates a member or replaces it. Missing parents are created first, and there is
+never a `test`: if a patch does not apply, the API server refuses the pod with 500 even where the webhook's
+failurePolicy is Ignore.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,19 +22,19 @@ class Operation(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def pointer(*parts: str) -> str:
-    """A JSON Pointer (RFC 6901) to a member; keys may hold "/" and "~"."""
+    """A JSON Pointer (RFC 6901) to a member; keys may contain "/" and "~"."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def put_member(parent: tuple[str, ...], name: str, value: Any) -> Operation:
-    """Create or replace one member of an object that is there."""
+    """Create or replace one member of an existing object."""
     return Operation(path=pointer(*parent, name), value=value)
 
 
 def put_members(
     parent: tuple[str, ...], there: Mapping[str, str] | None, wanted: Mapping[str, str]
 ) -> list[Operation]:
-    """Make a map hold `wanted` too; `there` is what it holds now, None if the map itself is missing."""
+    """Make a map contain `wanted` too; `there` is its content now, None if the map itself is missing."""
     missing = {key: value for key, value in wanted.items() if not there or there.get(key) != value}
     if not missing:
         return []
@@ -44,7 +44,7 @@ def put_members(
 
 
 def append(parent: tuple[str, ...], there: Sequence[object] | None, value: Any) -> Operation:
-    """Put one value at the end of a list; `there` is None if the list itself is missing."""
+    """Append one value to a list; `there` is None if the list itself is missing."""
     if there is None:
         return Operation(path=pointer(*parent), value=[value])
     return Operation(path=pointer(*parent, "-"), value=value)

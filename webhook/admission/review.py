@@ -22,13 +22,13 @@ class NewOwner(Struct, frozen=True):
 
 
 class NewManager(Struct, frozen=True):
-    """Who wrote fields of the pod; of that only how: "Update", or "Apply"."""
+    """A manager of fields of the pod; only its operation: "Update", or "Apply"."""
 
     operation: str = ""
 
 
 class NewMetadata(Struct, frozen=True):
-    """What is read of a pod's metadata; a pod from a template has a generateName and no name yet."""
+    """The fields of a pod's metadata that are read; a pod from a template has only a generateName."""
 
     name: str | None = None
     generate_name: str | None = None
@@ -72,7 +72,7 @@ class SchedulingGroup(Struct, frozen=True):
 
 
 class NewField(Struct, frozen=True):
-    """A requirement on a field of the node, as its name."""
+    """A requirement on a field of the node, such as its name."""
 
     key: str = ""
     operator: str = ""
@@ -80,19 +80,19 @@ class NewField(Struct, frozen=True):
 
 
 class NewTerm(Struct, frozen=True):
-    """A term of required node affinity; of it only what it requires of the node's fields."""
+    """A term of required node affinity; only its requirements on the node's fields."""
 
     match_fields: list[NewField] | None = None
 
 
 class NewNodeSelector(Struct, frozen=True):
-    """Terms of which one must hold."""
+    """Terms of which one must match."""
 
     node_selector_terms: list[NewTerm] | None = None
 
 
 class NewNodeAffinity(Struct, frozen=True):
-    """Only what is required."""
+    """Only the required terms."""
 
     required_during_scheduling_ignored_during_execution: NewNodeSelector | None = None
 
@@ -104,7 +104,7 @@ class NewAffinity(Struct, frozen=True):
 
 
 class NewPodSpec(Struct, frozen=True):
-    """What is read of a pod's spec; the API server has set priority from the class by now."""
+    """The fields of a pod's spec that are read; the API server has already set priority from the class."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
@@ -152,7 +152,7 @@ class Resource(Struct, frozen=True):
 
 
 class Envelope(Struct, frozen=True):
-    """One request for admission without its object."""
+    """One admission request without its object."""
 
     uid: str = ""
     resource: Resource = Resource()
@@ -162,7 +162,7 @@ class Envelope(Struct, frozen=True):
 
     @property
     def is_pod_creation(self) -> bool:
-        """Whether a new pod is asked for: no subresource, no update."""
+        """Whether it creates a pod: no subresource, no update."""
         resource = self.resource
         return (
             self.operation == "CREATE"
@@ -173,7 +173,7 @@ class Envelope(Struct, frozen=True):
 
 
 class Request(Envelope, frozen=True):
-    """One request for admission; `object` is None where it is no pod."""
+    """One admission request; `object` is None if it is not a pod."""
 
     object: NewPod | None = None
 
@@ -214,7 +214,7 @@ class _ReviewOut(Struct, frozen=True):
 
 
 class ReviewError(Exception):
-    """The body is no AdmissionReview v1 that can be answered; the text says why, without quoting it."""
+    """The body is not an AdmissionReview v1 that can be answered; the text says why, without quoting it."""
 
 
 _review_decoder: Final = msgspec.json.Decoder(_ReviewIn)
@@ -243,7 +243,7 @@ def decode_request(body: bytes) -> Request:
 
 
 def _without_pod(body: bytes, error: msgspec.ValidationError) -> _ReviewIn:
-    """A review whose object cannot be read as a pod, which is right for anything but a pod's creation."""
+    """A review whose object cannot be read as a pod, which is fine for anything but a pod's creation."""
     try:
         review = _envelope_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as worse:
@@ -270,7 +270,7 @@ def encode_response(
 
 
 def _without_content(error: Exception) -> str:
-    """A decoder's complaint, short; msgspec names types and paths but does not quote the input."""
+    """A decoder's message, short; msgspec names types and paths but does not quote the input."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if isinstance(error, UnicodeDecodeError):

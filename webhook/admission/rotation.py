@@ -1,9 +1,8 @@
 """Certificates in the cluster: the Secrets and the caBundle that `certificates.next_step` decides on.
 
-All state is in the API server, each step is one guarded write or harmless to repeat, and the decision
-is taken from what stands there: whoever runs this may die anywhere and be run again.
-
-The serving Secret is mounted by the webhook. The upcoming one exists only during a rotation.
+All state is in the API server, each step is one guarded write or harmless to repeat, and decisions depend
+only on that state: the process may die at any point and be started again. The serving Secret is mounted by
+the webhook. The upcoming one exists only during a rotation.
 """
 
 import base64
@@ -37,7 +36,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class Names:
-    """Where things are in the cluster."""
+    """The objects in the cluster."""
 
     namespace: str = "topogate-system"
     secret: str = "topogate-webhook-tls"
@@ -46,18 +45,18 @@ class Names:
 
     @property
     def upcoming(self) -> str:
-        """The Secret that holds the next certificate until it is switched to."""
+        """The Secret that has the next certificate until the switch."""
         return f"{self.secret}-next"
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names that a certificate must have: the API server asks for the first."""
+        """The names that a certificate must have: the API server connects to the first."""
         return (f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local")
 
 
 @dataclass
 class Rotation:
-    """Carries out the steps. hosts: names of the certificate, if others than the Service's."""
+    """Carries out the steps. hosts: names of the certificate, if not the Service's."""
 
     api: Api
     names: Names = Names()
@@ -69,9 +68,9 @@ class Rotation:
     def run(self, *, force: bool = False, wait: bool = False) -> list[str]:
         """Take all steps that are due; returns their names.
 
-        force: begin a rotation although none is due. wait: stay until it has gone through all its
-        steps, instead of leaving the later ones to the next run. Raises ApiError; a conflict with
-        another writer means that nothing was lost and the next run goes on.
+        force: begin a rotation before it is due. wait: stay until it has gone through all its steps, instead
+        of leaving the later ones to the next run. Raises ApiError; a conflict with another writer means that
+        nothing was lost and the next run continues.
         """
         taken: list[str] = []
         while True:
@@ -93,7 +92,7 @@ class Rotation:
         logger.info("certificates step=%s reason=%r wait=%s", step.action or "none", step.reason, step.wait)
         if step.action == certificates.ISSUE:
             pair = self._issue()
-            # Else a Secret that may not be written would add one authority to the caBundle with each retry.
+            # Otherwise each retry of a Secret that may not be written would add an authority to the caBundle.
             secrets.write(self.names.secret, pair, {_SWITCHED_AT: self.clock()}, is_dry=True)
             known = certificates.split(configuration.bundles[0]) if configuration.bundles else []
             self._publish(configuration, certificates.join([*known, pair.authority]))
@@ -135,7 +134,7 @@ class Rotation:
         return _Configuration(found["metadata"]["resourceVersion"], bundles)
 
     def _publish(self, configuration: "_Configuration", bundle: bytes) -> None:
-        """Write the caBundle of every webhook that has another one, all in one guarded patch."""
+        """Write the caBundle of every webhook that has a different one, all in one guarded patch."""
         text = base64.b64encode(bundle).decode()
         changes = [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": text}
@@ -167,7 +166,7 @@ class _Secret:
 
 
 class _Secrets:
-    """The two Secrets, written only as they were read."""
+    """The two Secrets, written only in the version that was read."""
 
     def __init__(self, api: Api, names: Names) -> None:
         self._api = api
@@ -192,9 +191,9 @@ class _Secrets:
         )
 
     def write(self, name: str, pair: Pair, times: dict[str, datetime], *, is_dry: bool = False) -> None:
-        """Create or replace a Secret. Raises ApiError (409) if somebody else has written meanwhile.
+        """Create or replace a Secret. Raises ApiError (409) if another client has written meanwhile.
 
-        is_dry: only ask the API server whether it would take it.
+        is_dry: only ask the API server whether it would accept it.
         """
         content = {"ca.crt": pair.authority, "tls.crt": pair.certificate, "tls.key": pair.key}
         content |= {key: value.isoformat().encode() for key, value in times.items()}

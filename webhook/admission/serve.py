@@ -1,7 +1,7 @@
 """`topogate-webhook`: the admission webhook as a process.
 
-gunicorn with one threaded worker: it keeps connections alive (the API server opens a full TLS
-handshake otherwise), and it drains on SIGTERM. More load is for more replicas.
+gunicorn with one threaded worker: it keeps connections alive (otherwise the API server opens a full TLS
+handshake each time), and it drains on SIGTERM. More load needs more replicas.
 """
 
 import argparse
@@ -29,13 +29,14 @@ from webhook.policy.store import PolicyStore, watch_files
 
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 KEEP_ALIVE_SECONDS: int = 120
-"""Above the 90 s after which the API server closes an idle connection, so that it never meets a
-connection that we are just closing."""
+"""Above the 90 s after which the API server closes an idle connection, so that it never uses a connection
+that we are just closing.
+"""
 THREADS: Final = 16
 CONNECTIONS: int = 1000
-"""Open at once; beyond, idle ones are closed."""
+"""Open at once; beyond it, idle ones are closed."""
 OTHER_FILES: Final = 100
-"""Left for all else: a worker that cannot accept for want of a file descriptor ends."""
+"""Reserved for everything else: a worker that cannot accept for want of a file descriptor ends."""
 GRACE_SECONDS: Final = 15
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Server(BaseApplication):  # type: ignore[misc]
     """gunicorn around the app; `load` runs in the worker, after the fork, where threads survive."""
 
     def __init__(self, arguments: argparse.Namespace, api: Api) -> None:
-        """Take the command line and the API server to read PriorityClasses from."""
+        """Take the command line and the API server from which to read PriorityClasses."""
         self._arguments = arguments
         self._api = api
         self._certificate = arguments.cert_dir / "tls.crt"
@@ -73,12 +74,12 @@ class Server(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
 
     def load(self) -> Flask:
-        """Start what the app reads from, and make the app."""
+        """Start what the app reads from, and create the app."""
         store = PolicyStore(self._arguments.policy)
         informer = Informer(self._api, PRIORITY_CLASSES, PriorityClass)
         informer.start()
         watch_files([store.refresh, self._contexts.refresh])
-        # What has been loaded by now stays: the garbage collector need not look through it again and again.
+        # What is loaded by now stays loaded: the garbage collector need not scan it each time.
         gc.collect()
         gc.freeze()
         return create_app(
@@ -93,7 +94,7 @@ class Server(BaseApplication):  # type: ignore[misc]
 
 
 def connections() -> int:
-    """How many connections the limit of open files allows, which is raised as far as may be needed."""
+    """How many connections the limit of open files allows; the limit is raised as far as allowed."""
     wanted = CONNECTIONS + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -118,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve until SIGTERM. Returns 2 for anything that the person who starts it must mend."""
+    """Serve until SIGTERM. Returns 2 for an error of the command line or its files."""
     arguments = parser().parse_args(argv)
     logs.begin("topogate-webhook", arguments.log_level, arguments.log_format)
     try:

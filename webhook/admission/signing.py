@@ -1,4 +1,4 @@
-"""Certificates that an authority of our own signs: P-256. The X.509 is the cryptography package's."""
+"""Certificates signed by our own authority: P-256. The X.509 is the cryptography package's."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 Span = tuple[datetime, datetime]
-"""From when until when a certificate is valid."""
+"""The period in which a certificate is valid."""
 
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority. Its key lives as long as this object: nothing here writes it anywhere."""
+    """A certificate authority. Its key lives as long as this object and is never written."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -45,8 +45,8 @@ class Authority:
     ) -> tuple[bytes, bytes]:
         """A certificate and its new key, both PEM.
 
-        It is for a server of these DNS names and addresses, or, without any, for a client: `name` is the
-        user then, and `groups` the user's groups, as Kubernetes reads subjects.
+        It is for a server of these DNS names and addresses, or, without any, for a client: `name` is then the
+        user, and `groups` the user's groups, as Kubernetes reads subjects.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH

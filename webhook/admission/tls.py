@@ -1,8 +1,8 @@
-"""TLS of a program that serves: certificates taken from disk as they are rotated, and no client waited for.
+"""TLS of a serving program: certificates are read from disk as they are rotated, with time-outs for clients.
 
-gunicorn asks for a context at every new connection; building one costs half of a handshake, so it is
-kept until the files change. gunicorn's threads have no time-out of their own, neither for the
-handshake nor for a request that never ends, so the sockets have.
+gunicorn asks for a context at every new connection; building one costs half of a handshake, so it is kept
+until the files change. gunicorn's threads have no time-out for the handshake or for a request that never
+ends, so the sockets have.
 """
 
 import errno
@@ -20,10 +20,13 @@ from cryptography import x509
 HANDSHAKE_SECONDS: Final = 3.0
 """For a whole handshake; the API server gives up after 10 s."""
 ANSWER_SECONDS: Final = 3.0
-"""For a client to take a whole answer, unless the program says otherwise."""
+"""For a client to read a whole answer, unless the program sets another time."""
 LINGER_SECONDS: Final = 0.05
-"""For a client to close after us. gunicorn waits in the thread that all connections go through, and would
-wait 2 s there for each client that does not close."""
+"""For a client to close after us.
+
+gunicorn waits in the thread that accepts all connections, and would wait 2 s there for each client that does
+not close.
+"""
 RETRY_SECONDS: Final = 1.0
 
 _State = tuple[tuple[int, int, int], ...]
@@ -32,12 +35,12 @@ logger = logging.getLogger(__name__)
 
 
 class Impatient(socket.socket):
-    """A server's socket that gives up on a client that stalls, or sends drop by drop.
+    """A server's socket with a time-out for a client that stalls, or sends byte by byte.
 
-    deadline: by when all that is received now must be there, in monotonic seconds; the worker sets it for
-    each request. answer_seconds: for a client to take all that is sent at once. The errors are those of a
-    client that went away: gunicorn takes them quietly and ends the connection, whereas a time-out would be
-    logged with a traceback.
+    deadline: when everything received now must be complete, in monotonic seconds; the worker sets it for each
+    request. answer_seconds: for a client to read everything that is sent at once. The errors are those of a
+    client that disconnected: gunicorn ends the connection without a log, whereas a time-out would be logged
+    with a traceback.
     """
 
     deadline = math.inf
@@ -45,7 +48,7 @@ class Impatient(socket.socket):
     _is_closing = False
 
     def shutdown(self, how: int) -> None:
-        """Say that no more will be sent; from now on the client is waited for LINGER_SECONDS at most."""
+        """Announce the end of sending; from now on, wait for the client LINGER_SECONDS at most."""
         self._is_closing = True
         super().shutdown(how)
 
@@ -54,7 +57,7 @@ class Impatient(socket.socket):
         super().settimeout(LINGER_SECONDS if self._is_closing and value != 0 else value)
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """Receive before the deadline, taking a slow client for one that is gone."""
+        """Receive before the deadline; treat a slow client as disconnected."""
         if not self._is_closing:
             self._wait_until(self.deadline)
         try:
@@ -63,7 +66,7 @@ class Impatient(socket.socket):
             raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send in time, taking a client that does not read for one that is gone."""
+        """Send in time; treat a client that does not read as disconnected."""
         until = time.monotonic() + self.answer_seconds
         rest = memoryview(data).cast("B")
         while rest:
@@ -74,7 +77,7 @@ class Impatient(socket.socket):
                 raise ConnectionResetError(errno.ECONNRESET, "client stalled") from None
 
     def _wait_until(self, moment: float) -> None:
-        """Let the next operation last until then. Raises ConnectionResetError if that is past."""
+        """Limit the next operation to the deadline. Raises ConnectionResetError if that is past."""
         remaining = moment - time.monotonic()
         if remaining <= 0:
             raise ConnectionResetError(errno.ECONNRESET, "client stalled")
@@ -96,8 +99,8 @@ class ImpatientSocket(Impatient, ssl.SSLSocket):
 class ContextCache:
     """The TLS context of a certificate and a key on disk, recreated whenever either changes.
 
-    not_before, not_after: of the certificate that is served, whatever the files hold by now. error: why
-    what they hold is not served, "" if it is.
+    not_before, not_after: of the certificate that is served, whatever the files contain now. error: why their
+    content is not served, "" if it is.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -112,7 +115,7 @@ class ContextCache:
 
     @property
     def fault(self) -> str:
-        """Why no client would accept what is served, "" if nothing is wrong."""
+        """Why no client would accept the served certificate, "" if nothing is wrong."""
         now = datetime.now(UTC)
         if now > self.not_after:
             return f"certificate expired at {self.not_after.isoformat()}"
@@ -123,8 +126,8 @@ class ContextCache:
     def context(self) -> ssl.SSLContext:
         """The context for the next connection.
 
-        A pair that cannot be used (half of a rotation, say) leaves the one before in force, and is tried
-        again when it has changed, or after RETRY_SECONDS.
+        If a pair cannot be used (for example, half of a rotation), the previous one stays in use; the files
+        are tried again when they have changed, or after RETRY_SECONDS.
         """
         state: _State | None = None
         try:
@@ -148,7 +151,7 @@ class ContextCache:
         return self._context
 
     def refresh(self) -> None:
-        """Take up new files although nobody connects, so that what is said of the certificate is true."""
+        """Load new files without a connection, so that reports about the certificate are true."""
         self.context()
 
     def _stat(self) -> _State:

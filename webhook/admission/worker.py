@@ -1,10 +1,10 @@
-"""gunicorn's threaded worker, made so that clients without good will cannot hold it up.
+"""gunicorn's threaded worker, hardened against slow and hostile clients.
 
-A thread is spent on a connection only once its client has sent something, and the whole request has a
-deadline from that moment on, waiting for a thread included, so that any number of slow ones is gone
-after it. A connection that has shaken hands may idle before its first request as long as after it: Go's
-transport opens spare ones, and a spare that is closed under its next request is a pod without a gate.
-Where connections run out, the oldest idle one is closed for the new one.
+A connection gets a thread only once its client has sent something, and the whole request has a deadline from
+that moment on, including the wait for a thread, so that any number of slow clients is gone after it. A
+connection that has completed its handshake may idle before its first request as long as after it: Go's
+transport opens spare ones, and a spare that is closed under its next request is a pod without a gate. If
+connections run out, the oldest idle one is closed for the new one.
 """
 
 import errno
@@ -30,16 +30,16 @@ FIRST_BYTE_SECONDS: float = 5.0
 REQUEST_SECONDS: float = 5.0
 """From the first byte of a request to its last. The API server waits 3 s for the answer, as shipped."""
 LATE_SECONDS: float = 0.25
-"""For a request that has waited for a thread longer than that: enough for one that is there already."""
+"""For a request that has waited longer than that for a thread: enough for one that has already arrived."""
 _TRANSIENT: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 
 
 class Connection(gthread.TConn):  # type: ignore[misc]
-    """One connection, over TLS or not.
+    """One connection, with or without TLS.
 
-    number: counts connections in the order in which they came. deadline: by when what is under way,
-    handshake or request, must be read, in monotonic seconds. is_proven: whether a whole request has come
-    over it. is_displaced: whether it was closed for another.
+    number: counts connections in the order in which they were opened. deadline: when the current handshake or
+    request must be read, in monotonic seconds. is_proven: whether a whole request has come over it.
+    is_displaced: whether it was closed for another.
     """
 
     number: int = 0
@@ -66,7 +66,7 @@ class Connection(gthread.TConn):  # type: ignore[misc]
         self.parser = http.get_parser(self.cfg, self.sock, self.client)
 
     def close(self, graceful: bool = False) -> None:
-        """Close; nothing is owed to a client that never shook hands, so it is not waited for."""
+        """Close; a client that never completed a handshake is not waited for."""
         if self.parser is None:
             util.close(self.sock)
         else:
@@ -74,14 +74,14 @@ class Connection(gthread.TConn):  # type: ignore[misc]
 
     @property
     def has_sent(self) -> bool:
-        """Whether something of its client waits to be read: then it only looks idle."""
+        """Whether bytes of its client wait to be read: then it only looks idle."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(0))
 
 
 class Worker(gthread.ThreadWorker):  # type: ignore[misc]
-    """The worker. Everything here but `handle` runs in the thread that all connections go through."""
+    """The worker. Everything here but `handle` runs in the thread that handles all connections."""
 
     connection_class: type[Connection] = Connection
 
@@ -92,7 +92,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         super().init_process()
 
     def accept(self, listener: socket.socket) -> None:
-        """Take a new connection and leave it to the poller until it sends something."""
+        """Accept a new connection and leave it to the poller until it sends something."""
         try:
             client, address = listener.accept()
         except OSError as error:
@@ -125,7 +125,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
 
     def on_pending_socket_readable(self, conn: Connection, client: Any) -> None:
         """Serve a connection that has sent its first byte."""
-        if not conn.is_displaced:  # just now, its byte having come with the one that it was closed for
+        if not conn.is_displaced:  # just now; its byte came together with the connection that displaced it
             super().on_pending_socket_readable(conn, client)
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
@@ -134,19 +134,19 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
             super().on_client_socket_readable(conn, client)
 
     def finish_request(self, conn: Connection, fs: "Future[Any]") -> None:
-        """Keep the connection, or close it; of too many to keep, those that were never used go first.
+        """Keep the connection, or close it; above the limit, those that were never used are closed first.
 
-        gunicorn would end those that are being used instead, with their next answers.
+        gunicorn would instead end those that are in use, with their next answers.
         """
         super().finish_request(conn, fs)
         if len(self.keepalived_conns) >= self.max_keepalived:
             self._close_idle(self.keepalived_conns, least_needed(self.keepalived_conns))
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Hand a connection that has sent something to the threads, a new one to threads of their own.
+        """Pass a connection that has sent something to the threads, a new one to separate threads.
 
-        Whoever never gets as far as a whole request holds up other newcomers at most, and not the
-        connections that the API servers keep.
+        A client that never completes a request delays other new clients at most, and not the connections that
+        the API servers keep.
         """
         conn.deadline = time.monotonic() + REQUEST_SECONDS
         pool = self.tpool if conn.is_proven else self.newcomers
@@ -164,7 +164,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         super().handle_quit(sig, frame)
 
     def handle(self, conn: Connection) -> Any:
-        """Shake hands, or serve one request; returns whether the connection is kept."""
+        """Do the handshake, or serve one request; returns whether the connection is kept."""
         conn.deadline = max(conn.deadline, time.monotonic() + LATE_SECONDS)
         if not conn.initialized:
             return self._welcome(conn)
@@ -174,13 +174,13 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
         return stays_open
 
     def _welcome(self, conn: Connection) -> bool:
-        """Shake hands and leave the connection to the poller, as one that has been used.
+        """Do the handshake and leave the connection to the poller, as one that has been used.
 
-        Nothing of a request can have been read with the handshake: OpenSSL reads record by record.
+        No part of a request can have been read with the handshake: OpenSSL reads record by record.
         """
         try:
             conn.init()
-        except (OSError, ValueError) as error:  # of TLS as well; the client went, or speaks something else
+        except (OSError, ValueError) as error:  # also of TLS; the client is gone, or speaks no TLS
             self.log.debug("No handshake: %s", error)
             return False
         return True
@@ -189,10 +189,10 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]
 def least_needed(idle: Iterable[Connection]) -> Connection:
     """Which kept connection to close: the first that has never sent a request; if all have, the longest idle.
 
-    idle: at least one, the longest idle first. The newest connection is spared, and so is one whose request
-    has arrived and is only not read yet: closing these would fail calls of an API server that does nothing
-    wrong. The newest need not be the last of `idle`: the answer to an older one's request may have ended
-    after its handshake.
+    idle: at least one, the longest idle first. The newest connection is not closed, nor one whose request has
+    arrived and is only not read yet: that would fail calls of an API server that does nothing wrong. The
+    newest need not be the last of `idle`: the answer to an older one's request may have ended after its
+    handshake.
     """
     idle = list(idle)
     newest = max(idle, key=lambda each: each.number)

@@ -1,1 +1,1 @@
-"""What a person types: topogate, also as kubectl topogate."""
+"""The command line: topogate, also as kubectl topogate."""

@@ -1,6 +1,6 @@
-"""`topogate certs`: serving certificates of the webhook, issued and rotated without cert-manager.
+"""`topogate certs`: issue and rotate the webhook's serving certificates without cert-manager.
 
-`rotate` takes the steps that are due, once or, with --every, again and again until it is stopped.
+`rotate` takes the steps that are due: once, or with --every repeatedly until it is stopped.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _keep_rotating(rotation: Rotation, seconds: float) -> None:
-    """Look again and again until SIGTERM; what fails once is tried again, sooner."""
+    """Repeat the check until SIGTERM; after a failure, retry sooner."""
     stop = threading.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda _number, _frame: stop.set())

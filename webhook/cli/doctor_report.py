@@ -1,4 +1,4 @@
-"""`topogate doctor`: is the installation well, and what to do where it is not. Changes nothing."""
+"""`topogate doctor`: check an installation and suggest remedies. Changes nothing."""
 
 import argparse
 from typing import Any, Final
@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the findings; 1 if one of them is ill or the cluster cannot be asked, 3 if one is not known."""
+    """Print the findings; 1 if a check failed or nothing answers, 3 if a check was not possible."""
     return session.guarded(options, lambda: _run(options))
 
 

@@ -1,7 +1,7 @@
 """`topogate drain`: release, or delete, every pod that waits for topogate, before it is uninstalled.
 
-Says what it would do and does nothing, unless --yes is given. The guards let only the sweeper remove a gate:
-who lets pods go acts in its name, for which the right to impersonate the sweeper's ServiceAccount is needed.
+Without --yes it only prints what it would do. The guards allow only the sweeper to remove a gate, so the
+command acts as the sweeper's ServiceAccount: its user needs the right to impersonate it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ GATES: Final = {
     "MutatingWebhookConfiguration topogate": "mutatingwebhookconfigurations/topogate",
     "MutatingAdmissionPolicy topogate-gate": "mutatingadmissionpolicies/topogate-gate",
 }
-"""What gates new pods, and where it is below admissionregistration.k8s.io."""
+"""What gates new pods, and its path below admissionregistration.k8s.io."""
 _PARALLEL: Final = 8
 _MOST_ROUNDS: Final = 20
 
@@ -54,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Drain; 0 if nothing waits any more (or without --yes), 1 if something does or could not be done."""
+    """Drain; 0 if no pod waits any more (or without --yes), 1 if one still waits or could not be drained."""
     return session.guarded(arguments, lambda: _run(arguments))
 
 
@@ -84,20 +84,20 @@ class _Drain:
         self._query = session.selected(arguments)
 
     def making_gated(self) -> Iterator[str]:
-        """The unfinished Jobs whose own template has our gate, as that of a GPUTask has."""
+        """The unfinished Jobs whose own template has our gate, as the Job of a GPUTask has."""
         try:
             jobs = list(read_all(self._api, f"/apis/batch/v1{self._of_namespace}/jobs", Job))
         except ApiError as error:
             if error.status != 403:
                 raise
-            return  # who drains need not be allowed to read Jobs
+            return  # draining does not need the right to read Jobs
         for job in jobs:
             gates = job.spec.template.spec.scheduling_gates
             if any(gate.name.startswith(self._prefix) for gate in gates) and job_size(job):
                 yield f"{job.metadata.namespace}/{job.metadata.name}"
 
     def rehearse(self) -> int:
-        """Say what would be done."""
+        """Print what would be done."""
         count = 0
         for pod in self._gated():
             count += 1
@@ -110,7 +110,7 @@ class _Drain:
         return 0
 
     def drain(self) -> int:
-        """Do it, round by round: controllers may make pods meanwhile."""
+        """Drain in rounds, since controllers may create pods meanwhile."""
         done = 0
         for _ in range(_MOST_ROUNDS):
             waiting = list(self._gated())
@@ -135,7 +135,7 @@ class _Drain:
         return (pod for pod in pods if is_gated(pod, self._prefix) and not pod.metadata.deletion_timestamp)
 
     def _drain(self, pod: Pod) -> str:
-        """Release or delete one pod; returns what kept us from it, "" if nothing did."""
+        """Release or delete one pod; returns why that failed, "" if it did not."""
         try:
             if self._releases:
                 self._release(pod)
@@ -146,7 +146,10 @@ class _Drain:
         return ""
 
     def _release(self, pod: Pod) -> None:
-        """In the sweeper's name, or where that one has no rights any more in our own. Raises ApiError."""
+        """Send a request as the sweeper, or if its account has no rights any more, as the user.
+
+        Raises ApiError.
+        """
         patch = ungate_patch(pod, self._prefix)
         try:
             self._as_sweeper.request("PATCH", pod_path(pod), body=patch, content_type=JSON_PATCH)
@@ -156,7 +159,7 @@ class _Drain:
             try:
                 self._api.request("PATCH", pod_path(pod), body=patch, content_type=JSON_PATCH)
             except ApiError:
-                raise error from None  # it tells which right is missing
+                raise error from None  # it names the missing right
 
     def _delete(self, pod: Pod) -> None:
         conditions = {"uid": pod.metadata.uid}

@@ -1,4 +1,4 @@
-"""`topogate exec` and `topogate attach`: into a worker, by kubectl, which has the terminal for it."""
+"""`topogate exec` and `topogate attach`: into a worker, through kubectl, which handles the terminal."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Become kubectl; returns only if that cannot be: 1."""
+    """Become kubectl; returns only if that is impossible: 1."""
     return session.guarded(options, lambda: _run(options))
 
 
@@ -42,8 +42,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def command(kubectl: str, options: argparse.Namespace, namespace: str, pod: str) -> list[str]:
-    """kubectl's command line for it."""
-    # Without --kubeconfig kubectl reads what we have read: $KUBECONFIG, else the usual place.
+    """kubectl's command line for the worker."""
+    # Without --kubeconfig kubectl reads the same file as we do: $KUBECONFIG, else ~/.kube/config.
     words = [kubectl, *(["--kubeconfig", str(options.kubeconfig.expanduser())] if options.kubeconfig else [])]
     words += ["--context", options.context] if options.context else []
     terminal = "-it" if os.isatty(0) and os.isatty(1) else "-i"

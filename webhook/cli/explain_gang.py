@@ -70,7 +70,7 @@ def _of_pod(api: Api, namespace: str, name: str, settings: Settings) -> Iterator
 
 
 def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:
-    """A task or a job; where there is none of that name, a pod."""
+    """A task or a job; if there is none of that name, a pod."""
     try:
         work = works.find(api, namespace, written)
     except session.SessionError as error:
@@ -79,7 +79,7 @@ def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Itera
         try:
             yield from _of_pod(api, namespace, written, settings)
         except ExplainError:
-            raise error from None  # it names what is written alike
+            raise error from None  # it suggests similar names
         return
     reason = work.status.get("reason")
     yield f"{work.kind} {namespace}/{work.name} is {work.state}" + (f": {reason}" if reason else ".")
@@ -96,7 +96,7 @@ def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Itera
 
 
 def _why_no_pods(api: Api, work: works.Work) -> Iterator[str]:
-    """What the Job controller says of the pods that it could not make."""
+    """What the Job controller reports about the pods that it could not create."""
     path = f"/api/v1/namespaces/{work.namespace}/events"
     selector = f"involvedObject.kind=Job,involvedObject.name={work.name},type=Warning"
     notes = [each.get("message", "") for each in session.pages(api, path, fieldSelector=selector)]

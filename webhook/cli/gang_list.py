@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _print(rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: int) -> None:
-    """Print the rows. elsewhere: how many gangs other namespaces have."""
+    """Print the rows. elsewhere: how many gangs are in other namespaces."""
     if options.output in session.DOCUMENTS:
         session.show(msgspec.to_builtins(rows), options.output)
         return

@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _namespace(options: argparse.Namespace) -> str:
-    """Of objects that name none; "" where it makes no difference."""
+    """The namespace of objects that name none; "" where it makes no difference."""
     return session.namespace_of(options) if options.cluster or options.namespace is not None else ""
 
 

@@ -1,7 +1,7 @@
 """topogate (also kubectl topogate): one command, one subcommand a task.
 
-A subcommand's module is imported when it is asked for, and no other: what one of them needs must not slow the
-start of the rest.
+Only the module of the chosen subcommand is imported, so that the imports of one do not slow the start of the
+others.
 """
 
 import argparse
@@ -50,9 +50,9 @@ NEXT: Final[dict[str, str]] = {
     "lint": "Where it would go: topogate simulate FILE",
     "simulate": "To create it: kubectl apply -f FILE. What is free where: topogate map",
 }
-"""What to type next, for a person at a terminal, after a command that has done what it was to do."""
+"""What to type next: printed on a terminal after a command that succeeded."""
 INTERRUPTED: Final = 130
-"""Exit status after Ctrl-C, as a shell has for what SIGINT has ended."""
+"""Exit status after Ctrl-C, as a shell has after SIGINT."""
 _WITH_COMMAND: Final = ("run", "exec")
 _MODULES: Final = {
     "logs": "task_logs",
@@ -67,7 +67,7 @@ _MODULES: Final = {
     "lint": "lint_files",
     "completion": "shell_completion",
 }
-"""Of commands whose module has another name: no two modules of webhook have the same."""
+"""For commands whose module has another name: no two modules of webhook have the same."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -100,23 +100,23 @@ def _main(words: list[str]) -> int:
 
 
 def _others(chosen: str) -> list[str]:
-    """The commands that the module of the chosen one does not add itself."""
+    """Parsers of the commands that the module of the chosen one does not add itself."""
     if chosen not in COMMANDS:
         return list(COMMANDS)
     return [name for name in COMMANDS if module_of(name) != module_of(chosen)]
 
 
 def _run(module: ModuleType, options: argparse.Namespace) -> int:
-    """Run the command that a module has; returns its exit status. No output is lost without a word."""
+    """Run the command of a module; returns its exit status. Lost output is always reported."""
     try:
         status = int(module.run(options))
-        if sys.stdout is not None:  # as where a shell has closed it
+        if sys.stdout is not None:  # as when a shell has closed it
             sys.stdout.flush()
         if status == 0:
             _print_hint(options)
         return status
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone, and nobody is left to tell
+        sys.stderr.close()  # the reader has closed the pipe: nobody can read an error
         return 0
     except OSError as error:
         print(f"topogate {options.command}: {error.strerror or error}: {_where(error)}", file=sys.stderr)
@@ -146,15 +146,15 @@ def _where(error: OSError) -> str:
 
 
 def _drop_output() -> None:
-    """Let the end of the program not try once more to write what cannot be written."""
+    """Keep the end of the program from trying again to write what cannot be written."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    """The options of run and exec. What stands behind "--" is the command.
+    """The options of run and exec; what follows "--" is the command.
 
-    argparse would take no such command where an option stands between it and another argument, as in
+    argparse would not accept such a command where an option stands between it and another argument, as in
     `exec NAME --rank 1 -- ls`.
     """
     end = words.index("--") if "--" in words else len(words)

@@ -62,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _print(picture: "Picture", shown: "Sequence[DomainTile]", lowest: int, *, is_wide: bool) -> None:
-    """Print the domains, and with is_wide below each of the lowest level who holds GPUs there."""
+    """Print the domains, and with is_wide the gangs of each domain of the lowest level."""
     drawing = lines(shown, is_coloured=is_coloured(), most=0 if is_wide else columns())
     below = holders(picture, lowest) if is_wide else {}
     for domain, line in zip_longest(shown, drawing):
@@ -72,7 +72,7 @@ def _print(picture: "Picture", shown: "Sequence[DomainTile]", lowest: int, *, is
 
 
 def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) -> Iterator[str]:
-    """A line a domain, indented by its level, of at most so many columns, 0: as many as it needs."""
+    """One line a domain, indented by its level, with at most this many columns; 0: no limit."""
     if not domains:
         yield "No node has a GPU."
         return
@@ -91,7 +91,7 @@ def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) 
 
 
 def holders(picture: "Picture", level: int) -> dict[str, list[str]]:
-    """By the id of each domain of the level, who holds GPUs there, as the page says it: the most first."""
+    """By the id of each domain of the level, the gangs with GPUs there, as on the page: the largest first."""
     tiles: dict[str, list[NodeTile]] = {}
     for tile in picture.nodes.values():
         tiles.setdefault("/".join(tile.domain.split("/")[: level + 2]), []).append(tile)
@@ -99,7 +99,7 @@ def holders(picture: "Picture", level: int) -> dict[str, list[str]]:
 
 
 def _holders(tiles: "Iterable[NodeTile]") -> Iterator[str]:
-    """Gangs, and pods of none, by the GPUs that they hold; then reservations of gangs that wait."""
+    """Gangs, and pods without a gang, by the GPUs that they use; then reservations of waiting gangs."""
     gpus: Counter[str] = Counter()
     pods: Counter[str] = Counter()
     reserved: Counter[str] = Counter()
@@ -117,7 +117,7 @@ def _holders(tiles: "Iterable[NodeTile]") -> Iterator[str]:
 
 
 def bar(domain: "DomainTile", is_coloured: bool) -> str:
-    """WIDTH characters in the proportions of the domain's GPUs; what is there at all shows at least once."""
+    """WIDTH characters in the proportions of the domain's GPUs; each kind that occurs has at least one."""
     total = max(1, domain.gpus)
     used = _share(domain.used, total)
     waiting = min(WIDTH - used, _share(domain.waiting, total))

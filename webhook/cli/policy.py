@@ -1,7 +1,7 @@
-"""`topogate policy`: check a policy file, and tell the API server what it says.
+"""`topogate policy`: check a policy file, and render it for the API server.
 
-`check` names every fault of the file, and with --against what has been rendered from another version of it.
-`render` prints the objects that make the API server itself decide by the file.
+`check` reports every fault of the file, and with --against how rendered objects differ from it. `render`
+prints the objects by which the API server itself applies the policy.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check or render; 0 if all can be used and agrees, else 1."""
+    """Check or render; 0 if everything can be used and agrees, else 1."""
     policies: dict[Path, Policy] = {}
     values: dict[str, int] = {}
     status = 0
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: list[Path]) -> int:
-    """Say what each policy holds, and what of the rendered objects differs from it."""
+    """Print what each policy has, and where the rendered objects differ from it."""
     rendered = {identity(each): each for path in against for each in _objects(path)}
     drifted = 0
     for path, policy in policies.items():
@@ -112,9 +112,10 @@ def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: 
 
 
 def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Where `found` lacks what `wanted` has; what the API server adds by itself is no difference.
+    """Where `found` lacks what `wanted` has.
 
-    Nor is where the webhook is reached, which overlays change.
+    Fields that the API server adds are no difference, nor is the address of the webhook, which overlays
+    change.
     """
     if path.endswith(".clientConfig"):
         return
@@ -133,7 +134,7 @@ def _path_of(key: str, parent: str) -> str:
 
 
 def identity(item: Mapping[str, Any]) -> tuple[str, str]:
-    """What tells one object from another: kind and name."""
+    """The identity of an object: kind and name."""
     metadata = item.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     return str(item.get("kind")), str(name)
@@ -167,7 +168,7 @@ class _Dumper(yaml.SafeDumper):
     """YAML with long texts folded, so that an expression is read and compared line by line."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write what occurs twice twice."""
+        """Write a repeated value twice instead of as an alias."""
         return True
 
 
@@ -188,7 +189,7 @@ def as_yaml(objects: Iterable[Object]) -> str:
 
 
 def _objects(path: Path) -> Iterator[Object]:
-    """The objects of a file, of all files below a folder, or of standard input; lists are taken apart."""
+    """The objects of a file, of all files below a folder, or of standard input; lists are expanded."""
     files = sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
     for file in files:
         try:
@@ -205,11 +206,11 @@ def _objects(path: Path) -> Iterator[Object]:
 
 
 def _classes(path: Path) -> dict[str, int] | None:
-    """The values of a file's PriorityClasses by name; None if it holds none."""
+    """The values of a file's PriorityClasses by name; None if it has none."""
     try:
         found = list(_objects(path))
     except RenderError:
-        return None  # a policy, then, with a fault: that is reported better where it is read
+        return None  # a policy with a fault, then: its reader reports that better
     classes = [each for each in found if each.get("kind") == "PriorityClass"]
     for each in classes:
         if not isinstance(each.get("value"), int):
@@ -218,7 +219,7 @@ def _classes(path: Path) -> dict[str, int] | None:
 
 
 def _policy_text(path: Path) -> bytes | str:
-    """The policy in a file, taken out of a ConfigMap if that is what the file holds."""
+    """The policy in a file, taken out of a ConfigMap if the file has one."""
     try:
         text = path.read_bytes()
     except OSError as error:

@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table; 0, or 1 if the cluster refuses or a name is not there."""
+    """Print the table; 0, or 1 if the cluster refuses or a name does not exist."""
     return session.guarded(options, lambda: _run(options))
 
 
@@ -37,7 +37,7 @@ def _run(options: argparse.Namespace) -> int:
     while True:
         found = works.of(api, namespace, **session.selected(options))
         chosen = _chosen(found, options)
-        # Ages change all the time; what is news are other objects, or other versions of them.
+        # Ages change all the time; only other objects, or other versions of them, are news.
         seen = [(work.namespace, work.name, work.item["metadata"]["resourceVersion"]) for work in chosen]
         if seen != shown and (text := _text(api, chosen, options, namespace)):
             print(text, flush=True)
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _chosen(found: list[Work], options: argparse.Namespace) -> list[Work]:
-    """Those that the options name; without names all, or all that have not ended. Raises SessionError."""
+    """The works that the options name; without names all that have not ended, or all. Raises SessionError."""
     if not options.name:
         return found if options.all else [work for work in found if not work.has_ended]
     chosen = [work for work in found if _names(work) & set(options.name)]
@@ -59,7 +59,7 @@ def _chosen(found: list[Work], options: argparse.Namespace) -> list[Work]:
 
 
 def _names(work: Work) -> set[str]:
-    """How a user may write it; see works.find."""
+    """The forms in which a user may write it; see works.find."""
     kinds = [written for written, kind in works.KINDS.items() if kind == work.kind]
     return {work.name, *(f"{kind}/{work.name}" for kind in kinds)}
 
@@ -81,7 +81,7 @@ def _text(api: "Api", chosen: list[Work], options: argparse.Namespace, namespace
 
 
 def _table(chosen: list[Work], reasons: dict[tuple[str, str], str], *, wide: bool, everywhere: bool) -> str:
-    """The table of these. everywhere: with their namespaces."""
+    """The table of these works. everywhere: with their namespaces."""
     heading = ["NAME", "GPUS", "MODEL", "PRIORITY", "STATE", "NODE", "AGE", "REASON"]
     rows = [[*(["NAMESPACE"] if everywhere else []), *heading, *(["KIND", "CARDS"] if wide else [])]]
     for work in chosen:
@@ -113,12 +113,12 @@ def _row(work: Work, reasons: dict[tuple[str, str], str]) -> list[str]:
 
 
 def _gpus(work: Work) -> str:
-    """GPUs of its one worker, or "4x8": 4 workers with 8 GPUs each."""
+    """GPUs of its single worker, or "4x8": 4 workers with 8 GPUs each."""
     return str(works.gpus_of(work)) if work.workers == 1 else f"{work.workers}x{works.gpus_of(work)}"
 
 
 def _reasons(api: "Api", namespace: str | None) -> dict[tuple[str, str], str]:
-    """Why gangs wait, by namespace and the name of their Job; none where that may not be read."""
+    """Why gangs wait, by namespace and the name of their Job; empty where that may not be read."""
     from webhook.kube.client import ApiError
 
     path = f"{_PLACEMENTS}/namespaces/{namespace}/placements" if namespace else f"{_PLACEMENTS}/placements"

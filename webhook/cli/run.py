@@ -1,7 +1,7 @@
 """`topogate run --image IMAGE --gpus 8 --model h100 -- python train.py`: start a GPU task.
 
-It becomes a GPUTask: ps shows it, logs reads it, stop ends it. --dry-run starts nothing and says where it
-would go.
+It becomes a GPUTask: ps shows it, logs reads it, stop ends it. --dry-run starts nothing and prints where it
+would be placed.
 """
 
 import argparse
@@ -30,7 +30,7 @@ class _OldWorkers(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any, _: str | None = None
     ) -> None:
-        """Take it, and tell what to write."""
+        """Accept it, and warn what to write instead."""
         complain("topogate run: -w is deprecated, since other commands mean --watch by it: write --workers")
         options.workers = value
 
@@ -120,7 +120,7 @@ def task_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _name(image: str | None) -> str:
-    """A name that says what runs, and differs from the last one."""
+    """A name that describes what runs, and differs from the last one."""
     last = (image or "task").rpartition("/")[2].partition("@")[0].partition(":")[0].lower()
     word = re.sub(r"[^a-z0-9]+", "-", last).strip("-")[:40]
     return f"{word if word[:1].isalpha() else 'task'}-{secrets.token_hex(2)}".replace("--", "-")
@@ -143,7 +143,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _create(api: "Api", body: dict[str, Any], *, is_tried: bool) -> dict[str, Any]:
-    """The task as the API server made it, or would. Raises SessionError, ApiError."""
+    """The task as the API server created it, or would create it. Raises SessionError, ApiError."""
     from webhook.kube.client import ApiError
 
     collection = works.collection(TASK, body["metadata"]["namespace"])
@@ -160,14 +160,14 @@ def _create(api: "Api", body: dict[str, Any], *, is_tried: bool) -> dict[str, An
 
 
 def _check(api: "Api", body: dict[str, Any], *, is_tried: bool) -> None:
-    """Refuse before anything is made what the cluster's policy has not, and say what no node has.
+    """Refuse what the cluster's policy does not offer before anything is created; warn of what no node has.
 
-    is_tried: nothing will be made, and where it would be placed is printed anyway. Raises
-    session.MistakeError with the words of admission.
+    is_tried: nothing will be created, and the placement is printed anyway. Raises session.MistakeError with
+    the words of admission.
     """
     spec = body["spec"]
     if not any(spec.get(key) for key in ("gpu", "priority", "topology")) and spec["gpu-amount"] == "1":
-        return  # nothing that could be misspelled or too much: no need to load what reads a policy
+        return  # nothing that could be misspelled or too much, so the policy's reader is not loaded
     from webhook.inquiry.task_check import check_task
 
     found = check_task(api, body)
@@ -178,7 +178,7 @@ def _check(api: "Api", body: dict[str, Any], *, is_tried: bool) -> None:
 
 
 def service_of(made: dict[str, Any]) -> dict[str, Any]:
-    """The headless Service by which the workers of a task find each other, and which goes with the task."""
+    """The headless Service by which the workers of a task find each other; it is deleted with the task."""
     metadata = made["metadata"]
     owner = {"apiVersion": "falldio.com/v1", "kind": TASK, "name": metadata["name"], "uid": metadata["uid"]}
     return {
@@ -199,7 +199,7 @@ def service_of(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def _give_names(api: "Api", made: dict[str, Any]) -> None:
-    """Make the workers known to the cluster's DNS, by the user's own rights: a task alone may not."""
+    """Add the workers to the cluster's DNS, with the user's own rights, since a task alone may not."""
     from webhook.kube.client import ApiError
 
     body = service_of(made)
@@ -217,7 +217,7 @@ def _follow(api: "Api", made: dict[str, Any]) -> int:
 
 
 def _rehearse(api: "Api", made: dict[str, Any]) -> int:
-    """Say where it would go: 0 if it has a place now, 1 if it would wait or be refused."""
+    """Print where it would be placed: 0 if it fits now, 1 if it would wait or be refused."""
     import msgspec
 
     from webhook.inquiry.reading import ClusterReading
@@ -235,7 +235,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     name = task.metadata.name
     try:
         policy = parse_policy(api.json("GET", _POLICY)["data"]["policy.yaml"], "the cluster's policy")
-        # Whether the class exists is not for every user to see, and decides nothing about the place.
+        # Not every user may read whether the class exists, and the placement does not depend on it.
         classes = {each.priority_class_name: PriorityClass(metadata=Metadata()) for each in policy.tiers}
         job = job_wanted(task, TaskRules(policy, classes))
         cluster = ClusterReading.read(api)

@@ -1,4 +1,4 @@
-"""What the map and the list of gangs are read from: one scene of the cluster, drawn as the page draws it."""
+"""What the map and the list of gangs are read from: one picture, drawn as the page draws it."""
 
 import argparse
 from dataclasses import replace
@@ -40,7 +40,7 @@ def scene_of(cluster: "ClusterReading", settings: "Settings", policy: "Policy") 
 
 
 def of_selected(cluster: "ClusterReading", api: "Api", options: argparse.Namespace) -> "ClusterReading":
-    """The cluster with those nodes alone that --selector chooses. Raises ApiError."""
+    """The cluster with only the nodes that --selector selects. Raises ApiError."""
     chosen = session.names_of(api, "/api/v1/nodes", options)
     if chosen is None:
         return cluster

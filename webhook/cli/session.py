@@ -1,4 +1,4 @@
-"""What the subcommands that talk to a cluster share: kubeconfig, namespace, output, words for mistakes."""
+"""What the subcommands that talk to a cluster share: kubeconfig, namespace, output, error messages."""
 
 import argparse
 import contextlib
@@ -25,11 +25,11 @@ WATCH_SECONDS: Final = 2.0
 
 
 class SessionError(Exception):
-    """It could not be done; the message says why, and what to do."""
+    """The command failed; the message says why, and what to do."""
 
 
 class MistakeError(Exception):
-    """What was asked cannot be meant; the message says what would do."""
+    """The arguments make no sense; the message says what would."""
 
 
 def add_connection(
@@ -47,19 +47,19 @@ def add_connection(
 
 
 def add_selector(parser: argparse.ArgumentParser, what: str) -> None:
-    """The argument that chooses by labels; what: whose labels."""
+    """The argument that selects by labels; what: the objects with these labels."""
     parser.add_argument(
         "-l", "--selector", metavar="LABELS", help=f"only {what} with these labels, as key=value,other!=value"
     )
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
-    """The argument that shows it again and again, see repeat."""
+    """The argument that repeats the output, see repeat."""
     parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds")
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """The operator's files, for who has other than the defaults."""
+    """The operator's files, for clusters that do not use the defaults."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file"
     )
@@ -74,7 +74,7 @@ def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS
 
 
 def repeat(options: argparse.Namespace, show: Callable[[], object]) -> int:
-    """Show it once, or with --watch until interrupted, on a terminal each time on a clear screen."""
+    """Print it once, or with --watch until interrupted, on a terminal each time on a clear screen."""
     while True:
         if options.watch and options.output is None and is_terminal():
             print("\033[2J\033[H", end="")
@@ -92,7 +92,7 @@ def selected(options: argparse.Namespace) -> dict[str, str]:
 
 
 def names_of(api: "Api", path: str, options: argparse.Namespace) -> frozenset[tuple[str, str]] | None:
-    """Namespace and name of the objects of a collection that --selector chooses, None without it.
+    """Namespace and name of the objects of a collection that --selector selects, None without it.
 
     Raises ApiError.
     """
@@ -103,7 +103,7 @@ def names_of(api: "Api", path: str, options: argparse.Namespace) -> frozenset[tu
 
 
 def kubeconfigs_of(options: argparse.Namespace) -> tuple[Path, ...]:
-    """The kubeconfigs that are meant; of several the first to say something counts."""
+    """The kubeconfigs to use; if several define a value, the first one counts."""
     if options.kubeconfig:
         return (Path(options.kubeconfig),)
     from webhook.kube.kubeconfig import of_this_person
@@ -112,10 +112,11 @@ def kubeconfigs_of(options: argparse.Namespace) -> tuple[Path, ...]:
 
 
 def connect(options: argparse.Namespace, *, brief: bool = False) -> "Api":
-    """A client with the user's own rights. brief: for a few requests, one after the other. Raises
-    SessionError.
+    """A client with the user's own rights.
 
-    What is read with it is not logged, unless logging is configured: the command says what is wrong.
+    brief: for a few requests, one after the other. Raises SessionError.
+
+    What is read with it is not logged unless logging is configured: the command reports what is wrong.
     """
     from webhook.kube.client import Api, ConnectError
 
@@ -136,10 +137,7 @@ def connect(options: argparse.Namespace, *, brief: bool = False) -> "Api":
 
 
 def namespace_of(options: argparse.Namespace) -> str:
-    """The namespace that is meant: the argument's, else the kubeconfig's, else default.
-
-    Raises MistakeError.
-    """
+    """The chosen namespace: the argument's, else the kubeconfig's, else default. Raises MistakeError."""
     if options.namespace is not None:
         return namespace(options.namespace)
     from webhook.kube.kubeconfig import context_of, read
@@ -147,12 +145,12 @@ def namespace_of(options: argparse.Namespace) -> str:
     try:
         written = context_of(read(kubeconfigs_of(options)), options.context).get("namespace") or "default"
     except (OSError, ValueError):
-        return "default"  # what is wrong with it is said when the connection is made
+        return "default"  # its faults are reported when the connection is made
     return namespace(str(written))
 
 
 def namespace(written: str) -> str:
-    """The same, where it may be the name of a namespace. Raises MistakeError."""
+    """The text, if it can be the name of a namespace. Raises MistakeError."""
     if not is_name(written) or "." in written or len(written) > _LONGEST_LABEL:
         raise MistakeError(
             f"{written!r} is no namespace: its name is of a-z, 0-9 and -, at most {_LONGEST_LABEL} of them"
@@ -161,9 +159,9 @@ def namespace(written: str) -> str:
 
 
 def check_namespace(api: "Api", name: str) -> None:
-    """Whether a namespace is there, for an answer that is empty.
+    """Check that a namespace exists, for an empty answer.
 
-    Raises SessionError where it is not; who may not read it gets no answer.
+    Raises SessionError if it does not exist; a user who may not read it gets no answer.
     """
     from webhook.kube.client import ApiError
 
@@ -175,19 +173,19 @@ def check_namespace(api: "Api", name: str) -> None:
 
 
 def is_name(written: str) -> bool:
-    """Whether an object may have that name, which then stands for nothing but itself in an address."""
+    """Whether an object may have that name; such a name needs no escaping in a URL."""
     return len(written) <= _LONGEST_NAME and _NAME.fullmatch(written) is not None
 
 
 def guarded(options: argparse.Namespace, work: Callable[[], int]) -> int:
-    """Do it; what the cluster refuses is a sentence and status 1, a mistake one and status 2."""
+    """Run the command: a refusal of the cluster becomes a sentence and status 1, a mistake status 2."""
     from webhook.kube.client import ApiError
 
     try:
         return work()
     except (SessionError, ApiError) as error:
         complain(f"topogate {options.command}: {sentence_of(error)}")
-        # The API server alone knows what a selector may be.
+        # Only the API server knows what is a valid selector.
         is_mistake = getattr(error, "status", 0) == 400 and getattr(options, "selector", None)
         return 2 if is_mistake else 1
     except MistakeError as error:

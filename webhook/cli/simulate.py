@@ -1,9 +1,9 @@
-"""topogate simulate FILE: where would these pods go?
+"""topogate simulate FILE: where would these pods be placed?
 
 The cluster is that of the kubeconfig, whose admission is asked by dry run, or with --cluster what `kubectl
-get nodes,pods -A -o json` (or yaml) has printed. The manifest is what would be applied. Its pods are gathered
-into gangs, and these are placed one after the other. The answer is the sweeper's: pods without GPUs go beside
-those of their gang that have some, parts that name levels of their own have these. Nobody is evicted for it.
+get nodes,pods -A -o json` (or yaml) has printed. The manifest is what would be applied. Its pods form gangs,
+which are placed one after the other. The answer is the sweeper's: CPU-only pods are placed near the GPU pods
+of their gang, and pod sets with levels of their own use these. No pod is evicted for it.
 """
 
 import argparse
@@ -136,7 +136,7 @@ def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
 
 
 def _by_maker(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
-    """Each gang by itself, but together the pods of one controller that do not wait for one another."""
+    """Print each gang by itself, but together the pods of one controller that do not wait for one another."""
     found: dict[GangKey, list[PlacedGang]] = {}
     for each in placed:
         found.setdefault(each.gang.maker, []).append(each)
@@ -144,7 +144,7 @@ def _by_maker(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
 
 
 def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespace) -> None:
-    """Print the answers as they are wanted."""
+    """Print the answers in the chosen format."""
     if args.output in session.DOCUMENTS:
         found = [_document(each.answer) for each in placed]
         named = [{"gang": each.gang.key.name, **own} for each, own in zip(placed, found, strict=True)]
@@ -167,7 +167,7 @@ def _document(answer: GangAnswer) -> dict[str, Any]:
 
 
 def _print_patches(scene: Rehearsed) -> None:
-    """What admission would change of each template, as JSON Patch, on standard error beside JSON."""
+    """Print on standard error what admission would change of each template, as JSON Patch."""
     for name, admitted in scene.admitted.items():
         complain(f"Patch of pod {name}: {msgspec.json.encode(admitted.operations).decode()}")
 
@@ -189,7 +189,7 @@ def _print(placed: PlacedGang) -> None:
 
 
 def _print_replicas(placed: Sequence[PlacedGang]) -> None:
-    """Pods of one controller that do not wait for one another."""
+    """Print pods of one controller that do not wait for one another."""
     name = placed[0].gang.maker.name
     rows = sorted((row for each in placed for row in each.answer.placed), key=lambda p: natural(p.member))
     if rows:
@@ -213,8 +213,8 @@ def _print_rows(rows: Sequence[Placed]) -> None:
 
 
 def _map(snapshot: Snapshot, after: Snapshot) -> Iterator[str]:
-    """The tree with what the gangs take as waited for: all top domains, of the others those that they use."""
-    # Loaded for this option alone.
+    """The tree with the gangs as planned: all top domains, and of the others those that they use."""
+    # Loaded only for this option.
     from webhook.cli import map as tree
     from webhook.scheduling.gpu_counts import count_used
     from webhook.ui.files import counting

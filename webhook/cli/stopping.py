@@ -1,4 +1,4 @@
-"""`topogate stop` and `topogate restart`: a task or a job ends, pauses, resumes or restarts."""
+"""`topogate stop` and `topogate restart`: end, suspend, resume or restart a task or a job."""
 
 import argparse
 import time
@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do it with each; 0, or 1 at the first that cannot be done."""
+    """Change each of them; 0, or 1 at the first that cannot be changed."""
     return session.guarded(options, lambda: _run(options))
 
 
@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> int:
     if bool(options.names) is bool(options.selector):
         raise session.MistakeError("name tasks or jobs, or choose them by -l LABELS")
     api, namespace = session.connect(options, brief=True), session.namespace_of(options)
-    chosen = [works.find(api, namespace, name) for name in options.names]  # all of them, or nothing is done
+    chosen = [works.find(api, namespace, name) for name in options.names]  # all of them, or none
     if options.selector:
         chosen = works.of(api, namespace, **session.selected(options))
         if not chosen:
@@ -90,7 +90,7 @@ def _wait_for_the_end(api: "Api", work: Work) -> None:
 
 
 def _change(api: "Api", work: Work, spec: dict[str, Any]) -> None:
-    """Change this very object, and its attempt only if nobody has meanwhile: one restart is one attempt."""
+    """Change exactly this object, and its attempt only if no other client has: one restart is one attempt."""
     guards = {"/metadata/uid": work.item["metadata"]["uid"]}
     if "attempt" in spec:
         guards["/spec/attempt"] = work.spec.get("attempt", 0)

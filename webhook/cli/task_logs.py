@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
         try:
             text = api.request("GET", _path(pod), query=_query(options), timeout_seconds=60)
         except ApiError as error:
-            if error.status != 400:  # as of a container that is yet to start: the others have begun perhaps
+            if error.status != 400:  # as of a container that has not started: others may have
                 raise
             complain(f"topogate logs: worker {rank}: {session.sentence_of(error)}")
             continue
@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _chosen_pods(api: "Api", work: "Work", chosen: int | None) -> dict[int, dict[str, Any]]:
-    """The newest pod of each rank, or of the chosen one alone. Raises SessionError if there is none."""
+    """The newest pod of each rank, or only that of the chosen rank. Raises SessionError if there is none."""
     pods = {
         rank: pod for rank, pod in works.newest(works.pods_of(api, work)).items() if chosen in (None, rank)
     }
@@ -104,7 +104,7 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
 
 
 def _started_pods(api: "Api", work: "Work", chosen: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each rank, or the chosen one alone, and its newest pod if that has started."""
+    """Each rank, or only the chosen one, and its newest pod if that has started."""
     for rank, pod in works.newest(works.pods_of(api, work)).items():
         has_started = pod["status"].get("phase") in ("Running", "Succeeded", "Failed")
         if has_started and chosen in (None, rank):
@@ -117,19 +117,19 @@ def _state_line(work: "Work") -> str:
 
 
 class _Fault:
-    """That nothing can be written any more: the reader has gone, or the disk is full."""
+    """An error after which nothing can be written: the reader has closed the pipe, or the disk is full."""
 
     def __init__(self) -> None:
         self._there = threading.Event()
         self._error: OSError | None = None
 
     def note(self, error: OSError) -> None:
-        """Tell whoever waits."""
+        """Record the error and wake the waiting thread."""
         self._error = error
         self._there.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait so long. Raises the OSError as soon as there is one."""
+        """Wait this long. Raises the OSError as soon as there is one."""
         self._there.wait(seconds)
         if self._error is not None:
             raise self._error

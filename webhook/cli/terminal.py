@@ -1,7 +1,7 @@
-"""What a command says to the person at the terminal.
+"""Output of a command to the person at the terminal.
 
-Names, annotations and an API server's words are written by others: a line break or an escape sequence in them
-would forge lines or move the cursor, so a line is said as one line of plain text.
+Names, annotations and messages of an API server are written by others: a line break or an escape sequence in
+them would forge lines or move the cursor. Each line is printed as one line of plain text.
 """
 
 import os
@@ -17,17 +17,17 @@ def print_line(line: str) -> None:
 
 
 def complain(line: str) -> None:
-    """Print a line about what is wrong, on standard error."""
+    """Print an error, warning or hint, on standard error."""
     print(printable(line), file=sys.stderr)
 
 
 def is_terminal() -> bool:
-    """Whether standard output is one; it is None where a shell has closed it."""
+    """Whether standard output is a terminal; it is None where a shell has closed it."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def columns() -> int:
-    """How wide the terminal is to which standard output goes; 0 where it is none, as in a pipe."""
+    """The width of the terminal on standard output; 0 where it is none, as in a pipe."""
     if not is_terminal():
         return 0
     written = os.environ.get("COLUMNS", "")
@@ -45,7 +45,7 @@ def is_coloured() -> bool:
 
 
 def fitted(line: str, width: int) -> str:
-    """A line of at most so many characters, with "..." where something was cut; 0: as it is."""
+    """A line of at most this many characters, with "..." where it was cut; 0: unchanged."""
     return line if not width or len(line) <= width else (line[: max(0, width - 3)] + "...")[:width]
 
 

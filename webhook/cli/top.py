@@ -1,7 +1,7 @@
-"""`topogate top`: the GPUs of the cluster by model: how many there are, are free, and are waited for.
+"""`topogate top`: the GPUs of the cluster by model: total, free, and waited for.
 
-A card that is shared counts as one card, in use when any share of it is; a MIG instance counts as one, of a
-model of its own. Of a node that takes no pods, as a cordoned one, only GPUs in use count.
+A shared card counts as one card, in use when any share of it is; a MIG instance counts as one, of its own
+model. On a node that takes no pods, such as a cordoned one, only GPUs in use count.
 """
 
 import argparse
@@ -22,7 +22,7 @@ _UNKNOWN: Final = "(unknown)"
 
 @dataclass
 class Line:
-    """One model. whole: nodes of which all GPUs are free; waiting: GPUs that unbound pods ask for."""
+    """One model. whole: nodes whose GPUs are all free; waiting: GPUs that unbound pods ask for."""
 
     model: str
     nodes: int = 0
@@ -43,13 +43,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table; 1 if nodes or pods are not for this user to see."""
+    """Print the table; 1 if the user may not read nodes or pods."""
     return session.guarded(options, lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
     api = session.connect(options, brief=True)
-    # Loaded once the cluster's address is known: a mistake in a kubeconfig is reported without.
+    # Loaded once the cluster's address is known: a mistake in a kubeconfig is reported faster.
     from webhook.inquiry.reading import ClusterReading
 
     return session.repeat(

@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # Flask and gunicorn are loaded for this command alone.
+    # Flask and gunicorn are loaded only for this command.
     from webhook import logs
     from webhook.kube.kubeconfig import context_of, read
     from webhook.ui.serve_page import serve_laptop

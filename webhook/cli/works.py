@@ -1,4 +1,4 @@
-"""GPUTasks and Jobs with GPUs as one kind of thing: what ps, logs, stop and the others are about."""
+"""GPUTasks and Jobs with GPUs under one type, for ps, logs, stop and other commands."""
 
 import functools
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 class Work(NamedTuple):
-    """A task, or a Job that is not a task's. item: the object as the API server has it."""
+    """A task, or a Job that does not belong to a task. item: the object as the API server has it."""
 
     kind: str
     item: dict[str, Any]
@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it lives."""
+        """Its path."""
         group, plural = (_TASKS, "gputasks") if self.kind == TASK else (_JOBS, "jobs")
         return f"{group}/namespaces/{self.namespace}/{plural}/{self.name}"
 
@@ -60,7 +60,7 @@ class Work(NamedTuple):
 
     @property
     def state(self) -> str:
-        """In the words of a GPUTask's phase."""
+        """Its phase, in the words of a GPUTask's phase."""
         if self.kind == TASK:
             return str(self.status.get("phase") or "Pending")
         ended = {each["type"] for each in self.status.get("conditions") or () if each.get("status") == "True"}
@@ -71,16 +71,16 @@ class Work(NamedTuple):
 
 
 def collection(kind: str, namespace: str | None) -> str:
-    """Where all of a kind live, of one namespace or of all."""
+    """The path of all objects of a kind, in one namespace or in all."""
     group, plural = (_TASKS, "gputasks") if kind == TASK else (_JOBS, "jobs")
     return f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"
 
 
 def of(api: "Api", namespace: str | None, **query: str) -> list[Work]:
-    """Every GPUTask and every other Job that asks for GPUs, oldest first.
+    """Every GPUTask and every other Job that asks for GPUs, oldest first. query: as labelSelector.
 
-    query: as labelSelector. Where only one of the two kinds may be read, that one, and a line on standard
-    error. Raises ApiError.
+    If only one of the two kinds may be read, returns that one and prints a line on standard error. Raises
+    ApiError.
     """
     from webhook.kube.client import ApiError
 
@@ -105,14 +105,15 @@ def of(api: "Api", namespace: str | None, **query: str) -> list[Work]:
 
 
 def _is_shown(work: Work) -> bool:
-    """Whether it is a task, or a Job that asks for GPUs and is not a task's."""
+    """Whether it is a task, or a Job that asks for GPUs and does not belong to a task."""
     return work.kind == TASK or (not _is_of_a_task(work.item) and bool(gpus_of(work)))
 
 
 def find(api: "Api", namespace: str, written: str) -> Work:
-    """A task or a Job by "NAME" or "KIND/NAME". Raises SessionError if there is none, MistakeError, ApiError.
+    """A task or a Job by "NAME" or "KIND/NAME".
 
-    Who may not read tasks still finds Jobs.
+    Raises SessionError if there is none, MistakeError, ApiError. A user who may not read tasks still finds
+    Jobs.
     """
     from webhook.kube.client import ApiError
 
@@ -136,7 +137,7 @@ def find(api: "Api", namespace: str, written: str) -> Work:
 
 
 def _parsed(written: str) -> tuple[list[str], str]:
-    """The kinds that "NAME" or "KIND/NAME" may be of, and the name. Raises SessionError, MistakeError."""
+    """The kinds that "NAME" or "KIND/NAME" may refer to, and the name. Raises SessionError, MistakeError."""
     kind, _, name = written.rpartition("/")
     kinds = [KINDS[kind.lower()]] if kind.lower() in KINDS else [TASK, JOB]
     if (kind and kind.lower() not in KINDS) or not name:
@@ -190,7 +191,7 @@ def gpus_asked(pod: Mapping[str, Any]) -> int:
 
 
 def is_gpu(resource: str) -> bool:
-    """Whether a resource is GPUs. The operator's list may be another, and is not for every user to read."""
+    """Whether a resource is GPUs. The operator's list may differ, and not every user may read it."""
     return (
         resource.endswith("/gpu")
         or resource in ("gpu.intel.com/i915", "gpu.intel.com/xe")
@@ -203,14 +204,14 @@ def _is_of_a_task(job: Mapping[str, Any]) -> bool:
 
 
 def _named(kind: str, item: dict[str, Any]) -> dict[str, Any]:
-    """An object of a list as it is alone: the API server leaves out what the list says."""
+    """An item of a list as an object by itself: the API server leaves out kind and version of items."""
     version = (_TASKS if kind == TASK else _JOBS).removeprefix("/apis/")
     return {"apiVersion": version, "kind": kind, **item}
 
 
 @functools.cache
 def _warn(sentence: str) -> None:
-    """Once, also where the same is asked again and again."""
+    """Print it once, even if the question is repeated."""
     complain(sentence)
 
 

@@ -1,4 +1,4 @@
-"""What admission would make of a pod: the same decision, its patch applied as the API server does."""
+"""What admission would do to a pod: the same decision, with its patch applied as the API server does."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from webhook.kube.objects import PriorityClass
 from webhook.policy.values import Policy
 
 NOT_GATED: Final = "not-held"
-"""Reason of a decision that a cluster does not make: it stores the pod without a gate of ours."""
+"""Reason of a decision that no cluster makes: it stores the pod without a gate of ours."""
 
 NOT_OURS: Final = frozenset(
     {
@@ -22,13 +22,15 @@ NOT_OURS: Final = frozenset(
         "scheduling-group", "other-scheduler", "kueue-topology", NOT_GATED,
     }
 )  # fmt: skip
-"""Reasons of a decision by which another one places the pod."""
+"""Reasons of decisions that leave the placement of the pod to another scheduler."""
 
 
 @dataclass(frozen=True)
 class AdmissionRules:
-    """By what admission decides. classes: PriorityClasses by name. ask: asks a cluster about a pod of a
-    namespace, beside the decision by the policy; None where there is none to ask.
+    """What admission decides from.
+
+    classes: PriorityClasses by name. ask: asks a cluster about a pod of a namespace, in addition to the
+    decision by the policy; None without a cluster.
     """
 
     policy: Policy
@@ -51,20 +53,20 @@ class Admitted:
 
     @property
     def is_gated(self) -> bool:
-        """Whether a gate of ours holds the pod."""
+        """Whether the pod gets a gate of ours."""
         gates = self.pod["spec"].get("schedulingGates") or ()
         return any(str(gate.get("name")).startswith(keys.GATE_PREFIX) for gate in gates)
 
     @property
     def is_placed_by_others(self) -> bool:
-        """Whether topogate leaves the pod to others."""
+        """Whether topogate leaves the placement of the pod to another scheduler."""
         return self.decision.reason in NOT_OURS
 
 
 def admit(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> Admitted:
     """Decide on a pod's metadata and spec.
 
-    Raises msgspec.ValidationError for what is no pod, and ApiError where a cluster is asked in vain.
+    Raises msgspec.ValidationError for what is not a pod, and ApiError if the cluster does not answer.
     """
     body = {"metadata": pod.get("metadata") or {}, "spec": pod.get("spec") or {}}
     found = _decided(pod, body, namespace, rules)
@@ -76,7 +78,7 @@ def _decided(pod: Mapping[str, Any], body: dict[str, Any], namespace: str, rules
     operations = msgspec.to_builtins(decision.operations)
     if not operations:
         return Admitted(decision, {**pod, **body}, [])
-    import jsonpatch  # loaded where there is something to apply
+    import jsonpatch  # loaded only if there is a patch to apply
 
     changed = jsonpatch.apply_patch(body, patch.encode(decision.operations).decode())
     return Admitted(decision, {**pod, **changed}, list(operations))

@@ -1,4 +1,4 @@
-"""Checks of what runs on each node: labeler and allocator."""
+"""Checks of the programs on each node: labeler and allocator."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,12 +13,12 @@ _DAEMON_SETS: Final = "/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}"
 
 
 def labeler(api: Api, now: datetime) -> Iterator[Finding]:
-    """It runs on each node that it is meant for."""
+    """The labeler runs on each node that it is meant for."""
     yield from _daemon_set(api, LABELER, "labeler")
 
 
 def allocator(api: Api, now: datetime) -> Iterator[Finding]:
-    """Likewise, where it is installed."""
+    """So does the allocator, if it is installed."""
     try:
         yield from _daemon_set(api, ALLOCATOR, "allocator")
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""Which nodes the sweeper avoids since pods fail there, and what it keeps of the others."""
+"""Which nodes the sweeper avoids since pods fail there, and its failure records of the others."""
 
 import contextlib
 import time
@@ -16,10 +16,10 @@ AGAIN_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node with failures. by: who avoids it, a namespace or "*" for all, "" if nobody; until, last: seconds
-    since 1970, 0 for none.
+    """A node with failures.
 
-    gangs: how many have failed there and proven it; failures: how many failures are kept.
+    by: who avoids it: a namespace, or "*" for all gangs, "" if it is not avoided; until, last: seconds since
+    1970, 0 for none. gangs: how many have failed there and proven it; failures: how many are recorded.
     """
 
     node: str
@@ -32,7 +32,7 @@ class NodeRow:
 
 
 def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
-    """Of the data of the sweeper's ConfigMap, the avoided nodes first. Raises msgspec.MsgspecError."""
+    """The nodes of the sweeper's ConfigMap, the avoided ones first. Raises msgspec.MsgspecError."""
     failures = failures_in(data)
     counts = {each.node: 0 for each in failures if each.node}
     for each in failures:
@@ -57,7 +57,7 @@ def read(api: Api) -> dict[str, Any]:
 
 
 def avoided(api: Api, now: float) -> dict[str, str]:
-    """Node -> why all gangs avoid it; nothing for whoever may not read it.
+    """Node -> why all gangs avoid it; empty if that may not be read.
 
     now: seconds since 1970. Raises ApiError.
     """
@@ -70,7 +70,7 @@ def avoided(api: Api, now: float) -> dict[str, str]:
 
 
 class AvoidedNodes:
-    """What all gangs avoid, read again now and then; what was known stays where the API server is away."""
+    """The nodes that all gangs avoid, read at intervals; the last known ones if the API server fails."""
 
     def __init__(
         self, api: Api, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
@@ -92,5 +92,5 @@ class AvoidedNodes:
 
 
 def day_and_time(seconds: int) -> str:
-    """Of a time as people read it, "-" for none."""
+    """A time in local notation, "-" for none."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%SZ}" if seconds else "-"

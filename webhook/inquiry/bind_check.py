@@ -1,4 +1,4 @@
-"""Whether the cluster can do what the policy's `bind` asks for: bind each gang as one."""
+"""Whether the cluster supports the policy's `bind`: bind each gang as one."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -29,7 +29,7 @@ _POD: Final = {
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """By the policy, what the API server keeps of a pod, and what kube-scheduler has written of PodGroups."""
+    """Check the policy, which fields the API server keeps, and kube-scheduler's conditions of PodGroups."""
     try:
         policy = policy_of(api)
     except PolicyError as error:

@@ -1,4 +1,4 @@
-"""The pods of Ray's, Kubeflow Trainer's and Argo's objects, as their controllers make them."""
+"""The pods of Ray's, Kubeflow Trainer's and Argo's objects, as their controllers create them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -11,11 +11,11 @@ _POD_FIELDS: Final = (
     "nodeSelector", "affinity", "tolerations", "volumes", "initContainers", "sidecars",
     "schedulerName", "priorityClassName",
 )  # fmt: skip
-"""What an Argo template says of its pod beside the container."""
+"""The fields of an Argo template that apply to its pod and not to the container."""
 
 
 def of_ray_cluster(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    """The head, and of each group its replicas within its bounds, with all their hosts."""
+    """The head, and each group's replicas within its bounds, with all their hosts."""
     head = members.template(members.part(spec, "headGroupSpec", where), where)
     yield f"{name}-head", None, defaults.labelled(head, _ray_labels(name, "head", "headgroup"))
     for group in members.parts(spec, "workerGroupSpecs", where):
@@ -31,12 +31,12 @@ def of_ray_cluster(spec: Spec, document: Spec, name: str, where: str) -> Iterato
 
 
 def of_ray_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    """Its cluster; the pod that submits has no GPUs and is made once the cluster runs."""
+    """Its cluster; the pod that submits has no GPUs and is created once the cluster runs."""
     yield from of_ray_cluster(members.part(spec, "rayClusterSpec", where), document, name, where)
 
 
 def of_train_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    """As many nodes as its trainer says, each with the resources that it names; else its runtime decides."""
+    """As many nodes as its trainer has, with the resources that it names; else those of its runtime."""
     trainer = members.part(spec, "trainer", where)
     if trainer.get("resourcesPerNode") is None:
         raise members.InputError(
@@ -57,7 +57,7 @@ def of_train_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[
 
 
 def of_workflow(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    """One pod of each template that makes some: how often and when, its steps decide."""
+    """One pod of each template that creates some: how often and when depends on its steps."""
     for each in members.parts(spec, "templates", where):
         container = each.get("container") or each.get("script")
         if not isinstance(container, dict):

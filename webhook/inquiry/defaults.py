@@ -1,4 +1,4 @@
-"""What the API server and a workload's controller would have written into a pod that is only a manifest."""
+"""The fields that the API server and a workload's controller would set on a pod of a manifest."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -10,10 +10,10 @@ DEFAULT_NAMESPACE: Final = "default"
 
 
 def defaulted(pod: Mapping[str, Any], namespace: str = "") -> dict[str, Any]:
-    """The pod with what is required there, and with what decides beside which pods it may run.
+    """The pod with its required fields, and those that its rules on other pods depend on.
 
-    namespace: its workload's. What has another shape than a pod's is left as it is, for the decoder to name.
-    Requests default from limits where they are counted.
+    namespace: its workload's. A value of another shape than a pod's is left as it is, for the decoder to
+    report. Requests default from limits where they are counted.
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     if isinstance(metadata, dict) and not metadata.get("namespace"):
@@ -51,12 +51,12 @@ def labelled(
 
 
 def job_labels(name: str) -> dict[str, str]:
-    """What the Job controller adds and is known before."""
+    """What the Job controller adds and can be known before."""
     return {marks.JOB_NAME_LABEL: name, marks.LEGACY_JOB_NAME_LABEL: name}
 
 
 def jobset_labels(name: str, part: str, number: int, jobs: int) -> dict[str, str]:
-    """What the JobSet controller adds and is known before; part: the replicated job.
+    """What the JobSet controller adds and can be known before; part: the replicated job.
 
     number: of the Job among the jobs of its JobSet.
     """
@@ -94,7 +94,7 @@ def group_labels(
 
 
 def exclusive_annotations(owner: Mapping[str, Any]) -> dict[str, str]:
-    """What an owner says of domains of their own, which its controller writes on its pods."""
+    """The annotations for exclusive topology that an owner's controller writes on its pods."""
     metadata = owner.get("metadata")
     written = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(written, dict):
@@ -109,7 +109,7 @@ def exclusive_annotations(owner: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _on_the_host(container: Any) -> Any:
-    """With host networking every port of a container is one of the node's."""
+    """With host networking, every port of a container is a port of the node."""
     if not isinstance(container, dict) or not isinstance(container.get("ports"), list):
         return container
     ports = [

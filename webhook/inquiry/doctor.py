@@ -1,7 +1,7 @@
-"""Is an installation well? Each check reads one thing, says what it found, and what to do about it.
+"""Checks of an installation: each reads one thing and reports what it found, with a remedy.
 
 Nothing is changed: the one pod that is sent to the API server is a dry run. A check whose object the user may
-not read says so; that is neither well nor ill.
+not read reports that; its result is then unknown.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from webhook.inquiry.findings import REAPPLY, SYSTEM, Check, Finding, State, fou
 from webhook.kube.client import Api, ApiError
 
 OLDEST: Final = (1, 32)
-"""The first version of Kubernetes that topogate runs on."""
+"""The oldest version of Kubernetes that topogate supports."""
 
 LEASE_SECONDS: Final = 60
 SKEW_SECONDS: Final = 10
@@ -34,7 +34,7 @@ SKEW_SECONDS: Final = 10
 def examine(api: Api, now: datetime | None = None) -> Iterator[Finding]:
     """All findings, check by check. now: the local clock, for tests.
 
-    Raises ApiError where there is no answer to the first of them.
+    Raises ApiError if the first of them gets no answer.
     """
     for name, check in CHECKS.items():
         try:
@@ -42,7 +42,7 @@ def examine(api: Api, now: datetime | None = None) -> Iterator[Finding]:
                 yield Finding(name, finding.state, finding.sentence, finding.remedy)
         except ApiError as error:
             if error.status == 0 and check is _version:
-                raise  # the others would say the same
+                raise  # the others would fail in the same way
             if error.status in (401, 403):
                 yield Finding(name, State.UNKNOWN, f"you may not look: {error}")
             elif error.status == 404:
@@ -71,7 +71,7 @@ def _definitions(api: Api, now: datetime) -> Iterator[Finding]:
 
 
 def _clock(api: Api, now: datetime) -> Iterator[Finding]:
-    """Ages and leases are measured by clocks: this machine's stands for those of the nodes."""
+    """Ages and leases depend on clocks; this machine's is compared in place of those of the nodes."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = api.json("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
     there = datetime.fromisoformat(answer["metadata"]["creationTimestamp"])

@@ -12,21 +12,21 @@ from webhook.inquiry.members import InputError, name_of
 from webhook.kube.events import shortened
 
 MOST_VALUES: Final = 20_000_000
-"""Of one text: about those of 100,000 pods as the API server prints them."""
+"""Values of one text: about those of 100,000 pods as the API server prints them."""
 
 _MESSAGE_BYTES: Final = 500
-"""Of what the decoder says of a text."""
+"""Characters that are shown of what the decoder reports about a text."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: a date is text. budget: for what merge keys multiply while it is read."""
+    """YAML as Kubernetes reads it: a date is text. budget: limits what merge keys multiply."""
 
     budget: "_Budget"
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Put what `<<` names in its place, as PyYAML does it, but count it first."""
+        """Replace `<<` by what it names, as PyYAML does, but count it first."""
         self.budget.spend(len(node.value))
         merged: list[tuple[yaml.Node, yaml.Node]] = []
         own = []
@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
                     key.tag = "tag:yaml.org,2002:str"
                 own.append((key, value))
                 continue
-            # Of several the first counts, and what is later in the list replaces what is earlier.
+            # The first of several counts, and later items of the list replace earlier ones.
             parts = value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
             for part in parts:
                 if not isinstance(part, yaml.MappingNode):
@@ -72,16 +72,16 @@ def of_file(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def of_text(text: str, source: str, most_values: int = MOST_VALUES) -> Iterator[dict[str, Any]]:
-    """The objects of a YAML or JSON text; lists are taken apart, nulls are left out.
+    """The objects of a YAML or JSON text; lists are expanded, nulls are dropped.
 
-    source: what an InputError names. most_values: that it may hold, those behind aliases counted.
+    source: what an InputError names. most_values: the most that it may have, with aliases expanded.
     """
     try:
         documents = list(_read(text, _Budget(source, most_values)))
     except InputError:
         raise
     except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
-        # PyYAML has no error of its own for what a tag does not suit: !!bool maybe, !!int "", 5,000 digits.
+        # PyYAML raises plain errors where a tag does not fit its value: !!bool maybe, !!int "", 5,000 digits.
         raise InputError(f"{source} is neither YAML nor JSON: {_message(error)}") from None
     for document in documents:
         if document is not None:
@@ -89,7 +89,7 @@ def of_text(text: str, source: str, most_values: int = MOST_VALUES) -> Iterator[
 
 
 def _message(error: Exception) -> str:
-    """What a decoder says, as one line, with the place first where it tells one."""
+    """A decoder's message as one line, with the place first if it has one."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
         return shortened(" ".join(str(error).split()), _MESSAGE_BYTES)
@@ -111,21 +111,21 @@ def _read(text: str, budget: "_Budget") -> Iterator[Any]:
 
 
 class _Budget:
-    """How much a text may hold: a short YAML text can stand for a document of any size by its aliases."""
+    """Limits the size of a text: a short YAML text can expand to any size by its aliases."""
 
     def __init__(self, source: str, most: int) -> None:
         self._source = source
         self._most = self._left = most
 
     def spend(self, values: int = 1) -> None:
-        """Count values. Raises InputError beyond the most."""
+        """Count values. Raises InputError beyond the limit."""
         self._left -= values
         if self._left < 0:
             raise InputError(f"{self._source} holds more than {self._most} values; give it in parts")
 
 
 def _object(document: Any, source: str, kind: str = "") -> dict[str, Any]:
-    """The document, if it is an object; kind: of one that need not say it."""
+    """The document, if it is an object; kind: of one without a kind of its own."""
     if not isinstance(document, dict) or not isinstance(document.get("kind", kind or None), str):
         raise InputError(f"{source} holds something that is no Kubernetes object (it has no kind)")
     return {"kind": kind, **document}
@@ -141,9 +141,10 @@ def _flat(document: dict[str, Any], source: str) -> Iterator[dict[str, Any]]:
 
 
 def _without_nulls(value: Any, budget: _Budget) -> Any:
-    """The same without null members: what the API server would have left out.
+    """The value without null members, as the API server drops them.
 
-    Keys that are no text become it, as on the way from YAML to JSON. Raises TypeError for what JSON has not.
+    Keys that are not text are converted, as between YAML and JSON. Raises TypeError for values that JSON does
+    not have.
     """
     budget.spend()
     if isinstance(value, dict):
@@ -162,7 +163,7 @@ def _key(key: Any) -> str:
 
 
 def decoded(kind: type[T], document: Mapping[str, Any], source: str) -> T:
-    """An object as a struct. Raises InputError that names what has another type than it must."""
+    """An object as a struct. Raises InputError that names a value of a wrong type."""
     try:
         return msgspec.convert({"metadata": {}, **document}, kind)
     except msgspec.ValidationError as error:

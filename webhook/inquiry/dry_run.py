@@ -1,6 +1,6 @@
-"""What a cluster's own admission makes of a pod, asked by server-side dry-run, which stores nothing.
+"""How a cluster's admission changes a pod, asked by a server-side dry run, which stores nothing.
 
-So the webhooks, policies, quotas and defaults of everybody count, not topogate's decision alone.
+So all webhooks, policies, quotas and defaults count, not only topogate's decision.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _MAY_NOT: Final = 'cannot create resource "pods"'
 
 
 class DryRun:
-    """Asks about each pod once. notes: why the cluster could not be asked, where it could not."""
+    """Asks about each pod once. notes: why the cluster could not be asked, if it could not."""
 
     def __init__(self, api: Api) -> None:
         """api: connected as the person who would create the pods."""
@@ -28,9 +28,9 @@ class DryRun:
         self.notes: dict[str, None] = {}
 
     def __call__(self, pod: Mapping[str, Any], namespace: str, local: Admitted) -> Admitted:
-        """What the cluster answers; local where it cannot be asked. Raises ApiError where nobody answers.
+        """What the cluster answers; local where it cannot be asked. Raises ApiError if it does not answer.
 
-        local: what topogate's policy makes of the pod.
+        local: the decision of topogate's policy on the pod.
         """
         metadata = {**_written(pod), "generateName": "topogate-dry-run-"}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
@@ -57,15 +57,15 @@ class DryRun:
 
 
 def _cannot_be_asked(error: ApiError) -> bool:
-    """Whether the person has no right to try, or something in the cluster refuses dry runs as such."""
+    """Whether the person has no right to try, or something in the cluster refuses dry runs in general."""
     message = error.message.lower().replace("-", " ")
     no_dry_run = error.status == 400 and ("dry run" in message or "dryrun" in message)
     return error.status in _NOT_SERVED or no_dry_run or (error.status == 403 and _MAY_NOT in error.message)
 
 
 def _accepted(body: Mapping[str, Any], found: Mapping[str, Any], local: Admitted) -> Admitted:
-    """The pod as the cluster would store it, with what that says of the decision."""
-    import jsonpatch  # loaded where a cluster was asked
+    """The pod as the cluster would store it, with the decision that this shows."""
+    import jsonpatch  # loaded only if a cluster was asked
 
     before = {"metadata": _written(body), "spec": body["spec"]}
     after = {"metadata": _written(found), "spec": found.get("spec") or {}}
@@ -84,6 +84,6 @@ def _decision(is_gated: bool, local: Admitted) -> Decision:
 
 
 def _written(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a pod's metadata admission may change for us."""
+    """The part of a pod's metadata that admission may change."""
     metadata = pod.get("metadata") or {}
     return {key: metadata[key] for key in ("labels", "annotations") if key in metadata}

@@ -1,4 +1,4 @@
-"""Checks of what happens to pods as they are created: policy, classes, the webhook's answer, guards."""
+"""Checks of pod creation: policy, PriorityClasses, the webhook's answer, guards."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -25,7 +25,7 @@ GUARDS: Final = (
     "topogate-tasks",
 )
 ISSUER_GUARDS: Final = ("topogate-certs-secrets", "topogate-certs-webhook")
-"""Those of our own issuer of certificates, which is not there beside cert-manager."""
+"""Guards of our own issuer of certificates, which is not installed with cert-manager."""
 
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _POLICY: Final = f"/api/v1/namespaces/{SYSTEM}/configmaps/topogate-policy"
@@ -59,7 +59,7 @@ def policy_of(api: Api) -> Policy:
 
 
 def admission(api: Api, now: datetime) -> Iterator[Finding]:
-    """A dry run of a GPU pod in an opted-in namespace comes back gated: Service, TLS and policy at once."""
+    """A dry run of a GPU pod in an opted-in namespace is gated: checks Service, TLS and policy at once."""
     label = f"{keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
     query = {"labelSelector": label, "fieldSelector": "status.phase=Active", "limit": "1"}
     namespaces = api.json("GET", "/api/v1/namespaces", query=query)["items"]
@@ -77,7 +77,7 @@ def admission(api: Api, now: datetime) -> Iterator[Finding]:
     except ApiError as error:
         if error.status != 403:
             raise
-        # Whoever may create pods was refused by admission: by a quota, or under the overlay strict.
+        # A user who may create pods was refused by admission: by a quota, or under the overlay strict.
         if "exceeded quota" in error.message:
             yield found(State.UNKNOWN, f"the quota of {namespace} leaves no capacity to try: {error.message}")
         else:
@@ -105,7 +105,7 @@ def _may_create_pods(api: Api, namespace: str) -> bool:
 
 
 def _resource(api: Api) -> str:
-    """A resource that makes a pod a GPU pod by the cluster's policy, or where that cannot be read by ours."""
+    """A resource that makes a pod a GPU pod by the cluster's policy, or by ours if that cannot be read."""
     try:
         policy = policy_of(api)
     except (ApiError, PolicyError):
@@ -114,7 +114,7 @@ def _resource(api: Api) -> str:
 
 
 def _pod(resource: str) -> dict[str, Any]:
-    """As small and as restricted as a pod can be, so that nobody else refuses it."""
+    """As small and as restricted as a pod can be, so that no other admission refuses it."""
     limits = {"cpu": "1m", "memory": "1Mi", resource: "1"}
     security = {
         "allowPrivilegeEscalation": False,
@@ -127,7 +127,7 @@ def _pod(resource: str) -> dict[str, Any]:
 
 
 def guards(api: Api, now: datetime) -> Iterator[Finding]:
-    """Each guard is there, and a binding has it deny."""
+    """Each guard exists, and a binding makes it deny."""
     wanted = GUARDS if is_issued_by_others(api) else GUARDS + ISSUER_GUARDS
     policies = _named(api, "validatingadmissionpolicies")
     denying = {

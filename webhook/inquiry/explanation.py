@@ -1,4 +1,4 @@
-"""Why a pod waits and what would help: the placement core is asked what the sweeper would ask it."""
+"""Why a pod waits and what would help: the placement core gets the same question as from the sweeper."""
 
 import time
 from collections import Counter
@@ -30,7 +30,7 @@ class ExplainError(Exception):
 
 
 def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settings) -> Iterator[str]:
-    """The explanation, line by line. Raises ExplainError for a pod that is not there."""
+    """The explanation, line by line. Raises ExplainError for a pod that does not exist."""
     pod = next(
         (p for p in cluster.pods if (p.metadata.namespace, p.metadata.name) == (namespace, name)), None
     )
@@ -72,7 +72,7 @@ def explain_gated(
 ) -> Iterator[str]:
     """The explanation of one gated pod of a gang, line by line.
 
-    now: the core's answer, if it has been asked already. named: what to call another pod ("namespace/name").
+    now: the core's answer, if it is known already. named: how to print another pod ("namespace/name").
     """
     yield from _about(pod, gang, view, settings, named)
     if pod.metadata.uid in view.planned:
@@ -90,7 +90,7 @@ def explain_gated(
             f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
         )
     if not gang.later and all(each.metadata.uid in gang.cpu_pods for each in gang.gated):
-        return  # of places the core is asked for the others alone
+        return  # the core is asked only about the others
     now = now or try_now(gang, view, snapshot, settings.options)
     yield from _current_answer(now, gang, snapshot, settings, named, view)
     if isinstance(now.answer, NoFit):
@@ -120,7 +120,7 @@ def _about(
 
 
 def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> Iterator[str]:
-    """What is particular about a gated pod, apart from its gang."""
+    """What concerns a gated pod and not its gang."""
     others = [
         gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(settings.gate_prefix)
     ]
@@ -140,7 +140,7 @@ def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> It
 
 
 def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
-    """Who holds how many nodes, with the names that the sweeper keeps from other namespaces."""
+    """Which gangs have how many nodes reserved; names are hidden across namespaces as the sweeper does."""
     others = [
         (named(f"{each.metadata.namespace}/{each.spec.gang}"), each)
         for key, each in sorted(view.placements.items())
@@ -155,7 +155,7 @@ def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
 
 
 def _victims(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
-    """Which gangs of lower priority are evicted for it, with how many pods that are there still."""
+    """Which gangs of lower priority are evicted for it, with how many of their pods still exist."""
     placement = view.placements.get(gang.key.placement_key)
     groups = placement.spec.victims if placement is not None else ()
     there = Counter(
@@ -179,9 +179,9 @@ def _of_cpu_only_pod(gang: PodGang) -> str:
 
 @dataclass(frozen=True)
 class CurrentAnswer:
-    """What the core answers for a gang at this moment, or the problem why it cannot be asked.
+    """What the core answers for a gang now, or the problem why it cannot be asked.
 
-    parts: what a sentence calls those that have topology requests of their own.
+    parts: the names of pod sets with topology requests of their own.
     """
 
     asked: Gang | None
@@ -191,7 +191,7 @@ class CurrentAnswer:
 
 
 def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> CurrentAnswer:
-    """Ask the core for places for the pods of a gang that have none."""
+    """Ask the core to place the pods of a gang that are not planned."""
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     try:
         places = view.placed_on(gang.pods)
@@ -204,7 +204,7 @@ def try_now(gang: PodGang, view: View, snapshot: Snapshot, options: Options) -> 
         asked, answer = next((each for each in answers if not isinstance(each[1], NoFit)), answers[0])
         parts = tuple(part.name for part in ways[0].gang.parts) if asked.parts else ()
         return CurrentAnswer(asked.gang, answer, parts=parts)
-    except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
+    except ValueError as error:  # what the user wrote is invalid: no level, no quantity
         return CurrentAnswer(None, None, str(error))
 
 
@@ -255,7 +255,7 @@ def _no_place(
 
 
 def _spread(asked: Gang, spread: Spread) -> str:
-    """How its pods are to be spread, and beside how many."""
+    """How its pods are to be spread, and how many pods count already."""
     how = "evenly over the domains" if spread.most is None else f"at most {spread.most} in each domain"
     there = counted(len(asked.anchors) + len(spread.peers), "pod that has", "pods that have")
     return f"Spread: {how} of level {spread.level}, counting {there} a node already."
@@ -285,7 +285,7 @@ def _what_would_help(
 def _what_would_help_in_an_empty_cluster(
     constraints: Iterable[tuple[str, Gang]], snapshot: Snapshot, options: Options
 ) -> str:
-    """Of a gang that fits nowhere as it is written: which constraint prevents it, or that its size does."""
+    """For a gang that fits nowhere as it is written: which constraint prevents it, or that its size does."""
     empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
     never = "as written it would not fit even into an empty cluster"
     for constraint, without in constraints:
@@ -295,11 +295,11 @@ def _what_would_help_in_an_empty_cluster(
 
 
 def _constraints(asked: Gang) -> Iterator[tuple[str, Gang]]:
-    """What a gang asks of the topology, as one writes it, and the gang without it."""
+    """Each topology constraint of a gang, as a user writes it, and the gang without it."""
     if asked.required_level is not None:
         constraint = f"{keys.REQUIRED_TOPOLOGY_ANNOTATION}={asked.required_level}"
         yield constraint, replace(asked, required_level=None)
-    for number in reversed(range(len(asked.slices))):  # of slices in slices first without the inner ones
+    for number in reversed(range(len(asked.slices))):  # for nested slices, first without the inner ones
         levels = ",".join(each.level for each in asked.slices[number:])
         yield f"{keys.SLICE_TOPOLOGY_ANNOTATION}={levels}", replace(asked, slices=asked.slices[:number])
     if asked.spread is not None and asked.spread.most is not None:
@@ -310,7 +310,7 @@ def _constraints(asked: Gang) -> Iterator[tuple[str, Gang]]:
 def _misplaced(
     gang: PodGang, view: View, snapshot: Snapshot, options: Options, named: Callable[[str], str]
 ) -> Iterator[str]:
-    """The part of a gang beside which the rest finds no capacity, if all of it would fit elsewhere."""
+    """The placed part of a gang near which the rest does not fit, if the whole gang would fit elsewhere."""
     nodes = view.placed_on(gang.released)
     part = [pod for pod in gang.released if pod.metadata.uid in nodes]
     if not part:

@@ -1,4 +1,4 @@
-"""Checks of `topogate doctor` that extensions describe: is one on, can it work, and how does it go?"""
+"""Checks of `topogate doctor` that extensions describe: is one on, can it work, what is its state?"""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -96,9 +96,9 @@ def missing_rights(api: Api, collection: WatchedCollection[Any]) -> Iterator[str
 
 
 def settings_of_sweeper(api: Api) -> Settings:
-    """The sweeper's: those of its file, and those of its flags that are one word. Raises ApiError.
+    """The sweeper's settings: those of its file, and those of its one-word flags. Raises ApiError.
 
-    With what it does not start with, it says so itself: here that is left out.
+    Settings with which it does not start are its own to report: here they are ignored.
     """
     path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/sweeper"
     pod = api.json("GET", path)["spec"]["template"]["spec"]

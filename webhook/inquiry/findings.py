@@ -23,7 +23,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found. remedy: what to do, "" where nothing is to be done."""
+    """What a check found. remedy: what to do, "" if nothing."""
 
     check: str
     state: State
@@ -35,10 +35,10 @@ Check = Callable[[Api, datetime], Iterator[Finding]]
 
 
 def found(state: State, sentence: str, remedy: str = "") -> Finding:
-    """A finding of the check that is running, whose name is added afterwards."""
+    """A finding of the running check, whose name is added later."""
     return Finding("", state, sentence, remedy)
 
 
 def some(names: list[str]) -> str:
-    """The first few of them."""
+    """The first few of them, as text."""
     return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")

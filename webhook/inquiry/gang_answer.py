@@ -1,6 +1,6 @@
-"""Where all pods of a gang that wait would go: asked as the sweeper asks it, its CPU-only pods included.
+"""Where all waiting pods of a gang would be placed, including CPU-only pods: the sweeper's own question.
 
-What others wait for or hold is not heeded: the answer is for this gang alone.
+Waiting gangs and reservations are ignored: the answer is for this gang alone.
 """
 
 import itertools
@@ -24,12 +24,12 @@ from webhook.sweeper.settings import Settings
 from webhook.text import counted, joined
 
 Change = Callable[[Gang], Gang]
-"""What is to be different about the question, and about that of each part."""
+"""What to change in the question, for the gang and for each pod set."""
 
 
 @dataclass(frozen=True)
 class GangAnswer:
-    """What was asked about a gang, and answered; names: of its members, as people know them."""
+    """A question about a gang and its answer; names: of its members, as users know them."""
 
     asked: GangQuestion
     found: Assignment | NoFit
@@ -38,7 +38,7 @@ class GangAnswer:
 
     @property
     def sentence(self) -> str:
-        """The answer in a sentence without an end."""
+        """The answer in a sentence without a full stop."""
         if isinstance(self.found, NoFit):
             return self.found.sentence
         unproven = "" if self.found.proven else " (the best found; not proven to be the best there is)"
@@ -51,7 +51,7 @@ class GangAnswer:
 
     @property
     def placed(self) -> tuple[Placed, ...]:
-        """Where each pod goes that is placed, by the names of people; () if the others are not."""
+        """The node of each placed pod, by the names of users; () if there is no place."""
         if isinstance(self.found, NoFit):
             return ()
         steps = (self.found, *(answer for _, answer in self.beside.steps))
@@ -60,7 +60,7 @@ class GangAnswer:
         )
 
     def faults(self, snapshot: Snapshot) -> list[str]:
-        """What of it breaks a rule of the core's, if anything does."""
+        """The rules of the core that the answer breaks, normally none."""
         if isinstance(self.found, NoFit):
             return []
         found = check(self.found, self.asked.gang, snapshot)
@@ -80,9 +80,9 @@ def ask_gang(
     name: str = "",
     change: Change = lambda asked: asked,
 ) -> GangAnswer:
-    """Ask for places for all pods of a gang that have none, and for those that are yet to be made.
+    """Ask for places for all pods of a gang that have none, and for those that are not created yet.
 
-    name: what the answer calls the gang. Raises PlacementError for a wish that contradicts itself.
+    name: how the answer calls the gang. Raises PlacementError for a contradictory topology request.
     """
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     workers = [pod for pod in waiting if pod.metadata.uid not in gang.cpu_pods]
@@ -116,7 +116,7 @@ def ask_gang(
 def _first_answer(
     ways: Iterator[Variant], ask_one: Callable[[Variant], tuple[GangQuestion, Assignment | NoFit]]
 ) -> tuple[GangQuestion, Assignment | NoFit]:
-    """The answer for the first variant of a gang that fits, else for the first."""
+    """The answer for the first variant of a gang that fits, else for the first variant."""
     of_first = ask_one(next(ways))
     answers = itertools.chain([of_first], map(ask_one, ways))
     return next((each for each in answers if not isinstance(each[1], NoFit)), of_first)
@@ -130,15 +130,18 @@ def _near(
     snapshot: Snapshot,
     options: Options,
 ) -> Beside:
-    """Where CPU-only pods go beside the others of their gang. places: of those, in the snapshot already."""
+    """The nodes of CPU-only pods near the others of their gang.
+
+    places: of the others, already in the snapshot.
+    """
     avoid = gang.division.excluded_beside(places)
     return beside(gang, cpu_pods, places, snapshot, avoid=avoid, options=options, class_of=view.class_of)
 
 
 def with_levels(gang: PodGang, required: str | None, preferred: str | None = None) -> PodGang:
-    """The gang with other levels, for all of it and for its parts; None: as they are.
+    """The gang with other levels, for itself and for its pod sets; None: unchanged.
 
-    preferred: several with commas between. Raises PlacementError for one that is missing or named twice.
+    preferred: several, separated by commas. Raises PlacementError for one that is missing or named twice.
     """
     levels = preferred_of(preferred)
     parts = tuple(
@@ -150,7 +153,7 @@ def with_levels(gang: PodGang, required: str | None, preferred: str | None = Non
         for part in gang.parts
     )
     if required and all(part.claim is None and not part.slices for part in parts):
-        parts = ()  # they wish the same now, and wish it together
+        parts = ()  # their requests are now the same, and are one
     return replace(
         gang,
         required_level=required or gang.required_level,
@@ -160,7 +163,7 @@ def with_levels(gang: PodGang, required: str | None, preferred: str | None = Non
 
 
 def resized(gang: PodGang, size: int) -> PodGang:
-    """The gang with so many waiting members, CPU-only pods not counted: more are like its last one."""
+    """The gang with this many waiting members, CPU-only pods not counted: new ones are copies of the last."""
     members = [pod for pod in (*gang.gated, *gang.later) if pod.metadata.uid not in gang.cpu_pods]
     last, chosen = members[-1], {pod.metadata.uid for pod in members[:size]} | gang.cpu_pods
     ranks, highest = dict(gang.ranks), max(gang.ranks.values(), default=0)

@@ -1,4 +1,4 @@
-"""Checks of the nodes with GPUs: topology labels, a model, and no GPU that is broken."""
+"""Checks of the nodes with GPUs: topology labels, a model label, and no broken GPU."""
 
 import re
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from webhook.kube.client import Api
 from webhook.scheduling.gpus import MODEL_LABELS
 
 _BY_IDS: Final = re.compile(r"(intel|nvidia|amd|pci-[0-9a-f]{4})-[0-9a-f]{4}")
-"""What the labeler calls a GPU whose product it does not know."""
+"""The labeler's name of a GPU whose product it does not know."""
 
 
 def places(api: Api, now: datetime) -> Iterator[Finding]:
-    """GPU nodes without a place are used last, and never for a gang that requires a level."""
+    """GPU nodes without topology labels are used last, and never for a gang that requires a level."""
     with_gpus = [item for item in _nodes(api) if _has_gpus(item)]
     unplaced = [_name(item) for item in with_gpus if not _has_place(item)]
     if not with_gpus:
@@ -36,7 +36,7 @@ def places(api: Api, now: datetime) -> Iterator[Finding]:
 
 
 def models(api: Api, now: datetime) -> Iterator[Finding]:
-    """GPU nodes without a model match no request for one."""
+    """GPU nodes without a model label match no request for a model."""
     with_gpus = [item for item in _nodes(api) if _has_gpus(item)]
     unnamed = [_name(item) for item in with_gpus if not _has_model(_labels(item))]
     if unnamed:
@@ -51,7 +51,7 @@ def models(api: Api, now: datetime) -> Iterator[Finding]:
 
 
 def broken(api: Api, now: datetime) -> Iterator[Finding]:
-    """GPUs that are there and cannot be used, by the labeler or by the device plugin of the node."""
+    """GPUs that exist and cannot be used, as the labeler or the device plugin of the node reports."""
     is_well = True
     for item in _nodes(api):
         remedy = f"kubectl drain {_name(item)}; the kernel's log there says more."
@@ -73,9 +73,9 @@ def _by_labeler(node: dict[str, Any]) -> str:
 
 
 def _by_device_plugin(node: dict[str, Any]) -> str:
-    """Devices that are unhealthy: the kubelet leaves them in the capacity and not in what may be allocated.
+    """Unhealthy devices: the kubelet keeps them in the capacity but not in the allocatable resources.
 
-    A card that is shared counts once a share. With topogate's allocator an annotation names the cards.
+    A shared card counts once for each share. With topogate's allocator an annotation names the cards.
     """
     status = node.get("status") or {}
     capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
@@ -91,11 +91,11 @@ def _by_device_plugin(node: dict[str, Any]) -> str:
 
 
 def _out_of_use(annotations: dict[str, str]) -> str:
-    """The cards that topogate's allocator hands out to nobody; "" where it does not tell."""
+    """The cards that topogate's allocator does not hand out; "" where it does not report them."""
     try:
         offers = decode_offers(annotations) or {}
     except ContractError:
-        return ""  # the sweeper's log tells of it
+        return ""  # the sweeper logs it
     return ", ".join(f"card{number}" for number, offer in sorted(offers.items()) if not offer.shares)
 
 
@@ -127,7 +127,7 @@ def _has_place(node: dict[str, Any]) -> bool:
 
 
 def _has_model(labels: dict[str, str]) -> bool:
-    """Whether a node says a model, or several, of the GPUs that it has."""
+    """Whether a node has a label for the model, or models, of its GPUs."""
     prefix = keys.GPU_HAS_MODEL_PREFIX
     names = [labels[key] for key in MODEL_LABELS if labels.get(key)]
     names += [key.removeprefix(prefix) for key in labels if key.startswith(prefix)]

@@ -1,4 +1,4 @@
-"""Who plans what where Kueue's topology-aware scheduling is there as well."""
+"""Which pods Kueue's topology-aware scheduling places, where it is installed as well."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,7 +12,7 @@ _GROUP: Final = "/apis/kueue.x-k8s.io"
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """Which topologies Kueue plans by: the pods that it plans are not topogate's to place."""
+    """Which topologies Kueue plans by: topogate leaves pods that it plans alone."""
     names = _topologies(api)
     if not names:
         yield found(State.WELL, "Kueue has no Topology: it chooses no nodes")

@@ -1,4 +1,4 @@
-"""Who places the gangs of Kubernetes' own PodGroups, and which of them ask for a topology in vain."""
+"""Whether topogate places gangs of Kubernetes' own PodGroups, and which topology requests are void."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -19,7 +19,7 @@ from webhook.workloads.native_gangs import GROUP, VERSIONS
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """By the policy; where it leaves such gangs alone, what their topology annotations come to."""
+    """Check the policy; where it leaves such gangs alone, count pods with topology annotations."""
     served = {each["version"] for each in api.json("GET", f"/apis/{GROUP}")["versions"]}
     version = next((each for each in VERSIONS if each in served), None)
     if version is None:
@@ -48,7 +48,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
 
 
 def _left(api: Api, policy: Policy) -> Mapping[GangKey, list[Pod]]:
-    """The pods that topogate has never held, by gang. Raises ApiError."""
+    """The pods that topogate has never gated, by gang. Raises ApiError."""
     labels = {each.metadata.name: each.metadata.labels for each in read_all(api, NAMESPACES, Namespace)}
     pods = read_all(api, PODS, Pod, fieldSelector=UNFINISHED)
     strange = (pod for pod in pods if not is_gated(pod, policy.gate_prefix) and sent_node(pod) is None)

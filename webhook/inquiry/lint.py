@@ -1,7 +1,7 @@
-"""Faults of manifests, each with the object and the field: what admission says, and what nobody says before.
+"""Faults of manifests, each with its object and field, also those that nothing else reports.
 
-Pure: by a policy and PriorityClasses, without a cluster. What cannot be known from the manifests alone, as
-whether a node has the model, is the business of `of_nodes`.
+Pure: checks by a policy and PriorityClasses, without a cluster. `of_nodes` checks what cannot be known from
+the manifests alone, such as whether a node has the model.
 """
 
 from collections import Counter
@@ -65,7 +65,7 @@ def _of_object(document: Mapping[str, Any], rules: AdmissionRules) -> Iterator[s
 
 
 def _one_group(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a LeaderWorkerSet one group stands for all."""
+    """Of a LeaderWorkerSet, one group is checked for all."""
     spec = document.get("spec")
     if document.get("kind") != "LeaderWorkerSet" or not isinstance(spec, dict):
         return document
@@ -91,7 +91,7 @@ def _distinct_templates(pods: Iterable[Described]) -> Iterator[Mapping[str, Any]
 
 
 def misplaced_annotations(document: Mapping[str, Any]) -> Iterator[str]:
-    """Annotations of ours on a workload instead of its pod template: nobody reads them there."""
+    """Annotations of ours on a workload instead of its pod template, where nothing reads them."""
     metadata = document.get("metadata")
     if document.get("kind") in ("Pod", "GPUTask") or not isinstance(metadata, dict):
         return
@@ -102,7 +102,7 @@ def misplaced_annotations(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def amount_faults(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Amounts of extended resources that are no whole numbers from 0 on."""
+    """Amounts of extended resources that are not whole numbers from 0 on."""
     for where, resources in _resources(spec):
         for kind in ("limits", "requests"):
             amounts = resources.get(kind)
@@ -131,7 +131,7 @@ def _of_pod(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> It
 
 
 def not_gated(namespace: str) -> str:
-    """What to say of a GPU pod that a cluster stores without a gate."""
+    """The fault of a GPU pod that a cluster stores without a gate."""
     label = f"{keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
     command = f"kubectl label namespace {namespace} {label}"
     return f"namespace {namespace} is not opted in: choose another one with -n, or run {command}"
@@ -144,7 +144,7 @@ def _topology_without_gpus(pod: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _quantities(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Amounts that the API server refuses: of an extended resource a whole number, requests as limits."""
+    """Amounts that the API server refuses: extended resources need whole numbers as limits."""
     yield from amount_faults(spec)
     for where, resources in _resources(spec):
         yield from _of_both(where, resources)
@@ -161,7 +161,7 @@ def _resources(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def _of_both(where: str, resources: Mapping[str, Any]) -> Iterator[str]:
-    """Of an extended resource limits are needed, and requests must be the same."""
+    """Extended resources need limits, and requests that are equal to them."""
     limits, requests = (
         value if isinstance(value := resources.get(each), dict) else {} for each in ("limits", "requests")
     )
@@ -173,7 +173,7 @@ def _of_both(where: str, resources: Mapping[str, Any]) -> Iterator[str]:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether the API server takes whole numbers of a resource alone."""
+    """Whether the API server accepts only whole numbers of a resource."""
     return "/" in resource and not resource.partition("/")[0].endswith(_OWN_RESOURCES.rstrip("/"))
 
 
@@ -189,7 +189,7 @@ def quantity_fault(amount: object) -> str:
 
 
 def _of_size(document: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[str]:
-    """A size that its controller contradicts."""
+    """A size annotation that contradicts the controller."""
     metadata = pod.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict) or document.get("kind") == "Pod" or is_loose(document):
@@ -204,9 +204,9 @@ def _of_size(document: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[st
 
 
 def of_nodes(gang: PodGang, snapshot: Snapshot) -> Iterator[str]:
-    """What of a gang no node can meet whatever is free there, in the sweeper's words.
+    """Requests of a gang that no node can meet even when empty, in the sweeper's words.
 
-    Raises QuantityError, and PlacementError for a level that is none.
+    Raises QuantityError, and PlacementError for an unknown level.
     """
     classes = Counter(map(pod_class_of, gang.pods))
     nodes = [state.node for state in snapshot.nodes.values()]
@@ -217,7 +217,7 @@ def of_nodes(gang: PodGang, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _of_all(gang: PodGang, classes: Counter[PodClass], snapshot: Snapshot) -> str:
-    """What the gang as a whole cannot have: domains, or so much capacity if all of its pods are needed."""
+    """What the gang as a whole cannot get: domains, or enough capacity if all of its pods are needed."""
     levels = [gang.required_level, gang.spread.level if gang.spread else None]
     if unplaced := no_topology(filter(None, levels), classes, snapshot):
         return unplaced
@@ -227,7 +227,7 @@ def _of_all(gang: PodGang, classes: Counter[PodClass], snapshot: Snapshot) -> st
 
 
 def _of_class(asked: PodClass, nodes: list[NodeInfo]) -> list[str]:
-    """What of such a pod no node can meet."""
+    """Requests of such a pod that no node can meet."""
     found = list(unmet(asked, nodes, Settings().counting))
     if not found and not any(can_run(asked, node) for node in nodes):
         return ["no node meets its nodeSelector, affinity and tolerations"]

@@ -1,4 +1,4 @@
-"""What `topogate lint` reads of a cluster: its policy, its PriorityClasses, and what its nodes can give."""
+"""What `topogate lint` reads from a cluster: its policy, its PriorityClasses, and what its nodes offer."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 @dataclass(frozen=True)
 class ClusterRules:
-    """By what admission decides, and the nodes; nodes: empty where no cluster is asked, as dry_run None."""
+    """What admission decides from, and the nodes; without a cluster, nodes is empty and dry_run None."""
 
     rules: AdmissionRules
     nodes: tuple[Node, ...] = ()
@@ -35,12 +35,15 @@ class ClusterRules:
 
     @property
     def notes(self) -> list[str]:
-        """Why the cluster could not be asked, where it could not."""
+        """Why the cluster could not be asked, if it could not."""
         return list(self.dry_run.notes) if self.dry_run else []
 
     @classmethod
     def read(cls, api: Api | None, policy: Path | None) -> "ClusterRules":
-        """Of a cluster as far as it may be read, else as shipped. Raises PolicyError, ApiError."""
+        """Read the cluster as far as that is allowed, else use the shipped policy.
+
+        Raises PolicyError, ApiError.
+        """
         chosen = load_policy(policy) if policy else None
         if api is None:
             return cls(AdmissionRules(chosen or shipped_policy(), shipped_classes()))
@@ -48,7 +51,7 @@ class ClusterRules:
         return cls(read_rules(api, chosen, dry_run), tuple(read_all(api, NODES, Node)), dry_run)
 
     def faults(self, documents: Iterable[Mapping[str, Any]], source: str) -> Iterator[ManifestFault]:
-        """What no node can meet."""
+        """Requests that no node can meet."""
         snapshot = Snapshot.build(map(node_of, self.nodes), [])
         for document in documents if self.nodes else ():
             where = f"{source}: {document.get('kind')}/{name_of(document)}"
@@ -56,18 +59,18 @@ class ClusterRules:
                 gangs = read_pods([dict(document)], source, rules=self.rules).gangs()
                 seen = dict.fromkeys(sentence for gang in gangs for sentence in of_nodes(gang, snapshot))
             except (InputError, NotPlacedError, PlacementError):
-                continue  # lint says why
+                continue  # lint reports why
             yield from (ManifestFault(where, sentence) for sentence in seen)
 
 
 def read_rules(api: Api, policy: Policy | None, dry_run: DryRun) -> AdmissionRules:
-    """By what the cluster's admission decides, its own answers first. Raises PolicyError, ApiError."""
+    """What the cluster's admission decides from, its own answers first. Raises PolicyError, ApiError."""
     classes = {each.metadata.name: each for each in read_all(api, CLASSES, PriorityClass)}
     return AdmissionRules(policy or read_policy(api) or shipped_policy(), classes, dry_run)
 
 
 def read_policy(api: Api) -> Any:
-    """The cluster's policy, None where it may not be read or is not there. Raises PolicyError, ApiError."""
+    """The cluster's policy, None if it may not be read or does not exist. Raises PolicyError, ApiError."""
     try:
         return parse_policy(api.json("GET", POLICY)["data"]["policy.yaml"], "the cluster's policy")
     except ApiError as error:

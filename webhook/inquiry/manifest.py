@@ -1,4 +1,4 @@
-"""The pods that a manifest's workloads make at once, each as its controller would name and label it."""
+"""The pods that a manifest's workloads create at once, each named and labelled as its controller would."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -22,9 +22,9 @@ _Of = Callable[[Spec, Spec, str, str], Iterator[Described]]
 
 
 def pods_of(document: Spec, source: str, rules: AdmissionRules) -> Iterator[Described]:
-    """The pods that a workload makes at once: itself, or its template times its parallelism or replicas.
+    """The pods that a workload creates at once: itself, or its template times its parallelism or replicas.
 
-    rules: by these a GPUTask becomes a Job. Raises InputError.
+    rules: turn a GPUTask into a Job. Raises InputError.
     """
     kind, name = str(document.get("kind")), name_of(document)
     where = f"{source}: {name}"
@@ -52,13 +52,13 @@ def is_loose(document: Spec) -> bool:
 
 
 def size_of(document: Spec) -> int | None:
-    """How many pods its controller makes, None where that is not known."""
+    """How many pods its controller creates, None if that is not known."""
     found = _workload_of(document)
     return found[0].size(found[1]) if found else None
 
 
 def minimum_of(document: Spec) -> tuple[str, int] | None:
-    """The kind of the gang that an object makes, and how many pods are enough; None where all are needed."""
+    """The kind of the gang that an object creates, and how many pods are enough; None if all are needed."""
     if document.get("kind") == "RayJob":
         spec = document.get("spec")
         cluster = spec.get("rayClusterSpec") if isinstance(spec, dict) else None
@@ -69,7 +69,7 @@ def minimum_of(document: Spec) -> tuple[str, int] | None:
 
 
 def owner_of(document: Spec) -> OwnerReference | None:
-    """Who makes the pods of an object, None for a pod."""
+    """The owner of the pods of an object, None for a pod."""
     kind, version = str(document.get("kind")), str(document.get("apiVersion") or "")
     if kind == "Pod":
         return None
@@ -82,7 +82,7 @@ def owner_of(document: Spec) -> OwnerReference | None:
 
 
 def _workload_of(document: Spec) -> tuple[Workload[Any], Any] | None:
-    """What the sweeper knows of the kind, and the object as it reads it."""
+    """What the sweeper knows of the kind, and the object as the sweeper reads it."""
     kind = document.get("kind")
     group = str(document.get("apiVersion") or "").rpartition("/")[0]
     for each in WORKLOADS:
@@ -95,7 +95,7 @@ def _workload_of(document: Spec) -> tuple[Workload[Any], Any] | None:
 
 
 def _job_of(document: Spec, where: str, rules: AdmissionRules) -> Mapping[str, Any]:
-    """The Job that a GPUTask becomes."""
+    """The Job for a GPUTask."""
     try:
         task = msgspec.convert(
             {**document, "metadata": {"namespace": "default", **document["metadata"]}}, Task
@@ -146,7 +146,7 @@ def _of_jobset(spec: Spec, document: Spec, name: str, where: str) -> Iterator[De
         job = members.part(job_template, "spec", where)
         written = defaults.exclusive_annotations(document) | defaults.exclusive_annotations(job_template)
         size = members.job_size(job)
-        # Of a part without pods any number of replicas is none.
+        # Any number of replicas without pods has no pods.
         for replica in range(members.number(part.get("replicas"), 1) if size else 0):
             prefix = f"{name}-{part.get('name', '')}-{replica}"
             labels = defaults.jobset_labels(name, str(part.get("name", "")), number + replica, jobs)

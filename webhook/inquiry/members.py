@@ -1,11 +1,11 @@
-"""Members of a manifest, taken out with a word about what has another shape than it must."""
+"""Members of a manifest, read with a message about values of a wrong shape."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 
 class InputError(ValueError):
-    """A text that cannot be used; the text says which and why."""
+    """An unusable text; the message says which and why."""
 
 
 Described = tuple[str, int | None, Mapping[str, Any]]
@@ -13,7 +13,7 @@ Described = tuple[str, int | None, Mapping[str, Any]]
 
 
 def part(of: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """A member that is an object, empty if it is not there. Raises InputError for anything else."""
+    """A member that is an object, empty if it is missing. Raises InputError for anything else."""
     value = of.get(name)
     if value is not None and not isinstance(value, dict):
         raise InputError(f"{where}: its {name} is no object")
@@ -47,13 +47,13 @@ def number(value: object, default: int) -> int:
 
 
 def copies(name: str, count: int, body: Mapping[str, Any]) -> Iterator[Described]:
-    """So many pods of one template, numbered."""
+    """This many pods of one template, numbered."""
     for index in range(count):
         yield f"{name}-{index}", index, body
 
 
 def template(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """A pod template. Raises InputError where there is none."""
+    """A pod template. Raises InputError if there is none."""
     found = spec.get("template")
     if not isinstance(found, dict):
         raise InputError(f"{where} has no pod template")
@@ -61,7 +61,7 @@ def template(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 
 def in_namespace(document: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """The object in this namespace, if it names none itself; "": as it is."""
+    """The object in this namespace, if it has none itself; "": unchanged."""
     metadata = document.get("metadata")
     if not namespace or not isinstance(metadata, dict) or metadata.get("namespace"):
         return document
@@ -69,7 +69,7 @@ def in_namespace(document: dict[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def name_of(document: Mapping[str, Any]) -> str:
-    """An object's name, or what its name will begin with."""
+    """An object's name, or its generateName."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         return "pod"

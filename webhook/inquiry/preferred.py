@@ -1,4 +1,4 @@
-"""Whether a gang's place keeps what it prefers, in a sentence."""
+"""Whether a gang's placement meets what it prefers, in a sentence."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from webhook.placement.snapshot import key_of
 
 
 def describe_preferred(gang: Gang, nodes: Iterable[str], snapshot: Snapshot) -> str:
-    """Of each preferred level whether one domain holds the gang, placed pods included; "" without any."""
+    """For each preferred level, whether one domain has the gang, placed pods included; "" without any."""
     names = {*nodes, *(anchor.node for anchor in gang.anchors if anchor.node in snapshot.nodes)}
     keys = [key_of(snapshot.nodes[name], len(snapshot.topology.level_names)) for name in names]
     found = []

@@ -63,7 +63,7 @@ class ClusterReading:
 
     @classmethod
     def read_usage(cls, api: Api) -> "ClusterReading":
-        """Nodes and pods alone, and devices as far as they may be read: what is in use. Raises ApiError."""
+        """Only nodes and pods, and devices as far as they may be read: what is in use. Raises ApiError."""
         return cls(
             tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),
             {node.metadata.name: node for node in read_all(api, NODES, Node)},
@@ -85,21 +85,21 @@ class ClusterReading:
         return self.placements
 
     def storage(self, is_wanted: bool) -> Storage | None:
-        """Claims and volumes, read when they are wanted; None for whoever may not read them."""
+        """Claims and volumes, read on first use; None if the user may not read them."""
         return self.read_storage() if is_wanted else None
 
     def namespace_labels(self) -> NamespaceLabels | None:
-        """Labels by namespace, None for whoever may not read them."""
+        """Labels by namespace, None if the user may not read them."""
         return self.read_namespaces()
 
     def record(self, name: str) -> Mapping[str, str] | None:
-        """The data of an extension's record (a ConfigMap), None for whoever may not read it."""
+        """The data of an extension's record (a ConfigMap), None if the user may not read it."""
         return self.read_record(name)
 
     def read_collections(
         self, collections: Sequence[WatchedCollection[Any]]
     ) -> Mapping[Hashable, Mapping[str, Any]]:
-        """Those that are served, and that may be read, each by "namespace/name"."""
+        """The collections that are served and may be read, each by "namespace/name"."""
         found = {each: self.read_objects(each) for each in collections}
         return {each: objects for each, objects in found.items() if objects is not None}
 
@@ -160,7 +160,7 @@ def _record(api: Api, name: str) -> Mapping[str, str] | None:
     try:
         return api.json("GET", path_of(name)).get("data") or {}
     except ApiError:
-        return None  # the rest of the explanation needs none of it
+        return None  # the rest of the explanation does not need it
 
 
 class _WithMetadata(Protocol):
@@ -187,20 +187,20 @@ def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
 def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerFacts]:
     """Ask the controllers that the cluster serves."""
     complaints: list[Complaint] = []
-    with contextlib.suppress(ApiError):  # whoever may not read Events gets the rest of the explanation
+    with contextlib.suppress(ApiError):  # a user who may not read Events gets the rest of the explanation
         complaints += read_all(api, EVENTS, Complaint, fieldSelector=FAILED_CREATE)
     failed_creations = Complaints(complaints)
     return lambda key: owners.facts(key, lambda: failed_creations.blocked_reason(key))
 
 
 def _owners(api: Api) -> Owners:
-    """The owners of gangs; what cannot be read in time leaves sizes unknown."""
+    """The owners of gangs; sizes are unknown where an owner cannot be read in time."""
     owners = Owners(api, lambda: None)
     owners.start()
     deadline = time.monotonic() + OWNERS_SECONDS
     while not owners.synced and time.monotonic() < deadline:
         time.sleep(0.02)
-    owners.stop()  # what was read stays
+    owners.stop()  # owners that were read are kept
     return owners
 
 

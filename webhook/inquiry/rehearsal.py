@@ -1,4 +1,4 @@
-"""Where pods that are not there yet would go: they are added to the cluster as it is, and placed."""
+"""Where pods that do not exist yet would be placed: they are added to the cluster as it is, and placed."""
 
 import uuid
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from webhook.sweeper.settings import Settings
 
 
 def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings) -> Assignment | NoFit:
-    """Place the pods of an indexed Job, beside what runs and what is promised. Raises PlacementError.
+    """Place the pods of an indexed Job among running and planned pods. Raises PlacementError.
 
-    What waits already is not placed first, so a gang that would be served before may still take the capacity.
+    Gangs that wait already are not placed first, so one of them may still take the capacity.
     """
     pods = tuple(_pods(job, settings))
     mine = key_of(pods[0])
@@ -37,7 +37,7 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
 
 
 def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Settings) -> Rehearsed:
-    """The gangs of a manifest beside what runs and what is promised in a cluster; as rehearse.
+    """The gangs of a manifest among a cluster's running and planned pods; like rehearse.
 
     Raises PlacementError.
     """
@@ -50,7 +50,7 @@ def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Se
 
 
 def _pods(job: Mapping[str, Any], settings: Settings) -> list[Pod]:
-    """The pods as the Job controller would make them, gated."""
+    """The pods as the Job controller would create them, gated."""
     name, namespace, uid = job["metadata"]["name"], job["metadata"]["namespace"], str(uuid.uuid4())
     template = job["spec"]["template"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}

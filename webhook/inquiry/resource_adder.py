@@ -1,4 +1,4 @@
-"""What extensions add to nodes and pods, for questions that a person asks."""
+"""What extensions add to nodes and pods, for questions of users."""
 
 import time
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,9 +13,9 @@ from webhook.sweeper.settings import Settings
 
 
 class ResourceAdder:
-    """Asks the extensions that add some, whether they are on or not, and keeps what they remember.
+    """Calls the extensions that add resources, whether they are on or not, and keeps their memory.
 
-    An extension adds nothing while a collection that it asks for cannot be read.
+    An extension adds nothing while a collection that it needs cannot be read.
     """
 
     def __init__(self, settings: Settings, read: ReadCollections) -> None:
@@ -37,7 +37,7 @@ class ResourceAdder:
 
 
 class _NotedReads:
-    """Notes which collections could not be read."""
+    """Record which collections could not be read."""
 
     def __init__(self, read: ReadCollections) -> None:
         self._read = read

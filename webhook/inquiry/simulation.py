@@ -1,4 +1,4 @@
-"""What a manifest asks for, as a gang that waits, and a dumped cluster, as a view and a snapshot of it."""
+"""A manifest as waiting gangs, and a dumped cluster as a view and a snapshot."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,10 +33,10 @@ from webhook.sweeper.observe.view import View
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Gangs that wait, the most urgent first, and the cluster that they are to be placed on.
+    """Waiting gangs, the most urgent first, and the cluster in which to place them.
 
-    notes: what is not modelled, and what admission says. admitted: its decision on each template, by the name
-    of the first pod of it.
+    notes: what is not modelled, and what admission reports. admitted: its decision on each template, by the
+    name of its first pod.
     """
 
     gangs: list[PodGang]
@@ -47,7 +47,7 @@ class Rehearsed:
 
 
 def shipped_rules() -> AdmissionRules:
-    """What admission decides by as the manifests ship it."""
+    """What admission decides from, as the manifests ship it."""
     return AdmissionRules(shipped_policy(), shipped_classes())
 
 
@@ -57,9 +57,10 @@ class NotPlacedError(Exception):
 
 @dataclass(frozen=True)
 class Dump:
-    """A cluster as files tell it. there: pods that take capacity on nodes, with the file of each.
+    """A cluster as files describe it.
 
-    policy: of its ConfigMap, None where the files have none; classes: PriorityClasses by name.
+    there: pods that use capacity of nodes, with the file of each. policy: of its ConfigMap, None if the files
+    have none; classes: PriorityClasses by name.
     """
 
     nodes: list[objects.Node]
@@ -68,7 +69,7 @@ class Dump:
     classes: dict[str, objects.PriorityClass]
 
     def rules(self, policy: Policy | None) -> AdmissionRules:
-        """By what admission decides; what the files do not tell is as the manifests ship it."""
+        """What admission decides from; what the files lack is as the manifests ship it."""
         return AdmissionRules(policy or self.policy or shipped_policy(), self.classes or shipped_classes())
 
 
@@ -76,8 +77,8 @@ def read(files: list[Path], manifest: Path, policy: Policy | None = None, namesp
     """The gangs of a manifest, the cluster of these files, and what is not modelled.
 
     policy: of admission, None for that of the files, else the shipped one. namespace: of objects that name
-    none. Raises InputError, NotPlacedError
-    where admission refuses the pods or topogate leaves them alone, PlacementError for a wish that is none.
+    none. Raises InputError, NotPlacedError where admission refuses the pods or topogate leaves them alone,
+    PlacementError for an invalid topology request.
     """
     dump = read_cluster(files)
     nodes, there = dump.nodes, dump.there
@@ -113,7 +114,7 @@ def read_manifest(manifest: Path, rules: AdmissionRules, namespace: str) -> "Man
 
 @dataclass(frozen=True)
 class PlacedGang:
-    """A gang, what was answered, and the cluster before and after it has its place."""
+    """A gang, its answer, and the cluster before and after it is placed."""
 
     gang: PodGang
     answer: GangAnswer
@@ -122,7 +123,7 @@ class PlacedGang:
 
 
 def place_each(scene: Rehearsed, options: Options) -> Iterator[PlacedGang]:
-    """Ask for each gang in turn, beside those that have a place by then. Raises PlacementError."""
+    """Place one gang after the other, each among those placed before. Raises PlacementError."""
     view, snapshot = scene.view, scene.snapshot
     for gang in scene.gangs:
         answer = ask_gang(gang, view, snapshot, options, name=gang.key.name)
@@ -137,7 +138,7 @@ def place_each(scene: Rehearsed, options: Options) -> Iterator[PlacedGang]:
 
 
 def read_cluster(files: list[Path]) -> Dump:
-    """What the files tell of a cluster. Raises InputError."""
+    """The cluster that the files describe. Raises InputError."""
     dump = Dump([], [], None, {})
     for file in files:
         for document in documents.of_file(file):
@@ -175,10 +176,10 @@ def _usage(pod: objects.Pod, file: Path) -> Usage:
 
 
 MOST_PODS: Final = 1_000_000
-"""Of one manifest: a number with a zero too many is a mistake, not a wish."""
+"""Pods of one manifest: a number with a zero too many is a mistake."""
 
 VALUES_A_POD: Final = 50
-"""Times the most pods: what all pods may hold together, as a short text can ask for many large ones."""
+"""Times the most pods: the values of all pods together, since a short text can ask for many large ones."""
 
 Waiting = tuple[str, int | None, objects.Pod]
 """Name, rank and body of a pod."""
@@ -186,8 +187,10 @@ Waiting = tuple[str, int | None, objects.Pod]
 
 @dataclass
 class ManifestPods:
-    """What a manifest makes. name: of what it begins with. owners: who makes each pod, None for a pod of its
-    own. minima: how many pods are enough, by kind and name of the gang. notes, admitted: see Rehearsed.
+    """The pods of a manifest.
+
+    name: of what it begins with. owners: the creator of each pod, None for a pod of its own. minima: how many
+    pods are enough, by kind and name of the gang. notes, admitted: see Rehearsed.
     """
 
     name: str = ""
@@ -218,7 +221,7 @@ class ManifestPods:
         return sorted(made, key=gangs.by_age)
 
     def _made(self) -> Iterator[Waiting]:
-        """The pods as their controllers make them."""
+        """The pods as their controllers create them."""
         for number, ((name, rank, pod), owner) in enumerate(zip(self.pods, self.owners, strict=True)):
             owners = [] if owner is None else [owner]
             uid = f"{number}/{name}"
@@ -229,10 +232,10 @@ class ManifestPods:
 def read_pods(
     found: Iterable[dict[str, Any]], source: str, most: int = MOST_PODS, rules: AdmissionRules | None = None
 ) -> ManifestPods:
-    """The pods that a manifest makes, at most `most`.
+    """The pods of a manifest, at most `most`.
 
-    rules: by which admission decides on each template first; None where it is not asked. Raises InputError,
-    NotPlacedError.
+    rules: those by which admission decides on each template first; None if it is not asked. Raises
+    InputError, NotPlacedError.
     """
     made = ManifestPods()
     reader = _PodReader(source, most, rules)
@@ -302,7 +305,7 @@ class _PodReader:
         try:
             found = admit(body, namespace or defaults.DEFAULT_NAMESPACE, self._rules)
         except msgspec.ValidationError:
-            return body  # the decoder of pods names what has another type than it must
+            return body  # the decoder of pods names the value of a wrong type
         if found.is_denied:
             raise NotPlacedError(f"Pod {name} would be refused: {found.decision.denial}")
         self.warnings.update(dict.fromkeys(found.decision.warnings))
@@ -317,7 +320,7 @@ class _PodReader:
 
 
 def _values(document: object) -> int:
-    """How many values a document holds."""
+    """How many values a document has."""
     if isinstance(document, dict):
         return 1 + sum(map(_values, document.values()))
     return 1 + sum(map(_values, document)) if isinstance(document, list) else 1
@@ -326,10 +329,10 @@ def _values(document: object) -> int:
 def gang_of(
     name: str, pods: list[Waiting], key: gangs.GangKey | None = None, free: Sequence[Waiting] = ()
 ) -> PodGang:
-    """Pods as one gang, with the wishes that they carry, as the sweeper would see it.
+    """Pods as one gang, with the topology requests that they carry, as the sweeper would see it.
 
-    key: of the gang, None for all pods of a manifest. free: pods of it that nobody holds. Raises
-    PlacementError for a wish that cannot be read.
+    key: of the gang, None for all pods of a manifest. free: pods of it without a gate. Raises PlacementError
+    for a topology request that cannot be read.
     """
     is_all = key is None
     if key is None:
@@ -344,7 +347,7 @@ def gang_of(
         made.append(structs.replace(pod, metadata=metadata))
         if rank is not None:
             ranks[uid] = rank
-    # Its own word for how many it will be says nothing: all of the manifest is there.
+    # Its own size annotation does not count: all of the manifest exists.
     gang = gangs.gang_of(key, made, [pod for _, _, pod in free], gangs.OwnerFacts(len(made) + len(free)))
     if gang.fault:
         raise PlacementError(gang.fault)

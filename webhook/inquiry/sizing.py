@@ -1,4 +1,4 @@
-"""Does the sweeper's memory limit suffice for the cluster? The table is docs/operators/sizing.md."""
+"""Is the sweeper's memory limit enough for the cluster? The table is in docs/operators/sizing.md."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,16 +16,16 @@ _POD_BYTES: Final = 2_500
 """Above what was measured: 280 MB for 5,000 nodes and 60,000 pods, 1,082 MB for 65,000 and 210,000."""
 
 _NEAR: Final = 0.8
-"""The part of the limit from which on it is warned of."""
+"""The part of the limit above which to warn."""
 
 
 def needed(nodes: int, pods: int) -> int:
-    """Bytes of memory that a sweeper takes in a cluster of so many nodes and pods."""
+    """Bytes of memory that a sweeper needs in a cluster of this many nodes and pods."""
     return _BASE_BYTES + _NODE_BYTES * nodes + _POD_BYTES * pods
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """Whether the limit of the sweeper's memory is well above what a cluster of this size takes."""
+    """Whether the sweeper's memory limit is well above what a cluster of this size needs."""
     (container, *_) = api.json("GET", _SWEEPER)["spec"]["template"]["spec"]["containers"]
     written = ((container.get("resources") or {}).get("limits") or {}).get("memory", "")
     nodes, pods = _count(api, "/api/v1/nodes"), _count(api, "/api/v1/pods")
@@ -44,6 +44,6 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
 
 
 def _count(api: Api, path: str) -> int:
-    """How many objects there are, without reading them."""
+    """How many objects exist, without reading them."""
     body: dict[str, Any] = api.json("GET", path, query={"limit": "1"})
     return len(body["items"]) + int((body.get("metadata") or {}).get("remainingItemCount") or 0)

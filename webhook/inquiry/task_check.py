@@ -1,6 +1,6 @@
-"""What is wrong with a GPUTask, reported before it is made: by the cluster's policy, and by its nodes.
+"""What is wrong with a GPUTask, reported before it is created: by the cluster's policy, and by its nodes.
 
-As far as the user may read these. What cannot be read here the task says later, as its reason.
+As far as the user may read these; otherwise the task reports it later, as its reason.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import NODES
 
 MOST_NODES: Final = 500
-"""Nodes that are read; of more it is not said what none of them has."""
+"""The most nodes that are read; with more, requests that no node can meet are not reported."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TaskCheck:
 
 
 def check_task(api: Api, body: Mapping[str, Any]) -> TaskCheck:
-    """Check a task that is about to be made."""
+    """Check a task that is about to be created."""
     try:
         policy = parse_policy(api.json("GET", POLICY)["data"]["policy.yaml"], "the cluster's policy")
     except (ApiError, KeyError, PolicyError):
@@ -45,13 +45,13 @@ def check_task(api: Api, body: Mapping[str, Any]) -> TaskCheck:
 
 
 def _rules(policy: Policy) -> AdmissionRules:
-    """Whether the classes exist is not for every user to see: here they do."""
+    """Not every user may read whether the classes exist: here they do."""
     classes = {each.priority_class_name: PriorityClass(metadata=Metadata()) for each in policy.tiers}
     return AdmissionRules(policy, classes)
 
 
 def _nodes(api: Api) -> tuple[Node, ...]:
-    """All nodes, or none where they are too many or may not be read."""
+    """All nodes, or none if they are too many or may not be read."""
     try:
         listed = api.json("GET", NODES, query={"limit": str(MOST_NODES)})
     except ApiError:

@@ -25,7 +25,7 @@ def is_issued_by_others(api: Api) -> bool:
 
 
 def bundle(api: Api, now: datetime) -> Iterator[Finding]:
-    """The caBundle of the webhook configuration: there, readable, and not near its end."""
+    """The caBundle of the webhook configuration: present, readable, and not about to expire."""
     body = api.json("GET", CONFIGURATION)
     for hook in body["webhooks"]:
         bundle = hook["clientConfig"].get("caBundle", "")
@@ -54,7 +54,7 @@ def _expiry(bundle: str, now: datetime) -> Finding:
 
 
 def served(api: Api, now: datetime) -> Iterator[Finding]:
-    """The certificate that the webhook serves: in force, for its address, and signed by what is trusted."""
+    """The certificate that the webhook serves: valid, for its address, and signed by a trusted authority."""
     hooks = api.json("GET", CONFIGURATION)["webhooks"]
     data = api.json("GET", SECRET).get("data") or {}
     try:

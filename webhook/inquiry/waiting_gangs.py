@@ -1,4 +1,4 @@
-"""Gangs that wait for long, and those that no waiting helps: more than the nodes that they may use have."""
+"""Gangs that wait for long, and those that would wait for ever: they need more than their nodes have."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ LONG_SECONDS: Final = 600
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """Waiting is no fault of the installation; but nobody may have looked."""
+    """Waiting is no fault of the installation, but may go unnoticed."""
     there = api.json("GET", placements.ALL, timeout_seconds=60)["items"]
     waits = [each for each in there if (each.get("status") or {}).get("state") == "Waiting"]
     sizes = {_key(each): int(each["spec"].get("size", 0)) for each in waits}
@@ -55,15 +55,15 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
 
 
 def _key(placement: Mapping[str, Any]) -> str:
-    """As GangKey.placement_key has it."""
+    """The key, as GangKey.placement_key writes it."""
     metadata = placement["metadata"]
     return f"{metadata['namespace']}/{metadata.get('name', '')}"
 
 
 def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Name and reason of each gang that contradicts itself, or for which even empty nodes are too few.
+    """Name and reason of each gang that contradicts itself, or does not fit into its nodes even when empty.
 
-    sizes: by the key of the Placement how many pods a gang that waits has in all. Raises ApiError.
+    sizes: by the key of the Placement, how many pods a waiting gang has in total. Raises ApiError.
     """
     settings = Settings()
     cluster = ClusterReading.read_usage(api)
@@ -82,7 +82,7 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
 
 
 def _contradiction(gang: PodGang, view: View, snapshot: Snapshot) -> str:
-    """What a gang whose pods are all there cannot mean: an unknown level, slices that do not divide."""
+    """What is invalid in a gang whose pods all exist: an unknown level, slices that do not divide."""
     try:
         gang = next(variants(gang, view, snapshot.topology)).gang
         asked = question(
@@ -93,7 +93,7 @@ def _contradiction(gang: PodGang, view: View, snapshot: Snapshot) -> str:
     except ValueError as error:
         return str(error).removeprefix(f"gang {gang.key}: ")
     except Impossible:
-        pass  # _why_never has better words
+        pass  # _why_never reports it better
     return ""
 
 

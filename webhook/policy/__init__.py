@@ -1,1 +1,1 @@
-"""What the operator allows and wants, for every program that must know: GPU models, tiers, namespaces."""
+"""The operator's policy, for all programs: GPU models, tiers, namespaces."""

@@ -1,7 +1,7 @@
-"""What is wrong with the annotations by which a pod asks for its gang, its topology and its GPUs. Pure.
+"""Faults of the annotations by which a pod asks for its gang, its topology and its GPUs. Pure.
 
-Admission warns of these faults, the sweeper tells them to the gang's owner, the task controller refuses a
-GPUTask for them, and `topogate lint`, `simulate` and `run` tell them before anything is created.
+Admission warns of these faults, the sweeper reports them to the gang's owner, the task controller refuses a
+GPUTask for them, and `topogate lint`, `simulate` and `run` report them before anything is created.
 """
 
 import re
@@ -14,22 +14,22 @@ from labeler.contract import keys
 from webhook.text import counted, quote, sentence_list
 
 _KNOWN: Final = frozenset({*keys.WISH_ANNOTATIONS, keys.INJECT_ANNOTATION})
-"""Annotations under our own name that pods may have."""
+"""Annotations under our own prefix that pods may have."""
 _MOST_UNKNOWN: Final = 4
-"""Unknown keys of one pod that are named."""
+"""How many unknown keys of one pod are named."""
 _LONGEST_KEY: Final = 45
-"""Characters of an unknown key that are shown."""
+"""How many characters of an unknown key are shown."""
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
 _MOST_LEVELS: Final = 8
-"""Levels of one annotation that are looked at."""
+"""How many levels of one annotation are checked."""
 LEVEL_KEYS: Final = frozenset(
     ("node", keys.HOSTNAME_LABEL, *(key for x in keys.TOPOLOGY_FAMILIES for key in x))
 )
-"""What the sweeper takes for a level beside the levels' names."""
+"""Names that the sweeper accepts as a level besides the levels' names."""
 
 
 def faults(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
-    """Why annotations under our own name cannot be meant as they are written; levels: the policy's."""
+    """Faults of annotations under our own prefix; levels: the policy's."""
     if not any(key.startswith(keys.TOPOGATE_PREFIX) for key in annotations):
         return
     yield from _inject(annotations)
@@ -41,7 +41,7 @@ def faults(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[st
 
 
 def size_faults(annotations: Mapping[str, str], made: int) -> Iterator[str]:
-    """Sizes that contradict how many pods a controller makes at once; a named gang may have others."""
+    """Sizes that contradict how many pods a controller creates at once; a named gang may have others."""
     if keys.GANG_ANNOTATION in annotations:
         return
     size, least = (
@@ -55,7 +55,7 @@ def size_faults(annotations: Mapping[str, str], made: int) -> Iterator[str]:
 
 
 def slice_faults(annotations: Mapping[str, str], made: int) -> Iterator[str]:
-    """Slices that do not divide the pods of a gang that are all of one template."""
+    """Slices that do not divide the pods of a gang with only one template."""
     size = annotations.get(keys.SLICE_SIZE_ANNOTATION, "").partition(",")[0]
     if keys.GANG_SIZE_ANNOTATION not in annotations and _POSITIVE.fullmatch(size) and made % int(size):
         pods = counted(made, "pod does", "pods do")
@@ -67,7 +67,7 @@ def _pods(made: int) -> str:
 
 
 def misplaced(labels: Mapping[str, str]) -> Iterator[str]:
-    """Requests that stand among the labels, where nobody reads them."""
+    """Requests that are written as labels, where nothing reads them."""
     for key in sorted(_KNOWN.intersection(labels)):
         yield f"label {key} has no effect: write it as an annotation"
 
@@ -92,7 +92,7 @@ def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def _gang_name(annotations: Mapping[str, str]) -> Iterator[str]:
-    """Pods that no controller holds together name their gang, and how many it has."""
+    """Pods without a common controller name their gang and its size."""
     name = annotations.get(keys.GANG_ANNOTATION)
     if name == "":
         yield f"{keys.GANG_ANNOTATION} is empty: name the gang"
@@ -111,7 +111,7 @@ def _topology(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator
 
 
 def _preferred(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
-    """Levels of which one domain takes the pods if it can: coarsest first, below the required one."""
+    """Levels of which one domain gets the pods if possible: coarsest first, below the required one."""
     key = keys.PREFERRED_TOPOLOGY_ANNOTATION
     value = annotations.get(key)
     if value is None:
@@ -168,7 +168,7 @@ def _slice_sizes(annotations: Mapping[str, str], sizes: Sequence[str]) -> Iterat
 
 
 def _spread(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
-    """Pods evenly over the domains of a level, or at most so many in each."""
+    """Pods spread evenly over the domains of a level, or at most so many in each."""
     key = keys.SPREAD_TOPOLOGY_ANNOTATION
     value = annotations.get(key)
     if value is None:
@@ -185,7 +185,7 @@ def _spread(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[s
 
 
 def _unknown(annotations: Mapping[str, str]) -> Iterator[str]:
-    """Keys under our name that mean nothing: most are misspelled."""
+    """Unknown keys under our prefix: most are misspelled."""
     ours = keys.TOPOGATE_PREFIX
     names = [each.removeprefix(ours) for each in sorted(_KNOWN)]
     found = sorted(key for key in annotations if key.startswith(ours) and key not in _KNOWN)

@@ -1,6 +1,7 @@
-"""YAML of an operator, read strictly: its values by path, and every fault with its place.
+"""Strict reading of an operator's YAML: its values by path, and every fault with its place.
 
-A key that is written twice, has no value or is unknown is a fault: it would silently mean something else.
+A key that is repeated, unknown or without a value is a fault: otherwise it would silently mean something
+else.
 """
 
 import re
@@ -34,15 +35,15 @@ def read_yaml(text: str | bytes, source: str) -> Any:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, but every trouble is an error with a line, and so is a key written twice."""
+    """YAML's safe loader, but every problem is an error with a line, also a repeated key."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Make the value of a node. Raises yaml.YAMLError, RecursionError."""
+        """Construct the value of a node. Raises yaml.YAMLError, RecursionError."""
         try:
             return super().construct_object(node, deep)
         except (yaml.YAMLError, RecursionError):
             raise
-        except Exception:  # noqa: BLE001 - PyYAML raises whatever its conversions do, and loses the place
+        except Exception:  # noqa: BLE001 - PyYAML raises what its conversions raise, and loses the place
             kind = node.tag.rpartition(":")[2]
             raise _fault_at(node, f"{shown(node.value)} cannot be read as a YAML {kind}") from None
 
@@ -73,7 +74,7 @@ def _yaml_fault(error: yaml.YAMLError) -> str:
 
 
 ABSENT: Final = object()
-"""For a key that is not there. One without a value is a fault: it would silently mean the default."""
+"""For a missing key. A key without a value is a fault: it would silently mean the default."""
 
 
 class DocumentReader:
@@ -87,7 +88,7 @@ class DocumentReader:
         self.faults.append(f"{where}: {message}")
 
     def mapping(self, value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, Any]:
-        """A mapping with text keys; `known` are the keys that it may have, None for any."""
+        """A mapping with text keys; `known` are its possible keys, None for any."""
         if value is ABSENT:
             return {}
         if not isinstance(value, dict):
@@ -112,7 +113,7 @@ class DocumentReader:
         return [(f"{path}[{index}]", item) for index, item in enumerate(value)]
 
     def text(self, value: Any, path: str, pattern: re.Pattern[str] | None = None, what: str = "") -> str:
-        """A text, "" if it is wrong; `pattern` must match the whole, `what` says what it is then."""
+        """A text, "" if it is wrong; `pattern` must match it as a whole, `what` names such texts."""
         if value is ABSENT:
             self.fault(path, "is missing")
             return ""
@@ -157,7 +158,7 @@ def _instead(value: Any, empty: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a fault's sentence: what it is, if it is too long or no plain one."""
+    """A value in a fault's sentence; a long or structured one is only described."""
     if isinstance(value, str):
         return repr(value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "...")
     is_short = isinstance(value, float | type(None)) or (isinstance(value, int) and abs(value) < 10**20)
@@ -165,6 +166,6 @@ def shown(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """What a YAML value is, in the words of its writer."""
+    """The type of a YAML value, in words of YAML."""
     names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", type(None): "nothing"}
     return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)

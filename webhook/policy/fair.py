@@ -1,4 +1,4 @@
-"""fairOrder of the policy file: among gangs of one priority those come first whose account has used less.
+"""fairOrder of the policy file: among gangs of one priority, accounts that have used less come first.
 
 An account is a namespace, or all namespaces with the same value of a label that the operator names.
 """
@@ -17,7 +17,7 @@ from webhook.policy.reference import known_fields
 HOUR: Final = 3600.0
 LONGEST_SECONDS: Final = 365 * 24 * HOUR
 LARGEST: Final = 1000.0
-"""Weights and costs lie between this and its inverse."""
+"""Weights and costs are between this and its inverse."""
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd])")
@@ -27,12 +27,12 @@ _VALUE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]{1,100}")
 
 @dataclass(frozen=True)
 class FairOrder:
-    """Who has used less of late, and what that means.
+    """The fair order: how use is measured, and what an account is due.
 
     half_life_seconds: after which use counts half. maximum_wait_seconds: an account's oldest gang that found
-    no capacity for so long comes before all accounts' turns, once in as long. account_label: the key of the
-    label of namespaces whose value makes one account of them, "" for none. weights: by account or shell
-    pattern. model_costs: what a second of one GPU counts, by model of the catalogue; 1 where none is named.
+    no capacity for so long comes before all others, once in that time. account_label: the key of the label of
+    namespaces whose value makes one account of them, "" for none. weights: by account or shell pattern.
+    model_costs: what a second of one GPU counts, by model of the catalogue; 1 where none is named.
     """
 
     half_life_seconds: float = 6 * HOUR
@@ -47,14 +47,14 @@ class FairOrder:
         return sorted(found, key=lambda each: (-len(each[0]), each[0]))
 
     def weight(self, account: str) -> float:
-        """The weight of an account: its own entry, else that of the longest pattern that fits, else 1."""
+        """The weight of an account: its own entry, else that of the longest matching pattern, else 1."""
         own = self.weights.get(account)
         if own is not None:
             return own
         return next((weight for pattern, weight in self._patterns if fnmatchcase(account, pattern)), 1.0)
 
     def account(self, namespace: str, labels: Mapping[str, str]) -> str:
-        """The account of a namespace with these labels: "key=value", which is no namespace's name, or it."""
+        """The account of a namespace with these labels: "key=value", which is no name, or its name."""
         value = labels.get(self.account_label, "") if self.account_label else ""
         return f"{self.account_label}={value}" if value else namespace
 
@@ -70,7 +70,7 @@ def read_fair_order(
     find_model: Callable[[str], str | None],
     models: list[str],
 ) -> FairOrder | None:
-    """The section, None where it is absent. find_model: the catalogue's name of a model, however spelt."""
+    """The section, None if it is absent. find_model: the catalogue's name of a model, in any spelling."""
     if value is ABSENT:
         return None
     path = "fairOrder"

@@ -1,4 +1,4 @@
-"""Settings as an operator's file has them: each with a name, a default, what it takes and what it means.
+"""Settings of an operator's file: each with a name, a default, its type and its meaning.
 
 A dataclass declares them by `setting` and `section`; `read` takes them out of a document, and `rows` lists
 them for a table of docs.
@@ -28,14 +28,15 @@ NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SHORT_NAME: Final = re.compile(_NAME)
 
 LONGEST_SECONDS: Final = 1e9
-"""Of any time that is chosen, 31 years: a date so far from now can be written."""
+"""The maximum of any time, 31 years: a date so far from now can be written."""
 
 
 @dataclass(frozen=True)
 class ValueKind:
-    """What a setting takes. what: in words, as "true or false".
+    """The type of a setting.
 
-    read: what is kept of a document's value; it is given its path, too, and the reader that collects faults.
+    what: in words, as "true or false". read: converts a document's value; it also gets the path, and the
+    reader that collects faults.
     """
 
     what: str
@@ -44,7 +45,7 @@ class ValueKind:
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a file. kind: what it takes, or the dataclass whose settings its mapping has."""
+    """One setting of a file. kind: its type, or the dataclass whose settings its mapping has."""
 
     name: str
     default: Any
@@ -79,7 +80,7 @@ def settings_of(kind: type) -> tuple[Setting, ...]:
 
 
 def read(settings: Sequence[Setting], value: Any, path: str, reader: DocumentReader) -> dict[str, Any]:
-    """What a mapping says of these settings, by name; what it leaves out is left out."""
+    """The values of these settings in a mapping, by name; missing settings are left out."""
     given = reader.mapping(value, path, tuple(each.name for each in settings))
     found = {}
     for each in settings:
@@ -94,7 +95,7 @@ def read(settings: Sequence[Setting], value: Any, path: str, reader: DocumentRea
 
 
 def rows(settings: Sequence[Setting], path: str = "") -> Iterator[tuple[str, str, Any, str]]:
-    """For a table: each setting's path, what it takes, its default and its meaning, mappings first."""
+    """For a table: each setting's path, type, default and meaning, mappings first."""
     for each in settings:
         name = f"{path}{each.name}"
         if isinstance(each.kind, ValueKind):
@@ -105,7 +106,7 @@ def rows(settings: Sequence[Setting], path: str = "") -> Iterator[tuple[str, str
 
 
 def checked(what: str, take: Callable[[Any], Any]) -> ValueKind:
-    """A kind of single values. take: what is kept of a value; raises ValueError for one that will not do."""
+    """A type of single values. take: converts a document's value; raises ValueError for an invalid one."""
 
     def read_one(value: Any, path: str, reader: DocumentReader) -> Any:
         try:
@@ -155,12 +156,12 @@ def one_of(words: type[StrEnum]) -> ValueKind:
 
 
 def text(pattern: re.Pattern[str], what: str) -> ValueKind:
-    """A text that a pattern matches as a whole; what: what it is then, as "label key"."""
+    """A text that a pattern matches as a whole; what: the name of such texts, as "label key"."""
     return ValueKind(f"a {what}", lambda value, path, reader: reader.text(value, path, pattern, what))
 
 
 def texts(pattern: re.Pattern[str], what: str, *, some: bool = False) -> ValueKind:
-    """A set of such texts, written as a list without repetition. some: whether it must name at least one."""
+    """A set of such texts, written as a list without repetition. some: whether it needs at least one."""
 
     def read_all(value: Any, path: str, reader: DocumentReader) -> frozenset[str]:
         if some and value == []:
@@ -171,7 +172,7 @@ def texts(pattern: re.Pattern[str], what: str, *, some: bool = False) -> ValueKi
 
 
 def mapping(item: ValueKind, of: str) -> ValueKind:
-    """A mapping of any names. item: what each value may be; of: what the names are, as "resource names"."""
+    """A mapping of any names. item: the type of each value; of: the kind of names, as "resource names"."""
 
     def read_all(value: Any, path: str, reader: DocumentReader) -> Mapping[str, Any]:
         found = {}

@@ -132,7 +132,7 @@ def _names(
     what: str,
     noun: str,
 ) -> tuple[str, ...]:
-    """The names in a field that may be left out, but not be empty."""
+    """The names in a field that may be missing, but not empty."""
     found = reader.texts(root[field], field, pattern, what) if field in root else default
     if not found:
         reader.fault(field, f"must name at least one {noun}")
@@ -140,7 +140,7 @@ def _names(
 
 
 def _truth(root: dict[str, Any], field: str, reader: DocumentReader) -> bool:
-    """A field that is true or false, and false where it is left out."""
+    """A field that is true or false, and false if it is missing."""
     found = root.get(field, False)
     if not isinstance(found, bool):
         reader.fault(field, f"must be true or false, not {shown(found)}")
@@ -148,12 +148,12 @@ def _truth(root: dict[str, Any], field: str, reader: DocumentReader) -> bool:
 
 
 def _choice(root: dict[str, Any], name: str, choices: tuple[str, ...], reader: DocumentReader) -> str:
-    """A field that takes one of a few words, of which the first is the default."""
+    """A field with one of a few words, of which the first is the default."""
     return reader.one_of(root.get(name, choices[0]), name, list(choices), "choice")
 
 
 def _finder(models: tuple[GpuModel, ...]) -> Callable[[str], str | None]:
-    """The catalogue's name of a model, by name or alias however it is spelt."""
+    """The catalogue's name of a model, by name or alias in any spelling."""
     names = {normal_model_name(name): m.name for m in models for name in (m.name, *m.aliases)}
     return lambda name: names.get(normal_model_name(name))
 
@@ -172,7 +172,7 @@ def _claims(value: Any, reader: DocumentReader) -> tuple[bool, tuple[str, ...]]:
 
 
 def _gate(root: dict[str, Any], reader: DocumentReader) -> tuple[str, str]:
-    """gate: the one that pods are given; gatePrefix: of the gates that the sweeper serves (its --gate)."""
+    """gate: the one that pods get; gatePrefix: of the gates that the sweeper serves (its --gate)."""
     given = root.get("gatePrefix", keys.GATE_PREFIX)
     prefix = reader.text(given, "gatePrefix", GATE_PREFIX, "beginning of a gate's name")
     if "gate" not in root:

@@ -10,7 +10,7 @@ _RESOURCE_CHARACTERS: Final = ascii_letters + digits + "-_./"
 
 
 def matches(variable: str, patterns: Iterable[str]) -> list[str]:
-    """Conditions, one of which holds if a resource name matches one of these shell patterns."""
+    """Conditions, one of which is true if a resource name matches one of these shell patterns."""
     names, found = [], []
     for pattern in patterns:
         if not any(char in pattern for char in "*?["):
@@ -33,7 +33,7 @@ def expression_of(pattern: str) -> str:
         elif char == "?":
             made += "."
         elif char == "[" and close != -1:
-            # Spelt out: the two languages do not agree on what may stand in a class.
+            # Spelt out: the two languages disagree on what a class may contain.
             chars = [each for each in _RESOURCE_CHARACTERS if fnmatchcase(each, pattern[index : close + 1])]
             made += "[" + "".join(map(re.escape, chars)) + "]" if chars else r"[^\s\S]"
             index = close
@@ -44,7 +44,7 @@ def expression_of(pattern: str) -> str:
 
 
 def text_of(value: str) -> str:
-    """A text in CEL. The policy's names have neither quotes nor backslashes."""
+    """A text in CEL. The policy's names have no quotes or backslashes."""
     return f"'{value}'"
 
 

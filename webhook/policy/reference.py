@@ -1,6 +1,6 @@
-"""The fields of the policy file: what each takes, its default and its meaning.
+"""The fields of the policy file: the type, default and meaning of each.
 
-The reader takes from here which keys a mapping may have, and `hack/reference` the table of the docs.
+The reader takes the possible keys of a mapping from here, and `hack/reference` the table of the docs.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ DEFAULT_GPU_RESOURCES: Final = (
     keys.XE,
     "nvidia.com/mig-*",
 )
-"""With renameByDefault NVIDIA's plugin appends `.shared` to what it hands out time-sliced."""
+"""With renameByDefault NVIDIA's plugin appends `.shared` to the resource name of time-sliced GPUs."""
 DEFAULT_EXCLUDED_NAMESPACES: Final = (
     "kube-system",
     "kube-public",
@@ -27,13 +27,13 @@ DEFAULT_EXCLUDED_NAMESPACES: Final = (
 DEFAULT_SCHEDULER_NAMES: Final = ("default-scheduler",)
 
 EACH: Final = "[]."
-"""Behind a list's name: a field of each of its items."""
+"""After a list's name: a field of each of its items."""
 EACH_NAMESPACE: Final = "namespaces.NAME."
 
 
 @dataclass(frozen=True)
 class PolicyField:
-    """One field. name: its path in the file. what: what it takes, in words. default: None for none."""
+    """One field. name: its path in the file. what: its type, in words. default: None for none."""
 
     name: str
     what: str

@@ -1,10 +1,9 @@
-"""What the API server is to decide by itself, rendered in CEL from the policy file.
+"""What the API server decides by itself, rendered in CEL from the policy file.
 
-`decide` is the rule; these objects say the same to the API server: which pods to ask the webhook about, which
-to gate without it, which to refuse. CEL can read neither a YAML text nor a PriorityClass, so what it needs
-stands in the expressions, and the objects are rendered again whenever the policy changes.
-
-The language: https://kubernetes.io/docs/reference/using-api/cel/
+`decide` is the rule; these objects are the same rule for the API server: which pods to send to the webhook,
+which to gate without it, which to refuse. CEL can read neither a YAML text nor a PriorityClass, so the
+expressions contain what it needs, and the objects are rendered again whenever the policy changes. The
+language: https://kubernetes.io/docs/reference/using-api/cel/
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from webhook.workloads import marks
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 _MARKS: Final = ("topogate.io/", "gas-")
-"""What annotations begin with that admission reads, if only to warn of what they say."""
+"""The prefixes of annotations that admission reads, if only to warn about them."""
 
 Object = dict[str, Any]
 
@@ -37,7 +36,7 @@ def objects(policy: Policy, values: Mapping[str, int]) -> list[Object]:
 
 
 def webhook_configuration(policy: Policy) -> Object:
-    """Which pods the API server asks the webhook about: those of which `decide` may have to say anything."""
+    """Which pods the API server sends to the webhook: those on which `decide` may have something to do."""
     hook = {
         "name": "pods.topogate.io",
         "admissionReviewVersions": ["v1"],
@@ -62,10 +61,10 @@ def webhook_configuration(policy: Policy) -> Object:
 
 
 def tiers(policy: Policy, values: Mapping[str, int]) -> Object:
-    """The maximum of each namespace, as a priority: it holds for pods that have opted out as well.
+    """The maximum of each namespace, as a priority: it also applies to pods that have opted out.
 
-    The API server has set spec.priority from the class, so that no name stands for a value here.
-    Raises RenderError for a tier whose class is not among the values.
+    The API server has set spec.priority from the class, so values are compared, not names. Raises RenderError
+    for a tier whose class is not among the values.
     """
     limits = _limits(policy, values)
     others = limits.pop(ANY_NAMESPACE, None)
@@ -103,7 +102,7 @@ def tiers(policy: Policy, values: Mapping[str, int]) -> Object:
 
 
 def gate_required(policy: Policy) -> Object:
-    """Refuses a GPU pod without a gate. Exempt is what admission leaves alone."""
+    """Refuses a GPU pod without a gate, except pods that admission leaves alone."""
     return {
         "failurePolicy": "Fail",
         "matchConstraints": _constraints(policy),
@@ -137,7 +136,7 @@ def gate(policy: Policy) -> Object:
             {
                 "patchType": "JSONPatch",
                 "jsonPatch": {
-                    # A list with the gate in it, as one value, makes the API server (1.36.3) panic.
+                    # A list that contains the gate, as one value, makes the API server (1.36.3) panic.
                     "expression": "(has(object.spec.schedulingGates) ? [] "
                     ": [JSONPatch{op: 'add', path: '/spec/schedulingGates', value: []}]) "
                     f"+ [JSONPatch{{op: 'add', path: '/spec/schedulingGates/-', value: {value}}}]"
@@ -180,7 +179,7 @@ _CONTAINERS: Final = "(dyn(object.spec.containers) + dyn(object.spec.?initContai
 
 
 def _not_left_alone(policy: Policy) -> list[Object]:
-    """A group that is no PodGroup is of a kind that nobody knows yet: it is always left to kube-scheduler."""
+    """A group that is not a PodGroup is of an unknown kind: it is always left to kube-scheduler."""
     adopted = " || object.spec.schedulingGroup.?podGroupName.orValue('') != ''"
     expression = f"!has(object.spec.schedulingGroup){adopted if policy.adopts_native_gangs else ''}"
     return [*_NOT_OURS_AT_ALL, _condition("not-of-a-scheduling-group", expression)]
@@ -192,9 +191,9 @@ def _served(policy: Policy) -> Object:
 
 
 def _asks(policy: Policy, *more: str) -> str:
-    """Whether any container asks for some of a GPU resource, or of one of which `more` is true.
+    """Whether any container asks for some of a GPU resource, or of one for which `more` is true.
 
-    The API server has copied limits to requests before this is asked.
+    The API server has already copied limits to requests.
     """
     is_gpu = " || ".join([*matches("k", policy.gpu_resources), *more])
     requests = "c.?resources.?requests.orValue({})"

@@ -1,4 +1,4 @@
-"""What the manifests ship: the policy and its PriorityClasses, for questions that no cluster answers."""
+"""What the manifests ship: the policy and its PriorityClasses, for questions without a cluster."""
 
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The policy file under a running process, and the thread that looks after files.
+"""The policy file under a running process, and the thread that watches files.
 
-The policy is read again whenever its bytes change. A new version that cannot be used leaves the old
-one in force, and stays visible as a fault until a good one comes.
+The policy is read again whenever its bytes change. A new version that cannot be used leaves the old one in
+force, and stays visible as a fault until a good one comes.
 """
 
 import logging
@@ -33,7 +33,7 @@ class PolicyStore:
         self.loaded_at = time.time()
 
     def refresh(self) -> None:
-        """Take up a new version of the file, if there is one and it is good."""
+        """Load a new version of the file, if there is a valid one."""
         try:
             content = _read(self._path)
             if content == self._bytes:
@@ -43,9 +43,9 @@ class PolicyStore:
         except PolicyError as error:
             self._reject(error.faults)
             if not self._path.exists():
-                self._bytes = b""  # whatever comes back is new
+                self._bytes = b""  # whatever appears next is new
             return
-        except Exception as error:  # a defect of ours must not look like a policy that was taken up
+        except Exception as error:  # an error of ours must not look like a loaded policy
             logger.exception("policy_unreadable file=%s", self._path)
             self._reject([f"cannot be read: {type(error).__name__}; the log names the place"])
             return
@@ -64,7 +64,7 @@ class PolicyStore:
 
 
 class OptionalPolicy:
-    """The policy for a program that can do without: one that cannot be read is reported, and read again."""
+    """The policy for a program that works without one: an unreadable version is reported, and retried."""
 
     def __init__(self, path: Path | None) -> None:
         """path: None for no policy at all."""
@@ -74,11 +74,11 @@ class OptionalPolicy:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy in force, None as long as there was no good one."""
+        """The policy in force, None as long as there was no valid one."""
         return self._store.policy if self._store else None
 
     def refresh(self) -> None:
-        """Take up the file, or a new version of it."""
+        """Load the file, or a new version of it."""
         if self._store is not None:
             self._store.refresh()
         elif self._path is not None:
@@ -91,7 +91,7 @@ class OptionalPolicy:
 
 
 def watch_files(refreshers: list[Callable[[], None]], poll_seconds: float = POLL_SECONDS) -> threading.Event:
-    """Call the refreshers again and again in a thread of their own, until the returned event is set."""
+    """Call the refreshers repeatedly in their own thread, until the returned event is set."""
     stop = threading.Event()
 
     def run() -> None:

@@ -1,6 +1,6 @@
-"""What an operator allows and wants, as frozen values; lookups that admission needs are precomputed.
+"""The operator's policy as frozen values; lookups that admission needs are precomputed.
 
-How the YAML file becomes one of these, and what is wrong with a file, is `file`'s matter.
+`file` reads the YAML and reports its faults.
 """
 
 import re
@@ -27,7 +27,7 @@ PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 SHARED_RESOURCE: Final = ".shared"
 SHARED_PRODUCT: Final = "-SHARED"
 _PRODUCT_SUFFIX: Final = re.compile(r"(-MIG-[0-9a-z.+]+)?(-SHARED)?$")
-"""What NVIDIA's feature discovery appends to the product of GPUs that it hands out in parts."""
+"""What NVIDIA's feature discovery appends to the product of GPUs that it shares or divides."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Tier:
 class GpuModel:
     """A GPU model of the catalogue.
 
-    labels: what a node with this GPU carries; becomes the pod's nodeSelector. resources: the only
-    GPU resources (names or shell patterns) that a pod on this model may ask for; empty means any.
+    labels: of nodes with this GPU; they become the pod's nodeSelector. resources: the only GPU resources
+    (names or shell patterns) that a pod on this model may ask for; empty means any.
     """
 
     name: str
@@ -56,7 +56,7 @@ class GpuModel:
         return _any_of(self.resources)
 
     def serves(self, resource: str) -> bool:
-        """Whether this model can hand out that GPU resource; what is time-sliced counts as the whole."""
+        """Whether this model offers that GPU resource; a time-sliced one counts as the whole."""
         whole = resource.removesuffix(SHARED_RESOURCE)
         return not self.resources or self._resource_pattern.match(whole) is not None
 
@@ -78,7 +78,7 @@ class GpuModel:
         return "", ""
 
     def labels_for(self, resources: Iterable[str]) -> dict[str, str]:
-        """What nodes carry that hand out these resources: of time-sliced GPUs the product says so itself."""
+        """The labels of nodes that offer these resources: the product label itself shows time-sliced GPUs."""
         if PRODUCT_LABEL not in self.labels or not any(each.endswith(SHARED_RESOURCE) for each in resources):
             return self.labels
         product = self.labels[PRODUCT_LABEL].removesuffix(SHARED_PRODUCT)
@@ -87,7 +87,7 @@ class GpuModel:
 
 @dataclass(frozen=True)
 class NamespaceRules:
-    """What holds in one namespace: tier names and a model name of the same policy, or "" for none."""
+    """What applies in one namespace: tier names and a model name of the same policy, or "" for none."""
 
     default_tier: str = ""
     maximum_tier: str = ""
@@ -101,20 +101,19 @@ _NO_RULES: Final = NamespaceRules()
 class Policy:
     """The whole policy.
 
-    gate: what pods are given; gate_prefix: what it begins with, as every gate that the sweeper serves.
-    tiers: lowest first, so that a maximum allows all before it. namespaces: by name; the entry "*"
-    holds for namespaces that have none of their own (entries are not merged). topology_levels: the
-    names that topology wishes may use, coarsest first. excluded_namespaces: what a file names, and the
-    cluster's own and ours always. scheduler_names: the kube-schedulers that bind what is released; pods of
-    others are left to those. resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too;
-    device_classes: the DeviceClasses, names or shell patterns, one of which its claims must name for that.
-    fair_order: who comes first among gangs of one priority, None where that is the oldest.
-    keep_managed_fields: whether pods that are held keep their managedFields; see admission.managers.
-    adopts_native_gangs: whether pods of Kubernetes' own PodGroups (spec.schedulingGroup) are held and placed
-    as others are (nativeGangs: adopt), or left to kube-scheduler (leave).
-    binds_by_pod_group: whether gangs get a PodGroup of ours, by which kube-scheduler binds each as one (bind:
-    podgroup), or each pod is bound by itself (pinned). nominates_nodes: whether these gangs are nominated to
-    their nodes instead of pinned (nominated, experimental).
+    gate: what pods get; gate_prefix: its beginning, as of every gate that the sweeper serves. tiers: lowest
+    first, so that a maximum allows all before it. namespaces: by name; the entry "*" applies to namespaces
+    without an entry (entries are not merged). topology_levels: the names that topology requests may use,
+    coarsest first. excluded_namespaces: those of the file, and always the cluster's own and ours.
+    scheduler_names: the kube-schedulers whose pods are placed; pods of others are left alone.
+    resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too; device_classes: the
+    DeviceClasses, names or shell patterns, one of which its claims must name for that. fair_order: the order
+    among gangs of one priority, None for the oldest first. keep_managed_fields: whether gated pods keep their
+    managedFields; see admission.managers. adopts_native_gangs: whether pods of Kubernetes' own PodGroups
+    (spec.schedulingGroup) are gated and placed like others (nativeGangs: adopt), or left to kube-scheduler
+    (leave). binds_by_pod_group: whether gangs get a PodGroup of ours, by which kube-scheduler binds each as
+    one (bind: podgroup), or each pod is bound by itself (pinned). nominates_nodes: whether these gangs are
+    nominated to their nodes instead of pinned (nominated, experimental).
     """
 
     gate: str = keys.GATE
@@ -182,13 +181,13 @@ class Policy:
     def gpu_model(self, name: str) -> GpuModel | None:
         """The catalogue's entry; case and punctuation do not matter."""
         if len(name) > LONGEST_MODEL_NAME:
-            return None  # its beginning may be a model's name, but is not what was asked for
+            return None  # its beginning may be a model's name, but not the requested one
         return self._models.get(normal_model_name(name))
 
     def model_of_node(self, labels: Mapping[str, str]) -> str:
-        """The catalogue's model whose labels a node carries, "" if there is none.
+        """The catalogue's model whose labels a node has, "" if there is none.
 
-        A product that is handed out in parts is the model all the same.
+        The product label of a shared or divided GPU counts as its model.
         """
         if product := labels.get(PRODUCT_LABEL):
             labels = {**labels, PRODUCT_LABEL: _PRODUCT_SUFFIX.sub("", product)}
@@ -201,18 +200,18 @@ class Policy:
         return list(dict.fromkeys(self._models[near].name for near in found))[:3]
 
     def no_model(self, name: str) -> str:
-        """That the catalogue has no such model, and which ones may be meant."""
+        """The error for an unknown model, with similar names."""
         nearest = self.nearest_model_names(name)
         hint = f" did you mean {sentence_list(nearest, 'or')}?" if nearest else ""
         known = list(dict.fromkeys([*nearest, *(model.name for model in self.gpu_models)]))
         return f"no GPU model {quote(name)};{hint} known: {sentence_list(known)}"
 
     def no_tier(self, name: str, namespace: str) -> str:
-        """That there is no such tier, and which may be asked for in the namespace."""
+        """The error for an unknown tier, with those that the namespace may use."""
         return f"no tier {quote(name)}; {self._allowed(namespace)}"
 
     def above_maximum(self, what: str, namespace: str) -> str:
-        """That what is asked for is above the namespace's maximum, and what is not."""
+        """The error for a request above the namespace's maximum, with what is allowed."""
         return f"{what} is above the maximum of namespace {namespace}; {self._allowed(namespace)}"
 
     def _allowed(self, namespace: str) -> str:
@@ -227,7 +226,7 @@ class Policy:
         return next((tier for tier in self.tiers if tier.priority_class_name == priority_class_name), None)
 
     def rules(self, namespace: str) -> NamespaceRules:
-        """What holds in that namespace."""
+        """What applies in that namespace."""
         return self.namespaces.get(namespace) or self.namespaces.get(ANY_NAMESPACE) or _NO_RULES
 
     def maximum_class(self, namespace: str) -> str:
@@ -257,5 +256,5 @@ def _is_pattern(name: str) -> bool:
 
 
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """One expression that matches what any shell pattern matches, and nothing if there is none."""
+    """One expression that matches what any shell pattern matches; without patterns it matches nothing."""
     return re.compile("|".join(translate(pattern) for pattern in patterns) if patterns else r"(?!)")

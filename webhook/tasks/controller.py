@@ -1,4 +1,4 @@
-"""Takes the steps of GPUTasks: every write is refused by the API server if what it rests on has changed."""
+"""Takes the steps of GPUTasks: the API server refuses every write whose preconditions have changed."""
 
 import logging
 import time
@@ -32,10 +32,9 @@ from webhook.tasks.wanted import TaskRules
 
 ACTION: Final = "RunTask"
 _AGAIN_SECONDS: Final = 0.5
-"""After a refusal because something has changed: its event is on the way, this is for the case that it is
-not."""
+"""After a refusal because of a change: its event is on the way; this is for the case that it is not."""
 _HOLD_SECONDS: Final = 2.0
-"""So long a task rests after a Job was made, unless the Job is seen before: the copy comes later."""
+"""How long a task waits after its Job was created, unless the Job is seen before: the cache lags behind."""
 _LEFTOVER_SECONDS: Final = 10.0
 """After so long the garbage collector has overlooked a pod whose Job is gone, or is too slow."""
 _FIRST_RETRY_SECONDS: Final = 1.0
@@ -48,7 +47,7 @@ _job_decoder: Final = msgspec.json.Decoder(TaskJob)
 
 @dataclass(frozen=True)
 class _Refusal:
-    """Why a task's Job could not be made, how often in a row, and until when (monotonic) none is tried.
+    """Why a task's Job could not be created, how often in a row, and when (monotonic) to retry.
 
     fault: the sentence for the status. reason: in one word.
     """
@@ -66,7 +65,7 @@ class _Refusal:
 
 
 class Controller:
-    """One task at a time. What it remembers saves requests; nothing is wrong if it is forgotten."""
+    """Processes one task at a time. What it remembers saves requests; it may be forgotten at any time."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Controller:
         recorder: Recorder | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """rules: asked for each task. leads: asked right before each write."""
+        """rules: called for each task. leads: called right before each write."""
         self._api = api
         self._cache = cache
         self._queue = queue
@@ -91,7 +90,7 @@ class Controller:
         """When leftover pods are deleted, by task."""
 
     def step(self, key: str) -> None:
-        """Look at one task and take its next step. Raises nothing that concerns one task alone."""
+        """Process one task: take its next step. Errors of that task are not raised."""
         self._delete_leftover_pods(key)
         task = self._current(key)
         if task is None:
@@ -107,13 +106,13 @@ class Controller:
             self._take(self._cache.observed(task))
         except ApiError as error:
             if error.status == 404:
-                return  # it is gone, or its namespace is: the event tells
+                return  # the task or its namespace was deleted: its event comes
             if error.status != 409:
                 logger.warning("step_failed task=%s error=%r", key, str(error))
             self._queue.add(key, error.retry_after or (_AGAIN_SECONDS if error.status == 409 else 2.0))
 
     def _current(self, key: str) -> Task | None:
-        """The task as it is: in the copy, or as we wrote it since."""
+        """The newest version of the task: that of the cache, or the one that we wrote since."""
         task, mine = self._cache.tasks.get(key), self._written.get(key)
         if task is None or mine is None or task.metadata.uid != mine.metadata.uid:
             return task
@@ -131,7 +130,7 @@ class Controller:
         if not self._leads():
             return
         task = seen.task
-        # Before a Job is made or deleted the status is written even if it says the same: a task that has
+        # Before a Job is created or deleted the status is written even if it is the same: a task that has
         # changed since, or ended, refuses that. So a Job of another task of this name is an earlier one's.
         if step.status != task.status or step.act in (CREATE, DELETE):
             task = self._write_status(task, step.status)
@@ -142,13 +141,13 @@ class Controller:
             self._act(task, seen, step)
 
     def _unless_refused(self, task: Task, step: TaskStep) -> TaskStep:
-        """The step that makes a Job; where the API server refused that lately, what is done meanwhile."""
+        """The step that creates a Job; after a recent refusal of the API server, what to do meanwhile."""
         refusal = self._refusals.get(task.key)
         if refusal is None or not refusal.concerns(task):
             return step
         rest = refusal.until - time.monotonic()
         if rest > 0:
-            self._queue.add(task.key, rest)  # an event may have taken its turn in the queue
+            self._queue.add(task.key, rest)  # an event may have replaced it in the queue
         return replace(step, act="" if rest > 0 else CREATE, status=_refused(task, refusal))
 
     def _act(self, task: Task, seen: ObservedTask, step: TaskStep) -> None:
@@ -185,7 +184,7 @@ class Controller:
         self._send_event(task, EventReason.STARTED, f"Job {task.metadata.name} was created")
 
     def _look_at_the_job_there(self, task: Task) -> None:
-        """A Job of that name is there which the copy does not show: too new, or one it will never show."""
+        """A Job of that name exists and the cache does not have it: too new, or never to be seen."""
         body = self._api.request("GET", task_objects.jobs_path(task.metadata.namespace, task.metadata.name))
         job = _job_decoder.decode(body)
         if keys.TASK_LABEL in job.metadata.labels:
@@ -196,7 +195,7 @@ class Controller:
         self._note_refusal(task, fault, reason)
 
     def _note_refusal(self, task: Task, fault: str, reason: EventReason) -> None:
-        """There can be no such Job now: say so, and try again, each time later."""
+        """There can be no such Job now: write that into the status, and retry with growing pauses."""
         before = self._refusals.get(task.key)
         count = before.count + 1 if before is not None and before.concerns(task) else 1
         wait = min(_LAST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(count, 10))
@@ -304,7 +303,7 @@ class Controller:
 
 
 def _fault_of(now: TaskStatus) -> TaskCondition | None:
-    """The condition that says that the task is not accepted, if it has one."""
+    """The condition that the task is not accepted, if it has one."""
     return next((each for each in now.conditions if each.type == ACCEPTED and each.status == "False"), None)
 
 

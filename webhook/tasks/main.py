@@ -1,4 +1,4 @@
-"""topogate-tasks: makes a Job of every GPUTask and tells what becomes of it. One of its replicas leads."""
+"""topogate-tasks: creates a Job for every GPUTask and reports its progress. One of its replicas leads."""
 
 import argparse
 import functools
@@ -39,7 +39,7 @@ logger = logging.getLogger("webhook.tasks")
 
 @dataclass
 class Service:
-    """The running program: what it works with, and what probes and metrics see of it."""
+    """The running program: its dependencies, and what probes and metrics read."""
 
     api: Api
     policy: PolicyStore
@@ -122,7 +122,7 @@ class Service:
 
 
 class TaskMetrics:
-    """What /metrics shows."""
+    """The metrics."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -170,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
         api = Api.connect(options.kubeconfig, user_agent="topogate-tasks")
         elector = None
         if options.leader_election:
-            # Renewals have a connection pool of their own: they must not wait behind other requests.
+            # Renewals have their own connection pool: they must not wait behind other requests.
             own = Api.connect(options.kubeconfig, user_agent="topogate-tasks-lease")
             elector = Elector(own, options.namespace, LEASE, identity)
         policy = PolicyStore(options.policy)

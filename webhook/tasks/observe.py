@@ -1,4 +1,4 @@
-"""Live copies of GPUTasks and of what there is of each, and a queue of the tasks to look at."""
+"""Caches of GPUTasks and their objects, and a queue of the tasks to process."""
 
 import heapq
 import threading
@@ -22,7 +22,7 @@ _JOB_GANG: Final = "Job/"
 
 
 class Queue:
-    """Keys and when each is due, every key once. Safe for use by many threads."""
+    """Keys and when each is due, every key once. Thread-safe."""
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
@@ -30,7 +30,7 @@ class Queue:
         self._changed = threading.Condition()
 
     def add(self, key: str, seconds: float = 0.0) -> None:
-        """Look at it after so many seconds, or earlier if that was asked before."""
+        """Process it after this many seconds, or earlier if that was requested before."""
         due = time.monotonic() + seconds
         with self._changed:
             if due < self._due.get(key, float("inf")):
@@ -39,12 +39,12 @@ class Queue:
                 self._changed.notify()
 
     def take(self, seconds: float) -> str | None:
-        """The next key that is due, None if none is within so many seconds."""
+        """The next key that is due, None if none is within this many seconds."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while True:
                 while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
-                    heapq.heappop(self._heap)  # asked for earlier since
+                    heapq.heappop(self._heap)  # an earlier time was set since
                 now = time.monotonic()
                 if self._heap and self._heap[0][0] <= now:
                     _, key = heapq.heappop(self._heap)
@@ -57,7 +57,7 @@ class Queue:
 
 
 class Cache:
-    """What the API server has, kept current; every event puts the task that it concerns into the queue."""
+    """A current copy of the API server's objects; every event queues the task that it concerns."""
 
     def __init__(self, api: Api, queue: Queue) -> None:
         """Prepare; start() begins to read."""
@@ -76,7 +76,7 @@ class Cache:
         self.restricted = Informer(
             api, task_objects.NAMESPACES, TaskNamespace, label_selector=task_objects.RESTRICTED
         )
-        # Nobody waits for these: without them only a reason is missing.
+        # Nothing waits for these: without them only a reason is missing.
         self._complaints = Informer(
             api,
             EVENTS,
@@ -101,17 +101,17 @@ class Cache:
             informer.start()
 
     def stop(self) -> None:
-        """End all of it."""
+        """End all watches."""
         for informer in (*self.informers.values(), self._complaints):
             informer.stop()
 
     @property
     def synced(self) -> bool:
-        """Whether everything has been read once; before that nobody may act."""
+        """Whether everything has been read once; nothing is done before that."""
         return all(informer.synced for informer in self.informers.values())
 
     def silences(self) -> dict[str, float]:
-        """Seconds since the API server last said anything, by resource."""
+        """Seconds since the last message of the API server, by resource."""
         return {name: informer.silence_seconds for name, informer in self.informers.items()}
 
     def unreadable(self) -> dict[str, int]:
@@ -123,16 +123,16 @@ class Cache:
         return self.classes.items()
 
     def restricted_namespaces(self) -> Set[str]:
-        """Where the API server takes no pod that may run as root."""
+        """Namespaces where the API server accepts no pod that may run as root."""
         return self.restricted.items().keys()
 
     def all_again(self) -> None:
-        """Look at every task: something has changed that concerns all."""
+        """Process every task: a change concerns all of them."""
         for key in self.tasks.items():
             self._queue.add(key)
 
     def observed(self, task: Task, job: TaskJob | None = None) -> ObservedTask:
-        """What there is of a task. job: one that was just read, instead of the copy."""
+        """A task and its objects. job: one that was just read, instead of the cached one."""
         key = task.key
         job = job or self.jobs.get(key)
         uid = job.metadata.uid if job is not None else ""
@@ -214,7 +214,7 @@ class Cache:
             about = complaint.involved_object
             key = f"{complaint.metadata.namespace}/{about.name}"
             with self._lock:
-                # The newest alone: anybody may write Events, as many as the API server stores.
+                # Only the newest: any client may write Events, as many as the API server stores.
                 there = self._job_complaints.setdefault(key, {})
                 last = there.get(about.uid)
                 if complaint is after:

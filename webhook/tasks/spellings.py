@@ -1,4 +1,4 @@
-"""Amounts as people write them, made into Kubernetes quantities: 16gi is 16Gi, 16gb is 16G. Pure.
+"""Amounts as people write them, converted to Kubernetes quantities: 16gi is 16Gi, 16gb is 16G. Pure.
 
 The definition of GPUTask refuses most of what is not understood here, with the same sentences.
 """
@@ -15,7 +15,7 @@ _GPUS: Final = re.compile(r"[1-9][0-9]{0,3}")
 
 
 class SpellingError(ValueError):
-    """An amount that is not understood; the message says how it is written."""
+    """An amount that is not understood; the message says how to write it."""
 
 
 def memory(written: str | int) -> str:

@@ -1,4 +1,4 @@
-"""What the status of a GPUTask says, from its Job, its pods and its gang's Placement. Pure."""
+"""The status of a GPUTask, from its Job, its pods and its gang's Placement. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ PLACED: Final = "Placed"
 COMPLETE: Final = "Complete"
 
 _ABOUT: Final = re.compile(r'^Error creating: (pods "[^"]*" is )?')
-"""How the Job controller begins; the pod's name would be another one each time."""
+"""How messages of the Job controller begin; they are cut since the pod's name changes each time."""
 _SECONDS: Final = len("2026-01-01T00:00:00")
 _LONGEST_REASON: Final = 1000
 _MOST_NODES: Final = 1000
@@ -43,7 +43,7 @@ _MOST_CARDS: Final = 8
 
 @dataclass(frozen=True)
 class StatusContext:
-    """When a status is written, and what is said of the task's acceptance. fault: "" where it is accepted."""
+    """When a status is written, and whether the task is accepted. fault: "" where it is."""
 
     time: datetime
     fault: str = ""
@@ -52,14 +52,14 @@ class StatusContext:
 
 @dataclass(frozen=True)
 class Blockers:
-    """What others say of a task that does not run: its gang's plan, and who could not make its pods."""
+    """What other objects report about a task that does not run: its gang's plan, and why pods are missing."""
 
     placement: Placement | None = None
     complaint: Complaint | None = None
 
 
 def pending(task: Task, reason: str, now: StatusContext) -> TaskStatus:
-    """A task without a Job that could say more."""
+    """A task without a Job that could report more."""
     fresh = _begun(task)
     accepted = _accepted(now)
     placed = TaskCondition(type=PLACED, status="False", reason="NoPods", message="There are no pods yet.")
@@ -67,7 +67,7 @@ def pending(task: Task, reason: str, now: StatusContext) -> TaskStatus:
 
 
 def finished(task: Task, job: TaskJob, pods: Sequence[TaskPod], now: StatusContext) -> TaskStatus:
-    """The end of an attempt. The Job's end condition must be there."""
+    """The end of an attempt. The Job must have its end condition."""
     end = job.end
     assert end is not None
     is_complete = end.type == COMPLETE
@@ -100,7 +100,7 @@ def live(
     now: StatusContext,
     note: str = "",
 ) -> TaskStatus:
-    """A task whose Job stands. pods: those of this Job. note: what else is to be said."""
+    """A task whose Job exists. pods: those of this Job. note: what else to report."""
     facts = _facts(task, job, pods)
     ours = [pod for pod in pods if not pod.is_over]
     placed = [pod for pod in ours if pod.spec.node_name]
@@ -152,7 +152,7 @@ def _phase(
 
 
 def _phase_on_nodes(ours: Sequence[TaskPod], workers: int, lacks: str, done: int) -> tuple[str, str]:
-    """Where all pods that there are have a node. lacks: why the Job has too few."""
+    """The phase where all existing pods have a node. lacks: why the Job has too few."""
     running = sum(_runs(pod) for pod in ours)
     if running:
         some = f"{running} of {workers} workers run" if running + done < workers else ""
@@ -160,12 +160,12 @@ def _phase_on_nodes(ours: Sequence[TaskPod], workers: int, lacks: str, done: int
     if ours:
         return PENDING, lacks or _why_not_up(ours) or "its containers are being started"
     if done >= workers:
-        return RUNNING, ""  # all have succeeded, which the Job is about to say
+        return RUNNING, ""  # all have succeeded, which the Job will report soon
     return PENDING, lacks or ("" if done else "its pods are being made")
 
 
 def _why_missing(pods: Sequence[TaskPod], complaint: Complaint | None) -> str:
-    """Why the Job has fewer pods than it should, "" if nobody has said so since its newest pod was made."""
+    """Why the Job has fewer pods than it should, "" without a report since its newest pod was created."""
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
     if complaint is None or complaint.at < newest[:_SECONDS]:
         return ""
@@ -183,7 +183,7 @@ def _why_waiting(waiting: Sequence[TaskPod], placement: Placement | None, lacks:
 
 
 def _unscheduled_messages(waiting: Sequence[TaskPod]) -> Iterator[str]:
-    """What kube-scheduler says of pods that it finds no node for."""
+    """What kube-scheduler reports about pods for which it finds no node."""
     for pod in waiting:
         for each in pod.status.conditions:
             if each.type == "PodScheduled" and each.status == "False" and each.message:
@@ -191,7 +191,7 @@ def _unscheduled_messages(waiting: Sequence[TaskPod]) -> Iterator[str]:
 
 
 def _why_not_up(pods: Iterable[TaskPod]) -> str:
-    """What keeps a container from running, as an image that cannot be pulled or ends again and again."""
+    """What prevents a container from running, such as an image that cannot be pulled, or repeated crashes."""
     for pod in pods:
         for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waits = container.state.waiting
@@ -208,7 +208,7 @@ def _runs(pod: TaskPod) -> bool:
 
 
 def _begun(task: Task) -> TaskStatus:
-    """What stays of the status while an attempt goes on; nothing where another one begins."""
+    """The fields of the status that remain while an attempt continues; none for another attempt."""
     before = task.status
     if before.attempt != task.spec.attempt or before.finish_time:
         before = TaskStatus(conditions=before.conditions)
@@ -240,7 +240,7 @@ def _facts(task: Task, job: TaskJob, pods: Sequence[TaskPod]) -> TaskStatus:
 
 
 def _restarts(job: TaskJob, pods: Sequence[TaskPod]) -> int:
-    """How often a pod of the Job was recreated, or a container of those that are there started again."""
+    """How often a pod of the Job was recreated, or a container of the existing ones restarted."""
     return job.status.failed + sum(
         container.restart_count for pod in pods for container in pod.status.container_statuses
     )
@@ -259,7 +259,7 @@ def _rank(pod: TaskPod) -> tuple[int, str]:
 
 
 def _cards(pods: Sequence[TaskPod]) -> str:
-    """The chosen cards, in the order of rank: "card0,card1" of one pod, joined by "; " for several."""
+    """The chosen cards, in the order of rank: "card0,card1" for one pod, joined by "; " for several."""
     chosen = [pod.metadata.annotations.get(keys.GAS_CARDS_ANNOTATION, "") for pod in pods]
     named = [cards for cards in chosen if cards]
     more = f"; and {len(named) - _MOST_CARDS} more" if len(named) > _MOST_CARDS else ""

@@ -1,11 +1,11 @@
-"""The next step of one GPUTask, decided from what stands in the cluster alone. Pure.
+"""The next step of one GPUTask, decided only from the state of the cluster. Pure.
 
-A task has at most one Job, of its own name: the API server itself refuses a second. So whoever acts on what
-is no longer so is refused, and it is safe to ask again after any crash. A Job that must be another one (a
-new attempt, another class while it waits) is deleted with its pods first, and made when they are gone. So is
-the Job of an earlier task of the same name: Kubernetes' garbage collector never does that where its watch was
-down from before that task's deletion until after this one's creation, as it takes both for one object that
-has changed.
+A task has at most one Job, with its own name: the API server itself refuses a second. Every write has
+preconditions, so it is safe to decide again after any crash. A Job that must be replaced (a new attempt,
+another class while it waits) is first deleted with its pods, and created again once they are deleted. So is
+the Job of an earlier task of the same name: Kubernetes' garbage collector does not delete it if its watch was
+down from before that task's deletion until after this one's creation, since it then takes both for one
+changed object.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,10 @@ EXPIRE: Final = "expire"
 
 @dataclass(frozen=True)
 class ObservedTask:
-    """One task and what there is of it.
+    """One task and its objects.
 
-    job: the Job of its name, whoever made it. pods: all pods of its Jobs, also of one that is gone already.
-    placement: the plan of the Job's gang. complaint: what was said last of pods that the Job cannot have.
+    job: the Job of its name, whoever created it. pods: all pods of its Jobs, also of deleted ones. placement:
+    the plan of the Job's gang. complaint: the last report about pods that the Job cannot have.
     """
 
     task: Task
@@ -48,10 +48,10 @@ class ObservedTask:
 
 @dataclass(frozen=True)
 class TaskStep:
-    """What to do: first make the status say this, then act.
+    """What to do: first write this status, then act.
 
     act: "" for nothing. why: for the log. body: the Job to create, or the change of its spec. due: when to
-    ask again although nothing has happened.
+    decide again even if nothing has happened.
     """
 
     act: str
@@ -90,7 +90,7 @@ def _judged(task: Task, rules: TaskRules, time: datetime) -> tuple[StatusContext
     except RefusedError as error:
         return StatusContext(time, str(error), error.reason), None
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        # A shape that nobody thought of is its author's to hear of, not a step that fails for ever.
+        # An unforeseen shape is reported to its author; the step must not fail for ever.
         fault = f"no Job can be made of its template ({type(error).__name__}: {quote(str(error), 100)})"
         return StatusContext(time, fault, EventReason.TEMPLATE_REFUSED), None
 
@@ -119,7 +119,7 @@ def _without_job(seen: ObservedTask, body: dict[str, Any] | None, now: StatusCon
 
 
 def fault_of_job_there(task: Task, job: TaskJob) -> tuple[str, EventReason]:
-    """What is wrong with a Job that has a task's name and cannot be worked with, and the same in one word."""
+    """What is wrong with a Job that has a task's name and cannot be used, and the same in one word."""
     name = job.metadata.name
     if _is_of(task, job):
         return (
@@ -143,7 +143,10 @@ def _beside_foreign_job(task: Task, job: TaskJob, now: StatusContext) -> TaskSte
 def _beside_job(
     seen: ObservedTask, job: TaskJob, pods: Sequence[TaskPod], body: dict[str, Any] | None, now: StatusContext
 ) -> TaskStep:
-    """A Job that stands. What it cannot be any more (body is None) does not end what runs."""
+    """The step for an existing Job.
+
+    A task that can no longer have a Job (body is None) does not end what runs.
+    """
     task, note = seen.task, ""
     if body is not None:
         there = job.metadata.labels.get(keys.TASK_CLASS_LABEL, "")
@@ -161,7 +164,7 @@ def _beside_job(
 
 
 def _job_spec_change(task: Task, job: TaskJob) -> dict[str, Any]:
-    """What of the Job's spec can be changed while it stands and differs from the task's, as it should be."""
+    """The fields of the Job's spec that can be changed in place, with the task's values where they differ."""
     change: dict[str, Any] = {}
     if job.spec.suspend != task.spec.suspend:
         change["suspend"] = task.spec.suspend

@@ -1,4 +1,4 @@
-"""GPUTasks and what stands for them in the cluster, as narrow structs of what is read."""
+"""GPUTasks and their objects in the cluster, as structs of the fields that are read."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ ALL_JOBS: Final = "/apis/batch/v1/jobs"
 ALL_PODS: Final = "/api/v1/pods"
 NAMESPACES: Final = "/api/v1/namespaces"
 RESTRICTED: Final = "pod-security.kubernetes.io/enforce=restricted"
-"""Of namespaces where the API server takes no pod that may run as root."""
+"""Namespaces where the API server accepts no pod that may run as root."""
 
 PENDING: Final = "Pending"
 WAITING: Final = "Waiting"
@@ -36,7 +36,7 @@ class TaskMetadata(Metadata, frozen=True):
 
 
 class TopologyRequest(Struct, frozen=True):
-    """Wishes for the place, each the name of a level or ""."""
+    """Topology requests, each the name of a level or ""."""
 
     required: str = ""
     preferred: str = ""
@@ -52,7 +52,7 @@ class Variable(Struct, frozen=True):
 
 
 class TaskSpec(Struct, frozen=True):
-    """What the user wrote, with the defaults of the definition. template: a pod template as it stands."""
+    """What the user wrote, with the defaults of the definition. template: an unchanged pod template."""
 
     memory: Amount = None
     cpu: Amount = None
@@ -86,7 +86,7 @@ class TaskCondition(Struct, frozen=True):
 
 
 class TaskStatus(Struct, frozen=True, omit_defaults=True):
-    """What became of a task. Times are RFC 3339 in UTC. The fields are described in the definition."""
+    """The state of a task. Times are RFC 3339 in UTC. The fields are described in the definition."""
 
     observed_generation: int = 0
     attempt: int = 0
@@ -117,7 +117,7 @@ class Task(Struct, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the end of the attempt that is wanted has been recorded."""
+        """Whether the end of the current attempt has been recorded."""
         return self.status.phase in FINAL and self.status.attempt == self.spec.attempt
 
 
@@ -135,14 +135,14 @@ class JobCondition(Struct, frozen=True):
 
 
 class TaskJobSpec(Struct, frozen=True):
-    """Of a Job's spec that which may change."""
+    """The fields of a Job's spec that may change."""
 
     suspend: bool = False
     active_deadline_seconds: int | None = None
 
 
 class TaskJobStatus(Struct, frozen=True):
-    """How far a Job is."""
+    """The progress of a Job."""
 
     active: int = 0
     ready: int = 0
@@ -160,7 +160,7 @@ class TaskJob(Struct, frozen=True):
 
     @property
     def end(self) -> JobCondition | None:
-        """The condition that says that it is over, with all its pods."""
+        """The condition that the Job has ended, with all its pods."""
         over = (each for each in self.status.conditions if each.status == "True")
         return next((each for each in over if each.type in ("Complete", "Failed")), None)
 
@@ -179,7 +179,7 @@ class Runs(Struct, frozen=True):
 
 
 class ContainerState(Struct, frozen=True):
-    """At most one of the three is there."""
+    """At most one of the three is set."""
 
     waiting: ContainerStateWaiting | None = None
     running: Runs | None = None
@@ -187,21 +187,21 @@ class ContainerState(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """How a container is."""
+    """The state of a container."""
 
     restart_count: int = 0
     state: ContainerState = ContainerState()
 
 
 class WorkerSpec(Struct, frozen=True):
-    """Of a worker's pod that which is read."""
+    """The fields of a worker's pod that are read."""
 
     node_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class WorkerStatus(Struct, frozen=True):
-    """How far a worker's pod is."""
+    """The state of a worker's pod."""
 
     phase: str = ""
     start_time: str | None = None
@@ -224,18 +224,18 @@ class TaskPod(Struct, frozen=True):
 
 
 class TaskNamespace(Struct, frozen=True):
-    """A namespace, of which the name alone is read."""
+    """A namespace, of which only the name is read."""
 
     metadata: Metadata
 
 
 def path(namespace: str, name: str = "") -> str:
-    """Where a namespace's GPUTasks, or one of them, live."""
+    """The path of a namespace's GPUTasks, or of one of them."""
     return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/gputasks" + (f"/{name}" if name else "")
 
 
 def jobs_path(namespace: str, name: str = "") -> str:
-    """Where a namespace's Jobs, or one of them, live."""
+    """The path of a namespace's Jobs, or of one of them."""
     return f"/apis/batch/v1/namespaces/{namespace}/jobs" + (f"/{name}" if name else "")
 
 

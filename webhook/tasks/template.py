@@ -1,8 +1,8 @@
 """Which parts of a pod template a GPUTask may have. Pure.
 
-The Job is made with the controller's rights, so what is not known to stay inside the pod is refused: the
-lists name what is allowed, and a field of a later Kubernetes is refused until somebody has thought about it.
-They follow the baseline of the Pod Security Standards
+The Job is created with the controller's rights, so anything not known to stay inside the pod is refused: the
+lists name what is allowed, and a field of a later Kubernetes is refused until it has been reviewed. They
+follow the baseline of the Pod Security Standards
 (https://kubernetes.io/docs/concepts/security/pod-security-standards/), with its volumes at "restricted".
 """
 
@@ -59,15 +59,15 @@ APPARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
 """Annotations by which the API server sets a container's AppArmor profile."""
 _APPARMOR_PROFILES: Final = ("runtime/default", "localhost/")
 _MOST_LEVELS: Final = 50
-"""A pod template has a dozen. What copies, compares and writes it as JSON recurses."""
+"""A pod template has a dozen levels. Copying, comparing and JSON encoding recurse over them."""
 
 _INSTEAD: Final = "; a GPUTask may not, write a Job for that"
 
 
 def first_fault(template: Mapping[str, Any]) -> str:
-    """What of a template may not be, as a sentence that names the place, "" if all of it may.
+    """What a template may not have, as a sentence that names the place, "" if everything is allowed.
 
-    Where it is "", the parts that a Job is made with have the shapes of a pod template.
+    If it is "", the parts from which a Job is created have the shapes of a pod template.
     """
     if _is_deeper(template, _MOST_LEVELS):
         return f"template is nested more than {_MOST_LEVELS} levels deep: that is no pod template"
@@ -112,7 +112,7 @@ def _spec(spec: dict[str, Any]) -> Iterator[str]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and mappings are nested deeper than so many levels; without recursion."""
+    """Whether lists and mappings are nested deeper than this many levels; without recursion."""
     level = [value]
     for _ in range(levels):
         inner = [each for each in level if isinstance(each, dict | list)]
@@ -154,7 +154,7 @@ def _container_security(security: Any, where: str) -> Iterator[str]:
 
 
 def _handler(handler: Any, where: str) -> Iterator[str]:
-    """The kubelet itself makes these requests, from the node's network."""
+    """Probes and hooks: the kubelet itself sends these requests, from the node's network."""
     for field in ("httpGet", "tcpSocket"):
         action = handler.get(field) if isinstance(handler, dict) else None
         if isinstance(action, dict) and action.get("host"):
@@ -185,7 +185,7 @@ def _no_list(value: Any, where: str) -> Iterator[str]:
 
 
 def _no_texts(value: Any, where: str) -> Iterator[str]:
-    """Of labels, annotations, selectors and amounts, whose keys are text and whose values are no lists."""
+    """Check labels, annotations, selectors and amounts: keys are text and values are not lists."""
     if value is None:
         return
     if not isinstance(value, dict) or any(isinstance(each, dict | list) for each in value.values()):

@@ -1,7 +1,7 @@
-"""From a GPUTask to the Job that it wants. Pure.
+"""The Job for a GPUTask. Pure.
 
-The Job needs no webhook to be right: its pods carry class, selector and gate themselves, beside the
-annotations by which admission would come to the same.
+The Job does not depend on the webhook: its pods have class, selector and gate, and also the annotations from
+which admission would derive the same.
 """
 
 import copy
@@ -27,7 +27,7 @@ DEFAULT_COMMAND: Final = ("sleep", "infinity")
 CONTAINER: Final = "task"
 _DIGEST: Final = 10
 _NOBODY: Final = 65532
-"""Who runs the default image where root may not: waiting needs no rights."""
+"""The user of the default image where root is not allowed: waiting needs no rights."""
 
 _IGNORE_DISRUPTION: Final = {
     "action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
@@ -38,7 +38,7 @@ _PATTERN: Final = frozenset("*?[")
 
 
 class RefusedError(Exception):
-    """No Job can be made of a task: `reason` in one word, the text for its author."""
+    """No Job can be created for a task: `reason` in one word, the text for its author."""
 
     def __init__(self, reason: EventReason, message: str) -> None:
         super().__init__(message)
@@ -47,10 +47,11 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class TaskRules:
-    """What holds for all tasks. classes: the cluster's PriorityClasses by name.
+    """What applies to all tasks.
 
-    default_image: of a task that names neither image nor template, where default_command is run.
-    restricted: namespaces where the API server takes no pod that may run as root.
+    classes: the cluster's PriorityClasses by name. default_image: for a task that names neither image nor
+    template; it runs default_command. restricted: namespaces where the API server accepts no pod that may run
+    as root.
     """
 
     policy: Policy
@@ -116,13 +117,13 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
 
 
 def _owner_reference(task: Task) -> dict[str, Any]:
-    """What makes the task the controller of its Job."""
+    """The owner reference that makes the task the controller of its Job."""
     owner = {"apiVersion": GROUP_VERSION, "kind": KIND, "name": task.metadata.name, "uid": task.metadata.uid}
     return {**owner, "controller": True, "blockOwnerDeletion": True}
 
 
 def _check_annotations(written: Mapping[str, str], workers: int, policy: Policy) -> None:
-    """What admission only warns of is refused: a task says why it waits. Raises RefusedError."""
+    """Refuse what admission only warns of: a task reports why it waits. Raises RefusedError."""
     found = [
         *annotations.faults(written, policy.topology_levels),
         *annotations.size_faults(written, workers),
@@ -133,7 +134,7 @@ def _check_annotations(written: Mapping[str, str], workers: int, policy: Policy)
 
 
 def as_label(name: str) -> str:
-    """The name of an object as a label's value: itself; where it is too long, its beginning and a digest."""
+    """The name of an object as a label's value: itself, or if it is too long, its beginning and a hash."""
     if len(name) <= LONGEST_LABEL_VALUE:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
@@ -161,7 +162,7 @@ def _model(task: Task, policy: Policy) -> GpuModel | None:
     name = task.spec.gpu
     if not name:
         model = policy.gpu_model(policy.rules(task.metadata.namespace).default_gpu_model)
-        # A default yields to what the author wrote.
+        # What the author wrote overrides a default.
         return model if model is not None and not _clash(task, model) else None
     model = policy.gpu_model(name)
     if model is None:
@@ -177,7 +178,7 @@ def _model(task: Task, policy: Policy) -> GpuModel | None:
 
 
 def _clash(task: Task, model: GpuModel) -> str:
-    """The node label of which the template wants another value, "" for none."""
+    """The node label for which the template has another value, "" for none."""
     spec = (task.spec.template or {}).get("spec")
     selector = spec.get("nodeSelector") if isinstance(spec, dict) else None
     there = selector if isinstance(selector, dict) else {}
@@ -236,7 +237,7 @@ def _template(
 
 
 def _written_template(task: Task, rules: TaskRules) -> dict[str, Any]:
-    """A copy of the author's template, or one made of the task's few fields. Raises RefusedError."""
+    """A copy of the author's template, or one built from the task's few fields. Raises RefusedError."""
     if task.spec.template is None:
         return {"spec": _plain_pod(task, rules)}
     fault = first_fault(task.spec.template)
@@ -276,7 +277,7 @@ def _security_context(task: Task, rules: TaskRules) -> dict[str, Any]:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     if task.metadata.namespace in rules.restricted:
-        # Many images run as root, so this is asked for only where a pod is not taken without it.
+        # Many images run as root, so this is set only where a pod is not accepted without it.
         security["runAsNonRoot"] = True
         if not task.spec.image:
             security["runAsUser"] = _NOBODY
@@ -298,7 +299,7 @@ def _annotations(task: Task, model: GpuModel | None, policy: Policy) -> Iterator
 
 
 def _is_gated(task: Task, annotations: Mapping[str, str], policy: Policy) -> bool:
-    """Not where the sweeper serves nobody, nor against the author's word."""
+    """Not where the sweeper serves no pods, nor against an explicit choice of the author."""
     return (
         task.metadata.namespace not in policy.excluded_namespaces
         and annotations.get(keys.INJECT_ANNOTATION) != keys.INJECT_NO

@@ -1,4 +1,4 @@
-"""What the workers of a task are given: amounts, their number, and the leader's address. Pure."""
+"""What the workers of a task get: amounts, their number, and the leader's address. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,9 +13,9 @@ Resources = tuple[Mapping[str, str], Mapping[str, str]]
 def equip(spec: dict[str, Any], resources: Resources, name: str, workers: int) -> None:
     """Equip the first container of a pod. name: of the task.
 
-    Several workers have names in the task's own subdomain, which the Job's host names (task-0, task-1, ...)
-    make addresses of as soon as a headless Service of the task's name selects them; a pod alone gets none.
-    What the author has set stays.
+    Several workers have names in the task's own subdomain. A headless Service of the task's name, which
+    selects them, gives the Job's host names (task-0, task-1, ...) addresses. A single pod gets none. Values
+    that the author has set remain.
     """
     first = spec["containers"][0]
     written = first.get("resources") or {}
@@ -34,7 +34,7 @@ def equip(spec: dict[str, Any], resources: Resources, name: str, workers: int) -
 def _add_variables(container: dict[str, Any], variables: Mapping[str, str]) -> None:
     """Add the environment variables that its author has not set."""
     env = container.get("env") or []
-    known = [each.get("name") for each in env]  # of what the author wrote, which may be no text
+    known = [each.get("name") for each in env]  # written by the author, so it may be any value
     more = [{"name": key, "value": value} for key, value in variables.items() if key not in known]
     if more:
         container["env"] = [*env, *more]
