@@ -173,14 +173,14 @@ def outdated_controller_manager(team: Team, lives: Lives) -> Iterator[None]:
     Task train runs before. The collector is paused, and finds its watches ended when it goes on.
     """
     cluster = team.cluster
-    team.create("train", {})
-    lives.until("train runs", lambda: team.phase("train") == "Running")
     team.create("other", {"suspend": True})
     lives.until("other has its Job", lambda: "other" in team.jobs())
-    # It finishes that only once it watches GPUTasks; before, it asks for each owner now and then.
+    # It finishes that only once it watches GPUTasks; of those before, it asks for each now and then.
     foreground = {"propagationPolicy": "Foreground"}
     team.api.request("DELETE", task_objects.path(team.namespace, "other"), query=foreground)
     lives.until("the garbage collector to watch GPUTasks", lambda: "other" not in team.tasks())
+    team.create("train", {})
+    lives.until("train runs", lambda: team.phase("train") == "Running")
     with cluster.paused("kube-controller-manager"):
         # A change that is later than all that it has read of GPUTasks and Jobs: it must list them again.
         team.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": "later"}})
