@@ -2,18 +2,24 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from hack.local import native_gangs
+from hack.local import native_gangs, nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import wait_for_pods
 
 OPTED_IN: Final = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
+SHAPE: Final = nodes.Shape(nodes=32, blocks=2, subblocks=2)
+"""Two blocks of 16 nodes with eight GPUs each."""
 GPU: Final = "nvidia.com/gpu"
 CONTAINER: Final = {"name": "c", "image": "x", "resources": {"limits": {GPU: "8"}}}
 ANNOTATIONS: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogate.io/run-for": "600s"}
-POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
+
+
+def bound(pods: list[dict[str, Any]]) -> set[str]:
+    """The names of those that are bound."""
+    return {pod["metadata"]["name"] for pod in pods if "nodeName" in pod["spec"]}
 
 
 def job(cluster: Cluster, namespace: str, count: int, **more: object) -> None:

@@ -8,14 +8,22 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from hack.local import native_gangs, nodes
+from hack.local import native_gangs
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
-from tests.cluster.native_jobs import ANNOTATIONS, CONTAINER, OPTED_IN, POLICY, job, take_a_planned_node
+from tests.cluster.native_jobs import (
+    ANNOTATIONS,
+    CONTAINER,
+    OPTED_IN,
+    SHAPE,
+    bound,
+    job,
+    take_a_planned_node,
+)
+from tests.installation import POLICY, installed_on
 from tests.stolen_tokens import as_, of_account
-from tests.support import clean, create_namespace, delete, delete_namespace, register_nodes, wait_for_pods
+from tests.support import clean, create_namespace, delete, delete_namespace, wait_for_pods
 from webhook.inquiry.bind_check import examine
 from webhook.inquiry.findings import State
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
@@ -24,21 +32,10 @@ from webhook.policy.file import API_VERSION, KIND
 
 @pytest.fixture(scope="module")
 def installed(native_control_plane: Cluster) -> Iterator[Cluster]:
-    """Two blocks of 16 nodes with eight GPUs each, and a policy that binds gangs as one."""
-    grid, api = nodes.grid(nodes.Shape(nodes=32, blocks=2, subblocks=2)), native_control_plane.api()
+    """With a policy that binds gangs as one."""
     clean(native_control_plane)
-    installation = Installation(native_control_plane)
-    register_nodes(native_control_plane, [system_node()], labelled=False)
-    installation.apply(facts_of(grid))
-    text = api.json("GET", POLICY)["data"]["policy.yaml"] + "\nbind: podgroup\n"
-    api.request("PATCH", POLICY, body={"data": {"policy.yaml": text}}, content_type=MERGE_PATCH)
-    try:
-        installation.start()
-        register_nodes(native_control_plane, grid, labelled=False)
-        installation.label(grid)
+    with installed_on(native_control_plane, SHAPE, policy="bind: podgroup"):
         yield native_control_plane
-    finally:
-        installation.stop()
 
 
 @pytest.fixture
@@ -47,10 +44,6 @@ def tenant(installed: Cluster) -> Iterator[str]:
     name = create_namespace(installed, OPTED_IN)
     yield name
     delete_namespace(installed, name)
-
-
-def bound(pods: list[dict[str, Any]]) -> set[str]:
-    return {pod["metadata"]["name"] for pod in pods if "nodeName" in pod["spec"]}
 
 
 def groups(cluster: Cluster, namespace: str) -> dict[str, Any]:

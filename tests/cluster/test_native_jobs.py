@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from hack.local import native_gangs, nodes
+from hack.local import native_gangs
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.controlplane import free_port
@@ -21,12 +21,12 @@ from tests.cluster.native_jobs import (
     CONTAINER,
     GANGS,
     OPTED_IN,
-    POLICY,
+    SHAPE,
     create_gang,
     job,
     take_a_planned_node,
 )
-from tests.installation import installed_on
+from tests.installation import POLICY, installed_on
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.inquiry.findings import State
 from webhook.inquiry.left_gangs import examine
@@ -37,8 +37,7 @@ BLOCK, SUBBLOCK = keys.PRERELEASE_TOPOLOGY[:2]
 
 @pytest.fixture(scope="module")
 def installed(native_jobs_cluster: Cluster) -> Iterator[Installation]:
-    """Two blocks of 16 nodes with eight GPUs each."""
-    with installed_on(native_jobs_cluster, nodes.Shape(nodes=32, blocks=2, subblocks=2)) as installation:
+    with installed_on(native_jobs_cluster, SHAPE) as installation:
         yield installation
 
 

@@ -7,18 +7,17 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from hack.local import nodes
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from hack.local.install import Installation, facts_of, system_node
 from labeler.contract import keys
-from tests.cluster.native_jobs import OPTED_IN, POLICY, job
+from tests.cluster.native_jobs import OPTED_IN, SHAPE, bound, job
+from tests.installation import installed_on
 from tests.stolen_tokens import as_
-from tests.support import clean, create_namespace, delete_namespace, register_nodes, wait_for_pods
+from tests.support import clean, create_namespace, delete_namespace, wait_for_pods
 from webhook.inquiry.bind_check import examine
 from webhook.inquiry.findings import State
 from webhook.kube.access import may
-from webhook.kube.client import JSON_PATCH, MERGE_PATCH, ApiError
+from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import nominated_node, pinned_node
 
@@ -29,22 +28,11 @@ GATES: Final = [{"name": keys.GATE}]
 
 @pytest.fixture(scope="module")
 def installed(native_control_plane: Cluster) -> Iterator[Cluster]:
-    """Two blocks of 16 nodes with eight GPUs each, with the component, whose policy nominates gangs."""
-    grid, api = nodes.grid(nodes.Shape(nodes=32, blocks=2, subblocks=2)), native_control_plane.api()
+    """With the component, and a policy that nominates gangs."""
     clean(native_control_plane)
-    installation = Installation(native_control_plane, components=("nominated-binding",))
-    register_nodes(native_control_plane, [system_node()], labelled=False)
-    installation.apply(facts_of(grid))
-    text = api.json("GET", POLICY)["data"]["policy.yaml"] + "\nbind: nominated\n"
-    api.request("PATCH", POLICY, body={"data": {"policy.yaml": text}}, content_type=MERGE_PATCH)
-    try:
-        installation.start()
-        register_nodes(native_control_plane, grid, labelled=False)
-        installation.label(grid)
+    with installed_on(native_control_plane, SHAPE, ("nominated-binding",), policy="bind: nominated"):
         wait_for_guard(native_control_plane)
         yield native_control_plane
-    finally:
-        installation.stop()
 
 
 @pytest.fixture
@@ -110,14 +98,10 @@ def sent(pods: list[dict[str, Any]]) -> list[tuple[str | None, str | None]]:
     return [(pinned_node(each), nominated_node(each)) for each in read]
 
 
-def bound(pods: list[dict[str, Any]]) -> int:
-    return sum("nodeName" in each["spec"] for each in pods)
-
-
 @pytest.mark.usefixtures("without_the_right")
 def test_without_the_right_a_gang_is_pinned_and_bound_as_one(installed: Cluster, tenant: str) -> None:
     job(installed, tenant, 16)
-    pods = wait_for_pods(installed, tenant, lambda pods: bound(pods) == 16, "all to be bound", 60)
+    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
     assert sent(pods) == [(each["spec"]["nodeName"], None) for each in pods]
     finding, *_ = examine(installed.api(), datetime.now(UTC))
     assert (finding.state, "gangs are pinned" in finding.sentence) == (State.ODD, True)
@@ -125,7 +109,7 @@ def test_without_the_right_a_gang_is_pinned_and_bound_as_one(installed: Cluster,
 
 def test_with_it_a_job_is_nominated_and_bound_as_one(installed: Cluster, tenant: str) -> None:
     job(installed, tenant, 16)
-    pods = wait_for_pods(installed, tenant, lambda pods: bound(pods) == 16, "all to be bound", 60)
+    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
     assert sent(pods) == [(None, each["spec"]["nodeName"]) for each in pods]
     groups = {each["spec"]["schedulingGroup"]["podGroupName"] for each in pods}
     assert [name.startswith("topogate-nominated-job-train-") for name in groups] == [True]
