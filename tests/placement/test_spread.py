@@ -23,15 +23,11 @@ from webhook.placement import (
     Spread,
     Usage,
     check,
-    homogeneous,
     place,
+    spread,
 )
 from webhook.placement.budget import OutOfSteps
 from webhook.placement.evaluate import Solution
-from webhook.placement.question import ask
-from webhook.placement.spread import solve as spread_solve
-from webhook.placement.spread.domain_shares import NodesUpTo
-from webhook.placement.tree import build
 
 LEVELS = ("block", "subblock", "host", "node")
 THREE = {"b0": {"s": {"a1": 4, "a2": 4}}, "b1": {"s": {"b1": 4}}, "b2": {"s": {"c1": 1, "c2": 1}}}
@@ -220,7 +216,7 @@ def test_all_amounts_under_a_cap_at_once_cost_what_each_by_itself_costs(
         asked = gang_of(dice.randint(4, 40), spread=spread_rule, required_level=None)
         at_once = place(asked, snapshot)
         with monkeypatch.context() as patched:
-            patched.setattr(spread_solve, "solve_capped", out_of_steps)
+            patched.setattr(spread, "solve_capped", out_of_steps)
             one_by_one = place(asked, snapshot, Options(bound=10**9))
         assert type(at_once) is type(one_by_one)
         if isinstance(at_once, Assignment) and isinstance(one_by_one, Assignment):
@@ -241,26 +237,3 @@ def test_pods_spread_evenly_over_hundreds_of_racks_of_whole_nodes_are_proven() -
     assert found.proven
     assert check(found, asked, snapshot) == []
     assert found.objective.domains[1:] == (417, 1000, 1000)
-
-
-@pytest.mark.parametrize("seed", seeds(40))
-def test_every_amount_on_the_nodes_of_a_rack_costs_what_the_knapsack_of_identical_pods_finds(
-    seed: int,
-) -> None:
-    dice = random.Random(seed)
-    nodes = [
-        node(f"n{i}", ("b", "r", f"h{i}"), dice.choice((1, 1, 2, 3, 8)), memory=dice.randint(1, 9))
-        for i in range(dice.randint(2, 12))
-    ]
-    snapshot = Snapshot.build(nodes, [(nodes[0].name, Usage({"memory": 1}))])
-    question, _ = ask(gang_of(1), snapshot, Options(weights={"cpu": 1, "memory": 1}))
-    (rack,) = build(question, snapshot, Budget(10**9)).root.parts
-    assert rack.leaves is not None
-    every = NodesUpTo(rack.leaves, rack.free_slots, Budget(10**9))
-    for amount in range(1, rack.free_slots + 1):
-        cover = homogeneous.cover(question, rack, amount, Budget(10**9))
-        assert cover is not None
-        assert rack.own + every.cost(amount) == cover.cost
-        chosen = every.nodes(amount)
-        assert sum(rack.leaves.slot_counts[number] for number in chosen) >= amount
-        assert sum(map(rack.leaves.own, chosen)) == every.cost(amount)

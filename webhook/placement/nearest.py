@@ -14,7 +14,7 @@ from webhook.placement.model import Gang, Member, Nearest, PodClass
 from webhook.placement.names import an
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import Snapshot
-from webhook.placement.spread.domain_shares import slots_under_cap
+from webhook.placement.spread import slots_under_cap
 from webhook.placement.vertex import Vertex, domains_at
 
 _SliceCapacity = tuple[int, tuple[int, ...]]

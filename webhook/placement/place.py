@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import compress, islice
 from typing import Final
 
-from webhook.placement import heterogeneous, homogeneous
+from webhook.placement import heterogeneous, homogeneous, spread
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.first_cards import first_found
@@ -32,7 +32,6 @@ from webhook.placement.names import natural
 from webhook.placement.question import Impossible, Question, ask
 from webhook.placement.snapshot import Path, Snapshot, families_of, key_of
 from webhook.placement.special_cases import most_headroom, only_placement
-from webhook.placement.spread import solve as spread
 from webhook.placement.tree import Tree, build
 from webhook.placement.vertex import Vertex
 

@@ -1,1 +1,0 @@
-"""Identical pods that are spread over the domains of a level."""
