@@ -1,15 +1,17 @@
 """The first cards that serve each pod: what is given is there, and what fits in this way is counted."""
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from tests.placement.small import pod_class
-from webhook.placement import Card, CardRequest, NodeInfo, PodClass, Snapshot, vector
+from webhook.placement import Card, CardRequest, NodeInfo, PodClass, Slots, Snapshot, vector
 from webhook.placement.cards.choose import count_slots, fits
 from webhook.placement.cards.first_cards import FirstCards, first_found, most_by_first_cards
-from webhook.placement.cards.state import CardState, left_by
+from webhook.placement.cards.state import CardState, without
 
 M = "m"
 
@@ -30,6 +32,27 @@ def drawn_pod(dice: random.Random) -> PodClass:
         for _ in range(dice.choice((1, 1, 2)))
     ]
     return replace(pod_class(1), cards=tuple(requests), single_numa=dice.random() < 0.5)
+
+
+def left_by(states: Sequence[CardState], pods: Sequence[PodClass], slots: Sequence[Slots]) -> list[CardState]:
+    """The cards once these pods have theirs."""
+    taken: dict[str, Counter[str]] = {}
+    tiles: dict[str, set[int]] = {}
+    for pod, of_pod in zip(pods, slots, strict=True):
+        for request, shares in zip(pod.cards, of_pod, strict=True):
+            for share in shares:
+                taken.setdefault(share.card, Counter()).update(dict(request.per_card))
+                tiles.setdefault(share.card, set()).update(share.tiles)
+    return [
+        CardState(
+            state.card,
+            tuple((r, amount - taken[state.card.name][r]) for r, amount in state.free),
+            without(state.tiles, tuple(tiles[state.card.name])),
+        )
+        if state.card.name in taken
+        else state
+        for state in states
+    ]
 
 
 @pytest.mark.parametrize("seed", range(200))

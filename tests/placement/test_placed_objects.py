@@ -95,16 +95,6 @@ def test_a_gang_without_place_takes_no_node_from_the_next_one() -> None:
     assert answer(gang(gpus(8), gpus(8), name="next"), snapshot) == {"p0": "a", "p1": "b"}
 
 
-def test_a_gang_taken_back_gives_its_nodes_back() -> None:
-    snapshot = Snapshot.build([node("a")], [])
-    asked = gang(gpus(8))
-    found = place(asked, snapshot)
-    assert isinstance(found, Assignment)
-    taken = snapshot.assume(found, asked)
-    assert isinstance(answer(gang(gpus(1), name="other"), taken), str)
-    assert answer(gang(gpus(8), name="other"), taken.forget(found, asked)) == {"p0": "a"}
-
-
 # --- capacity -------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,8 @@
 """An immutable view of the cluster for placing gangs: what each node has free, grouped by top-level domain.
 
-`assume` gives a new snapshot with a gang's use added, `forget` takes it back; both touch only the nodes
-concerned. Blocks whose nodes did not change are the same objects in the new snapshot, and what the solver
-worked out for them lives with them. `build(..., previous=...)` keeps such blocks across decisions too.
+`assume` gives a new snapshot with a gang's use added; it touches only the nodes concerned. Blocks whose nodes
+did not change are the same objects in the new snapshot, and what the solver worked out for them lives with
+them. `build(..., previous=...)` keeps such blocks across decisions too.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -238,14 +238,6 @@ class Snapshot:
             use = usage_of_member(placed, classes[placed.member], gang.identity)
             added.setdefault(placed.node, []).append(use)
         return self.with_usages({name: self.nodes[name].usages + tuple(more) for name, more in added.items()})
-
-    def forget(self, assignment: Assignment, gang: Gang) -> "Snapshot":
-        """The snapshot before `assume` of the same assignment and gang."""
-        names = {placed.member for placed in assignment.placed}
-        return self.without(
-            {placed.node for placed in assignment.placed},
-            lambda use: use.gang == gang.identity and use.name in names,
-        )
 
     def without(self, node_names: Iterable[str], gone: Any) -> "Snapshot":
         """This snapshot without the pods of some nodes for whose Usage `gone` is true."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from labeler.contract import keys
-from webhook.placement.model import Card, CardRequest, NodeInfo, PodClass, Slots, Usage, Vector
+from webhook.placement.model import Card, CardRequest, NodeInfo, PodClass, Usage, Vector
 from webhook.placement.names import natural
 
 
@@ -129,27 +129,6 @@ def demands_of(number: int, pod: PodClass) -> Iterator[Demand]:
     for index, request in enumerate(pod.cards):
         if request.count and index not in pod.same_card:
             yield Demand(number, (index,), request, pod)
-
-
-def left_by(states: Sequence[CardState], pods: Sequence[PodClass], slots: Sequence[Slots]) -> list[CardState]:
-    """The cards once these pods have theirs."""
-    taken: dict[str, Counter[str]] = {}
-    tiles: dict[str, set[int]] = {}
-    for pod, of_pod in zip(pods, slots, strict=True):
-        for request, shares in zip(pod.cards, of_pod, strict=True):
-            for share in shares:
-                taken.setdefault(share.card, Counter()).update(dict(request.per_card))
-                tiles.setdefault(share.card, set()).update(share.tiles)
-    return [
-        CardState(
-            state.card,
-            tuple((r, amount - taken[state.card.name][r]) for r, amount in state.free),
-            without(state.tiles, tuple(tiles[state.card.name])),
-        )
-        if state.card.name in taken
-        else state
-        for state in states
-    ]
 
 
 def is_searched(pod: PodClass) -> bool:
