@@ -101,7 +101,7 @@ def open_tied(command: Sequence[str | Path], **options: Any) -> "subprocess.Pope
 
 
 def pause(process: Started, *, seconds: float = 15.0) -> None:
-    """Hold a process still; SIGCONT lets it go on.
+    """Hold a process still; SIGCONT resumes it.
 
     The signal alone returns before the threads have seen it: on a busy machine a request was answered
     after it. Raises TimeoutError if a thread is still at work after so many seconds.

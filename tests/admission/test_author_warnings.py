@@ -85,7 +85,7 @@ WARNED = {
         ["2 tiles for 4 GPUs; ask for at least one tile a GPU"],
     ),
     "tiles that do not divide": (intel({XE: "2", TILES: "3"}), [f"{TILES} 3 does not divide by 2 GPUs"]),
-    "half a millicore": (intel({I915: "1", SHARE: "500m"}), [f'{SHARE} "500m" is no whole number']),
+    "half a millicore": (intel({I915: "1", SHARE: "500m"}), [f'{SHARE} "500m" is not a whole number']),
     "a share in an init container": (
         pod(initContainers=[container("c", {SHARE: "500"})]),
         [f'init container "c": {SHARE} without {I915} or {XE} gets no GPU'],
@@ -111,23 +111,23 @@ WARNED = {
     ),
     "tiles in one container only": (
         pod(containers=[container("a", {I915: "1", TILES: "1"}), container("b", {I915: "1"})]),
-        ['container "b" asks for a GPU without tiles beside others with'],
+        ['container "b" asks for a GPU without tiles, and others ask for tiles'],
     ),
-    "a card with a leading zero": (pod(annotations={"gas-allow": "card01"}), ['"card01" is no card']),
-    "a card with another digit": (pod(annotations={"gas-allow": "card\u0661"}), ["is no card"]),
+    "a card with a leading zero": (pod(annotations={"gas-allow": "card01"}), ['"card01" is not a card']),
+    "a card with another digit": (pod(annotations={"gas-allow": "card\u0661"}), ["is not a card"]),
     "a share and no gpu in the whole pod": (pod({SHARE: "500"}), [f"{SHARE} without {I915} or {XE}"]),
     "memory and no gpu in the whole pod": (pod({keys.MEMORY_MAX: "1Gi"}), ["gets no GPU"]),
     "tiles and no gpu in the whole pod": (pod({TILES: "1"}), ["gets no GPU"]),
     "memory without a gpu": (intel({keys.MEMORY_MAX: "1Gi"}), ["gets no GPU"]),
     "gang size zero": (
         pod(annotations={keys.GANG_SIZE_ANNOTATION: "0"}),
-        ['"0" is no positive whole number'],
+        ['"0" is not a positive whole number'],
     ),
-    "gang size negative": (pod(annotations={keys.GANG_SIZE_ANNOTATION: "-3"}), ['"-3" is no positive']),
+    "gang size negative": (pod(annotations={keys.GANG_SIZE_ANNOTATION: "-3"}), ['"-3" is not a positive']),
     "gang size with a line break": (pod(annotations={keys.GANG_SIZE_ANNOTATION: "3\n"}), ['"3\\x0a" is no']),
     "gang minimum no number": (
         pod(annotations={keys.GANG_MIN_SIZE_ANNOTATION: "half"}),
-        [f'{keys.GANG_MIN_SIZE_ANNOTATION}: "half" is no positive whole number'],
+        [f'{keys.GANG_MIN_SIZE_ANNOTATION}: "half" is not a positive whole number'],
     ),
     "gang minimum above its size": (
         pod(annotations={keys.GANG_MIN_SIZE_ANNOTATION: "9", keys.GANG_SIZE_ANNOTATION: "8"}),
@@ -166,11 +166,11 @@ WARNED = {
     ),
     "slice without a size": (sliced(topology="host"), [f"needs {keys.SLICE_SIZE_ANNOTATION}"]),
     "slice without a level": (sliced(size="2"), [f"needs {keys.SLICE_TOPOLOGY_ANNOTATION}"]),
-    "slice size zero": (sliced(topology="host", size="0"), ['"0" is no positive whole number']),
-    "slice size with a line break": (sliced(topology="host", size="4\n"), ['"4\\x0a" is no positive']),
+    "slice size zero": (sliced(topology="host", size="0"), ['"0" is not a positive whole number']),
+    "slice size with a line break": (sliced(topology="host", size="4\n"), ['"4\\x0a" is not a positive']),
     "gang size no multiple of the slices": (
         sliced(topology="host", size="4", gang="9"),
-        [f"{keys.GANG_SIZE_ANNOTATION} 9 is no multiple of {keys.SLICE_SIZE_ANNOTATION} 4"],
+        [f"{keys.GANG_SIZE_ANNOTATION} 9 is not a multiple of {keys.SLICE_SIZE_ANNOTATION} 4"],
     ),
     "slices in slices of which one has no level": (
         sliced(topology="block,rack", size="4,2"),
@@ -182,7 +182,7 @@ WARNED = {
     ),
     "slices in slices that do not divide": (
         sliced(topology="block,host", size="4,3"),
-        [f"{keys.SLICE_SIZE_ANNOTATION} 4,3: each size is a multiple of the next"],
+        [f"{keys.SLICE_SIZE_ANNOTATION} 4,3: each size must be a multiple of the next"],
     ),
     "slices above the required level": (
         sliced(topology="block", size="4", required="host"),
@@ -194,7 +194,7 @@ WARNED = {
     ),
     "spread without a number": (
         pod(annotations={keys.SPREAD_TOPOLOGY_ANNOTATION: "block:"}),
-        [f'{keys.SPREAD_TOPOLOGY_ANNOTATION}: after the colon "" is no positive whole number'],
+        [f'{keys.SPREAD_TOPOLOGY_ANNOTATION}: after the colon "" is not a positive whole number'],
     ),
     "spread of slices": (
         pod(
@@ -216,10 +216,10 @@ WARNED = {
         [f"block is not below {keys.REQUIRED_TOPOLOGY_ANNOTATION} block"],
     ),
     "opt-out misspelt": (pod(annotations={keys.INJECT_ANNOTATION: "no"}), ['to opt out write "false"']),
-    "gas-allow empty": (pod(annotations={"gas-allow": ""}), ['gas-allow: "" is no card']),
+    "gas-allow empty": (pod(annotations={"gas-allow": ""}), ['gas-allow: "" is not a card']),
     "gas-deny with a blank": (
         pod(annotations={"gas-deny": "card0, card1"}),
-        ['gas-deny: " card1" is no card'],
+        ['gas-deny: " card1" is not a card'],
     ),
     "gas-same-gpu with one container": (shared("c0", {I915: "1"}), ["two or more different containers"]),
     "gas-same-gpu naming one twice": (shared("c0,c0", {I915: "1"}), ["two or more different containers"]),
@@ -230,7 +230,7 @@ WARNED = {
     ),
     "gas-same-gpu with tiles": (
         shared("c0,c1", {I915: "1", TILES: "1"}, {I915: "1"}),
-        ["without tiles beside others", f"must not ask for {TILES}"],
+        ["without tiles, and others", f"must not ask for {TILES}"],
     ),
     "gas-same-gpu with links": (
         shared("c0,c1", {I915: "2"}, {I915: "2"}, gas_allocate_xelink="true"),

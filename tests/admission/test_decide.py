@@ -196,7 +196,7 @@ def test_no_class_is_injected_while_those_of_the_cluster_are_not_known() -> None
     read = msgspec.json.decode(json.dumps(pod), type=NewPod)
     decision = decide(read, "open", POLICY, CLASSES, classes_known=False)
     assert [op.path for op in decision.operations] == ["/spec/schedulingGates"]
-    assert decision.warnings == ("tier high has no effect: PriorityClasses cannot be read just now",)
+    assert decision.warnings == ("tier high has no effect: PriorityClasses cannot be read now",)
 
 
 def test_no_class_is_injected_while_none_is_known() -> None:
@@ -412,7 +412,7 @@ def test_where_kueue_may_yet_choose_nodes_it_is_first_and_the_author_is_warned()
     decision = decided(with_gates(KUEUE_ADMITS, KUEUE_PLANS))
     assert [each.path for each in decision.operations] == ["/spec/schedulingGates/-"]
     assert decision.warnings == (
-        "gate kueue.x-k8s.io/topology: Kueue goes first; topogate then places the pod on nodes it allows",
+        "gate kueue.x-k8s.io/topology: Kueue comes first; topogate then places the pod on nodes it allows",
     )
 
 

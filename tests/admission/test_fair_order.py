@@ -72,12 +72,12 @@ WRONG = {
     "{weights: {a: .nan}}": "fairOrder.weights[a]: must be a number",
     "{weights: {a: true}}": "fairOrder.weights[a]: must be a number",
     "{weights: {a: '3'}}": "fairOrder.weights[a]: must be a number from 0.001 to 1000, not '3'",
-    "{weights: {Team_A: 3}}": "fairOrder.weights: 'Team_A' is no namespace name or pattern of such",
+    "{weights: {Team_A: 3}}": "fairOrder.weights: 'Team_A' is not a namespace name or a pattern of such",
     "{weights: {'team=a': 3}}": "fairOrder.weights: 'team=a' names a label, but there is no accountLabel",
     "{accountLabel: unit, weights: {'team=a': 3}}": (
         "fairOrder.weights: 'team=a' names another label than accountLabel, which is unit"
     ),
-    "{accountLabel: 'a b'}": "fairOrder.accountLabel: 'a b' is no label key",
+    "{accountLabel: 'a b'}": "fairOrder.accountLabel: 'a b' is not a label key",
     "{modelCosts: {H200: 3}}": "fairOrder.modelCosts: no GPU model 'H200'; known are RTX 4090",
     "{modelCosts: {RTX 4090: 3, geforce: 4}}": (
         "fairOrder.modelCosts: 'geforce' is the same model as another entry"

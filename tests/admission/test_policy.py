@@ -91,11 +91,11 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a label whose prefix is too long": (
         HEAD + f"gpuModels: [{{name: a, labels: {{{'a' * 254}/b: c}}}}]\n",
-        "is no label key",
+        "is not a label key",
     ),
     "a namespace name that is too long": (
         HEAD + f"namespaces: {{{'a' * 64}: {{}}}}\n",
-        "is no namespace name",
+        "is not a namespace name",
     ),
     "no yaml": ("a: [", "line 1, column 5"),
     "a key written twice": (HEAD + "gate: a\ngate: b\n", "line 4, column 1: key 'gate' is written twice"),
@@ -112,19 +112,19 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a prefix that begins no name": (
         HEAD + "gatePrefix: mine.io/\n",
-        "gatePrefix: 'mine.io/' is no beginning of a gate's name",
+        "gatePrefix: 'mine.io/' is not a prefix of a gate's name",
     ),
-    "a gate that is no name": (HEAD + "gate: 'a b'\n", "gate: 'a b' is no qualified name"),
+    "a gate that is no name": (HEAD + "gate: 'a b'\n", "gate: 'a b' is not a qualified name"),
     "no gpu resource at all": (HEAD + "gpuResources: []\n", "gpuResources: must name at least one"),
     "a gpu resource without a domain": (
         HEAD + "gpuResources: [gpu]\n",
-        "gpuResources[0]: 'gpu' is no resource name",
+        "gpuResources[0]: 'gpu' is not a resource name",
     ),
     "a tier without a class": (HEAD + "tiers: [{name: a}]\n", "tiers[0].priorityClassName: is missing"),
-    "two tiers of one name": (HEAD + TIERS.replace("mid", "low"), "tiers[1].name: tier 'low' is there twice"),
+    "two tiers of one name": (HEAD + TIERS.replace("mid", "low"), "tiers[1].name: tier 'low' occurs twice"),
     "two tiers of one class": (
         HEAD + TIERS.replace(": m}", ": l}"),
-        "tiers[1].priorityClassName: 'l' already stands",
+        "tiers[1].priorityClassName: 'l' is already the class of another tier",
     ),
     "a system class": (
         HEAD + "tiers: [{name: a, priorityClassName: system-node-critical}]\n",
@@ -153,11 +153,11 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a label key with a tilde": (
         HEAD + "gpuModels: [{name: a, labels: {a~b: c}}]\n",
-        "'a~b' is no label key",
+        "'a~b' is not a label key",
     ),
     "a label value with a blank": (
         HEAD + "gpuModels: [{name: a, labels: {a: b c}}]\n",
-        "'b c' is no label value",
+        "'b c' is not a label value",
     ),
     "an unknown tier": (
         HEAD + TIERS + "namespaces: {a: {defaultTier: top}}\n",
@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a namespace that is no name": (
         HEAD + "namespaces: {A_b: {}}\n",
-        "namespaces.A_b: 'A_b' is no namespace name",
+        "namespaces.A_b: 'A_b' is not a namespace name",
     ),
     "a bare number as namespace": (
         HEAD + "namespaces: {7: {}}\n",
@@ -207,7 +207,7 @@ WRONG: dict[str, tuple[str, str]] = {
         HEAD + "bind: together\n",
         "bind: no choice 'together'; known are pinned, podgroup, nominated",
     ),
-    "a level twice": (HEAD + "topologyLevels: [a, a]\n", "topologyLevels[1]: 'a' is there twice"),
+    "a level twice": (HEAD + "topologyLevels: [a, a]\n", "topologyLevels[1]: 'a' occurs twice"),
 }
 
 
@@ -391,7 +391,7 @@ def test_a_defect_in_the_reader_is_a_fault_that_stays_until_a_good_version_comes
         patched.setattr("webhook.policy.store.parse_policy", fail)
         for _ in range(2):
             store.refresh()
-            assert store.faults == ["cannot be read: TypeError; the log names the place"]
+            assert store.faults == ["cannot be read: TypeError; see the log"]
     assert (store.generation, len(store.policy.tiers)) == (1, 3)
 
 

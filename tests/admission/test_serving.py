@@ -96,8 +96,11 @@ MALFORMED: dict[str, tuple[Any, str]] = {
     "v1beta1": (old_version(), "check admissionReviewVersions"),
     "no request": ({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}, "no request.uid"),
     "no uid": (review(gpu_pod("a"), uid=""), "no request.uid"),
-    "null object": (review(None), "request.object is no pod"),
-    "annotations a list": (review({"metadata": {"annotations": []}, "spec": {}}), "request.object is no pod"),
+    "null object": (review(None), "request.object is not a pod"),
+    "annotations a list": (
+        review({"metadata": {"annotations": []}, "spec": {}}),
+        "request.object is not a pod",
+    ),
     "deeply nested": (b'{"apiVersion":' + b"[" * 200_000, "Expected `str`, got `array`"),
     "deeply nested object": (
         json.dumps(review({"x": 1})).replace('{"x": 1}', '{"a":' * 50_000 + "1" + "}" * 50_000).encode(),

@@ -101,7 +101,7 @@ def test_the_reason_stands_out_also_where_it_is_that_of_the_last_try(browser: Br
     with served(browser, scene_of(cluster_of(pods, placement))) as it:
         choose(it.page, "ns/Job/train")
         expect(it.page.locator("#gang .sentence.now")).to_have_text(
-            re.compile("^Last try: .* has capacity for 8 of 9")
+            re.compile("^Last attempt: .* has capacity for 8 of 9")
         )
         expect(it.page.locator("#gang .sentence", has_text="Now: the same.")).to_have_class("sentence ")
 

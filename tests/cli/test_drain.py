@@ -79,7 +79,7 @@ def test_without_yes_it_lists_what_it_would_do_and_does_nothing(
     assert drain(guarded, "--release") == 0
     output = capsys.readouterr().out
     assert f"{namespace}/a: would be released\n" in output
-    assert f"{namespace}/b: would be released; it stays held by {OTHER}\n" in output
+    assert f"{namespace}/b: would be released; other scheduling gates remain: {OTHER}\n" in output
     assert "2 pods would be released. Nothing was done; add --yes to do it.\n" in output
     assert gated(guarded.api(), namespace) == before
 
@@ -134,9 +134,7 @@ def test_it_names_what_would_hold_new_pods(guarded: Cluster, capsys: pytest.Capt
     guarded.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "webhook-configuration.yaml"))
     assert drain(guarded, "--release") == 0
     reported = capsys.readouterr().err
-    assert (
-        "MutatingWebhookConfiguration topogate is there: pods created from now on are held again" in reported
-    )
+    assert "MutatingWebhookConfiguration topogate exists: new pods are gated again" in reported
 
 
 def test_it_lists_the_jobs_that_make_gated_pods_by_themselves(

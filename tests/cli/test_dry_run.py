@@ -92,7 +92,7 @@ def test_where_the_cluster_takes_no_dry_run_the_policy_decides_and_a_note_explai
 ) -> None:
     status, _, err = asked(command, answer, tmp_path, capsys)
     assert status == 0
-    assert f"note: topogate's policy decided, as the cluster takes no dry run: {answer[1]['message']}" in err
+    assert f"note: decided by topogate's policy, not by a dry run: {answer[1]['message']}" in err
     status, out, _ = asked(command, answer, tmp_path, capsys, gpu_model="h1000")
     assert (status, "did you mean H100" in out) == (1, True)
 

@@ -39,7 +39,7 @@ def busy_pod(node: str, priority: int = 0) -> Pod:
 def test_a_gang_that_fits_is_reported_with_its_domain() -> None:
     text = explained(cluster(job_pods(2), parallelism=2))
     assert "in the gang Job/train" in text
-    assert "2 pods are there, 2 expected; 2 wait, 0 are released" in text
+    assert "2 pods exist, 2 expected; 2 wait, 0 are released" in text
     assert "Now: it fits, on 1 block" in text
 
 
@@ -88,7 +88,9 @@ def test_gangs_that_hold_nodes_are_named_for_who_may_read_their_placements() -> 
     there = dataclasses.replace(
         cluster(job_pods(2)), placements={"theirs/p": msgspec.convert(body, Placement)}
     )
-    assert "Nodes that other gangs hold: 1 for theirs/Job/big until 2026-01-01T00:30:00Z." in explained(there)
+    assert "Nodes reserved for other gangs: 1 for theirs/Job/big until 2026-01-01T00:30:00Z." in explained(
+        there
+    )
 
 
 def in_fair_order(record: Record | None) -> str:
@@ -138,7 +140,7 @@ def test_the_fair_order_is_shown_to_who_may_read_what_all_have_used() -> None:
     used = {"ns": {"H100": 6e5}, "team-b": {"H100": 3e5}, "team-c": {"H100": 1e5}}
     text = in_fair_order(Record(time.time(), used, {}, fair))
     assert text.splitlines()[-1] == (
-        "Fair order: ns has used 60% of the GPU time of late, and is due 50% (weight 3), "
+        "Fair order: ns has used 60% of the recent GPU time, and is due 50% (weight 3), "
         "19.3 GPUs on average; team-c (10% used, 17% due) and 1 more come first."
     )
     assert in_fair_order(Record(time.time(), {"team-b": {"H100": 9.0}}, {}, fair)).endswith(
@@ -148,7 +150,7 @@ def test_the_fair_order_is_shown_to_who_may_read_what_all_have_used() -> None:
 
 def test_who_may_not_read_that_sees_what_the_sweeper_writes_about_the_own_account() -> None:
     fair_order = (
-        "fair order: ns has used 60% of the GPU time of late, and is due 50% (weight 3); it comes first"
+        "fair order: ns has used 60% of the recent GPU time, and is due 50% (weight 3); it comes first"
     )
     status = {"state": "Waiting", "reason": "no capacity", "turn": fair_order}
     body = {"metadata": {"namespace": "ns", "name": "p"}, "spec": {"gang": "Job/train"}, "status": status}
@@ -156,7 +158,7 @@ def test_who_may_not_read_that_sees_what_the_sweeper_writes_about_the_own_accoun
     there = cluster(job_pods(2))
     key = Snapshotter(there, Settings()).view().gang_of(there.pods[0]).placement_key
     text = explained(dataclasses.replace(there, placements={key: placement}))
-    assert f"Turn, by {fair_order}." in text
+    assert f"F{fair_order[1:]}." in text
     assert "team-" not in text
     assert "Fair order:" not in in_fair_order(None)
 
@@ -186,10 +188,10 @@ def test_what_excludes_most_nodes_is_named_with_how_many_it_alone_excludes() -> 
     spec = msgspec.structs.replace(made.nodes[name].spec, unschedulable=True)
     there = {**made.nodes, name: msgspec.structs.replace(made.nodes[name], spec=spec)}
     text = explained(dataclasses.replace(made, nodes=there), "p")
-    assert "Most of all, label pool=x excludes 4 nodes, 3 of them by itself alone." in text
+    assert "Main cause: label pool=x excludes 4 nodes, 3 of them by itself alone." in text
     assert "no node has the label pool=x" in text
     assert text.count("excluded:") == 1
-    assert "Gang: 1 pod is there, 1 expected; 1 waits, 0 are released." in text
+    assert "Gang: 1 pod exists, 1 expected; 1 waits, 0 are released." in text
 
 
 def test_a_reason_that_has_not_changed_is_shown_once() -> None:
@@ -208,9 +210,9 @@ def test_a_leader_in_the_wrong_place_is_named_with_where_all_would_fit() -> None
     spec = msgspec.structs.replace(leader.spec, node_name="node-b0-s0-h00", scheduling_gates=[])
     pods = [msgspec.structs.replace(leader, spec=spec), worker, busy_pod("node-b0-s0-h01")]
     text = explained(cluster(pods, parallelism=2), "train-1")
-    assert "In the wrong place: ns/train-0 on node-b0-s0-h00. Made anew with the rest" in text
-    assert "all of the gang would fit, on 1 block" in text
-    assert "In the wrong place" not in explained(cluster([*pods, busy_pod("node-b1-s0-h00")], 2), "train-1")
+    assert "Misplaced: ns/train-0 on node-b0-s0-h00. If they were recreated with the rest" in text
+    assert "the whole gang would fit, on 1 block" in text
+    assert "Misplaced" not in explained(cluster([*pods, busy_pod("node-b1-s0-h00")], 2), "train-1")
 
 
 def test_a_request_for_slices_that_alone_prevents_it_is_named() -> None:
@@ -268,7 +270,7 @@ def test_a_slice_without_a_size_is_reported() -> None:
 
 def test_gates_of_others_are_named() -> None:
     gates = [{"name": keys.GATE}, {"name": "quota.example.com/wait"}]
-    assert "Other gates hold it as well: quota.example.com/wait" in explained(
+    assert "It has other scheduling gates: quota.example.com/wait" in explained(
         cluster([decode(pod_json("p", schedulingGates=gates))]), "p"
     )
 
@@ -277,9 +279,12 @@ def test_gates_of_others_are_named() -> None:
     ("spec", "sentence"),
     [
         ({"nodeName": "n1", "schedulingGates": []}, "it is bound to node n1"),
-        ({"nodeName": "n1", "schedulingGates": []}, "It was never held by topogate: it asks for no GPU"),
-        ({"schedulingGates": [{"name": "quota.example.com/wait"}]}, "held by quota.example.com/wait"),
-        ({"schedulingGates": []}, "was never held by topogate"),
+        ({"nodeName": "n1", "schedulingGates": []}, "It was never gated by topogate: it asks for no GPU"),
+        (
+            {"schedulingGates": [{"name": "quota.example.com/wait"}]},
+            "it has the scheduling gates quota.example.com/wait",
+        ),
+        ({"schedulingGates": []}, "was never gated by topogate"),
     ],
     ids=["bound", "bound without us", "another gate", "no gate"],
 )
@@ -312,16 +317,16 @@ def test_a_gang_that_waits_for_its_victims_is_shown_with_them() -> None:
     of = cluster([pod, busy_pod(node)], parallelism=1)
     plans = {key_of(pod).placement_key: msgspec.convert(body, Placement)}
     text = explained(dataclasses.replace(of, placements=plans))
-    assert f"It is planned on {node}, and waits until these have gone for it" in text
+    assert f"It is planned on {node}, and waits for the eviction of" in text
     assert f"ns/Pod/busy-{node} (1 pod)" in text
 
 
 @pytest.mark.parametrize(
     ("minimum", "there", "expected"),
     [
-        (0, 3, "the sweeper has yet to create it"),
-        (2, 3, "the sweeper has yet to replace it"),
-        (3, 2, "1 planned pod is gone"),
+        (0, 3, "the sweeper has not created it yet"),
+        (2, 3, "the sweeper has not replaced it yet"),
+        (3, 2, "1 planned pod is deleted"),
         (3, 3, ""),
     ],
 )
@@ -359,6 +364,6 @@ def test_a_planned_gang_shows_why_it_waits_for_its_pod_group(minimum: int, there
         placements={key.placement_key: msgspec.convert(body, Placement)},
         read_owners=lambda kind: groups if kind == POD_GROUPS else {},
     )
-    lines = [line for line in explain(made, "ns", "train-0", Settings()) if "are held for PodGroup" in line]
+    lines = [line for line in explain(made, "ns", "train-0", Settings()) if "wait for PodGroup" in line]
     assert len(lines) == bool(expected)
     assert expected in "".join(lines)

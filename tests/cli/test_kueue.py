@@ -38,4 +38,4 @@ def test_who_plans_what_is_reported_where_kueue_has_a_topology() -> None:
 def test_kueue_without_a_topology_chooses_no_nodes(version: str) -> None:
     cluster: Any = Cluster(version)
     (finding,) = examine(cluster, NOW)
-    assert (finding.state, finding.sentence) == (State.WELL, "Kueue has no Topology: it chooses no nodes")
+    assert (finding.state, finding.sentence) == (State.WELL, "Kueue has no Topology, so it chooses no nodes")

@@ -134,4 +134,4 @@ def test_a_level_that_is_not_drawn_is_a_sentence_with_its_place(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["map", "--level", "node"]) == 2
-    assert "there are block, subblock, host; single nodes are on the page" in capsys.readouterr().err
+    assert "use one of block, subblock, host; single nodes are on the page" in capsys.readouterr().err

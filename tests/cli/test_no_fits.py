@@ -129,7 +129,10 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
         whole_nodes(4, {"topologySpreadConstraints": [{
             "maxSkew": 1, "topologyKey": keys.GCE_TOPOLOGY[0], "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": OWN_JOB}]}),
-        ["no way was found to keep their rules on other pods", f"spread over {keys.GCE_TOPOLOGY[0]}"],
+        [
+            "no placement was found that also keeps their rules on other pods",
+            f"spread over {keys.GCE_TOPOLOGY[0]}",
+        ],
     ),
     "with node affinity": (
         whole_nodes(2, {"affinity": {"nodeAffinity": {

@@ -100,14 +100,14 @@ def test_the_list_shows_by_whom_until_when_why_and_how_to_end_it(
     assert "2023-11-14 22:14:20Z" in text
     assert "exit status 1" in text
     assert f'kubectl annotate node NODE --overwrite {RESET}="$(date -u +%FT%TZ)"' in text
-    assert "Node n2: what is written to forgive its failures is no time: yes" in text
+    assert "Node n2: the annotation that resets its failures is not a time: yes" in text
 
 
 @pytest.mark.parametrize("data", [None, {}, {"avoided": "[]", "failures": "[]"}])
 def test_where_nothing_fails_one_sentence_reports_it(
     data: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert shown(Cluster(data), monkeypatch, capsys) == (0, "No failure of a pod speaks against a node.\n")
+    assert shown(Cluster(data), monkeypatch, capsys) == (0, "No node has a recorded pod failure.\n")
 
 
 def test_what_cannot_be_read_is_a_sentence(
@@ -115,4 +115,4 @@ def test_what_cannot_be_read_is_a_sentence(
 ) -> None:
     status, text = shown(Cluster({"avoided": "nonsense"}), monkeypatch, capsys)
     assert status == 1
-    assert text.startswith("topogate nodes: what the sweeper keeps of nodes cannot be read")
+    assert text.startswith("topogate nodes: the failure record of the nodes cannot be read")

@@ -130,11 +130,11 @@ def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("manifest", "words"),
     [
         ("kind: [", "neither YAML nor JSON"),
-        ("a: b", "no Kubernetes object"),
+        ("a: b", "not a Kubernetes object"),
         ("kind: ConfigMap\nmetadata: {name: x}", "describes no pods"),
         (
             "kind: Job\nmetadata: {name: x}\nspec: {parallelism: many, template: {}}",
-            "'many' is no number of pods",
+            "'many' is not a number of pods",
         ),
         ("kind: Strange\nmetadata: {name: x}\nspec: {template: {}}", "cannot count the pods of Strange x"),
         ("kind: Pod\nmetadata: {name: x, labels: 3}", "x: Expected `object`, got `int`"),
@@ -328,7 +328,7 @@ def test_a_cpu_only_pod_costs_the_others_nothing_and_is_shown(
     manifest, _ = OF_SEVERAL["a driver on CPUs goes beside the workers"]
     assert simulated(tmp_path, racks(2, 1, 3, 3), manifest) == 0
     assert capsys.readouterr().out.startswith(
-        "Gang t: 4 pods on 1 block, 2 subblocks, 4 hosts, 4 nodes, 1 without GPUs beside them\n"
+        "Gang t: 4 pods on 1 block, 2 subblocks, 4 hosts, 4 nodes, 1 CPU-only near them\n"
     )
 
 

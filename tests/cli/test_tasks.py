@@ -284,9 +284,9 @@ def test_an_interrupted_restart_reports_that_the_job_is_suspended(
     job = Work(JOB, {"metadata": {"name": "w", "namespace": "n", "uid": "u"}, "spec": {}, "status": {}})
     with pytest.raises(type(end)):
         stopping._restart(Ending(), job)  # type: ignore[arg-type]
-    assert "Job w is suspended now; `topogate restart job/w` lets it go on." in capsys.readouterr().err
+    assert "Job w is suspended now; `topogate restart job/w` resumes it." in capsys.readouterr().err
 
 
 def test_a_run_without_arguments_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["run"]) == 2
-    assert "say what to run: --image IMAGE or -- COMMAND" in capsys.readouterr().err
+    assert "nothing to run: pass --image IMAGE or -- COMMAND" in capsys.readouterr().err

@@ -180,7 +180,7 @@ def test_a_server_that_is_no_api_server_is_a_sentence(run: Run, command: list[st
 
 def test_run_beside_a_server_that_makes_nothing_is_a_sentence(run: Run) -> None:
     status, _, err = run(Server({"": (200, {})}), "run", "--image", "x")
-    assert (status, "answers without the task that was made" in err) == (1, True)
+    assert (status, "did not return the created task" in err) == (1, True)
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

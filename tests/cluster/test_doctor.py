@@ -192,7 +192,7 @@ def test_who_may_read_nothing_gets_a_sentence_and_an_exit_status(
     (tmp_path / "token").write_text(token)
     installed.cluster.write_token_kubeconfig(tmp_path / "kubeconfig", tmp_path / "token")
     assert main(["doctor", "--kubeconfig", str(tmp_path / "kubeconfig")]) == 3
-    assert "you may not look" in capsys.readouterr().out
+    assert "you are not allowed to check" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_program_that_is_scaled_to_nothing_or_gone_is_ill(installed: Installat
     body = installed.api.json("GET", f"{deployments}/certs")
     installed.api.request("DELETE", f"{deployments}/certs")
     try:
-        assert "there is no deployment/certs" in programs_finding(installed)
+        assert "deployment/certs does not exist" in programs_finding(installed)
     finally:
         made = {"metadata": {"name": "certs", "labels": body["metadata"]["labels"]}, "spec": body["spec"]}
         installed.api.request("POST", deployments, body=made)
@@ -306,7 +306,7 @@ def test_a_labeler_that_does_not_become_ready_somewhere_is_reported(installed: I
             (finding,) = (each for each in examine(installed.api) if each.check == "labeler")
         finally:
             installed.api.request("DELETE", "/api/v1/nodes/silent")
-    assert "nodes have it ready" in finding.sentence
+    assert "ready on" in finding.sentence
     assert "describe daemonset/labeler" in finding.remedy
 
 
@@ -364,7 +364,7 @@ def test_a_gpu_node_without_a_model_is_a_named_finding(installed: Installation, 
     finally:
         label_node(installed.api, node, {product: before, keys.GPU_MODEL_LABEL: None})
     assert finding.state is State.ODD
-    assert finding.sentence.startswith("1 of 2 GPU nodes say no model of their GPUs")
+    assert finding.sentence.startswith("1 of 2 GPU nodes have no label for their GPU model")
     assert finding.sentence.endswith(f": {node}")
 
 

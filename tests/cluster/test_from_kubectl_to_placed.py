@@ -291,9 +291,9 @@ def test_a_rehearsed_task_starts_nothing_and_is_shown_with_its_place_and_who_wai
 ) -> None:
     run = ["run", "--dry-run", "--image", "me/train", "-m", "h100", "-g", "8", "--workers"]
     reported = types(installed, opted_in, *run, "2", "--name", "small")
-    assert "small would go to 1 block, 1 subblock, 2 hosts, 2 nodes:" in reported
+    assert "small would be placed on 1 block, 1 subblock, 2 hosts, 2 nodes:" in reported
     assert re.search(r"^  worker 1: node-\S+$", reported, re.MULTILINE)
-    assert "Nobody waits." in reported
+    assert "No gang waits." in reported
     create_job(installed.api, opted_in, "waits", 9, {"nvidia.com/gpu": 8})
     waiting = f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements"
     installed.cluster.wait_for("a gang that waits", lambda: bool(installed.api.json("GET", waiting)["items"]))

@@ -252,7 +252,7 @@ def another_gate(place: Place) -> str:
 
 
 CAUSES: Final[dict[str, Callable[[Place], str]]] = {
-    "A GPU pod is not held": not_gated,
+    "A GPU pod has no gate": not_gated,
     "A pod is refused": refused,
     "A pod's priority is refused": above_the_maximum,
     "The GPUs are in use": no_capacity,
@@ -262,14 +262,14 @@ CAUSES: Final[dict[str, Callable[[Place], str]]] = {
     "The gang waits for nodes in a topology": no_topology,
     "The gang asks for too much of a node": too_many_gpus,
     "The gang is too large for its domain": too_large,
-    "Taints keep it off": tainted,
+    "Taints exclude nodes": tainted,
     "Pods of the gang are missing": pods_missing,
     "An annotation has no effect": misspelled,
     "An annotation of a Job has no effect": misspelled_in_a_job,
     "Pods of a named gang start one by one": gang_without_a_size,
     "A topology request of another scheduler has no effect": others_request,
     "Kueue places the pod": kueue_chooses,
-    "It is held by another gate": another_gate,
+    "Another gate is on the pod": another_gate,
 }
 
 
@@ -379,7 +379,7 @@ def typed(place: Place, *words: str) -> tuple[int, str, str]:
         ("run --image x -m h1000", 2, 'no GPU model "h1000"; did you mean H100'),
         ("run --image x -p urgent", 2, 'no tier "urgent"; allowed here: low, medium and high'),
         ("run --image x --required rack", 2, 'no level "rack"; known: block, subblock, host and node'),
-        ("run", 2, "say what to run"),
+        ("run", 2, "nothing to run"),
         ("ps -n nosuchns", 1, "there is no namespace nosuchns"),
     ],
 )
@@ -404,7 +404,7 @@ def test_what_no_node_has_is_reported_as_the_task_is_made(
 ) -> None:
     status, out, err = typed(place, "run", "--image", "x", "--name", "t", *words)
     assert (status, out) == (0, "gputask/t created\n")
-    assert f"t has to wait: {expected}" in err
+    assert f"t must wait: {expected}" in err
     status, out, err = typed(place, "run", "--image", "x", "--name", "u", "--dry-run", *words)
     assert (status, err) == (1, "")
     assert expected in out
@@ -427,7 +427,7 @@ def job_file(folder: Path, metadata: dict[str, Any], gpus: int, **spec: Any) -> 
     ("metadata", "gpus", "spec", "expected"),
     [
         (annotated(gpu_model="rtx4090"), 8, {}, "no node has GPU model NVIDIA-GeForce-RTX-4090 (there are: "),
-        ({}, 8, {"nodeSelector": {"pool": "q"}}, "no node has the label pool=q (no node says one)"),
+        ({}, 8, {"nodeSelector": {"pool": "q"}}, "no node has the label pool=q (no node has one)"),
         ({}, 9, {}, "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8"),
     ],
     ids=["model", "label", "GPUs"],

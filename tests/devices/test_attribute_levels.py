@@ -41,7 +41,7 @@ def test_a_node_whose_devices_disagree_is_in_no_domain_and_that_is_logged() -> N
     found, problems = labels(slice_of("n", [gpu(f"g{n}", cliqueID=f"c{n}") for n in range(4)]))
     assert found == {}
     assert problems == [
-        f'devices of node n have unlike values of {DRIVER}/cliqueID: "c0" (g0) and "c1" (g1) and 2 others'
+        f'devices of node n differ in {DRIVER}/cliqueID: "c0" (g0) and "c1" (g1) and 2 others'
     ]
 
 
@@ -58,7 +58,7 @@ def test_a_node_stays_where_it_was_while_its_driver_publishes_again() -> None:
 def test_what_names_no_attribute_is_reported(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(f"levels: {{block: example.com/block, clique: '{wrong}'}}\n")
-    with pytest.raises(SettingsError, match="is no attribute of devices; write device:DOMAIN/NAME"):
+    with pytest.raises(SettingsError, match="is not an attribute of devices; write device:DOMAIN/NAME"):
         load(path)
 
 

@@ -134,7 +134,7 @@ def test_more_devices_than_a_claim_may_have_are_refused() -> None:
     supplied = supply(gpus("n", 40), classes=(CLASS,))
     waiting = asking("p", 33)
     kind = needs([waiting], [], nodes("n"), supplied, 16).pod_class(waiting, convert.pod_class_of(waiting))
-    assert kind.problem == "for its extended resources it asks for 33 devices; a pod is given at most 32"
+    assert kind.problem == "for its extended resources it asks for 33 devices; a pod gets at most 32"
 
 
 @pytest.mark.parametrize(

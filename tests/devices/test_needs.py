@@ -194,8 +194,11 @@ def test_a_pod_with_an_allocated_claim_is_placed_on_the_nodes_of_its_devices_alo
     ("spec", "sentence"),
     [
         (claim_spec(exactly(1, capacity={"requests": {"memory": "1Gix"}})), "a capacity that cannot be read"),
-        (claim_spec(exactly(1, "missing")), 'names in its request r the DeviceClass "missing", which is not'),
-        (claim_spec(exactly(33)), "asks for 33 devices; a claim is given at most 32"),
+        (
+            claim_spec(exactly(1, "missing")),
+            'names in its request r the DeviceClass "missing", which does not exist',
+        ),
+        (claim_spec(exactly(33)), "asks for 33 devices; a claim gets at most 32"),
         (claim_spec({"name": "r"}), "of a kind that topogate does not model"),
         (claim_spec(exactly(1, allocationMode="Some")), "unknown allocationMode 'Some'"),
         (claim_spec(exactly(1, selectors=[{"rego": {}}])), "a selector that is not CEL"),
@@ -236,7 +239,7 @@ def test_missing_claims_and_those_of_others_are_reported() -> None:
     strange = supply(gpus("n", 8), templates=(template("t", spec),), claims=(claim("p-t", spec, "q"),))
     found = needs([waiting], [], nodes("n"), strange, 16)
     kind = found.pod_class(waiting, convert.pod_class_of(waiting))
-    assert kind.problem == 'the ResourceClaim "p-t" was not made for this pod'
+    assert kind.problem == 'the ResourceClaim "p-t" was not created for this pod'
 
 
 def test_nobody_s_many_kinds_of_claims_take_the_share_of_another_namespace() -> None:
@@ -246,7 +249,7 @@ def test_nobody_s_many_kinds_of_claims_take_the_share_of_another_namespace() -> 
     found = needs(waiting, [], nodes("n"), supplied, 4)
     kinds = [found.pod_class(each, convert.pod_class_of(each)) for each in waiting]
     assert [kind.problem == "" for kind in kinds] == [True] * 4 + [False] * 16
-    assert "waits for its turn" in kinds[-1].problem
+    assert "waits until others are placed" in kinds[-1].problem
     assert len(found.resources) == 4
 
 

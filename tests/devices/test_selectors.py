@@ -50,11 +50,11 @@ def test_a_truth_value_and_a_number_are_not_taken_for_each_other() -> None:
     ("expression", "expected"),
     [
         (f"{OWN}.missing == 1", "fails on a device"),
-        (f"{OWN}.model", "it is no truth value"),
+        (f"{OWN}.model", "it is not a boolean"),
         ('ip("10.0.0.1").isLoopback()', "cannot be evaluated here"),
         ("not CEL at all", "cannot be evaluated here"),
     ],
-    ids=["a missing attribute", "no truth value", "a function that is not there", "no CEL"],
+    ids=["a missing attribute", "not a boolean", "a function that is not there", "no CEL"],
 )
 def test_a_selector_that_fails_reports_how(expression: str, expected: str) -> None:
     with pytest.raises(SelectorError, match=expected):
@@ -114,7 +114,7 @@ from tests.devices.needed import problem
 spec = claim_spec(exactly(1))
 print(problem(spec, supply(gpus("n", 8), claims=(claim("c", spec),))))
 """
-    assert without_cel(code) == f"its claims cannot be answered: {LACKS_CEL}"
+    assert without_cel(code) == f"its claims cannot be evaluated: {LACKS_CEL}"
 
 
 def test_without_the_extra_a_selector_is_a_fault_and_no_crash() -> None:

@@ -411,5 +411,5 @@ def test_a_gang_that_waits_for_long_gets_one_event_for_each_reason() -> None:
     for labels in ({}, {keys.BIND_LABEL: "anything else"}):
         foreign = msgspec.convert({"metadata": {"name": NAME, "labels": labels}}, NativePodGroup)
         taken, _ = events_of(scene.view(foreign=foreign), (), memory)
-        assert ["one that is not topogate's has its name" in each.note for each in taken] == [True]
+        assert ["a PodGroup that is not topogate's has its name" in each.note for each in taken] == [True]
         assert not writes_of(scene.view(foreign=foreign))

@@ -69,13 +69,15 @@ def test_without_the_api_a_gang_is_what_its_pods_name() -> None:
 def test_a_group_that_asks_for_more_pods_than_there_are_takes_no_place(minimum: int) -> None:
     (gang,) = gangs_of({"g": group(minimum)}, *pods(2, job="train"), size=2)
     assert gang.fault == (
-        f"2 pods of PodGroup g are there, and kube-scheduler binds none before there are {minimum} (minCount)"
+        f"2 pods of PodGroup g exist, and kube-scheduler binds none before there are {minimum} (minCount)"
     )
 
 
 def test_a_group_that_is_not_there_takes_no_place_for_its_pods() -> None:
     (gang,) = gangs_of({}, *pods(2))
-    assert "PodGroup g is not there: kube-scheduler binds no pod of a group before" in gang.fault
+    assert (
+        "PodGroup g is missing: kube-scheduler binds no pod of a PodGroup that does not exist" in gang.fault
+    )
 
 
 @pytest.mark.parametrize(
@@ -274,11 +276,11 @@ def test_the_gang_that_a_controller_has_marked_keeps_to_the_domain_of_its_compos
 @pytest.mark.parametrize(
     ("tree", "expected"),
     [
-        ({}, "its CompositePodGroup whole is not there"),
-        ({"whole": composite(1, parent="above")}, "its CompositePodGroup above is not there"),
+        ({}, "its CompositePodGroup whole does not exist"),
+        ({"whole": composite(1, parent="above")}, "its CompositePodGroup above does not exist"),
         (
             {"whole": composite(1, parent="whole")},
-            "its CompositePodGroup whole is not there, or",
+            "its CompositePodGroup whole does not exist, or",
         ),
         (
             {"whole": composite(3)},

@@ -116,5 +116,7 @@ def test_claims_of_domains_are_refused_beside_nested_levels() -> None:
     gang = Scene(*pods(2, "g"), *pods(1, "h")).gang
     claim = Claim("block", "job")
     claimed = replace(gang, parts=tuple(replace(part, claim=claim) for part in gang.parts))
-    with pytest.raises(PlacementError, match="within one block, which does not go together with domains"):
+    with pytest.raises(
+        PlacementError, match="within one block, which cannot be combined with exclusive domains"
+    ):
         question(claimed, gang.gated, {})

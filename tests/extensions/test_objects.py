@@ -311,7 +311,7 @@ def test_a_verb_that_is_not_declared_is_a_defect_of_the_extension(
     leader = Leader(cluster, reading)
     leader.one_pass(ObjectWrite.create(reading, a_map(namespace, "one"), "test"))
     leader.hooks.close()
-    assert "create ConfigMap is none of the verbs that it declares" in caplog.text
+    assert "create ConfigMap is not a verb that it declares" in caplog.text
     assert there(cluster, namespace, "one") is None
 
 

@@ -75,12 +75,12 @@ def test_kubectl_shows_the_event_on_its_pod(cluster: Cluster, namespace: str) ->
     with recording(cluster.api()) as recorder:
         about = pod(cluster, namespace)
         other = Reference("batch/v1", "Job", namespace, "train", "uid-job")
-        recorder.event(about, "GangWaits", "Place", "3 of 4 pods are there", kind=WARNING, related=other)
+        recorder.event(about, "GangWaits", "Place", "3 of 4 pods exist", kind=WARNING, related=other)
         events(cluster, namespace, 1)
     shown = cluster.kubectl("get", "events", "-n", namespace).stdout
     assert "pod/train-0" in shown
     assert "GangWaits" in shown
-    assert "3 of 4 pods are there" in shown
+    assert "3 of 4 pods exist" in shown
     described = cluster.kubectl("describe", "pod", "train-0", "-n", namespace).stdout
     assert "topogate.io/sweeper" in described
 

@@ -118,7 +118,7 @@ def test_a_size_that_is_too_long_is_no_size() -> None:
         [job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: "1" * 5000})], [], lambda _: OwnerFacts(4)
     )
     assert gang.size == 4
-    assert "no positive integer" in gang.problems[0]
+    assert "not a positive integer" in gang.problems[0]
     assert gang.fault == ""
 
 

@@ -77,7 +77,7 @@ def test_of_several_files_those_that_are_not_there_or_empty_are_skipped(tmp_path
 
 def test_the_one_of_several_files_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     good, bad = written(tmp_path, config("s", "t", **{"current-context": "x"}), ["no", "mapping"])
-    with pytest.raises(ConnectError, match=f"{bad}: it holds no mapping"):
+    with pytest.raises(ConnectError, match=f"{bad}: it is not a mapping"):
         Api.connect([good, bad], user_agent="test")
 
 

@@ -230,7 +230,7 @@ CASES: list[tuple[str, objects.Node, objects.Pod, str]] = [
         "tiles in some containers only, which the node side would give to the wrong one",
         gpu_node("0.1", i915="4", tiles="8"),
         gpu_pod({"i915": 1}, {"i915": 1, "tiles": 4}),
-        'container "c1" asks for a GPU without tiles beside others with; ask for tiles in all or none',
+        'container "c1" asks for a GPU without tiles, and others ask for tiles; ask for tiles in all or none',
     ),
 ]
 

@@ -15,7 +15,7 @@ from webhook.scheduling.nodes import node_of
 
 
 def annotated(node: objects.Node, cards: str | None = None, unmanaged: str | None = None) -> objects.Node:
-    """The node with what its allocator tells."""
+    """The node with what its allocator reports."""
     given = {keys.OFFERED_CARDS_ANNOTATION: cards, keys.UNPLANNED_CARDS_ANNOTATION: unmanaged}
     annotations = {key: text for key, text in given.items() if text is not None}
     metadata = objects.NodeMetadata(name="n", labels=node.metadata.labels, annotations=annotations)

@@ -1,4 +1,4 @@
-"""Comments and docstrings say what they mean in the field's words."""
+"""Comments, docstrings and messages say what they mean in the field's words."""
 
 import ast
 import io
@@ -56,6 +56,23 @@ FURTHER = {
 }
 """More of these words, by package: each where none of its comments and docstrings needs one any more."""
 PACKAGES = ("tests", "webhook", *FURTHER)
+MESSAGE_PHRASES = (
+    *PHRASES,
+    r"goes|gone|went",
+    r"tells?",
+    r"unlike|alike",
+    r"wish(es)?",
+    r"turns?",
+    r"(any|no|some)body",
+    r"(is|are|was|were|been|be) (held|kept)",
+    r"made again|makes? (it|them) again",
+    r"be(gin|gan|gun)s? (anew|again)",
+    r"mend(ed|s)?",
+    r"heed(ed|s)?",
+)
+"""What no text has that a user or an operator reads."""
+NOT_YET = ("webhook/placement/",)
+"""Packages whose messages have such words still."""
 
 
 def _prose(source: str) -> Iterator[tuple[int, str]]:
@@ -73,6 +90,22 @@ def _prose(source: str) -> Iterator[tuple[int, str]]:
 def replaced(source: str, phrases: tuple[str, ...] = PHRASES) -> list[str]:
     """Each replaced phrase in the prose of a module, with the line where its text begins."""
     return _found(_prose(source), phrases)
+
+
+def replaced_in_messages(source: str) -> list[str]:
+    """Each replaced phrase in the strings of a module that look like sentences."""
+    return _found(_messages(source), MESSAGE_PHRASES)
+
+
+def _messages(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each string of three words or more that is no docstring, with its values left out."""
+    tree = ast.parse(source)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docs:
+            continue
+        if len(re.findall(r"[a-z]{2,}", node.value)) >= 3 and " " in node.value.strip():
+            yield node.lineno, node.value
 
 
 def _found(texts: Iterable[tuple[int, str]], phrases: tuple[str, ...]) -> list[str]:
@@ -98,6 +131,17 @@ def test_no_comment_or_docstring_has_a_phrase_that_the_style_guide_replaces(pack
     assert found == {}
 
 
+def test_no_message_has_a_phrase_that_the_style_guide_replaces() -> None:
+    """Failed? Say what happened, to which object, why, and what to do, in the words of Kubernetes."""
+    found = {
+        path: faults
+        for module in sorted((ROOT / "webhook").rglob("*.py"))
+        if not (path := str(module.relative_to(ROOT))).startswith(NOT_YET)
+        if (faults := replaced_in_messages(module.read_text()))
+    }
+    assert found == {}
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -115,3 +159,8 @@ def test_a_phrase_is_found_in(source: str) -> None:
 
 def test_code_strings_and_quoted_names_are_no_prose() -> None:
     assert replaced('room = "told"\n"""See `room`."""') == []
+
+
+def test_a_message_is_a_string_of_three_words() -> None:
+    source = 'f"pod {name} is held by {gates}"; x = "goes"; y = "gone/away"'
+    assert replaced_in_messages(source) == ["1: is held"]

@@ -37,7 +37,7 @@ def sentence_for(pod_class: PodClass, nodes: list[NodeInfo]) -> str:
     [
         (asking(model="RTX"), "no node has GPU model RTX (there are: H100 on 3 nodes, Max on 1 node)"),
         (asking(pool="q"), "no node has the label pool=q (there are: p on 4 nodes)"),
-        (asking(zone="z"), "no node has the label zone=z (no node says one)"),
+        (asking(zone="z"), "no node has the label zone=z (no node has one)"),
         (asking(9), "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8"),
         (asking(8, model="H100"), ""),
     ],

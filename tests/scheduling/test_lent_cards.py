@@ -118,7 +118,7 @@ def test_a_card_that_fits_the_container_alone_is_not_chosen_for_it_and_its_sidec
         (manifest([{I915: 1}], init=[{I915: 2}]), 'init container "i0": asks for 2 GPUs of the 1'),
         (manifest([{}], [{I915: 1}]), f'sidecar "s0": no container asks for {I915}'),
         (manifest([{I915: 1}], [{XE: 1}]), f'sidecar "s0": no container asks for {XE}'),
-        (manifest([{I915: 1, TILES: 1}], [{I915: 1, TILES: 1}]), "is lent a container's tiles, ask for none"),
+        (manifest([{I915: 1, TILES: 1}], [{I915: 1, TILES: 1}]), "uses a container's tiles, ask for none"),
         (manifest([{I915: 2}], [{I915: 2, SHARE: 501}]), f'sidecar "s0": {SHARE} 501 does not divide'),
     ],
 )

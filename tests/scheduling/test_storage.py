@@ -132,7 +132,7 @@ def test_a_pod_may_run_where_its_volume_can_be_used(found: Storage, nodes: str) 
         (storage(None), f"there is no {CLAIM}"),
         (storage(bound(deletionTimestamp="2026-01-01T00:00:00Z"), [{}]), f"the {CLAIM} is being deleted"),
         (storage({**bound(), "status": {"phase": "Lost"}}), f"the {CLAIM} has lost its PersistentVolume"),
-        (storage(bound()), f'the {CLAIM} is bound to the PersistentVolume "pv0", which is not there'),
+        (storage(bound()), f'the {CLAIM} is bound to the missing PersistentVolume "pv0"'),
         (storage({"spec": {"volumeName": "pv0"}}, [{}]), f"the {CLAIM} is not bound yet"),
         (storage({}), f"the {CLAIM} is not bound: it names no StorageClass"),
         (storage(waiting()), f'the {CLAIM} is not bound: there is no StorageClass "slow"'),
@@ -172,7 +172,7 @@ def test_an_ephemeral_volume_s_claim_is_the_pod_s_own() -> None:
         PersistentVolumeClaim,
     )
     foreign = asked(Storage({"ns/p-v": body}, {}, found.classes), ephemeral={})
-    assert foreign.problem == 'the PersistentVolumeClaim "p-v" of volume "v" was not made for this pod'
+    assert foreign.problem == 'the PersistentVolumeClaim "p-v" of volume "v" was not created for this pod'
     assert asked(Storage({"ns/p-v": owned}, {}, found.classes), ephemeral={}).problem == ""
 
 

@@ -23,7 +23,7 @@ def spread(when: str) -> dict[str, Any]:
 def test_claims_are_named_once_where_the_devices_are_not_known() -> None:
     pods = [decode(pod_json(name, resourceClaims=[{"name": "gpu"}])) for name in "ab"]
     assert claim_notes(pods) == [
-        "which nodes have devices for the claims (gpu) is not known here, and left out"
+        "which nodes have devices for the claims (gpu) is not known here, and is ignored"
     ]
     assert claim_notes([decode(pod_json())]) == []
 

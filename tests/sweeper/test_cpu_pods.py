@@ -97,7 +97,7 @@ def test_all_of_it_is_one_plan_that_shows_where_the_launcher_is() -> None:
     (plan,) = placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher()).one().plans
     assert (
         plan.description
-        == "2 pods placed on 1 block, 1 subblock, 2 hosts, 2 nodes; 1 without GPUs beside the others, on near"
+        == "2 pods placed on 1 block, 1 subblock, 2 hosts, 2 nodes; 1 without GPUs near the others, on near"
     )
     assert [entry.name for entry in plan.entries][-1] == "launcher"
 
@@ -176,7 +176,7 @@ def explained(made: Placing, name: str) -> list[str]:
 
 def test_explain_shows_what_a_launcher_waits_for_and_why_its_gang_waits() -> None:
     lines = explained(placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher()), "launcher")
-    assert any("goes beside the pods of its gang that do" in line for line in lines)
+    assert any("is placed near the GPU pods of its gang" in line for line in lines)
     assert any("capacity for 5 of 6" in line for line in lines)
 
 

@@ -126,7 +126,7 @@ def test_a_gang_whose_labels_are_not_taken_has_a_status_about_it_until_they_are(
         for scene.clock.now in (0, 5, 10, 15):
             if scene.clock.now == 15:
                 scene.api.status.clear()
-            expected = "its pods are given the labels of their GPU model"
+            expected = "its pods are getting the labels of their GPU model"
             reporter.on_result(Orders(outcomes=(GangOutcome(gang, expected, Cause.INCOMPLETE),)))
             reporter.on_result(scene.one_pass()[1])
             api.bodies.clear()
@@ -137,10 +137,10 @@ def test_a_gang_whose_labels_are_not_taken_has_a_status_about_it_until_they_are(
                 assert statuses["state"] == "Waiting"
                 reasons.append(statuses["reason"])
     during, after = reasons
-    assert during.startswith("its pods are given the labels of their GPU model; not given the labels")
+    assert during.startswith("its pods are getting the labels of their GPU model; without the labels")
     assert f"answer {status}" in during
-    assert "tried again, every 30 s at least" in during
-    assert after == "its pods are given the labels of their GPU model"
+    assert "retried at least every 30 s" in during
+    assert after == "its pods are getting the labels of their GPU model"
 
 
 def test_labels_that_stay_deferred_are_reported_for_as_long_as_that_lasts() -> None:

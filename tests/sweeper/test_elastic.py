@@ -130,7 +130,7 @@ def test_a_gang_takes_the_capacity_there_is_and_shows_its_state() -> None:
     assert orders.plans == ()
     (outcome,) = orders.outcomes
     assert outcome.reason.startswith(
-        "4 of 6 pods have a place, 3 are enough, the others join as capacity comes; "
+        "4 of 6 pods have nodes, 3 are enough; the others follow once there is capacity; "
     )
 
 
@@ -145,7 +145,7 @@ def test_a_gang_grows_by_what_comes_free() -> None:
     orders = Placing(Nodes(5, *running, member(4, 3), member(5, 3)), Settings()).one()
     (plan,) = orders.plans
     assert [(entry.name, entry.node) for entry in plan.entries] == [("p4", "n4")]
-    assert plan.description.startswith("1 pod placed; the 5 of 6 with a place are then on ")
+    assert plan.description.startswith("1 pod placed; the 5 of 6 that have nodes are then on ")
     orders = Placing(Nodes(6, *running, member(4, 3), member(5, 3)), Settings()).one()
     assert orders.plans[0].description.startswith("2 pods placed; all 6 are then on ")
 

@@ -73,7 +73,7 @@ def test_of_a_pod_group_as_many_run_as_fit_and_the_others_join_as_capacity_comes
     (placement,) = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
     assert placement["spec"]["minimum"] == 2
     assert placement["status"]["state"] == "Bound"
-    assert "4 of 5 pods have a place, 2 are enough" in placement["status"]["reason"]
+    assert "4 of 5 pods have nodes, 2 are enough" in placement["status"]["reason"]
     delete(api, f"/api/v1/namespaces/{namespace}/pods/busy")
     grown = Watched(5, passes=1)
     grown.ran = watched.ran

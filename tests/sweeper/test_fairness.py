@@ -203,7 +203,7 @@ def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_a_reason() ->
     orders = case.one()
     assert places(orders) == {"b": "n0"}
     (outcome,) = orders.outcomes
-    assert outcome.reason.startswith("its scheduler 'nobody' is none to which pods are released")
+    assert outcome.reason.startswith("its scheduler 'nobody' is not one that topogate serves")
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_a_gang_size_that_is_none_is_reported_and_not_believed(size: str) -> Non
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: size})
     (gang,) = gather([pod], [], lambda _: OwnerFacts(4))
     assert gang.size == 4
-    assert "no positive integer" in gang.problems[0]
+    assert "not a positive integer" in gang.problems[0]
 
 
 def test_the_size_annotation_comes_before_the_owner() -> None:

@@ -42,7 +42,7 @@ class Copy:
         (Copy(synced=False), True, "not complete"),
         (Copy(), True, ""),
         (Copy(nodes=SILENCE_SECONDS - 1), True, ""),
-        (Copy(nodes=SILENCE_SECONDS + 1), True, "nothing has been heard of nodes for 121 s"),
+        (Copy(nodes=SILENCE_SECONDS + 1), True, "no message about nodes for 121 s"),
         (Copy(nodes=SILENCE_SECONDS + 1), False, ""),
     ],
     ids=["stands by", "begins to lead", "reads", "leads", "is not told much", "is cut off", "has led"],

@@ -143,7 +143,7 @@ def test_a_gang_in_parts_holds_no_node(requests: tuple[dict[str, str], ...], exp
         (GangPart(frozenset({"a"}), None, ("host",)), "the pod that prefers one host"),
         (
             GangPart(frozenset({"a", "b"}), slices=(Slice("host", 2),)),
-            "the 2 pods that stand in slices of 2 a host",
+            "the 2 pods that form slices of 2 a host",
         ),
         (GangPart(frozenset({"a"})), "the pod that names no level"),
     ],
@@ -201,7 +201,7 @@ def test_pods_of_one_domain_of_their_own_request_the_same_where_there_are_severa
     pods = [*part(0, 1, own), *part(0, 2, {**own, REQUIRED: "host"})[1:], *part(1, 1, own)]
     of_two = [with_labels(each, {marks.JOBS_OF_JOBSET: "2"}) for each in pods]
     orders = exclusive(placing(grid([9]), *of_two, owner_facts=OwnerFacts(3))).one()
-    assert orders.outcomes[0].reason == "the pods of one domain of their own name unlike levels or slices"
+    assert orders.outcomes[0].reason == "the pods of one exclusive domain name different levels or slices"
 
 
 def with_labels(pod: Pod, labels: dict[str, str]) -> Pod:

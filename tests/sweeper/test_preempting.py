@@ -72,7 +72,7 @@ def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_
     scene.joined_by(member("low", 2))
     found = scene.look()
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
-    assert found.sentences["ns/high"].endswith("not yet: pods of their gang are on their way to nodes")
+    assert found.sentences["ns/high"].endswith("not yet: pods of their gang are released and not yet bound")
     scene.cluster.pods[-1] = member("low", 2, "n2")
     assert going(scene.look()) == ["low-2", "low-1", "low-0"]
 
@@ -104,7 +104,7 @@ def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     scene.joined_by(member("low", 2, "n2", priority=100))
     found = scene.look()
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
-    assert found.sentences["ns/high"].endswith("not yet: their gang has pods that may not go for it")
+    assert found.sentences["ns/high"].endswith("not yet: their gang has pods that must not be evicted for it")
 
 
 def test_the_plan_is_released_once_nobody_blocks_it() -> None:
@@ -219,7 +219,7 @@ def test_no_pod_of_a_gang_is_evicted_if_a_budget_protects_one() -> None:
     found = scene.look()
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
     assert found.sentences["ns/high"].endswith(
-        "not yet: PodDisruptionBudget keep lets 1 of its 2 pods go now"
+        "not yet: PodDisruptionBudget keep allows 1 of 2 evictions now"
     )
 
 
@@ -370,7 +370,7 @@ def test_an_elastic_gang_that_has_lost_others_since_it_was_chosen_loses_none(los
     scene.cluster.pods.remove(scene.low[lost])
     found = scene.look()
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
-    assert found.sentences["ns/high"].endswith("not yet: their gang cannot spare them now")
+    assert found.sentences["ns/high"].endswith("not yet: their gang would fall below its minimum")
 
 
 def test_what_a_gang_was_to_spare_stays_once_the_capacity_is_free() -> None:

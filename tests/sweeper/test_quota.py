@@ -49,7 +49,7 @@ def test_a_gang_of_which_a_quota_allows_a_part_waits_with_the_quotas_message_unt
         nonlocal seen
         assert all(map(is_gated, pods)), "a part was released"
         status = placement(quota, namespace).get("status", {})
-        is_reported = "2 of 3 pods are there" in str(status.get("reason")) and "exceeded quota: few" in str(
+        is_reported = "2 of 3 pods exist" in str(status.get("reason")) and "exceeded quota: few" in str(
             status
         )
         seen += is_reported and status["state"] == "Waiting"
@@ -67,7 +67,7 @@ def test_going_on_with_fewer_is_a_setting_and_is_not_shown_as_whole(quota: Clust
 
     def is_reported(pods: Pods) -> bool:
         status = placement(quota, namespace).get("status", {})
-        return run_all(pods, "train", 2) and "2 of 3 pods are there" in str(status.get("reason"))
+        return run_all(pods, "train", 2) and "2 of 3 pods exist" in str(status.get("reason"))
 
     sweep(quota, namespace, settings, is_reported, "two to run, as two of three")
     assert placement(quota, namespace)["spec"]["size"] == 3
@@ -166,9 +166,9 @@ def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
     ("failed", "complaint_text", "is_reported"),
     [
         (0, "", ()),
-        (1, "", ("1 of 3 pods are there; 1 pod has failed: the Job controller makes others only",)),
-        (8, "", ("1 of 3 pods are there; 8 pods have failed: the Job controller makes others only",)),
-        (2, "no quota", ("1 of 3 pods are there, as its controller cannot", "2 pods have failed: the Job")),
+        (1, "", ("1 of 3 pods exist; 1 pod has failed: the Job controller creates others",)),
+        (8, "", ("1 of 3 pods exist; 8 pods have failed: the Job controller creates others",)),
+        (2, "no quota", ("1 of 3 pods exist, as its controller cannot", "2 pods have failed: the Job")),
     ],
 )
 def test_a_job_that_lacks_pods_after_some_failed_reports_how_long_its_controller_waits(

@@ -243,4 +243,4 @@ def test_an_event_reports_that_kube_scheduler_chooses_the_node_of_a_pod() -> Non
     reporter.on_result(Done(placed=placing.one().plans))
     ((reason, note),) = events
     assert reason == "GangPlaced"
-    assert "all those with capacity have refused it, so kube-scheduler chooses" in note
+    assert "kube-scheduler has refused every node with capacity, so it now chooses" in note

@@ -268,7 +268,9 @@ def test_a_gang_between_its_stages_shows_what_is_to_come() -> None:
     (status,) = [body["status"] for body in api.bodies if "status" in body]
     assert (status["pods"], status["released"], status["bound"]) == (4, 1, 1)
     assert (status["state"], status.get("complete", False)) == ("Releasing", False)
-    assert status["reason"] == "3 of its 4 pods are made once the first ones run, and are planned with them"
+    assert (
+        status["reason"] == "3 of its 4 pods are created once the first ones run, and are planned with them"
+    )
 
 
 def test_a_plan_reveals_nothing_of_pods_of_another_namespace_and_does_not_stay_for_them() -> None:

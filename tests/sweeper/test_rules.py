@@ -116,7 +116,7 @@ def test_what_is_planned_and_not_released_counts_in_the_next_pass() -> None:
 def test_a_gang_for_which_its_rules_leave_no_layout_names_them() -> None:
     orders = Placing(cluster("ab", *gang(3, **near("podAntiAffinity"))), SETTINGS).one()
     (outcome,) = orders.outcomes
-    assert "no way was found to keep their rules on other pods" in outcome.reason
+    assert "no placement was found that also keeps their rules on other pods" in outcome.reason
     assert "pod anti-affinity over topology.kubernetes.io/zone" in outcome.reason
 
 
@@ -126,7 +126,7 @@ def test_a_layout_for_different_pods_is_searched_up_to_64_of_them(count: int, is
     orders = Placing(nodes, SETTINGS).one()
     assert (len(places(orders)) == count) == is_found
     if not is_found:
-        assert "no way was found to keep their rules on other pods" in orders.outcomes[0].reason
+        assert "no placement was found that also keeps their rules on other pods" in orders.outcomes[0].reason
 
 
 @pytest.mark.parametrize(("zones", "is_found"), [(64, True), (65, False)])

@@ -106,14 +106,14 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
     [
         ({LEVEL: "subblock"}, f"{LEVEL} needs {SIZE}"),
         ({SIZE: "2"}, f"{SIZE} needs {LEVEL}"),
-        ({LEVEL: "subblock", SIZE: "0"}, f"{SIZE}: '0' is no positive integer"),
-        ({LEVEL: "subblock", SIZE: "-2"}, f"{SIZE}: '-2' is no positive integer"),
-        ({LEVEL: "subblock", SIZE: "9" * 500}, f"{SIZE}: '{'9' * 40}' is no positive integer"),
+        ({LEVEL: "subblock", SIZE: "0"}, f"{SIZE}: '0' is not a positive integer"),
+        ({LEVEL: "subblock", SIZE: "-2"}, f"{SIZE}: '-2' is not a positive integer"),
+        ({LEVEL: "subblock", SIZE: "9" * 500}, f"{SIZE}: '{'9' * 40}' is not a positive integer"),
         ({LEVEL: "subblock", SIZE: "9" * 5000}, f"annotation {SIZE} of pod p0 is longer than topogate reads"),
         ({LEVEL: "rack", SIZE: "2"}, 'no level "rack"'),
         ({LEVEL: "subblock,host", SIZE: "4"}, "names 2 levels and .* 1 sizes; write one size for each level"),
         ({LEVEL: "subblock", SIZE: "4,2"}, "names 1 levels and .* 2 sizes"),
-        ({LEVEL: "subblock,host", SIZE: "4,"}, f"{SIZE}: '' is no positive integer"),
+        ({LEVEL: "subblock,host", SIZE: "4,"}, f"{SIZE}: '' is not a positive integer"),
         ({LEVEL: "subblock,host", SIZE: "2,4"}, "slices of 2 in a subblock do not divide into slices of 4"),
         ({LEVEL: "host,subblock", SIZE: "4,2"}, "slices of 2 do not divide into slices of 4"),
         ({LEVEL: "subblock,", SIZE: "4,2"}, 'no level ""'),
@@ -157,7 +157,7 @@ def test_pods_with_different_slices_are_parts_with_slices_of_their_own() -> None
 
 def test_pods_without_ranks_make_slices_of_any() -> None:
     gang = gang_of(*(worker(rank, PAIRS, ranked=False) for rank in range(4)))
-    assert gang.problems == ("the pods have no ranks: any 2 of them make a slice",)
+    assert gang.problems == ("the pods have no ranks: any 2 of them form a slice",)
     found = subblocks(placed(gang, cluster(a1=3, b1=3)))
     assert sorted(found.values()) == ["a", "a", "b", "b"]
 

@@ -106,8 +106,8 @@ def test_a_gang_whose_nodes_cannot_be_reserved_has_the_reason() -> None:
     orders = scene.sweep()
     assert len(orders.plans) == 2
     assert [each.reason for each in orders.outcomes] == [
-        "3 nodes are to be kept for the 3 pods that are made once its first ones run, and others hold 6 "
-        "of the 8 that may be held at once (reserve_share)"
+        "3 nodes are to be reserved for the 3 pods that are created once its first ones run, and other gangs "
+        "have 6 of the 8 that may be reserved at once (reserve_share)"
     ]
 
 

@@ -198,7 +198,7 @@ def test_what_a_job_does_not_count_as_failures_is_evicted_however_few_it_bears(
 def test_pods_of_a_job_of_which_some_have_ended_by_themselves_are_not_what_is_left_of_it() -> None:
     allowance = Allowance(Settings(), bears_two_failures)
     why = allowance.why_not_evicted([job_pod(0, namespace="finishing")])
-    assert why == "pods of its Job train have ended by themselves, so it may go on without them"
+    assert why == "pods of its Job train have ended by themselves, so it may continue without them"
 
 
 def member(name: str, priority: int, *, gpus: int = 1, gated: bool = True) -> Pod:

@@ -43,5 +43,5 @@ def test_the_second_gang_waits_for_the_next_pass_unless_there_is_plenty(volumes:
     assert len(places(orders)) == placed
     if placed == 2:
         (outcome,) = orders.outcomes
-        assert "counted anew" in outcome.reason
+        assert "counted again" in outcome.reason
         assert len(places(placing.one(without=["g"]))) == 2  # not held against it in the next pass

@@ -81,7 +81,7 @@ def test_why_no_pod_can_be_made_is_reported_until_one_can(team: Team, lives: Liv
 
     def is_reported() -> bool:
         reason = team.tasks()["train"].get("status", {}).get("reason", "")
-        return bool(reason.startswith("its pods cannot be made: forbidden: exceeded quota: none"))
+        return bool(reason.startswith("its pods cannot be created: forbidden: exceeded quota: none"))
 
     lives.until("the reason is told", is_reported)
     team.api.request("DELETE", quota)
@@ -124,7 +124,7 @@ def test_a_job_of_somebody_else_with_the_tasks_name_stays_and_is_named(team: Tea
     team.create("train", {})
     lives.until(
         "the clash is told",
-        lambda: "Job train is there already" in team.tasks()["train"].get("status", {}).get("reason", ""),
+        lambda: "Job train exists" in team.tasks()["train"].get("status", {}).get("reason", ""),
     )
     assert team.jobs()["train"]["metadata"]["uid"] == uid
 

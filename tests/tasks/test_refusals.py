@@ -100,8 +100,8 @@ def test_a_job_there_that_no_copy_shows_costs_few_requests(
 @pytest.mark.parametrize(
     ("job", "reason", "words"),
     [
-        (FOREIGN, "JobNameTaken", "Job train is there already and not of this task"),
-        (UNLABELLED, "JobUnlabelled", f"Job train has lost its label {keys.TASK_LABEL}: put it back"),
+        (FOREIGN, "JobNameTaken", "Job train exists and does not belong to this task"),
+        (UNLABELLED, "JobUnlabelled", f"Job train has lost its label {keys.TASK_LABEL}: restore it"),
     ],
 )
 def test_the_status_shows_it_all_the_while(

@@ -104,7 +104,7 @@ def test_a_priority_that_changes_while_it_runs_ends_nothing(place: dict[str, Any
     there = job(status={"ready": place.get("ready", 0)}, class_name="gpu-low-priority")
     step = step_of(task({"priority": "high"}), there, place.get("pods", ()))
     assert step.act == ""
-    assert "gpu-high-priority counts from its next start" in step.status.reason
+    assert "gpu-high-priority applies from its next start" in step.status.reason
 
 
 def test_a_policy_that_changes_ends_nothing_that_runs() -> None:
@@ -120,7 +120,7 @@ def test_a_job_of_somebody_else_is_never_touched(owners: list[dict[str, Any]]) -
     made = task({"suspend": True, "attempt": 3, "priority": "high"})
     foreign = job(status=COMPLETE, ownerReferences=owners)
     assert step_of(made, foreign).act == ""
-    assert "Job train is there already and not of this task" in step_of(made, foreign).status.reason
+    assert "Job train exists and does not belong to this task" in step_of(made, foreign).status.reason
 
 
 def test_the_job_of_an_earlier_task_of_its_name_is_deleted_first() -> None:
@@ -166,7 +166,7 @@ def test_a_task_is_deleted_when_its_time_after_the_end_is_over() -> None:
 @pytest.mark.parametrize(
     ("workers", "pods", "plan", "phase", "reason"),
     [
-        pytest.param(1, [], None, PENDING, "its pods are being made", id="no pods yet"),
+        pytest.param(1, [], None, PENDING, "its pods are being created", id="no pods yet"),
         pytest.param(
             1, [pod(gated=True)], None, WAITING, "it waits for its gang to be placed", id="gated"
         ),
@@ -278,11 +278,16 @@ def complaint(message: str = QUOTA, at: str = "2026-11-21T12:00:00Z") -> Complai
 @pytest.mark.parametrize(
     ("workers", "pods", "phase", "reason"),
     [
-        pytest.param(1, [], PENDING, "its pods cannot be made: forbidden: exceeded quota: few", id="none"),
-        pytest.param(2, [pod(gated=True)], WAITING, "its pods cannot be made: forbidden: exce", id="a part"),
+        pytest.param(
+            1, [], PENDING, "its pods cannot be created: forbidden: exceeded quota: few", id="none",
+        ),
+        pytest.param(
+            2, [pod(gated=True)], WAITING, "its pods cannot be created: forbidden: exce", id="a part",
+        ),
         pytest.param(
             2, [pod(phase="Running", node="n")], RUNNING,
-            "1 of 2 workers run; its pods cannot be made: forbidden: exceeded quota: few", id="a part runs",
+            "1 of 2 workers run; its pods cannot be created: forbidden: exceeded quota: few",
+            id="a part runs",
         ),
         pytest.param(1, [pod(phase="Running", node="n")], RUNNING, "", id="all are there"),
     ],
@@ -310,7 +315,7 @@ def test_a_complaint_older_than_the_newest_pod_is_not_repeated() -> None:
 
 
 def test_the_reason_of_a_plan_that_waits_is_preferred() -> None:
-    plan = placement("Waiting", "1 of 2 pods are there: exceeded quota: few")
+    plan = placement("Waiting", "1 of 2 pods exist: exceeded quota: few")
     status = step_of(task({"workers": 2}), job(), [pod(gated=True)], plan, complaint=complaint()).status
     assert status.reason == plan.status.reason
 

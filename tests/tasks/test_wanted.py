@@ -170,7 +170,7 @@ def test_a_namespaces_default_model_yields_to_a_template_that_names_another() ->
         ),
         (
             {"template": {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/mig-1g.5gb": 1}}}]}}},
-            "team", "TemplateRefused", "gpu-amount says how many",
+            "team", "TemplateRefused", "gpu-amount is the number",
         ),
         ({"template": {"spec": {"hostNetwork": True}}}, "team", "TemplateRefused", "hostNetwork"),
     ],
@@ -185,7 +185,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(
 
 
 def test_a_class_that_the_cluster_lacks_is_named() -> None:
-    with pytest.raises(RefusedError, match="needs the PriorityClass gpu-high-priority, which is not there"):
+    with pytest.raises(RefusedError, match="needs the PriorityClass gpu-high-priority, which does not exist"):
         job_wanted(task({"priority": "high"}), rules(classes={}))
 
 

@@ -90,7 +90,7 @@ def test_a_gang_of_others_that_holds_nodes_has_no_name() -> None:
     pods = waiting_job(9, job="my-job", namespace="mine")
     scene = scene_of(cluster_of(pods, {"theirs/p": msgspec.convert(body, Placement)}))
     text = page_of(scene, Granted(MINE)).get(f"/api/gang?id={scene.gangs[0].id}").text
-    assert f"Nodes that other gangs hold: 1 for {HIDDEN}." in text
+    assert f"Nodes reserved for other gangs: 1 for {HIDDEN}." in text
     assert "their-" not in text
 
 

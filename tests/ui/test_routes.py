@@ -150,7 +150,7 @@ def test_a_gang_of_a_pod_group_is_explained_in_the_sentences_of_topogate_explain
     page = page_of(scene_of(cluster), size=2, owners=owners)
     body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
     assert body["sentences"] == list(explain(cluster, "ns", "train-0", Settings()))
-    assert any("PodGroup g is not there" in line for line in body["sentences"])
+    assert any("PodGroup g is missing" in line for line in body["sentences"])
 
 
 def test_a_gang_that_fits_is_shown_where_it_would_be_placed(page: FlaskClient) -> None:
@@ -213,7 +213,7 @@ def test_what_if_counts_no_launcher_on_cpus_and_places_it_beside_its_workers() -
         assert len(body["places"]) == (size + 1 if fits else 0)
         if fits:
             assert f"{size} pods on" in body["sentence"]
-            assert "1 without GPUs beside them" in body["sentence"]
+            assert "1 CPU-only near them" in body["sentence"]
             assert body["places"]["launcher--1"] in body["places"].values()
 
 
@@ -304,8 +304,8 @@ def test_what_if_can_change_the_model_of_a_waiting_gang() -> None:
         ({"manifest": JOB, "level": "galaxy"}, "galaxy"),
         ({"manifest": JOB, "size": 0}, "between 1 and"),
         ({"manifest": JOB.replace(": 2\n", ": 99999999\n")}, "more than"),
-        ({"gang": "ns/none"}, "no gang of that name"),
-        ({"nonsense": 1}, "not understood"),
+        ({"gang": "ns/none"}, "no waiting gang has that name"),
+        ({"nonsense": 1}, "cannot be read"),
         ({"manifest": "x" * 300_000}, "longer than"),
     ],
     ids=["no YAML", "no pods", "no level", "no size", "too many", "no gang", "no field", "too long"],

@@ -93,7 +93,7 @@ def test_merge_keys_that_stand_for_a_huge_document_are_refused_before_they_are_m
 def test_many_large_pods_of_a_short_text_are_refused_before_they_are_made() -> None:
     containers = [{"name": f"c{number}", "ports": [{"hostPort": number}]} for number in range(300)]
     job = {"parallelism": 20_000, "template": {"spec": {"containers": containers}}}
-    with pytest.raises(InputError, match="more than 1000000 values together"):
+    with pytest.raises(InputError, match="more than 1000000 values in total"):
         ask(json.dumps({"kind": "Job", "metadata": {"name": "x"}, "spec": job}))
 
 

@@ -399,8 +399,6 @@ def test_a_pass_plans_a_bounded_number_of_pods_that_are_yet_to_be_made() -> None
     assert planned["small"] == 10
     assert 3 * (MOST_PODS - 1) <= sum(planned.values()) <= 20_000
     described = [
-        gang.key.name
-        for gang in gangs
-        if any("too many are yet to be made" in each for each in gang.problems)
+        gang.key.name for gang in gangs if any("too many are missing" in each for each in gang.problems)
     ]
     assert sorted(described) == sorted(name for name, later in planned.items() if not later)

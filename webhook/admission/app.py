@@ -153,7 +153,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
     except Exception as error:  # noqa: BLE001 - the failurePolicy must decide, whatever the error
         metrics.count(ERROR, "defect")
         logger.error("review_failed bytes=%d error=%s at=%s", len(body), type(error).__name__, _where())
-        return _text(500, "the webhook failed on this review; its log names the place")
+        return _text(500, "the webhook failed on this review; see its log")
     metrics.count(decision.outcome, decision.reason)
     metrics.warnings.inc(len(decision.warnings))
     _log(review, decision)
@@ -217,7 +217,7 @@ def _classes_state(dependencies: Dependencies, *, synced: bool) -> str:
     if dependencies.classes_known:
         return "synced"
     silence = dependencies.classes_silence()
-    return f"stale: nothing heard of PriorityClasses for {silence:.0f} s; tiers have no effect meanwhile"
+    return f"stale: no message about PriorityClasses for {silence:.0f} s; tiers have no effect meanwhile"
 
 
 def export_state(metrics: AdmissionMetrics, dependencies: Dependencies) -> None:

@@ -114,16 +114,16 @@ def next_step(seen: Observed, now: datetime, waits: Waits = Waits(), *, force: b
         return Step(PUBLISH, "a caBundle lacks an authority that is in use", join([*published, *vouched]))
     if seen.upcoming is not None:
         if seen.published_at is None:
-            return Step(PUBLISH, "note since when both authorities are published", join(published))
+            return Step(PUBLISH, "record since when both authorities are published", join(published))
         due = seen.published_at + waits.publish
         if now < due:
-            return Step("", "API servers take up the caBundle with both authorities", wait=due)
+            return Step("", "API servers load the caBundle with both authorities", wait=due)
         return Step(SWITCH, "both authorities have been published long enough")
     if any(split(bundle) != vouched for bundle in seen.bundles):
         due = (seen.switched_at or now - waits.switch) + waits.switch
         if now < due:
-            return Step("", "replicas take up the new certificate", wait=due)
-        return Step(DROP, "the old authority is in use no more", join(vouched))
+            return Step("", "replicas load the new certificate", wait=due)
+        return Step(DROP, "the old authority is no longer in use", join(vouched))
     not_before, not_after = seen.serving.lifetime
     renew = not_before + (not_after - not_before) * waits.renew_at
     if force or now >= renew:

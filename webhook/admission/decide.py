@@ -239,7 +239,7 @@ def _class_of(tier: Tier, classes: Classes, warnings: list[str]) -> list[patch.O
     name = tier.priority_class_name
     wanted = classes.by_name.get(name)
     if not classes.known:
-        warnings.append(f"tier {tier.name} has no effect: PriorityClasses cannot be read just now")
+        warnings.append(f"tier {tier.name} has no effect: PriorityClasses cannot be read now")
         return []
     if wanted is None:
         warnings.append(f"tier {tier.name} has no effect: no PriorityClass {name} here")
@@ -303,7 +303,7 @@ def _model(
         model = default
         if any(model.obstacle(asked, pod.spec.node_selector or {})):
             # What the author wrote overrides a default; only an explicit request can contradict it.
-            warnings.append(f"namespace default GPU model {model.name} not applied: the pod asks otherwise")
+            warnings.append(f"namespace default GPU model {model.name} not applied: the pod asks for another")
             return []
     labels = model.labels_for(asked)
     return patch.put_members(("spec", "nodeSelector"), pod.spec.node_selector, labels)

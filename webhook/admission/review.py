@@ -232,13 +232,13 @@ def decode_request(body: bytes) -> Request:
     except msgspec.ValidationError as error:
         review = _without_pod(body, error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ReviewError(f"body is no AdmissionReview: {_without_content(error)}") from None
+        raise ReviewError(f"body is not an AdmissionReview: {_without_content(error)}") from None
     if review.api_version != API_VERSION or review.kind != KIND:
         raise ReviewError(f"only {API_VERSION} {KIND} is answered; check admissionReviewVersions")
     if review.request is None or not review.request.uid:
         raise ReviewError("AdmissionReview has no request.uid")
     if review.request.is_pod_creation and review.request.object is None:
-        raise ReviewError("request.object is no pod: it is null")
+        raise ReviewError("request.object is not a pod: it is null")
     return review.request
 
 
@@ -247,9 +247,9 @@ def _without_pod(body: bytes, error: msgspec.ValidationError) -> _ReviewIn:
     try:
         review = _envelope_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as worse:
-        raise ReviewError(f"body is no AdmissionReview: {_without_content(worse)}") from None
+        raise ReviewError(f"body is not an AdmissionReview: {_without_content(worse)}") from None
     if review.request is not None and review.request.is_pod_creation:
-        raise ReviewError(f"request.object is no pod: {_without_content(error)}") from None
+        raise ReviewError(f"request.object is not a pod: {_without_content(error)}") from None
     request = None if review.request is None else Request(**msgspec.structs.asdict(review.request))
     return _ReviewIn(api_version=review.api_version, kind=review.kind, request=request)
 

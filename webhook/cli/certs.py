@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
     issue = commands.add_parser("issue", help="write a new tls.crt, tls.key and ca.crt into a folder")
     issue.add_argument("--dir", type=Path, required=True, help="an existing folder without such files")
     issue.add_argument("--host", action="append", default=[], help="a DNS name or address; may be repeated")
-    rotate = commands.add_parser("rotate", help="issue or renew in the cluster, as far as it is due")
+    rotate = commands.add_parser("rotate", help="issue or renew the certificates of a cluster, where due")
     names = Names()
     rotate.add_argument("--kubeconfig", type=Path, help="default: the pod's own ServiceAccount")
     rotate.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")
@@ -41,9 +41,9 @@ def add_parser(subparsers: Any) -> None:
     rotate.add_argument("--configuration", default=names.configuration, help="default: %(default)s")
     rotate.add_argument("--host", action="append", default=[], help="instead of the Service's names")
     rotate.add_argument("--force", action="store_true", help="begin a rotation although none is due")
-    rotate.add_argument("--wait", action="store_true", help="stay until a rotation has been completed")
+    rotate.add_argument("--wait", action="store_true", help="wait until a rotation is complete")
     rotate.add_argument(
-        "--every", type=_seconds, default=0, metavar="SECONDS", help="look again and again (default: once)"
+        "--every", type=_seconds, default=0, metavar="SECONDS", help="repeat the check (default: once)"
     )
     waits = Waits()
     for flag, default, text in (

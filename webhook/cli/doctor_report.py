@@ -15,7 +15,7 @@ def add_parser(subparsers: Any) -> None:
         "doctor",
         help="check an installation",
         description="Exit status: 0 if nothing is wrong, 1 if something is, 2 for wrong arguments, 3 if "
-        "nothing is known to be wrong but you may not look at all of it.",
+        "nothing wrong was found but you are not allowed to check everything.",
     )
     session.add_connection(parser)
     session.add_output(parser, session.DOCUMENTS)

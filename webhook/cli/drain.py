@@ -40,9 +40,9 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--release", action="store_true", help="to kube-scheduler, wherever it sends them")
-    what.add_argument("--delete", action="store_true", help="their controllers may make them again")
-    parser.add_argument("--yes", action="store_true", help="do it; without it, only say what would be done")
+    what.add_argument("--release", action="store_true", help="kube-scheduler then chooses their nodes")
+    what.add_argument("--delete", action="store_true", help="their controllers may recreate them")
+    parser.add_argument("--yes", action="store_true", help="do it; without it, only print what would be done")
     session.add_connection(parser, everywhere=True, is_everywhere=True)
     session.add_selector(parser, "pods")
     parser.add_argument(
@@ -62,9 +62,9 @@ def _run(arguments: argparse.Namespace) -> int:
     api = session.connect(arguments)
     drain = _Drain(api, arguments)
     for each in _still_gating(api):
-        complain(f"topogate drain: {each} is there: pods created from now on are held again; delete it first")
+        complain(f"topogate drain: {each} exists: new pods are gated again; delete it first")
     for name in drain.making_gated():
-        complain(f"topogate drain: Job {name} has the gate in its template: its new pods will wait again")
+        complain(f"topogate drain: Job {name} has the gate in its template: its new pods are gated again")
     return drain.drain() if arguments.yes else drain.rehearse()
 
 
@@ -104,7 +104,8 @@ class _Drain:
             others = [
                 gate.name for gate in pod.spec.scheduling_gates if not gate.name.startswith(self._prefix)
             ]
-            still = f"; it stays held by {', '.join(others)}" if others and self._releases else ""
+            keeps = others and self._releases
+            still = f"; other scheduling gates remain: {', '.join(others)}" if keeps else ""
             print_line(f"{_name(pod)}: would be {self._word}{still}")
         print_line(f"{counted(count, 'pod')} would be {self._word}. Nothing was done; add --yes to do it.")
         return 0

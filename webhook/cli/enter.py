@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise session.SessionError(f"needs kubectl on the PATH, which has the terminal for {options.command}")
+        raise session.SessionError(f"{options.command} runs kubectl, which is not on the PATH")
     api = session.connect(options, brief=True)
     work = works.find(api, session.namespace_of(options), options.name)
     pod = works.newest(works.pods_of(api, work)).get(options.rank)
@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
         raise session.SessionError(f"{work.name} has no worker of rank {options.rank}; it is {work.state}")
     if pod["status"].get("phase") != "Running":
         raise session.SessionError(
-            f"worker {options.rank} of {work.name} does not run: it is {pod['status'].get('phase')}"
+            f"worker {options.rank} of {work.name} is not running: its phase is {pod['status'].get('phase')}"
         )
     os.execv(kubectl, command(kubectl, options, work.namespace, str(pod["metadata"]["name"])))
 

@@ -43,7 +43,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.level and options.level not in levels:
         below = "; single nodes are on the page: topogate ui" if options.level == "node" else ""
         raise session.MistakeError(
-            f"{options.level!r} is no level of the map; there are {', '.join(levels)}{below}"
+            f"{options.level!r} is not a level of the map; use one of {', '.join(levels)}{below}"
         )
     lowest = levels.index(options.level) if options.level else max(0, len(levels) - 2)
     api = session.connect(options)

@@ -49,7 +49,7 @@ def _show(api: "Api", options: argparse.Namespace) -> None:
     try:
         found = bad_nodes.rows(bad_nodes.read(api), time.time())
     except msgspec.MsgspecError as error:
-        raise session.SessionError(f"what the sweeper keeps of nodes cannot be read: {error}") from error
+        raise session.SessionError(f"the failure record of the nodes cannot be read: {error}") from error
     found = [row for row in found if chosen is None or ("", row.node) in chosen]
     if options.output in session.DOCUMENTS:
         session.show(msgspec.to_builtins(found), options.output)
@@ -58,13 +58,13 @@ def _show(api: "Api", options: argparse.Namespace) -> None:
         print("\n".join(f"node/{row.node}" for row in found))
         return
     if not found:
-        print("No failure of a pod speaks against a node.")
+        print("No node has a recorded pod failure.")
         return
     cells = [_cells(row, bad_nodes.day_and_time) for row in found]
     print(table([_HEAD, *cells], is_full_width=options.output == "wide"))
     _report_unreadable_resets(api, options)
-    complain(f"Once a node is mended: {RESET_COMMAND}")
-    complain("To keep pods off a node: kubectl cordon NODE")
+    complain(f"After you repair a node: {RESET_COMMAND}")
+    complain("To exclude a node: kubectl cordon NODE")
 
 
 def _report_unreadable_resets(api: "Api", options: argparse.Namespace) -> None:
@@ -73,7 +73,7 @@ def _report_unreadable_resets(api: "Api", options: argparse.Namespace) -> None:
     items = api.json("GET", "/api/v1/nodes", query=session.selected(options))["items"]
     annotations = {each["metadata"]["name"]: each["metadata"].get("annotations") or {} for each in items}
     for name, text in sorted(unreadable_resets(annotations).items()):
-        complain(f"Node {name}: what is written to forgive its failures is no time: {text[:100]}")
+        complain(f"Node {name}: the annotation that resets its failures is not a time: {text[:100]}")
 
 
 def _cells(row: "NodeRow", shown: Callable[[int], str]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="policy_command", required=True)
-    check = commands.add_parser("check", help="name every fault of a policy file")
+    check = commands.add_parser("check", help="report every fault of a policy file")
     check.add_argument(
         "--against",
         type=Path,
@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="PATH",
         help="YAML with rendered objects, or a folder of such files, or - for standard input (kubectl get "
         "mutatingwebhookconfigurations,validatingadmissionpolicies,mutatingadmissionpolicies -o yaml); "
-        "what differs from the policy is named",
+        "reports what differs from the policy",
     )
     render = commands.add_parser("render", help="print the objects that follow from a policy file")
     render.add_argument(
@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
             nargs="+",
             type=Path,
             metavar="FILE",
-            help="a policy, or a ConfigMap with a policy.yaml; files with PriorityClasses beside it",
+            help="a policy, or a ConfigMap with a policy.yaml; other files may hold PriorityClasses",
         )
 
 
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         if status:
             return status
         if len(policies) != 1:
-            raise RenderError(f"name one policy file, not {len(policies)}")
+            raise RenderError(f"pass one policy file, not {len(policies)}")
         return _render(next(iter(policies.values())), values, arguments.into)
     except (RenderError, PolicyError) as error:
         complain(f"topogate policy {arguments.policy_command}: {error}")
@@ -103,7 +103,7 @@ def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: 
         wanted = {identity(each): each for each in rendering.objects(policy, values)}
         there = wanted.keys() & rendered.keys()
         if not there:
-            raise RenderError("none of the rendered objects is in what --against names")
+            raise RenderError("the files of --against have none of the rendered objects")
         for key in sorted(there):
             for place in differences(wanted[key], rendered[key]):
                 print_line(f"{path}: {' '.join(key)}: {place} has drifted; run topogate policy render")

@@ -48,7 +48,7 @@ def add_parser(subparsers: Any) -> None:
     add("--name", help="of the task; default: made of the image's name")
     add("-g", "--gpus", metavar="NUMBER", help="GPUs of each worker (1)")
     add("-m", "--model", metavar="MODEL", help="GPU model of the operator's catalogue, as h100")
-    add("-p", "--priority", metavar="TIER", help="low, medium, high, or as the operator calls them")
+    add("-p", "--priority", metavar="TIER", help="low, medium, high, or another tier of the policy")
     add("--workers", type=int, default=1, metavar="NUMBER", help="pods that run as one gang (1)")
     add("-w", dest="workers", type=int, action=_OldWorkers, help=argparse.SUPPRESS)
     add("--cpu", metavar="AMOUNT", help="processors of each worker, as 8")
@@ -66,10 +66,10 @@ def add_parser(subparsers: Any) -> None:
         metavar="NUMBER",
         help="failed workers that are replaced before the task fails (6)",
     )
-    add("--time", type=int, metavar="SECONDS", help="end it as failed after so long, waiting included")
-    add("--keep", type=int, metavar="SECONDS", help="delete it so long after its end; default: never")
-    add("-f", "--follow", action="store_true", help="show its logs until it ends; its success is the status")
-    add("--dry-run", action="store_true", help="start nothing; say where it would go, and who waits")
+    add("--time", type=int, metavar="SECONDS", help="fail it after this time, which includes waiting")
+    add("--keep", type=int, metavar="SECONDS", help="delete it this long after its end; default: never")
+    add("-f", "--follow", action="store_true", help="show its logs until it ends; exit 0 if it succeeds")
+    add("--dry-run", action="store_true", help="start nothing; show its placement, and how many gangs wait")
     add("words", nargs="*", metavar="-- COMMAND", help="what to run instead of the image's entry point")
     session.add_connection(parser)
     session.add_output(parser)
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
             complain(f"topogate run: --env {variable!r} is not NAME=VALUE")
             return 2
     if not options.image and not options.words and options.gpus is None:
-        complain("topogate run: say what to run: --image IMAGE or -- COMMAND; --gpus NUMBER alone sleeps")
+        complain("topogate run: nothing to run: pass --image IMAGE or -- COMMAND; --gpus NUMBER alone sleeps")
         return 2
     return session.guarded(options, lambda: _run(options))
 
@@ -152,10 +152,10 @@ def _create(api: "Api", body: dict[str, Any], *, is_tried: bool) -> dict[str, An
         made = dict(api.json("POST", collection, body=body, query=query))
     except ApiError as error:
         if error.status == 404 and "could not find the requested resource" in error.message:
-            raise session.SessionError("this cluster does not know GPUTasks: ask its operator") from None
+            raise session.SessionError("this cluster does not serve GPUTasks: ask its operator") from None
         raise
     if "name" not in (made.get("metadata") or {}):
-        raise session.SessionError(f"{api.host} answers without the task that was made: is it an API server?")
+        raise session.SessionError(f"{api.host} did not return the created task: is it an API server?")
     return made
 
 
@@ -174,7 +174,7 @@ def _check(api: "Api", body: dict[str, Any], *, is_tried: bool) -> None:
     if found.refusal:
         raise session.MistakeError(found.refusal)
     if found.waits and not is_tried:
-        complain(f"{body['metadata']['name']} has to wait: {found.waits}")
+        complain(f"{body['metadata']['name']} must wait: {found.waits}")
 
 
 def service_of(made: dict[str, Any]) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _give_names(api: "Api", made: dict[str, Any]) -> None:
 def _follow(api: "Api", made: dict[str, Any]) -> int:
     from webhook.cli import task_logs
 
-    complain("Its logs follow; Ctrl-C ends this, not the task.")
+    complain("Following its logs; Ctrl-C ends this, not the task.")
     return task_logs.follow(api, Work(TASK, made), argparse.Namespace(rank=None, tail=None, container=None))
 
 
@@ -240,9 +240,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
         job = job_wanted(task, TaskRules(policy, classes))
         cluster = ClusterReading.read(api)
     except ApiError as error:
-        print_line(
-            f"{name} would be accepted. Where it would go is not for you to see: {session.sentence_of(error)}"
-        )
+        print_line(f"{name} would be accepted. You may not see its placement: {session.sentence_of(error)}")
         return 0
     except (RefusedError, PolicyError) as error:
         print_line(f"{name} would not start: {error}")
@@ -263,7 +261,7 @@ def _print_answer(name: str, found: "Assignment | NoFit") -> int:
     if isinstance(found, NoFit):
         print_line(f"{name} would wait: {found.sentence}")
         return 1
-    print_line(f"{name} would go to {found.spread}:")
+    print_line(f"{name} would be placed on {found.spread}:")
     for placed in found.placed[:20]:
         print_line(f"  worker {placed.member.rpartition('-')[2]}: {placed.node}")
     if len(found.placed) > 20:
@@ -279,7 +277,7 @@ def _who_waits(cluster: Any) -> str:
     since = [each.metadata.creation_timestamp or "" for each in waiting]
     ages = sorted(time.time() - datetime.fromisoformat(each).timestamp() for each in since if each)
     if not ages:
-        return "Nobody waits."
+        return "No gang waits."
     median, longest = session.span(ages[len(ages) // 2]), session.span(ages[-1])
     if len(ages) == 1:
         return f"1 gang waits, for {longest}."

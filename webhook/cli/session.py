@@ -64,7 +64,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file"
     )
     parser.add_argument(
-        "--policy", type=Path, metavar="FILE", help="admission's policy, which says what counts as a GPU"
+        "--policy", type=Path, metavar="FILE", help="admission's policy, which defines what counts as a GPU"
     )
 
 
@@ -153,7 +153,7 @@ def namespace(written: str) -> str:
     """The text, if it can be the name of a namespace. Raises MistakeError."""
     if not is_name(written) or "." in written or len(written) > _LONGEST_LABEL:
         raise MistakeError(
-            f"{written!r} is no namespace: its name is of a-z, 0-9 and -, at most {_LONGEST_LABEL} of them"
+            f"{written!r} is not a namespace name: use a-z, 0-9 and -, at most {_LONGEST_LABEL} characters"
         )
     return written
 

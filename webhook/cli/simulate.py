@@ -43,7 +43,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add the subcommand `simulate`."""
     parser = subparsers.add_parser(
         "simulate",
-        help="say where a manifest's pods would be placed",
+        help="show where a manifest's pods would be placed",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -51,9 +51,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--cluster", action="append", default=[], type=Path, metavar="FILE",
         help="nodes and pods as YAML or JSON instead of a cluster; may be repeated, - reads standard input",
     )  # fmt: skip
-    parser.add_argument(
-        "manifest", type=Path, help="what makes the pods, or these, as YAML or JSON, - for stdin"
-    )
+    parser.add_argument("manifest", type=Path, help="a workload, or pods, as YAML or JSON, - for stdin")
     parser.add_argument(
         "--required", metavar="LEVEL", help="overrides the required level: block, subblock ..."
     )
@@ -66,7 +64,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="admission's policy; default: ConfigMap topogate-policy of the cluster, else the shipped one",
     )  # fmt: skip
     parser.add_argument("--show-patch", action="store_true", help="print what admission would change")
-    parser.add_argument("--map", action="store_true", help="draw where it goes, as topogate map draws")
+    parser.add_argument("--map", action="store_true", help="draw the placement, like topogate map")
     session.add_connection(parser)
     session.add_output(parser, (*session.DOCUMENTS, "text"))
 
@@ -78,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     if args.map and args.output in session.DOCUMENTS:
-        complain(f"topogate simulate: --map draws for people; leave it or -o {args.output} out")
+        complain(f"topogate simulate: --map prints text; omit it or -o {args.output}")
         return 2
     try:
         scene, placed = _ask(args)

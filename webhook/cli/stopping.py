@@ -19,7 +19,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the two commands to the parser of `topogate`."""
     stop = subparsers.add_parser("stop", help="stop a task", description=__doc__)
     stop.add_argument(
-        "--suspend", action="store_true", help="keep it, to go on from its beginning with restart"
+        "--suspend", action="store_true", help="suspend it, so that restart can run it from the beginning"
     )
     restart = subparsers.add_parser("restart", help="restart a task", description=__doc__)
     for parser in (stop, restart):
@@ -65,10 +65,10 @@ def _restart(api: "Api", work: Work) -> str:
     if work.spec.get("suspend"):
         attempt = {"attempt": int(work.spec.get("attempt") or 0) + 1} if work.has_ended else {}
         _change(api, work, {"suspend": False, **attempt})
-        return "goes on"
+        return "resumed"
     if work.kind == TASK:
         _change(api, work, {"attempt": int(work.spec.get("attempt") or 0) + 1})
-        return "restarts"
+        return "restarted"
     if work.has_ended:
         raise session.SessionError(f"Job {work.name} has ended, and a Job starts only once: create it again")
     _change(api, work, {"suspend": True})
@@ -76,9 +76,9 @@ def _restart(api: "Api", work: Work) -> str:
         _wait_for_the_end(api, work)
         api.request("PATCH", work.path, body={"spec": {"suspend": False}}, content_type=_MERGE)
     except BaseException:
-        complain(f"Job {work.name} is suspended now; `topogate restart job/{work.name}` lets it go on.")
+        complain(f"Job {work.name} is suspended now; `topogate restart job/{work.name}` resumes it.")
         raise
-    return "restarts"
+    return "restarted"
 
 
 def _wait_for_the_end(api: "Api", work: Work) -> None:

@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="a task or job: NAME, task/NAME or job/NAME")
     parser.add_argument("-r", "--rank", type=int, help="of this worker alone")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the task ends")
+    parser.add_argument("-f", "--follow", action="store_true", help="continue until the task ends")
     parser.add_argument("--tail", type=int, metavar="LINES", help="the last so many lines of each")
     parser.add_argument("-c", "--container", metavar="NAME", help="default: the first")
     session.add_connection(parser)
@@ -90,7 +90,7 @@ def follow(api: "Api", work: "Work", options: argparse.Namespace) -> int:
         try:
             work = works.find(api, work.namespace, f"{work.kind.lower()}/{work.name}")
         except session.SessionError:
-            complain(f"topogate logs: {work.name} is gone")
+            complain(f"topogate logs: {work.name} was deleted")
             return 1
         now = _state_line(work)
         if now != message:

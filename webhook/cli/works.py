@@ -129,7 +129,7 @@ def find(api: "Api", namespace: str, written: str) -> Work:
                 raise
             continue
         if each == JOB and _is_of_a_task(item):
-            raise SessionError(f"Job {name} belongs to a task, which makes it again: write task/{name}")
+            raise SessionError(f"Job {name} belongs to a task, which recreates it: write task/{name}")
         return Work(each, item)
     if refusal is not None:
         raise refusal
@@ -143,7 +143,7 @@ def _parsed(written: str) -> tuple[list[str], str]:
     if (kind and kind.lower() not in KINDS) or not name:
         raise SessionError(f"{written!r} is neither a task nor a job; write NAME, task/NAME or job/NAME")
     if not is_name(name):
-        raise MistakeError(f"{name!r} is no name of a task or job: these are of a-z, 0-9, - and .")
+        raise MistakeError(f"{name!r} is not a name of a task or job: use a-z, 0-9, - and .")
     return kinds, name
 
 

@@ -97,7 +97,7 @@ class _SearchCost:
     def spend(self, steps: int) -> None:
         self.spent += steps
         if self.spent > self.most:
-            raise _RefusedError(f"what it could be given was not decided within {self.most} steps")
+            raise _RefusedError(f"the search for its devices ended at {self.most} steps")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _DeviceSearch:
             fewest = sum(min(map(self._count, request)) for request in claim.requests)
             if fewest > MOST_DEVICES:
                 raise _RefusedError(
-                    f"{fewest} devices are asked for at once; a claim is given {MOST_DEVICES}"
+                    f"{fewest} devices are asked for at once; a claim gets at most {MOST_DEVICES}"
                 )
 
     def _devices_of(self, choice: Choice) -> list[OneDevice]:

@@ -45,5 +45,5 @@ def labels_by_attributes(
         elif found:
             values = " and ".join(f'"{value}" ({device})' for value, device in sorted(found.items())[:2])
             more = f" and {counted(len(found) - 2, 'other')}" if len(found) > 2 else ""
-            problems.append(f"devices of node {node} have unlike values of {domain}/{name}: {values}{more}")
+            problems.append(f"devices of node {node} differ in {domain}/{name}: {values}{more}")
     return labels, problems

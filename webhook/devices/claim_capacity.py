@@ -89,9 +89,7 @@ class ClaimCapacity:
             spent = self._spent[claims] = spent + given.steps
             is_cut = given.steps > limit < STEPS
             if is_cut and not is_first:
-                raise UndecidedError(
-                    "there is more to be tried for its claims, which goes on in the next pass"
-                )
+                raise UndecidedError("the search for its claims continues in the next pass")
             if given.fault is not None:
                 break
             count += 1

@@ -96,7 +96,7 @@ def read(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Asked:
     requests = tuple(tuple(_choices(each, classes)) for each in claim.asked)
     fewest = sum(min(choice.count or 0 for choice in each) for each in requests)
     if fewest > devices.MOST_DEVICES:
-        raise UnmodelledError(f"asks for {fewest} devices; a claim is given at most {devices.MOST_DEVICES}")
+        raise UnmodelledError(f"asks for {fewest} devices; a claim gets at most {devices.MOST_DEVICES}")
     return Asked(requests, tuple(map(_condition, claim.constraints)))
 
 
@@ -108,7 +108,7 @@ def read_amounts(amounts: Iterable[DeviceAmount], classes: Mapping[str, DeviceCl
     ]
     total = sum(each.count for _, each in found)
     if total > devices.MOST_DEVICES:
-        raise UnmodelledError(f"asks for {total} devices; a pod is given at most {devices.MOST_DEVICES}")
+        raise UnmodelledError(f"asks for {total} devices; a pod gets at most {devices.MOST_DEVICES}")
     return Asked(tuple((choice,) for choice, _ in found), resources=tuple(each.resource for _, each in found))
 
 
@@ -127,7 +127,7 @@ def _choice(name: str, asked: SubRequest, classes: Mapping[str, DeviceClass]) ->
     found = classes.get(asked.device_class_name)
     if found is None:
         raise UnmodelledError(
-            f'names in {what} the DeviceClass "{asked.device_class_name}", which is not there'
+            f'names in {what} the DeviceClass "{asked.device_class_name}", which does not exist'
         )
     expressions = (*_expressions(found.spec.selectors, what), *_expressions(asked.selectors, what))
     tolerations = tuple(sorted(asked.tolerations, key=str))

@@ -263,13 +263,13 @@ class Needs:
     def _check_known(self, shape: Shape) -> None:
         """Raises UnmodelledError for claims whose devices cannot be known at all, UndecidedError."""
         if not has_cel() and any(each.expressions for each in _filters(shape)):
-            raise UnmodelledError(f"its claims cannot be answered: {LACKS_CEL}")
+            raise UnmodelledError(f"its claims cannot be evaluated: {LACKS_CEL}")
         for filter_ in _filters(shape):
             found = self.supply.reached(filter_)
             if found and all(each.unmodelled for each in found):
                 why = next(iter(found))
                 raise UnmodelledError(
-                    f'its claim could only be given devices of the DeviceClass "{filter_.class_name}" '
+                    f'its claim could only get devices of the DeviceClass "{filter_.class_name}" '
                     f"that topogate does not model: of {why.id[2]}, {why.unmodelled}"
                 )
 
@@ -386,7 +386,8 @@ def needs(
         for shape in shapes[share:]:
             if shape not in taken:
                 found.problems[shape] = (
-                    f"more than {share} kinds of claims wait at once in its namespace; it waits for its turn"
+                    f"more than {share} kinds of claims wait at once in its namespace; it waits until others "
+                    "are placed"
                 )
     supply.keep(found.resources, nodes)
     return found

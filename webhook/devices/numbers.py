@@ -35,13 +35,13 @@ def semver(text: str) -> Value:
     """The value of a version as written; builds do not count. Raises ValueError for what is none."""
     match = _SEMVER.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no semantic version")
+        raise ValueError(f"{text!r} is not a semantic version")
     return {SEMVER: text.partition("+")[0]}
 
 
 def _amount(value: Value) -> Fraction:
     if QUANTITY not in value:
-        raise ValueError("no such overload: it is no quantity")
+        raise ValueError("no such overload: it is not a quantity")
     return Fraction(value[QUANTITY])
 
 
@@ -49,7 +49,7 @@ def _order(value: Value) -> tuple[Any, ...]:
     """Sorts as the version does (semver.org, 11)."""
     match = _SEMVER.fullmatch(value.get(SEMVER, ""))
     if match is None:
-        raise ValueError("no such overload: it is no semantic version")
+        raise ValueError("no such overload: it is not a semantic version")
     numbers, before = tuple(map(int, match.groups()[:3])), match[4]
     if before is None:
         return (*numbers, 1, ())

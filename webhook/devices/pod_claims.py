@@ -87,7 +87,7 @@ def _claim(pod: Pod, entry: PodClaim, supply: Supply) -> ResourceClaim | Asked |
                     f'there is no ResourceClaimTemplate "{template}" for its claim {entry.name}'
                 )
             if pod.metadata.resource_version:
-                raise UnmodelledError(f'the ResourceClaim of its template "{template}" is not made yet')
+                raise UnmodelledError(f'the ResourceClaim of its template "{template}" is not created yet')
             try:
                 return supply.asked(f"template {namespace}/{template}", source)
             except UnmodelledError as error:
@@ -99,12 +99,12 @@ def _claim(pod: Pod, entry: PodClaim, supply: Supply) -> ResourceClaim | Asked |
         raise UnmodelledError(f"there is no {what} for its claim {entry.name}")
     owner = claim.metadata.controller
     if template and (owner is None or owner.uid != pod.metadata.uid):
-        raise UnmodelledError(f"the {what} was not made for this pod")
+        raise UnmodelledError(f"the {what} was not created for this pod")
     if claim.metadata.deletion_timestamp:
         raise UnmodelledError(f"the {what} is being deleted")
     users = claim.status.reserved_for
     if len(users) >= MOST_CONSUMERS and pod.metadata.uid not in {each.uid for each in users}:
-        raise UnmodelledError(f"the {what} is reserved for {len(users)} pods already, the most there may be")
+        raise UnmodelledError(f"the {what} is reserved for {len(users)} pods already, which is the limit")
     return claim
 
 

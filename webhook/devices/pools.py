@@ -253,7 +253,7 @@ def _read(each: ResourceSlice) -> _Read:
 def _read_device(spec: SliceSpec, device: Device) -> OneDevice:
     unmodelled = "" if _node_of(spec, device) else SHARED
     if device.node_allocatable_resource_mappings:
-        unmodelled = unmodelled or "it stands for a resource of its node"
+        unmodelled = unmodelled or "it represents a resource of its node"
     try:
         amounts, counters = amounts_of(device), counters_of(device)
     except ValueError as error:

@@ -138,7 +138,7 @@ class Selectors:
                 self._known.clear()
             if self._clock() - self._begun > self._seconds:
                 raise UndecidedError(
-                    "its selectors are still being evaluated, which goes on in the next pass"
+                    "its selectors are still being evaluated, which continues in the next pass"
                 )
             self.evaluations += 1
             known = self._known[key] = program.evaluate(device)
@@ -185,7 +185,7 @@ class _Program:
         kind = found.type().name()
         if kind == "BOOL":
             return bool(found.value())
-        message = found.value() if kind == "ERROR" else f"it is no truth value, but {kind}"
+        message = found.value() if kind == "ERROR" else f"it is not a boolean, but {kind}"
         return f"the selector {self._shown!r} fails on a device: {message}"
 
     def _variable(self, device: Described) -> dict[str, Any]:

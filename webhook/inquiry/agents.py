@@ -24,7 +24,7 @@ def allocator(api: Api, now: datetime) -> Iterator[Finding]:
     except ApiError as error:
         if error.status != 404:
             raise
-        yield found(State.WELL, "not installed: cards are handed out by the nodes' own device plugins")
+        yield found(State.WELL, "not installed: the device plugin of each node assigns its cards")
 
 
 def _daemon_set(api: Api, namespace: str, name: str) -> Iterator[Finding]:
@@ -32,10 +32,8 @@ def _daemon_set(api: Api, namespace: str, name: str) -> Iterator[Finding]:
     ready, wanted = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
     if ready < wanted:
         remedy = f"kubectl get pods -n {namespace} -o wide; kubectl describe daemonset/{name} -n {namespace}"
-        yield found(
-            State.ODD if ready else State.ILL, f"{name}: {ready} of {wanted} nodes have it ready", remedy
-        )
+        yield found(State.ODD if ready else State.ILL, f"{name}: ready on {ready} of {wanted} nodes", remedy)
     elif not wanted:
-        yield found(State.ODD, f"{name}: no node is meant to have it", f"Compare its nodeSelector. {REAPPLY}")
+        yield found(State.ODD, f"{name}: no node is selected for it", f"Compare its nodeSelector. {REAPPLY}")
     else:
-        yield found(State.WELL, f"{name}: all {wanted} nodes have it ready")
+        yield found(State.WELL, f"{name}: ready on all {wanted} nodes")

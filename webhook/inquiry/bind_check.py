@@ -62,11 +62,11 @@ def _of_scheduler(groups: list[dict[str, Any]]) -> Finding:
         return found(State.WELL, f"kube-scheduler binds {counted(tried, 'gang')} as one")
     if not groups:
         return found(
-            State.WELL, "gangs are bound as one; there is none by which kube-scheduler can be judged"
+            State.WELL, "gangs are bound as one; no PodGroup exists yet that shows what kube-scheduler does"
         )
     return found(
         State.ODD,
-        f"kube-scheduler has tried none of {counted(len(groups), 'PodGroup')}: unless their pods are yet to "
-        "be released, its own gangs are off, and it binds each pod by itself",
+        f"kube-scheduler has tried none of {counted(len(groups), 'PodGroup')}: unless their pods are still "
+        "gated, its own gang scheduling is off, and it binds each pod by itself",
         _REMEDY,
     )

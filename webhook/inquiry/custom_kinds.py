@@ -40,7 +40,7 @@ def of_train_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[
     trainer = members.part(spec, "trainer", where)
     if trainer.get("resourcesPerNode") is None:
         raise members.InputError(
-            f"{where}: its runtime says what pods ask for; give spec.trainer.resourcesPerNode, or the JobSet"
+            f"{where}: its runtime sets the pods' requests; set trainer.resourcesPerNode, or pass the JobSet"
         )
     container = {
         "name": "node",

@@ -44,9 +44,9 @@ def examine(api: Api, now: datetime | None = None) -> Iterator[Finding]:
             if error.status == 0 and check is _version:
                 raise  # the others would fail in the same way
             if error.status in (401, 403):
-                yield Finding(name, State.UNKNOWN, f"you may not look: {error}")
+                yield Finding(name, State.UNKNOWN, f"you are not allowed to check: {error}")
             elif error.status == 404:
-                yield Finding(name, State.ILL, f"not there: {error}", REAPPLY)
+                yield Finding(name, State.ILL, f"not found: {error}", REAPPLY)
             else:
                 yield Finding(name, State.ILL, f"the API server did not answer: {error}", "Run this again.")
 
@@ -101,10 +101,10 @@ def _programs(api: Api, now: datetime) -> Iterator[Finding]:
         remedy = "" if state is State.WELL else f"kubectl describe deployment/{name} -n {SYSTEM}"
         yield found(state, f"{name}: {ready} of {replicas} replicas are ready", remedy)
     for name in sorted(wanted):
-        yield found(State.ILL, f"there is no deployment/{name}", REAPPLY)
+        yield found(State.ILL, f"deployment/{name} does not exist", REAPPLY)
     if len(images) > 1:
         versions = "; ".join(f"{', '.join(names)}: {image}" for image, names in images.items())
-        yield found(State.ODD, f"the programs are of several versions: {versions}", REAPPLY)
+        yield found(State.ODD, f"the programs have different versions: {versions}", REAPPLY)
 
 
 def _leader(api: Api, now: datetime) -> Iterator[Finding]:
@@ -117,11 +117,11 @@ def _leader(api: Api, now: datetime) -> Iterator[Finding]:
             silent = f"for {age:.0f} s" if renewed else "at all"
             yield found(
                 State.ILL,
-                f"of {name} no replica leads: the Lease was not renewed {silent}; {waits}",
+                f"{name} has no leader: its Lease was not renewed {silent}; {waits}",
                 f"kubectl logs deployment/{name} -n {SYSTEM}",
             )
         else:
-            yield found(State.WELL, f"{holder} leads {name}, seen {max(0, age):.0f} s ago")
+            yield found(State.WELL, f"{holder} leads {name}, renewed {max(0, age):.0f} s ago")
 
 
 CHECKS: Final[dict[str, Check]] = {

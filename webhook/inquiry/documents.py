@@ -121,13 +121,13 @@ class _Budget:
         """Count values. Raises InputError beyond the limit."""
         self._left -= values
         if self._left < 0:
-            raise InputError(f"{self._source} holds more than {self._most} values; give it in parts")
+            raise InputError(f"{self._source} has more than {self._most} values; split it")
 
 
 def _object(document: Any, source: str, kind: str = "") -> dict[str, Any]:
     """The document, if it is an object; kind: of one without a kind of its own."""
     if not isinstance(document, dict) or not isinstance(document.get("kind", kind or None), str):
-        raise InputError(f"{source} holds something that is no Kubernetes object (it has no kind)")
+        raise InputError(f"{source} has something that is not a Kubernetes object (no kind)")
     return {"kind": kind, **document}
 
 
@@ -152,13 +152,13 @@ def _without_nulls(value: Any, budget: _Budget) -> Any:
     if isinstance(value, list):
         return [_without_nulls(item, budget) for item in value if item is not None]
     if not isinstance(value, str | int | float):
-        raise TypeError(f"there is no {type(value).__name__} in a Kubernetes object")
+        raise TypeError(f"a Kubernetes object cannot contain a {type(value).__name__}")
     return value
 
 
 def _key(key: Any) -> str:
     if not isinstance(key, str | int | float):
-        raise TypeError(f"a key is text, no {type(key).__name__}")
+        raise TypeError(f"a key must be text, not {type(key).__name__}")
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 

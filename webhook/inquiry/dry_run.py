@@ -46,7 +46,7 @@ class DryRun:
         except ApiError as error:
             words = error.message.partition(": ")[2] or error.message
             if _cannot_be_asked(error):
-                self.notes[f"topogate's policy decided, as the cluster takes no dry run: {words}"] = None
+                self.notes[f"decided by topogate's policy, not by a dry run: {words}"] = None
                 return local
             if error.status not in _REFUSALS:
                 raise

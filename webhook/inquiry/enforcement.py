@@ -37,7 +37,7 @@ def classes(api: Api, now: datetime) -> Iterator[Finding]:
     try:
         policy = policy_of(api)
     except PolicyError as error:
-        yield found(State.ILL, f"the policy cannot be used: {error}", "`topogate policy check` says more.")
+        yield found(State.ILL, f"the policy cannot be used: {error}", "Run `topogate policy check`.")
         return
     there = {
         each["metadata"]["name"]
@@ -46,10 +46,10 @@ def classes(api: Api, now: datetime) -> Iterator[Finding]:
     named = [tier.priority_class_name for tier in policy.tiers]
     missing = [name for name in named if name not in there]
     if missing:
-        sentence = f"tiers of the policy name PriorityClasses that are not there: {some(missing)}"
-        yield found(State.ILL, sentence, f"Create them, or mend the policy. {REAPPLY}")
+        sentence = f"tiers of the policy name PriorityClasses that do not exist: {some(missing)}"
+        yield found(State.ILL, sentence, f"Create them, or correct the policy. {REAPPLY}")
     else:
-        yield found(State.WELL, f"the PriorityClasses of all {len(named)} tiers are there")
+        yield found(State.WELL, f"the PriorityClasses of all {len(named)} tiers exist")
 
 
 def policy_of(api: Api) -> Policy:
@@ -68,9 +68,9 @@ def admission(api: Api, now: datetime) -> Iterator[Finding]:
         return
     namespace = namespaces[0]["metadata"]["name"]
     if not _may_create_pods(api, namespace):
-        yield found(State.UNKNOWN, f"you may not create pods in {namespace}, not even to try")
+        yield found(State.UNKNOWN, f"you may not create pods in {namespace}, even as a dry run")
         return
-    remedy = f"kubectl get endpointslices,pods -n {SYSTEM}; the webhook's /readyz says more."
+    remedy = f"kubectl get endpointslices,pods -n {SYSTEM}; see also the webhook's /readyz."
     try:
         path, pod = f"/api/v1/namespaces/{namespace}/pods", _pod(_resource(api))
         gates = api.json("POST", path, query={"dryRun": "All"}, body=pod)["spec"].get("schedulingGates")
@@ -79,7 +79,7 @@ def admission(api: Api, now: datetime) -> Iterator[Finding]:
             raise
         # A user who may create pods was refused by admission: by a quota, or under the overlay strict.
         if "exceeded quota" in error.message:
-            yield found(State.UNKNOWN, f"the quota of {namespace} leaves no capacity to try: {error.message}")
+            yield found(State.UNKNOWN, f"the quota of {namespace} does not allow a test pod: {error.message}")
         else:
             yield found(State.ILL, f"a GPU pod in {namespace} is refused: {error.message}", remedy)
         return
@@ -88,7 +88,7 @@ def admission(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(State.WELL, f"a GPU pod in {namespace} gets the gate {names}")
     else:
         sentence = (
-            f"a GPU pod in {namespace} gets no gate: the webhook did not answer, or the policy spares it"
+            f"a GPU pod in {namespace} gets no gate: the webhook did not answer, or the policy excludes it"
         )
         yield found(State.ILL, sentence, remedy)
 
@@ -138,9 +138,9 @@ def guards(api: Api, now: datetime) -> Iterator[Finding]:
     missing = [name for name in wanted if name not in policies]
     idle = [name for name in wanted if name in policies and name not in denying]
     if missing:
-        yield found(State.ILL, f"these guards are not there: {', '.join(missing)}", REAPPLY)
+        yield found(State.ILL, f"these guards do not exist: {', '.join(missing)}", REAPPLY)
     if idle:
-        yield found(State.ILL, f"no binding has these guards deny: {', '.join(idle)}", REAPPLY)
+        yield found(State.ILL, f"these guards have no binding that denies: {', '.join(idle)}", REAPPLY)
     if not missing and not idle:
         yield found(State.WELL, f"{len(wanted)} guards are in force")
 

@@ -78,16 +78,16 @@ def explain_gated(
     if pod.metadata.uid in view.planned:
         planned = view.planned[pod.metadata.uid].node or "no node of our choice"
         if victims := _victims(gang, view, named):
-            yield f"It is planned on {planned}, and waits until these have gone for it: {victims}."
+            yield f"It is planned on {planned}, and waits for the eviction of {victims}."
             return
         yield f"It is planned on {planned} and about to be released."
         return
     if gang.blocked_reason and not settings.go_on_with_fewer:
-        yield "It waits until its controller can make the others."
+        yield "It waits until its controller can create the other pods."
     elif gang.size is not None and len(gang.pods) < gang.size:
         yield (
             f"It waits for {counted(gang.size - len(gang.pods), 'more pod')} of its gang; after "
-            f"{settings.patience_seconds:.0f} s without a new one, what is there is placed."
+            f"{settings.patience_seconds:.0f} s without a new one, those that exist are placed."
         )
     if not gang.later and all(each.metadata.uid in gang.cpu_pods for each in gang.gated):
         return  # the core is asked only about the others
@@ -101,22 +101,22 @@ def _about(
     pod: Pod, gang: PodGang, view: View, settings: Settings, named: Callable[[str], str]
 ) -> Iterator[str]:
     """What is known of a gated pod and of its gang, before the core is asked."""
-    expected = "not known how many to expect" if gang.size is None else f"{gang.size} expected"
+    expected = "expected number not known" if gang.size is None else f"{gang.size} expected"
     whole = f"{pod.metadata.namespace}/{pod.metadata.name}"
     yield f"Pod {whole} waits for topogate, in the gang {gang.key.kind}/{gang.key.name}."
     yield (
-        f"Gang: {counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}; "
+        f"Gang: {counted(len(gang.pods), 'pod exists', 'pods exist')}, {expected}; "
         f"{counted(len(gang.gated), 'waits', 'wait')}, {counted(len(gang.released), 'is', 'are')} released."
     )
     yield from (f"Note: {problem}." for problem in gang.problems)
     yield from _of_gated_pod(pod, gang, view, settings)
     placement = view.placements.get(gang.key.placement_key)
     if placement is not None and placement.status.reason:
-        yield f"Last try: {placement.status.reason}"
+        yield f"Last attempt: {placement.status.reason}"
     if placement is not None and placement.status.turn:
-        yield f"Turn, by {placement.status.turn}."
+        yield f"{placement.status.turn[:1].upper()}{placement.status.turn[1:]}."
     if holders := _holders(gang, view, named):
-        yield f"Nodes that other gangs hold: {holders}."
+        yield f"Nodes reserved for other gangs: {holders}."
 
 
 def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> It
     if is_gated(pod, settings.gate_prefix) and (node := pinned_node(pod)):
         yield (
             f"Note: its own spec.affinity.nodeAffinity names the node {node} (matchFields metadata.name); if "
-            "the pod is a copy of one that topogate has placed, make it again without that field."
+            "the pod is a copy of one that topogate has placed, recreate it without that field."
         )
     if not view.added:
         yield from (f"Note: {note}." for note in unmodelled.claim_notes([pod]))
@@ -136,7 +136,7 @@ def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> It
     if pod.metadata.uid in gang.cpu_pods:
         yield _of_cpu_only_pod(gang)
     if others:
-        yield f"Other gates hold it as well: {', '.join(others)}."
+        yield f"It has other scheduling gates: {', '.join(others)}."
 
 
 def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
@@ -170,9 +170,9 @@ def _victims(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
 
 def _of_cpu_only_pod(gang: PodGang) -> str:
     if gang.alone:
-        return "It asks for no GPU, nor does any pod of its gang: it is released at once, and not pinned."
+        return "No pod of its gang asks for a GPU, so it is released at once, without a node."
     return (
-        "It asks for no GPU: it goes beside the pods of its gang that do, once these have a place. If there "
+        "It asks for no GPU. It is placed near the GPU pods of its gang once these have nodes. If there "
         "are none when the gang is complete, kube-scheduler places it."
     )
 
@@ -224,7 +224,7 @@ def _current_answer(
     if asked.spread is not None:
         yield _spread(asked, asked.spread)
     if not isinstance(answer, NoFit):
-        yield f"Now: it fits, on {answer.spread}; the sweeper is about to, or waits for more pods."
+        yield f"Now: it fits, on {answer.spread}; the sweeper is about to place it, or waits for more pods."
         if preferred := describe_preferred(asked, answer.nodes.values(), snapshot):
             yield preferred
         return
@@ -232,10 +232,10 @@ def _current_answer(
     yield from _no_place(gang, asked, answer, no_node, snapshot, view)
     if now.parts:
         named_so = ", ".join(now.parts)
-        yield f"Each of its parts is placed by its own topology request, or none of them: {named_so}."
+        yield f"Pod sets with their own topology requests are placed all or none: {named_so}."
         return
     if no_node:
-        yield "What would help: other requests, or such nodes; waiting does not help."
+        yield "What would help: change the requests or add such nodes; waiting does not help."
         return
     yield from _what_would_help(asked, gang, snapshot, settings.options, named)
 
@@ -251,7 +251,7 @@ def _no_place(
     if answer.nearest is not None and answer.nearest.free_slots:
         yield f"Nearest miss: {answer.nearest.sentence}."
     if cause := main_cause(asked, snapshot):
-        yield f"Most of all, {cause}."
+        yield f"Main cause: {cause}."
 
 
 def _spread(asked: Gang, spread: Spread) -> str:
@@ -291,7 +291,7 @@ def _what_would_help_in_an_empty_cluster(
     for constraint, without in constraints:
         if not isinstance(place(without, empty, options), NoFit):
             return f"What would help: without {constraint} it would fit once other pods end; {never}."
-    return f"What would help: other requests or more nodes; {never}."
+    return f"What would help: change the requests or add nodes; {never}."
 
 
 def _constraints(asked: Gang) -> Iterator[tuple[str, Gang]]:
@@ -324,15 +324,15 @@ def _misplaced(
         for pod in part
     ]
     yield (
-        f"In the wrong place: {few(where)}. Made anew with the rest, all of the gang would fit, "
-        f"on {elsewhere.spread}."
+        f"Misplaced: {few(where)}. If they were recreated with the rest, the whole gang would "
+        f"fit, on {elsewhere.spread}."
     )
 
 
 def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     never = (
-        "was never held by topogate: it asks for no GPU, is opted out, is left to others, or its namespace "
+        "was never gated by topogate: it asks for no GPU, is opted out or left to others, or its namespace "
         f"lacks the label {keys.INJECTION_LABEL}={keys.INJECTION_ENABLED}"
     )
     node = occupied_node(pod, gate_prefix)
@@ -344,6 +344,6 @@ def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:
         yield f"Pod {name} was released by topogate to node {node}; kube-scheduler has not bound it yet."
     elif pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-        yield f"Pod {name} waits, but not for topogate: it is held by {gates}."
+        yield f"Pod {name} waits, but not for topogate: it has the scheduling gates {gates}."
     else:
         yield f"Pod {name} {never}. It waits for kube-scheduler."

@@ -48,8 +48,8 @@ def _examine(
         yield found(
             State.ILL,
             f"{check.name} is on, and {check.reads.kind}s ({check.reads.api_version}) are not served",
-            f"Install the CustomResourceDefinition of {check.served_by}, or leave the component "
-            f"{check.component} out.",
+            f"Install the CustomResourceDefinition of {check.served_by}, or remove the "
+            f"component {check.component}.",
         )
         return
     missing = [each for one in extension.collections for each in missing_rights(api, one)]

@@ -43,10 +43,9 @@ class GangAnswer:
             return self.found.sentence
         unproven = "" if self.found.proven else " (the best found; not proven to be the best there is)"
         near = sum(bool(node) for node in self.beside.nodes.values())
-        also = f", {near} without GPUs beside them" if near else ""
-        free = (
-            f", {len(self.beside.free)} without GPUs where kube-scheduler likes" if self.beside.free else ""
-        )
+        also = f", {near} CPU-only near them" if near else ""
+        chosen = len(self.beside.free)
+        free = f", {chosen} CPU-only on nodes of kube-scheduler's choice" if chosen else ""
         return f"{counted(len(self.found.placed), 'pod')} on {self.found.spread}{also}{free}{unproven}"
 
     @property

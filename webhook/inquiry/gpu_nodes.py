@@ -42,25 +42,25 @@ def models(api: Api, now: datetime) -> Iterator[Finding]:
     if unnamed:
         yield found(
             State.ODD,
-            f"{len(unnamed)} of {len(with_gpus)} GPU nodes say no model of their GPUs, so that no pod that "
-            f"asks for one goes there: {some(unnamed)}",
-            "Run the labeler with --dry-run there; docs/operators/gpu-labels.md says how.",
+            f"{len(unnamed)} of {len(with_gpus)} GPU nodes have no label for their GPU model, so no pod "
+            f"that asks for a model is placed there: {some(unnamed)}",
+            "Run the labeler with --dry-run there, as docs/operators/gpu-labels.md describes.",
         )
     else:
-        yield found(State.WELL, f"all {len(with_gpus)} GPU nodes say the model of their GPUs")
+        yield found(State.WELL, f"all {len(with_gpus)} GPU nodes have a label for their GPU model")
 
 
 def broken(api: Api, now: datetime) -> Iterator[Finding]:
     """GPUs that exist and cannot be used, as the labeler or the device plugin of the node reports."""
     is_well = True
     for item in _nodes(api):
-        remedy = f"kubectl drain {_name(item)}; the kernel's log there says more."
+        remedy = f"kubectl drain {_name(item)}; then see the node's kernel log."
         for sentence in (_by_labeler(item), _by_device_plugin(item)):
             if sentence:
                 is_well = False
                 yield found(State.ODD, f"node {_name(item)} has {sentence}", remedy)
     if is_well:
-        yield found(State.WELL, "no labeler and no device plugin has found a broken GPU")
+        yield found(State.WELL, "no broken GPU was found by a labeler or a device plugin")
 
 
 def _by_labeler(node: dict[str, Any]) -> str:
@@ -87,7 +87,7 @@ def _by_device_plugin(node: dict[str, Any]) -> str:
     if not devices:
         return ""
     cards = _out_of_use(node["metadata"].get("annotations") or {})
-    return f"{', '.join(devices)} out of use" + (f": {cards}" if cards else "")
+    return f"{', '.join(devices)} unusable" + (f": {cards}" if cards else "")
 
 
 def _out_of_use(annotations: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """Which topologies Kueue plans by: topogate leaves pods that it plans alone."""
     names = _topologies(api)
     if not names:
-        yield found(State.WELL, "Kueue has no Topology: it chooses no nodes")
+        yield found(State.WELL, "Kueue has no Topology, so it chooses no nodes")
         return
     yield found(
         State.WELL,

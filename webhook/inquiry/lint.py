@@ -119,7 +119,7 @@ def _of_pod(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> It
         admitted = admit(pod, namespace, rules)
     except msgspec.ValidationError as error:
         if not faults:
-            yield f"is no pod that can be read: {error}"
+            yield f"is not a valid pod: {error}"
         return
     if admitted.decision.denial:
         yield admitted.decision.denial
@@ -167,7 +167,7 @@ def _of_both(where: str, resources: Mapping[str, Any]) -> Iterator[str]:
     )
     for name in requests:
         if is_extended(name) and name not in limits:
-            yield f"{where}: requests {name} without limits: the API server wants both, and the same"
+            yield f"{where}: requests {name} without limits: the API server requires both, with equal values"
         elif is_extended(name) and str(requests[name]) != str(limits[name]):
             yield f"{where}: requests {name} {requests[name]!r} differ from limits {limits[name]!r}"
 
@@ -182,10 +182,10 @@ def quantity_fault(amount: object) -> str:
     try:
         milli = parse(str(amount))
     except QuantityError:
-        return "is no quantity"
+        return "is not a quantity"
     if milli < 0:
         return "is negative"
-    return "is no whole number" if milli % 1000 else ""
+    return "is not a whole number" if milli % 1000 else ""
 
 
 def _of_size(document: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[str]:

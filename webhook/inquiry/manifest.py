@@ -42,7 +42,7 @@ def pods_of(document: Spec, source: str, rules: AdmissionRules) -> Iterator[Desc
     if of_kind is not None:
         yield from of_kind(spec, document, name, where)
     elif "template" in spec or "jobTemplate" in spec:
-        raise InputError(f"{where}: cannot count the pods of {kind} {name}; give its pods instead")
+        raise InputError(f"{where}: cannot count the pods of {kind} {name}; pass its pods instead")
 
 
 def is_loose(document: Spec) -> bool:
@@ -102,7 +102,7 @@ def _job_of(document: Spec, where: str, rules: AdmissionRules) -> Mapping[str, A
         )
         return job_wanted(task, TaskRules(rules.policy, rules.classes))
     except (msgspec.ValidationError, KeyError, TypeError) as error:
-        raise InputError(f"{where}: is no GPUTask: {error}") from None
+        raise InputError(f"{where}: is not a valid GPUTask: {error}") from None
     except RefusedError as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -16,7 +16,7 @@ def part(of: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
     """A member that is an object, empty if it is missing. Raises InputError for anything else."""
     value = of.get(name)
     if value is not None and not isinstance(value, dict):
-        raise InputError(f"{where}: its {name} is no object")
+        raise InputError(f"{where}: its {name} is not an object")
     return value or {}
 
 
@@ -26,7 +26,7 @@ def parts(of: Mapping[str, Any], name: str, where: str) -> list[Mapping[str, Any
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise InputError(f"{where}: its {name} is no list of objects")
+        raise InputError(f"{where}: its {name} is not a list of objects")
     return value
 
 
@@ -42,7 +42,7 @@ def number(value: object, default: int) -> int:
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(f"{value!r} is no number of pods")
+        raise InputError(f"{value!r} is not a number of pods")
     return value
 
 

@@ -209,7 +209,7 @@ class ManifestPods:
             is_free = some_gated and not is_gated(pod, keys.GATE_PREFIX)
             by_key.setdefault(key_of(pod), ([], []))[is_free].append((name, rank, pod))
             if is_free:
-                self.notes.append(f"pod {name} asks for no GPU and is not held: kube-scheduler places it")
+                self.notes.append(f"pod {name} asks for no GPU and is not gated: kube-scheduler places it")
         made = []
         for key, (waiting, free) in by_key.items():
             if waiting:
@@ -290,7 +290,7 @@ class _PodReader:
         self._values += self._size
         most = VALUES_A_POD * self._most
         if self._values > most:
-            raise InputError(f"{self._source} makes pods with more than {most} values together")
+            raise InputError(f"{self._source} makes pods with more than {most} values in total")
         if self._pods > self._most:
             raise InputError(f"{self._source} makes more than {self._most} pods")
         return None if self._body is None else documents.decoded(objects.Pod, self._body, self._source)

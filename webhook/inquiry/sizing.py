@@ -31,16 +31,16 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     nodes, pods = _count(api, "/api/v1/nodes"), _count(api, "/api/v1/pods")
     wanted, size = needed(nodes, pods), f"{nodes:,} nodes and {pods:,} pods"
     if not written:
-        yield found(State.WELL, f"the sweeper's memory has no limit; {size} take some {wanted // _MEGA} MB")
+        yield found(State.WELL, f"the sweeper's memory has no limit; {size} need about {wanted // _MEGA} MB")
     elif wanted > _NEAR * (limit := quantities.parse(written) // 1000):
         yield found(
             State.ODD,
-            f"the sweeper may be killed for its memory: {size} take some {wanted // _MEGA} MB, "
+            f"the sweeper may be killed for its memory: {size} need about {wanted // _MEGA} MB, "
             f"and its limit is {written} ({limit // _MEGA} MB)",
             f"Raise the limit of deployment/sweeper in {SYSTEM}, as docs/operators/sizing.md says.",
         )
     else:
-        yield found(State.WELL, f"the sweeper's memory limit, {written}, suffices for {size}")
+        yield found(State.WELL, f"the sweeper's memory limit, {written}, is enough for {size}")
 
 
 def _count(api: Api, path: str) -> int:

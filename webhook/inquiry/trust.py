@@ -15,7 +15,7 @@ from webhook.kube.client import Api
 CERTIFICATE_DAYS: Final = 7
 CONFIGURATION: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
 SECRET: Final = f"/api/v1/namespaces/{SYSTEM}/secrets/topogate-webhook-tls"
-RENEW: Final = f"kubectl rollout restart deployment/certs -n {SYSTEM}; its log says more."
+RENEW: Final = f"kubectl rollout restart deployment/certs -n {SYSTEM}; see also its log."
 
 
 def is_issued_by_others(api: Api) -> bool:
@@ -47,10 +47,10 @@ def _expiry(bundle: str, now: datetime) -> Finding:
     last = max(each.not_valid_after_utc for each in certificates)
     left = last - now
     if left < timedelta(0):
-        return found(State.ILL, f"the caBundle ended at {last:%F %T}", RENEW)
+        return found(State.ILL, f"the caBundle expired at {last:%F %T}", RENEW)
     if left < timedelta(days=CERTIFICATE_DAYS):
-        return found(State.ODD, f"the caBundle ends at {last:%F %T}", RENEW)
-    return found(State.WELL, f"the caBundle holds until {last:%F}")
+        return found(State.ODD, f"the caBundle expires at {last:%F %T}", RENEW)
+    return found(State.WELL, f"the caBundle is valid until {last:%F}")
 
 
 def served(api: Api, now: datetime) -> Iterator[Finding]:
@@ -73,15 +73,15 @@ def served(api: Api, now: datetime) -> Iterator[Finding]:
     last, called = leaf.not_valid_after_utc, {_host(hook["clientConfig"]) for hook in hooks}
     there = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
     if not any(_has_signed(each, leaf) for each in trusted):
-        yield found(State.ILL, "the caBundle has not signed the certificate that the webhook serves", RENEW)
+        yield found(State.ILL, "the webhook serves a certificate that the caBundle has not signed", RENEW)
     elif not called <= there:
         wanted = ", ".join(sorted(called - there))
         yield found(State.ILL, f"the webhook's certificate is not for {wanted}", RENEW)
     elif last < now + timedelta(days=CERTIFICATE_DAYS):
-        state, word = (State.ILL, "ended") if last < now else (State.ODD, "ends")
+        state, word = (State.ILL, "expired") if last < now else (State.ODD, "expires")
         yield found(state, f"the webhook's certificate {word} at {last:%F %T}", RENEW)
     else:
-        yield found(State.WELL, f"the webhook's certificate is the caBundle's and holds until {last:%F}")
+        yield found(State.WELL, f"the webhook's certificate is signed, and valid until {last:%F}")
 
 
 def _host(client_config: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(
             State.ODD,
             f"gang {name} can never be placed as it is written: {why}",
-            "topogate explain says more.",
+            "Run topogate explain.",
         )
     before = now - timedelta(seconds=LONG_SECONDS)
     old = [
@@ -49,7 +49,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     if old:
         gangs = counted(len(old), "gang waits", "gangs wait")
         sentence = f"{gangs} for over {LONG_SECONDS // 60} minutes: {some(old)}"
-        yield found(State.ODD, sentence, "topogate gangs -A says why.")
+        yield found(State.ODD, sentence, "See topogate gangs -A.")
     elif not never:
         yield found(State.WELL, f"{counted(len(waits), 'gang waits', 'gangs wait')}, none for long")
 

@@ -204,7 +204,7 @@ class Api:
     def unreadable(self, method: str, path: str, text: bytes) -> ApiError:
         """What to raise of an answer that cannot be read, such as a proxy's page."""
         begin = quote(text[:200].decode(errors="replace"))
-        what = f"{self._host} answers {begin}, which is no object of Kubernetes: is it an API server?"
+        what = f"{self._host} answers {begin}, which is not a Kubernetes object: is it an API server?"
         return ApiError(0, "NoObject", f"{method} {path}: {what}")
 
     def lines(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> Iterator[bytes]:

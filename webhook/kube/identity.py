@@ -68,7 +68,7 @@ def of_this_pod(folder: Path = SERVICE_ACCOUNT) -> Identity:
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     if not host or not port:
         raise ValueError(
-            "KUBERNETES_SERVICE_HOST and _PORT are not set: this is no pod, so name a kubeconfig"
+            "KUBERNETES_SERVICE_HOST and _PORT are not set: this is not a pod, so name a kubeconfig"
         )
     from webhook.kube.tokens import TokenFile
 
@@ -94,7 +94,7 @@ def tls_of(identity: Identity) -> ssl.SSLContext:
                 context.load_cert_chain(certificate, key)
             except ssl.SSLError as error:
                 raise ValueError(
-                    f"the client's certificate and key do not go together, or are no PEM: {error}"
+                    f"the client's certificate and key do not match, or are not PEM: {error}"
                 ) from error
     return context
 

@@ -42,7 +42,7 @@ def identity_of(files: Path | Sequence[Path], context: str | None = None) -> Ide
         return _by_the_package(files, context)
     for key in _NOT_SERVED:
         if user.get(key):
-            raise ValueError(f"user {chosen['user']}: {key} is not understood, only `as` is")
+            raise ValueError(f"user {chosen['user']}: {key} is not supported, only `as` is")
     server = _server(cluster, chosen.get("cluster"))
     authority = _pem(cluster, "certificate-authority")
     credential, certificate, key = _proof(user, cluster)
@@ -97,9 +97,9 @@ def _read_one(file: Path) -> dict[str, Any]:
     try:
         content = yaml.load(file.read_text(), _Loader)
     except yaml.YAMLError as error:
-        raise ValueError(f"no YAML: {error}") from error
+        raise ValueError(f"not YAML: {error}") from error
     if not isinstance(content, dict | None):
-        raise ValueError("it holds no mapping, so it is no kubeconfig")
+        raise ValueError("it is not a mapping, so it is not a kubeconfig")
     return content or {}
 
 
@@ -137,7 +137,7 @@ def _entry(content: Mapping[str, Any], kind: str, name: Any) -> dict[str, Any]:
         raise ValueError(f"it has no {kind} {name}; there are: {there}")
     inner = found.get(kind) or {}
     if not isinstance(inner, dict):
-        raise ValueError(f"its {kind} {name} is no mapping")
+        raise ValueError(f"its {kind} {name} is not a mapping")
     return inner
 
 
@@ -145,7 +145,7 @@ def _proof(user: dict[str, Any], cluster: dict[str, Any]) -> tuple[Credential | 
     """A credential, and the certificate and key of the client."""
     certificate, key = _pem(user, "client-certificate"), _pem(user, "client-key")
     if bool(certificate) != bool(key):
-        raise ValueError("of client-certificate and client-key there is only one")
+        raise ValueError("only one of client-certificate and client-key is set")
     if user.get("tokenFile"):
         from webhook.kube.tokens import TokenFile  # few people have one, and it loads logging
 
@@ -170,7 +170,7 @@ def _pem(entry: dict[str, Any], key: str) -> str:
         try:
             return base64.b64decode(str(data), validate=True).decode()
         except ValueError as error:
-            raise ValueError(f"{key}-data is no base64 of PEM: {error}") from error
+            raise ValueError(f"{key}-data is not base64 of PEM: {error}") from error
     return Path(entry[key]).read_text() if entry.get(key) else ""
 
 

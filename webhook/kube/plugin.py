@@ -30,11 +30,11 @@ def _command_of(spec: Mapping[str, Any]) -> list[str]:
         raise ValueError("exec: it names no command")
     if spec.get("apiVersion") not in VERSIONS:
         raise ValueError(
-            f"exec: apiVersion {spec.get('apiVersion')} is not served, only {', '.join(VERSIONS)}"
+            f"exec: apiVersion {spec.get('apiVersion')} is not supported, only {', '.join(VERSIONS)}"
         )
     words = spec.get("args") or []
     if not isinstance(words, list):
-        raise ValueError("exec: its args are no list")
+        raise ValueError("exec: its args are not a list")
     return [str(spec["command"]), *map(str, words)]
 
 
@@ -44,7 +44,7 @@ def _variables_of(spec: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(variables, list) or not all(
         isinstance(each, Mapping) and {"name", "value"} <= each.keys() for each in variables
     ):
-        raise ValueError("exec: its env is no list of names and values")
+        raise ValueError("exec: its env is not a list of names and values")
     return {str(each["name"]): str(each["value"]) for each in variables}
 
 
@@ -89,7 +89,7 @@ class CredentialPlugin:
         if not status.get("clientCertificateData"):
             return None
         if not status.get("clientKeyData"):
-            raise ValueError(f"exec: {self._words[0]} gives a certificate without its key")
+            raise ValueError(f"exec: {self._words[0]} returns a certificate without its key")
         return str(status["clientCertificateData"]), str(status["clientKeyData"])
 
     def _current(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class CredentialPlugin:
                 check=False,
             )
         except OSError:
-            hint = str(self._spec.get("installHint") or "install it, or mend PATH").strip()
+            hint = str(self._spec.get("installHint") or "install it, or correct PATH").strip()
             raise ValueError(f"exec: {self._words[0]} cannot be run: {hint}") from None
         except subprocess.TimeoutExpired:
             raise ValueError(f"exec: {self._words[0]} took longer than {TIMEOUT_SECONDS:.0f} s") from None
@@ -134,15 +134,15 @@ class CredentialPlugin:
         try:
             answer = json.loads(output)
         except ValueError as error:
-            raise ValueError(f"exec: {self._words[0]} answers no JSON: {error}") from error
+            raise ValueError(f"exec: {self._words[0]} does not return JSON: {error}") from error
         is_ours = isinstance(answer, dict) and answer.get("kind") == "ExecCredential"
         if not is_ours or answer.get("apiVersion") != self._spec["apiVersion"]:
             raise ValueError(
-                f"exec: {self._words[0]} answers no ExecCredential of {self._spec['apiVersion']}"
+                f"exec: {self._words[0]} does not return an ExecCredential of {self._spec['apiVersion']}"
             )
         status = answer.get("status")
         if not isinstance(status, dict) or not (status.get("token") or status.get("clientCertificateData")):
-            raise ValueError(f"exec: {self._words[0]} gives neither token nor certificate")
+            raise ValueError(f"exec: {self._words[0]} returns neither token nor certificate")
         return status
 
     def _environment(self, has_person: bool) -> dict[str, str]:

@@ -82,7 +82,7 @@ def _gang(annotations: Mapping[str, str]) -> Iterator[str]:
     for key in (keys.GANG_SIZE_ANNOTATION, keys.GANG_MIN_SIZE_ANNOTATION):
         size = annotations.get(key)
         if size is not None and not _POSITIVE.fullmatch(size):
-            yield f"{key}: {quote(size)} is no positive whole number"
+            yield f"{key}: {quote(size)} is not a positive whole number"
     least, most = (
         annotations.get(key, "") for key in (keys.GANG_MIN_SIZE_ANNOTATION, keys.GANG_SIZE_ANNOTATION)
     )
@@ -147,7 +147,7 @@ def _slices(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[s
     each = sizes.split(",", _MOST_LEVELS)
     wrong = [size for size in each if not _POSITIVE.fullmatch(size)]
     if wrong:
-        yield f"{keys.SLICE_SIZE_ANNOTATION}: {quote(wrong[0])} is no positive whole number"
+        yield f"{keys.SLICE_SIZE_ANNOTATION}: {quote(wrong[0])} is not a positive whole number"
         return
     if named is not None and named.count(",") != sizes.count(","):
         both = f"{keys.SLICE_TOPOLOGY_ANNOTATION} and {keys.SLICE_SIZE_ANNOTATION}"
@@ -161,10 +161,10 @@ def _slices(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[s
 def _slice_sizes(annotations: Mapping[str, str], sizes: Sequence[str]) -> Iterator[str]:
     """Each size is a multiple of the next, and the gang's size one of the first. sizes: whole numbers."""
     if any(int(larger) % int(size) or larger == size for larger, size in pairwise(sizes)):
-        yield f"{keys.SLICE_SIZE_ANNOTATION} {','.join(sizes)}: each size is a multiple of the next"
+        yield f"{keys.SLICE_SIZE_ANNOTATION} {','.join(sizes)}: each size must be a multiple of the next"
     gang, size = annotations.get(keys.GANG_SIZE_ANNOTATION, ""), sizes[0]
     if _POSITIVE.fullmatch(gang) and int(gang) % int(size):
-        yield f"{keys.GANG_SIZE_ANNOTATION} {gang} is no multiple of {keys.SLICE_SIZE_ANNOTATION} {size}"
+        yield f"{keys.GANG_SIZE_ANNOTATION} {gang} is not a multiple of {keys.SLICE_SIZE_ANNOTATION} {size}"
 
 
 def _spread(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _spread(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[s
     level, colon, most = value.partition(":")
     yield from _level(key, level, levels)
     if colon and not _POSITIVE.fullmatch(most):
-        yield f"{key}: after the colon {quote(most)} is no positive whole number"
+        yield f"{key}: after the colon {quote(most)} is not a positive whole number"
     if keys.SLICE_TOPOLOGY_ANNOTATION in annotations:
         yield f"{key} excludes {keys.SLICE_TOPOLOGY_ANNOTATION}"
     top = annotations.get(keys.REQUIRED_TOPOLOGY_ANNOTATION)

@@ -125,7 +125,8 @@ class DocumentReader:
         if pattern is None and not value.strip():
             self.fault(path, "is empty")
         if pattern is not None and not pattern.fullmatch(value):
-            self.fault(path, f"{shown(value)} is no {what}")
+            article = "an" if what.startswith(tuple("aeio")) else "a"
+            self.fault(path, f"{shown(value)} is not {article} {what}")
             return ""
         return value
 
@@ -137,7 +138,7 @@ class DocumentReader:
         for item_path, item in self.items(value, path):
             text = self.text(item, item_path, pattern, what)
             if text in found:
-                self.fault(item_path, f"{shown(text)} is there twice")
+                self.fault(item_path, f"{shown(text)} occurs twice")
             elif text:
                 found.append(text)
         return tuple(found)

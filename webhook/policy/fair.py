@@ -105,7 +105,7 @@ def _weights(value: Any, path: str, label: str, reader: DocumentReader) -> dict[
             reader.fault(path, f"{shown(key)} names another label than accountLabel, which is {label}")
         elif not (_VALUE_PATTERN if equals else _NAMESPACE_PATTERN).fullmatch(rest):
             what = "label value" if equals else "namespace name"
-            reader.fault(path, f"{shown(key)} is no {what} or pattern of such")
+            reader.fault(path, f"{shown(key)} is not a {what} or a pattern of such")
         found[key] = _number(weight, f"{path}[{key}]", reader)
     return found
 

@@ -174,7 +174,7 @@ def _claims(value: Any, reader: DocumentReader) -> tuple[bool, tuple[str, ...]]:
 def _gate(root: dict[str, Any], reader: DocumentReader) -> tuple[str, str]:
     """gate: the one that pods get; gatePrefix: of the gates that the sweeper serves (its --gate)."""
     given = root.get("gatePrefix", keys.GATE_PREFIX)
-    prefix = reader.text(given, "gatePrefix", GATE_PREFIX, "beginning of a gate's name")
+    prefix = reader.text(given, "gatePrefix", GATE_PREFIX, "prefix of a gate's name")
     if "gate" not in root:
         return prefix + keys.GATE.removeprefix(keys.GATE_PREFIX), prefix
     gate = reader.text(root["gate"], "gate", QUALIFIED_NAME, "qualified name")
@@ -195,9 +195,9 @@ def _tiers(value: Any, reader: DocumentReader) -> tuple[Tier, ...]:
         if class_name.startswith("system-"):
             reader.fault(class_path, f"{class_name!r} is for the cluster's own pods")
         if name and any(tier.name == name for tier in tiers):
-            reader.fault(f"{path}.name", f"tier {name!r} is there twice")
+            reader.fault(f"{path}.name", f"tier {name!r} occurs twice")
         if class_name and any(tier.priority_class_name == class_name for tier in tiers):
-            reader.fault(class_path, f"{class_name!r} already stands for another tier")
+            reader.fault(class_path, f"{class_name!r} is already the class of another tier")
         tiers.append(Tier(name, class_name))
     return tuple(tiers)
 
@@ -238,7 +238,7 @@ def _labels(value: Any, path: str, reader: DocumentReader) -> dict[str, str]:
         reader.fault(path, "must name at least one node label")
     for key, text in labels.items():
         if not QUALIFIED_NAME.fullmatch(key):
-            reader.fault(path, f"{shown(key)} is no label key")
+            reader.fault(path, f"{shown(key)} is not a label key")
         reader.text(text, f"{path}[{key}]", LABEL_VALUE, "label value (at most 63 of A-Z a-z 0-9 - _ .)")
     return {key: text for key, text in labels.items() if isinstance(text, str)}
 
@@ -252,7 +252,7 @@ def _namespaces(
     for namespace, item in reader.mapping(value, "namespaces", None).items():
         path = f"namespaces.{namespace}"
         if namespace != ANY_NAMESPACE and not NAMESPACE_NAME.fullmatch(namespace):
-            reader.fault(path, f'{shown(namespace)} is no namespace name; "*" stands for all others')
+            reader.fault(path, f'{shown(namespace)} is not a namespace name; "*" stands for all others')
         fields = reader.mapping(item, path, known_fields(EACH_NAMESPACE))
         default = reader.one_of(fields.get("defaultTier", ABSENT), f"{path}.defaultTier", tier_names, "tier")
         maximum = reader.one_of(fields.get("maximumTier", ABSENT), f"{path}.maximumTier", tier_names, "tier")

@@ -46,11 +46,11 @@ FIELDS: Final = (
     PolicyField("kind", "`AdmissionPolicy`", None, "required"),
     PolicyField(
         "gatePrefix",
-        "the beginning of a gate's name",
+        "the prefix of a gate's name",
         keys.GATE_PREFIX,
         "of the gates that the sweeper serves, its `--gate`; see [another gate](gate.md)",
     ),
-    PolicyField("gate", "a qualified name", keys.GATE, "the gate that pods get; it begins with `gatePrefix`"),
+    PolicyField("gate", "a qualified name", keys.GATE, "the gate that pods get; begins with `gatePrefix`"),
     PolicyField(
         "gpuResources",
         "resource names or patterns",
@@ -95,7 +95,7 @@ FIELDS: Final = (
         "excludedNamespaces",
         "namespace names",
         DEFAULT_EXCLUDED_NAMESPACES,
-        "namespaces that are left alone, beside those of the default, which always are",
+        "namespaces that are left alone, in addition to those of the default, which always are",
     ),
     PolicyField(
         "topologyLevels",
@@ -107,7 +107,7 @@ FIELDS: Final = (
         "schedulerNames",
         "schedulers' names",
         DEFAULT_SCHEDULER_NAMES,
-        "the kube-schedulers that bind what is released; pods of other schedulers are left to those",
+        "the kube-schedulers whose pods are placed; pods of other schedulers are left alone",
     ),
     PolicyField(
         "resourceClaims",
@@ -119,7 +119,7 @@ FIELDS: Final = (
         "keepManagedFields",
         "true or false",
         False,
-        "whether waiting pods keep their `managedFields`; the sweeper's `keep_managed_fields` is to agree",
+        "whether waiting pods keep their `managedFields`; the sweeper's `keep_managed_fields` must agree",
     ),
     PolicyField(
         "nativeGangs",
@@ -138,14 +138,14 @@ FIELDS: Final = (
         "fairOrder",
         "a mapping",
         None,
-        "gangs of one priority come by use instead of age; see [fair order](fair-order.md)",
+        "gangs of one priority are ordered by use instead of age; see [fair order](fair-order.md)",
     ),
     PolicyField("fairOrder.halfLife", "a time, as 90m, 6h or 2d", "6h", "after which use counts half"),
     PolicyField(
         "fairOrder.maximumWait",
         "a time",
         "12h",
-        "an account's oldest gang that found no capacity for so long comes first, once in as long",
+        "an account's oldest gang that found no capacity for so long comes first, once in that time",
     ),
     PolicyField(
         "fairOrder.accountLabel",

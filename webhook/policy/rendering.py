@@ -234,7 +234,7 @@ def _limits(policy: Policy, values: Mapping[str, int]) -> dict[str, int]:
         if tier.priority_class_name not in values:
             raise RenderError(
                 f"namespaces.{namespace}.maximumTier: the value of PriorityClass {tier.priority_class_name} "
-                "is not known; name the file with it as well"
+                "is not known; pass the file with it as well"
             )
         limits[namespace] = values[tier.priority_class_name]
     return limits

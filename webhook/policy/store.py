@@ -47,7 +47,7 @@ class PolicyStore:
             return
         except Exception as error:  # an error of ours must not look like a loaded policy
             logger.exception("policy_unreadable file=%s", self._path)
-            self._reject([f"cannot be read: {type(error).__name__}; the log names the place"])
+            self._reject([f"cannot be read: {type(error).__name__}; see the log"])
             return
         self.policy, self.faults = policy, []
         self.generation += 1

@@ -33,7 +33,7 @@ class Budgets:
         for budget, count in self._counted(pods):
             allowed = max(0, budget.status.disruptions_allowed - self._taken.get(budget.metadata.uid, 0))
             if count > allowed:
-                return f"PodDisruptionBudget {budget.metadata.name} lets {allowed} of its {count} pods go now"
+                return f"PodDisruptionBudget {budget.metadata.name} allows {allowed} of {count} evictions now"
         return ""
 
     def without(self, pods: Sequence[Pod]) -> "Budgets":

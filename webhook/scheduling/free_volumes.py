@@ -100,7 +100,7 @@ class FreeVolumes:
                 if shape not in mine and len(mine) >= share:
                     self.problems[pod.metadata.uid] = (
                         f"more than {share} kinds of claims on free volumes wait at once in its namespace; "
-                        "it waits for its turn"
+                        "it waits until others are placed"
                     )
                     continue
                 mine.add(shape)

@@ -112,7 +112,8 @@ def _tiles(beside: Sequence[GpuRequest]) -> Iterator[Fault]:
     if without and len(without) < len(beside):
         # The node's side would hand the tiles to the wrong container.
         yield Fault(
-            f"{without[0]} asks for a GPU without tiles beside others with; ask for tiles in all or none"
+            f"{without[0]} asks for a GPU without tiles, and others ask for tiles; ask for tiles in all or "
+            "none"
         )
 
 
@@ -132,7 +133,7 @@ def _lent(asking: Iterable[GpuRequest], chosen_for: Sequence[GpuRequest]) -> Ite
         elif each.count > host.count:
             yield Fault(f"{each}: asks for {each.count} GPUs of the {host.count} of {host}; ask for no more")
         if each.kind is ContainerKind.SIDECAR and whole_number(each.amounts.get(keys.TILES, 0)):
-            yield Fault(f"{each}: asks for {keys.TILES}; it is lent a container's tiles, ask for none")
+            yield Fault(f"{each}: asks for {keys.TILES}; it uses a container's tiles, ask for none")
 
 
 def _fractions(container: GpuRequest) -> Iterator[Fault]:  # branches: a list of rules
@@ -148,7 +149,7 @@ def _fractions(container: GpuRequest) -> Iterator[Fault]:  # branches: a list of
             continue  # monitoring shows all GPUs and takes none, so it is not shared out
         amount = whole_number(quantity)
         if amount is None:
-            yield Fault(f"{container}: {name} {quote(str(quantity))} is no whole number", refused=False)
+            yield Fault(f"{container}: {name} {quote(str(quantity))} is not a whole number", refused=False)
         elif amount and not count:
             if name not in keys.MONITORING_RESOURCES:  # asked for alone, it shows all GPUs and takes none
                 yield Fault(
@@ -175,7 +176,7 @@ def _card_lists(annotations: Mapping[str, str]) -> Iterator[Fault]:
         wrong = [name for name in value.split(",") if not _CARD.fullmatch(name)]
         if wrong:
             yield Fault(
-                f"{key}: {quote(wrong[0])} is no card; write card0,card1 without blanks", refused=False
+                f"{key}: {quote(wrong[0])} is not a card; write card0,card1 without blanks", refused=False
             )
 
 

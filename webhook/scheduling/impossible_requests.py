@@ -108,7 +108,7 @@ def _models(nodes: Iterable[NodeInfo], counting: Counting) -> Counter[str]:
 def _there(values: Counter[str]) -> str:
     """What there is instead, the most frequent first."""
     if not values:
-        return "no node says one"
+        return "no node has one"
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
     return "there are: " + ", ".join(f"{name} on {counted(n, 'node')}" for name, n in ordered[:_NAMED]) + more

@@ -70,7 +70,7 @@ def left_out(node: objects.Node) -> list[str]:
     """Sentences on labels that say more about the cards and cannot be read: the node is used without."""
     found = []
     for decode, meaning in _OPTIONAL.items():
-        is_from_allocator = meaning.startswith("what its allocator tells")
+        is_from_allocator = meaning.startswith("what its allocator reports")
         try:
             decode(node.metadata.annotations if is_from_allocator else node.metadata.labels)
         except ContractError as error:
@@ -192,6 +192,6 @@ _OPTIONAL: Final[dict[Callable[[Labels], object], str]] = {
     decode_numa_map: "the NUMA nodes of its cards",
     decode_xe_links: "the links between its cards",
     decode_pci_groups: "the PCI groups of its cards",
-    decode_offers: "what its allocator tells of its cards",
-    decode_unmanaged: "what its allocator tells of its pods",
+    decode_offers: "what its allocator reports of its cards",
+    decode_unmanaged: "what its allocator reports of its pods",
 }

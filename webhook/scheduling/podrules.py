@@ -170,12 +170,12 @@ def _near(
 ) -> Iterator[Near]:
     if len(terms) > MOST_RULES:
         raise _UnheededError(
-            f"it has {len(terms)} terms of required pod affinity; at most {MOST_RULES} are heeded"
+            f"it has {len(terms)} terms of required pod affinity; at most {MOST_RULES} are used"
         )
     for each in terms:
         if namespaces is None and _asks_for_labels(each.namespace_selector):
             raise _UnheededError(
-                "the namespaceSelector of its required pod affinity cannot be judged, since the labels of "
+                "the namespaceSelector of its required pod affinity cannot be evaluated, since the labels of "
                 "namespaces cannot be read"
             )
         if each.label_selector is None:  # no pod is such a pod
@@ -207,7 +207,7 @@ def apart_keys(pod: objects.Pod) -> list[str]:
 def _apart(pod: objects.Pod, namespaces: NamespaceLabels | None) -> tuple[Near, ...]:
     over = apart_keys(pod)
     if len(over) > MOST_RULES:
-        raise _UnheededError(f"it has anti-affinity over {len(over)} labels; at most {MOST_RULES} are heeded")
+        raise _UnheededError(f"it has anti-affinity over {len(over)} labels; at most {MOST_RULES} are used")
     return tuple(Near(key, term) for key in over for term in terms_of(pod, key, namespaces))
 
 

@@ -103,7 +103,7 @@ class Storage:
             raise _UnusableError(f"the {what} is not bound yet")
         bound = self.volumes.get(name)
         if bound is None:
-            raise _UnusableError(f'the {what} is bound to the PersistentVolume "{name}", which is not there')
+            raise _UnusableError(f'the {what} is bound to the missing PersistentVolume "{name}"')
         yield reachable(bound)
         yield from _zones(bound)
 
@@ -119,7 +119,7 @@ class Storage:
         if claim is None:
             raise _UnusableError(f"there is no {what}")
         if volume.ephemeral is not None and (claim.metadata.controller or _NOBODY).uid != pod.metadata.uid:
-            raise _UnusableError(f"the {what} was not made for this pod")
+            raise _UnusableError(f"the {what} was not created for this pod")
         if claim.metadata.deletion_timestamp:
             raise _UnusableError(f"the {what} is being deleted")
         if claim.status.phase == "Lost":

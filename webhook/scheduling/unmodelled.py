@@ -30,7 +30,7 @@ def volume_note(pod: objects.Pod) -> str:
     names = ", ".join(sorted(volume.name for volume in pod.spec.volumes))
     return (
         f"topogate does not know on which nodes its volumes can be used ({names}); "
-        "if kube-scheduler refuses its node for them, it is placed anew elsewhere"
+        "if kube-scheduler refuses its node for them, it is placed again elsewhere"
     )
 
 
@@ -39,7 +39,7 @@ def claim_notes(pods: Iterable[objects.Pod]) -> list[str]:
     names = sorted({claim.name for pod in pods for claim in pod.spec.resource_claims})
     if not names:
         return []
-    return [f"which nodes have devices for the claims ({', '.join(names)}) is not known here, and left out"]
+    return [f"which nodes have devices for the claims ({', '.join(names)}) is not known here, and is ignored"]
 
 
 def broken_over(pod: objects.Pod, message: str) -> frozenset[str]:

@@ -116,7 +116,7 @@ class ExtensionObjects:
     def _before(self, write: ObjectWrite) -> WriteResult:
         """What is known of a write, with its pause. Raises ValueError of a verb that is not declared."""
         if write.verb not in write.collection.verbs:
-            raise ValueError(f"{write.verb} {write.collection.kind} is none of the verbs that it declares")
+            raise ValueError(f"{write.verb} {write.collection.kind} is not a verb that it declares")
         name = _name(write)
         return WriteResult(write, False, self._errors.get(name, ""), self._seconds_left(name))
 

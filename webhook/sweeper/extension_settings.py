@@ -43,14 +43,14 @@ class BadNodes:
     soon_seconds: float = setting(
         600.0,
         seconds(1, DAY),
-        "A pod that fails within this time of its start may have failed by its node; one that runs as long "
-        "takes a failure back.",
+        "A pod that fails within this time of its start may have failed because of its node; one that runs "
+        "as long clears a failure.",
     )
     outlive_seconds: float = setting(
         10.0,
         seconds(0, 3600),
-        "For so much longer than a failed pod, a pod of its gang with the same requests must run elsewhere. "
-        "Else the program may be at fault.",
+        "A pod of the same gang with the same requests must run elsewhere for so much longer than the "
+        "failed pod. Otherwise the program may be at fault.",
     )
     avoid_seconds: float = setting(
         3600.0,
@@ -115,7 +115,7 @@ class ScaleUp:
         "",
         _CLASS,
         "spec.provisioningClassName of every request; the autoscaler's documentation says which there are. "
-        "Without one, nothing is asked for.",
+        "Without one, no nodes are asked for.",
     )
     parameters: Mapping[str, str] = field(
         default_factory=dict,
@@ -133,7 +133,7 @@ class ScaleUp:
         "A gang that was refused asks again after this long, then after twice as long, up to an hour.",
     )
     label_seconds: float = setting(
-        120.0, seconds(), "A node that is younger and has no topology labels yet is given to nobody."
+        120.0, seconds(), "A younger node that has no topology labels yet is not used."
     )
 
     @property

@@ -74,30 +74,30 @@ def _parser() -> argparse.ArgumentParser:
     version.add_argument(parser)
     add = parser.add_argument
     add("--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount")
-    add("--config", type=Path, metavar="FILE", help="settings (YAML); flags come before it")
+    add("--config", type=Path, metavar="FILE", help="settings (YAML); flags override it")
     add(
         "--gate",
         metavar="PREFIX",
         help=f"gates with this prefix are served ({keys.GATE_PREFIX}); the policies of the manifests and "
-        "admission's gatePrefix name it as well and must be changed along: docs/operators/gate.md tells how",
+        "admission's gatePrefix name it as well: change them too, see docs/operators/gate.md",
     )
     add(
         "--settle",
         type=float,
         metavar="SECONDS",
-        help="quiet after which a gang of unknown size is complete (5)",
+        help="time without a new pod after which a gang of unknown size is complete (5)",
     )
     add(
         "--patience",
         type=float,
         metavar="SECONDS",
-        help="quiet after which an incomplete gang is placed (60)",
+        help="time without a new pod after which an incomplete gang is placed (60)",
     )
     add(
         "--policy",
         type=Path,
         metavar="FILE",
-        help="admission's policy: pods that came past the webhook get their GPU model's nodeSelector by it",
+        help="admission's policy: pods that bypassed the webhook get their GPU model's nodeSelector from it",
     )
     add("--interval", type=float, metavar="SECONDS", help="a pass at least this often (30)")
     add("--ignored-namespace", nargs="*", action="extend", default=[], metavar="NAME", help="left alone")

@@ -157,7 +157,7 @@ class Metrics:
         self.ungated = self._known_gauge(
             "topogate_ungated_pods",
             "GPU pods of opted-in namespaces created without a gate in the last hour, as far as this leader "
-            "saw.",
+            "has seen.",
         )
         self.waiting = self._gauge(
             "topogate_gangs_waiting",

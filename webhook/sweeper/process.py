@@ -82,7 +82,7 @@ class _Pulse:
 
     def complaint(self) -> str:
         silent = time.monotonic() - self.at
-        return f"no pass has gone on for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
+        return f"no pass has made progress for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
 
 
 @dataclass
@@ -100,7 +100,7 @@ class _Live:
             missing = ", ".join(cache.unsynced) if cache is not None else "everything"
             return f"the copy of the cluster is not complete yet: {missing} still to be read"
         name, seconds = max(cache.silences().items(), key=lambda each: each[1])
-        return f"nothing has been heard of {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
+        return f"no message about {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
 
 
 class _Events:

@@ -424,11 +424,11 @@ def _lacking(placement: Placement, count: int) -> str:
     spec = placement.spec
     if spec.kept and count < spec.size:
         return (
-            f"{spec.size - count} of its {spec.size} pods are made once the first ones run, and are planned "
-            "with them"
+            f"{spec.size - count} of its {spec.size} pods are created once the first ones run, and are "
+            "planned with them"
         )
     continues = spec.minimum and count < spec.size
-    return f"{count} of {spec.size} pods are there, and go on without the others" if continues else ""
+    return f"{count} of {spec.size} pods exist, and continue without the others" if continues else ""
 
 
 def _gang_of(placement: Placement) -> GangKey:

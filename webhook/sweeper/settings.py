@@ -78,7 +78,7 @@ def _read_gang_labels(value: Any, path: str, reader: DocumentReader) -> tuple[st
     found = reader.texts(value, path, QUALIFIED_NAME, "label key")
     for each in found:
         if each in marks.ALL or each.startswith("topogate.io/"):
-            reader.fault(path, f"{each} is read already, with a meaning of its own")
+            reader.fault(path, f"{each} is already read, with another meaning")
     return found
 
 
@@ -96,19 +96,20 @@ class Settings:
 
     gate_prefix: str = setting(
         keys.GATE_PREFIX,
-        text(GATE_PREFIX, "beginning of a gate's name"),
-        "Pods with a scheduling gate that begins so are served.",
+        text(GATE_PREFIX, "prefix of a gate's name"),
+        "Pods with a scheduling gate of this prefix are served.",
     )
     settle_seconds: float = setting(
         5.0,
         seconds(),
-        "A gang whose size nobody tells is complete after this long without a new pod.",
+        "A gang of unknown size is complete after this long without a new pod.",
     )
     patience_seconds: float = setting(
         60.0,
         seconds(),
         "A gang whose size is known, but whose pods do not all come, is placed as it is after this long "
-        "without a new pod. Controllers that create pods only after others run would wait for ever.",
+        "without a new pod. Otherwise controllers that create pods only after others run would wait for "
+        "ever.",
     )
     interval_seconds: float = setting(
         30.0, seconds(), "A pass happens at least this often, whatever changes."
@@ -142,7 +143,7 @@ class Settings:
     reserve_hold_seconds: float = setting(
         1800.0,
         seconds(),
-        "For so long at a time; then those nodes are reserved for nobody as long.",
+        "How long a reservation lasts; afterwards its nodes cannot be reserved for as long.",
     )
     reserve_share: float = setting(
         0.5, _SHARE, "Of the nodes, the share that may be reserved for all gangs together."
@@ -155,8 +156,8 @@ class Settings:
     go_on_with_fewer: bool = setting(
         False,
         TRUTH,
-        "Whether patience_seconds holds also for a gang whose controller says that it cannot make the "
-        "others, as where a quota is used up. Else such a gang waits, with the controller's reason.",
+        "Whether patience_seconds also applies to a gang whose controller reports that it cannot create the "
+        "others, as where a quota is used up. Otherwise such a gang waits, with the controller's reason.",
     )
     repair: bool = setting(
         True,
@@ -166,36 +167,36 @@ class Settings:
     repair_owners: frozenset[str] = setting(
         REPAIR_OWNERS,
         _KINDS_OF_OWNERS,
-        "The kinds of controllers that do recreate a deleted pod; a workflow engine, for one, takes the "
-        "deletion for a failure of the step.",
+        "The kinds of controllers that do recreate a deleted pod; a workflow engine, for one, treats the "
+        "deletion as a failure of the step.",
     )
     schedulers: frozenset[str] = setting(
         frozenset({"default-scheduler"}),
         texts(DNS_NAME, "scheduler's name", some=True),
-        "Pods are released to these alone (spec.schedulerName); another may never bind them.",
+        "Only pods of these schedulers (spec.schedulerName) are released; another may never bind them.",
     )
     preempt: bool = setting(
         True,
         TRUTH,
-        "Whether gangs and pods of lower priority are evicted for a gang that else finds no nodes.",
+        "Whether gangs and pods of lower priority are evicted for a gang that otherwise finds no nodes.",
     )
     evict_broken: bool = setting(
         True,
         TRUTH,
-        "Whether what is left of a gang is evicted that others have preempted below its minimum, and that "
-        "cannot be whole again where it is.",
+        "Whether what is left of a gang is evicted that preemption has reduced below its minimum, and that "
+        "cannot be completed where it is.",
     )
     broken_seconds: float = setting(
         30.0,
         seconds(),
-        "It is evicted once it has been so for this long, or twenty times as long where an autoscaler is "
-        "asked for nodes.",
+        "It is evicted after this long, or twenty times as long where an autoscaler is asked for nodes.",
     )
     keep_managed_fields: bool = setting(
         False,
         TRUTH,
-        "Whether pods keep their managedFields. Else a release empties those of a pod that a controller "
-        "made and nobody has applied to: the API server tracks no more who writes which of its fields.",
+        "Whether pods keep their managedFields. Otherwise a release empties those of a pod that a "
+        "controller created and that no client applied: the API server then no longer tracks who writes "
+        "which of its fields.",
     )
     ignored_namespaces: frozenset[str] = setting(
         frozenset(),
@@ -221,7 +222,7 @@ class Settings:
         (),
         _GANG_LABELS,
         "Keys of pod labels. The first that a pod has makes one gang of those with the same value, if "
-        "neither their annotations nor a known controller says so (app.kubernetes.io/instance, name).",
+        "neither their annotations nor a known controller define a gang (app.kubernetes.io/instance, name).",
     )
     gang_owners: frozenset[str] = setting(
         frozenset(), _KINDS_OF_OWNERS, "Kinds of owners whose pods wait for one another."
@@ -299,7 +300,7 @@ _OPTIONS: Final = (
         "weights",
         _DEFAULTS.weights,
         mapping(number(0, 1000, whole=True), "resource names"),
-        "How much each resource that stays free counts, between nodes that are else equally good.",
+        "How much each resource that stays free counts, between nodes that are otherwise equally good.",
     ),
     Setting(
         "most_allocated",

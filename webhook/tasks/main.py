@@ -108,7 +108,7 @@ class Service:
     def stalled(self) -> str:
         """What is wrong with the loop, "" if nothing."""
         silent = time.monotonic() - self.last_step_at
-        return f"no task was looked at for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
+        return f"no task was processed for {silent:.0f} s" if silent > _STUCK_SECONDS else ""
 
     def unready(self) -> str:
         """What is wrong with the copy of the cluster, "" if nothing or if another process leads."""
@@ -118,7 +118,7 @@ class Service:
         if cache is None or not cache.synced:
             return "the copy of the cluster is not complete yet"
         name, seconds = max(cache.silences().items(), key=lambda each: each[1])
-        return f"nothing has been heard of {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
+        return f"no message about {name} for {seconds:.0f} s" if seconds > SILENCE_SECONDS else ""
 
 
 class TaskMetrics:
@@ -139,7 +139,7 @@ class TaskMetrics:
             "topogate_tasks_unreadable_objects", "Objects that could not be decoded.", ["resource"]
         )
         self._policy = gauge("topogate_tasks_policy_rejected", "1 while the policy file cannot be used.")
-        self._steps = Counter("topogate_tasks_steps", "Tasks looked at.", registry=self.registry)
+        self._steps = Counter("topogate_tasks_steps", "Tasks processed.", registry=self.registry)
         self._counted = 0
         register_build_info(self.registry)
 

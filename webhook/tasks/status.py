@@ -138,7 +138,7 @@ def _phase(
     ours = [pod for pod in pods if not pod.is_over]
     running = sum(_runs(pod) for pod in ours)
     if task.spec.suspend or job.spec.suspend:
-        return SUSPENDED, f"{running} of its pods still end" if running else ""
+        return SUSPENDED, f"{running} of its pods are still ending" if running else ""
     workers = task.spec.workers
     missing = workers - len(ours) - done
     lacks = _why_missing(pods, blockers.complaint) if missing > 0 else ""
@@ -161,7 +161,7 @@ def _phase_on_nodes(ours: Sequence[TaskPod], workers: int, lacks: str, done: int
         return PENDING, lacks or _why_not_up(ours) or "its containers are being started"
     if done >= workers:
         return RUNNING, ""  # all have succeeded, which the Job will report soon
-    return PENDING, lacks or ("" if done else "its pods are being made")
+    return PENDING, lacks or ("" if done else "its pods are being created")
 
 
 def _why_missing(pods: Sequence[TaskPod], complaint: Complaint | None) -> str:
@@ -169,7 +169,7 @@ def _why_missing(pods: Sequence[TaskPod], complaint: Complaint | None) -> str:
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
     if complaint is None or complaint.at < newest[:_SECONDS]:
         return ""
-    return f"its pods cannot be made: {_ABOUT.sub('', printable(complaint.message))}"
+    return f"its pods cannot be created: {_ABOUT.sub('', printable(complaint.message))}"
 
 
 def _why_waiting(waiting: Sequence[TaskPod], placement: Placement | None, lacks: str) -> str:
@@ -278,7 +278,7 @@ def _began(pod: TaskPod) -> str:
 def _accepted(now: StatusContext) -> TaskCondition:
     if now.fault:
         return TaskCondition(type=ACCEPTED, status="False", reason=now.fault_reason, message=_cut(now.fault))
-    return TaskCondition(type=ACCEPTED, status="True", reason="Accepted", message="A Job can be made of it.")
+    return TaskCondition(type=ACCEPTED, status="True", reason="Accepted", message="A Job can be created.")
 
 
 def _with_conditions(

@@ -91,7 +91,7 @@ def _judged(task: Task, rules: TaskRules, time: datetime) -> tuple[StatusContext
         return StatusContext(time, str(error), error.reason), None
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         # An unforeseen shape is reported to its author; the step must not fail for ever.
-        fault = f"no Job can be made of its template ({type(error).__name__}: {quote(str(error), 100)})"
+        fault = f"no Job can be created from its template ({type(error).__name__}: {quote(str(error), 100)})"
         return StatusContext(time, fault, EventReason.TEMPLATE_REFUSED), None
 
 
@@ -105,7 +105,7 @@ def _after_the_end(task: Task, time: datetime) -> TaskStep:
     due = datetime.fromisoformat(seen.finish_time) + timedelta(seconds=seconds)
     if time < due:
         return TaskStep("", "it has ended, and is deleted later", seen, due=due)
-    return TaskStep(EXPIRE, "its time after the end is over", seen)
+    return TaskStep(EXPIRE, "its time to live after the end is over", seen)
 
 
 def _without_job(seen: ObservedTask, body: dict[str, Any] | None, now: StatusContext) -> TaskStep:
@@ -114,8 +114,8 @@ def _without_job(seen: ObservedTask, body: dict[str, Any] | None, now: StatusCon
     left = [pod.metadata.name for pod in seen.pods if not pod.is_over]
     if left:
         wanted_status = f"pod {min(left)} of its earlier Job has not ended yet"
-        return TaskStep("", "pods of an earlier Job are there", status.pending(seen.task, wanted_status, now))
-    return TaskStep(CREATE, "it has no Job", status.pending(seen.task, "its Job is being made", now), body)
+        return TaskStep("", "pods of an earlier Job exist", status.pending(seen.task, wanted_status, now))
+    return TaskStep(CREATE, "it has no Job", status.pending(seen.task, "its Job is being created", now), body)
 
 
 def fault_of_job_there(task: Task, job: TaskJob) -> tuple[str, EventReason]:
@@ -123,10 +123,10 @@ def fault_of_job_there(task: Task, job: TaskJob) -> tuple[str, EventReason]:
     name = job.metadata.name
     if _is_of(task, job):
         return (
-            f"Job {name} has lost its label {keys.TASK_LABEL}: put it back, or delete the Job",
+            f"Job {name} has lost its label {keys.TASK_LABEL}: restore it, or delete the Job",
             EventReason.JOB_UNLABELLED,
         )
-    fault = f"Job {name} is there already and not of this task: delete it, or give the task another name"
+    fault = f"Job {name} exists and does not belong to this task: delete it, or give the task another name"
     return fault, EventReason.JOB_NAME_TAKEN
 
 
@@ -134,7 +134,7 @@ def _beside_foreign_job(task: Task, job: TaskJob, now: StatusContext) -> TaskSte
     owner = job.metadata.controller
     if job.metadata.deletion_timestamp or (owner and owner.kind == KIND and owner.name == task.metadata.name):
         wanted_status = status.pending(task, "the Job of an earlier task of this name ends first", now)
-        return _gone_first(job, "an earlier task's Job is there", wanted_status)
+        return _gone_first(job, "an earlier task's Job exists", wanted_status)
     fault, reason = fault_of_job_there(task, job)
     taken = StatusContext(now.time, now.fault or fault, now.fault_reason or reason)
     return TaskStep("", "its name is taken", status.pending(task, taken.fault, taken))
@@ -153,13 +153,13 @@ def _beside_job(
         wanted = body["metadata"]["labels"][keys.TASK_CLASS_LABEL]
         if there != wanted:
             if not job.status.ready and not any(pod.spec.node_name for pod in pods):
-                wanted_status = status.pending(task, "it is queued anew with its new priority", now)
+                wanted_status = status.pending(task, "it is queued again with its new priority", now)
                 return _gone_first(job, "another class is wanted", wanted_status)
-            note = f"it has {there or 'no class'}; {wanted or 'no class'} counts from its next start"
+            note = f"it has {there or 'no class'}; {wanted or 'no class'} applies from its next start"
     wanted_status = status.live(task, job, pods, status.Blockers(seen.placement, seen.complaint), now, note)
     change = _job_spec_change(task, job)
     return TaskStep(
-        CHANGE if change else "", "its Job is as wanted" if not change else str(change), wanted_status, change
+        CHANGE if change else "", "its Job is current" if not change else str(change), wanted_status, change
     )
 
 

@@ -70,7 +70,7 @@ def first_fault(template: Mapping[str, Any]) -> str:
     If it is "", the parts from which a Job is created have the shapes of a pod template.
     """
     if _is_deeper(template, _MOST_LEVELS):
-        return f"template is nested more than {_MOST_LEVELS} levels deep: that is no pod template"
+        return f"template is nested more than {_MOST_LEVELS} levels deep: that is not a pod template"
     return next(_faults(template), "")
 
 

@@ -69,8 +69,8 @@ def class_wanted(task: Task, rules: TaskRules) -> str:
     if tier.priority_class_name not in rules.classes:
         raise RefusedError(
             EventReason.NO_PRIORITY_CLASS,
-            f"priority {tier.name} needs the PriorityClass {tier.priority_class_name}, which is not there; "
-            "ask the operator to install it, or choose another priority",
+            f"priority {tier.name} needs the PriorityClass {tier.priority_class_name}, which does not "
+            "exist; ask the operator to install it, or choose another priority",
         )
     return tier.priority_class_name
 
@@ -197,7 +197,7 @@ def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict
     if not plain:
         raise RefusedError(
             EventReason.NO_RESOURCE,
-            f"no GPU resource is known to ask for: the policy has patterns alone ({sentence_list(offered)}); "
+            f"the GPU resource is unknown: the policy has only patterns ({sentence_list(offered)}); "
             "ask the operator to name one",
         )
     limits[plain[0]] = requests[plain[0]] = str(spellings.gpus(task.spec.gpu_amount))
@@ -314,5 +314,5 @@ def _refuse_own_gpus(template: Mapping[str, Any], policy: Policy) -> None:
             if policy.is_gpu_resource(name):
                 raise RefusedError(
                     EventReason.TEMPLATE_REFUSED,
-                    f"the template asks for {name} itself; leave it out: gpu-amount says how many GPUs",
+                    f"the template asks for {name} itself; remove it: gpu-amount is the number of GPUs",
                 )

@@ -155,7 +155,7 @@ class Pages:
         try:
             since = float(request.args.get("since", "0"))
         except ValueError:
-            raise InputError("since is no number of seconds") from None
+            raise InputError("since is not a number of seconds") from None
         return as_json({"samples": [each for each in self._of.live.history.samples() if each.at > since]})
 
     def changes(self) -> Response:
@@ -192,7 +192,7 @@ class Pages:
         row = self._row(scene, seen, wanted.gang)
         gang = find(row, scene, self._of.settings, self._owners()) if row is not None else None
         if gang is None or not gang.gated:
-            raise InputError("no gang of that name waits; give a manifest instead")
+            raise InputError("no waiting gang has that name; pass a manifest instead")
         view, options = whatif.listed(scene.view, seen.rights), self._of.settings.options
         with self._alone():
             found = whatif.answer(gang, view, scene.snapshot, options, change, counting)
@@ -240,9 +240,9 @@ class _Streams:
         """One more. Raises UnavailableError."""
         with self._lock:
             if self._of[user] >= MOST_STREAMS_A_VIEWER:
-                raise UnavailableError(f"You look at {MOST_STREAMS_A_VIEWER} of these pages already")
+                raise UnavailableError(f"You have {MOST_STREAMS_A_VIEWER} of these pages open already")
             if self._of.total() >= MOST_STREAMS:
-                raise UnavailableError(f"{MOST_STREAMS} pages are told of changes already; ask again later")
+                raise UnavailableError(f"{MOST_STREAMS} pages receive updates already; try again later")
             self._of[user] += 1
 
     def give_back(self, user: str) -> None:
@@ -260,7 +260,7 @@ class _QuestionLock:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(timeout=LOCK_SECONDS):
-            raise UnavailableError("Others ask just now; try again in a moment.")
+            raise UnavailableError("Other questions are being answered; try again in a moment.")
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
@@ -282,7 +282,7 @@ def _body() -> _Wanted:
     try:
         return msgspec.json.decode(request.get_data(), type=_Wanted)
     except msgspec.DecodeError as error:
-        raise InputError(f"the question is not understood: {error}") from None
+        raise InputError(f"the question cannot be read: {error}") from None
 
 
 def _short(row: GangRow) -> dict[str, Any]:

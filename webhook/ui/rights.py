@@ -88,7 +88,7 @@ class UnknownTokens:
             self._left = min(UNKNOWN_TOKENS_A_SECOND, self._left + (now - self._at) * UNKNOWN_TOKENS_A_SECOND)
             self._at = now
             if self._left < 1:
-                raise TooManyError("Too many unknown tokens are tried just now; try again in a moment.")
+                raise TooManyError("Too many unknown tokens are being checked; try again in a moment.")
             self._left -= 1
 
     def know(self, digest: str) -> None:

@@ -127,7 +127,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--kubeconfig", type=Path, default=None, help="default: the pod's own ServiceAccount")
     made.add_argument(
         "--user-header", default="", metavar="NAME",
-        help="believe a proxy in front that names the user in this header; nobody else may reach this port",
+        help="trust a proxy in front that sends the user in this header; only it may reach this port",
     )  # fmt: skip
     made.add_argument("--groups-header", default="", metavar="NAME", help="and the groups in this one")
     made.add_argument(

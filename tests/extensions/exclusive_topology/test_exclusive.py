@@ -68,7 +68,9 @@ def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_fol
     def waits(pods: Pods) -> bool:
         assert all(map(is_gated, named(pods, "late")))
         reasons = [each.get("status", {}).get("reason", "") for each in api.json("GET", path)["items"]]
-        return any("of its own, and others have s0, s1" in reason for reason in reasons)
+        return any(
+            "an exclusive domain of " in reason and ", and others have s0, s1" in reason for reason in reasons
+        )
 
     sweep(two_subblocks, namespace, AT_ONCE, waits, "another JobSet to wait, and to say why")
 

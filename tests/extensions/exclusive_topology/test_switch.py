@@ -66,8 +66,8 @@ def explained(*pods: Pod) -> list[str]:
 
 def test_explain_lists_the_domains_a_gang_wants_and_who_has_them() -> None:
     alone, other = member("a0", "a"), member("other", "other", node="n0")
-    line = "Exclusive topology: it wants 1 domain of rack to itself; "
-    assert explained(alone) == [f"{line}nobody has any yet."]
+    line = "Exclusive topology: it needs 1 domain of rack to itself; "
+    assert explained(alone) == [f"{line}none is taken yet."]
     assert explained(alone, other) == [f"{line}others have r0."]
     assert explained(alone, member("a1", "a", node="n2"), other) == [f"{line}it has r1 and others have r0."]
     assert explained(gpu_pod("plain")) == []

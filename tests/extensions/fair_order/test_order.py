@@ -275,12 +275,11 @@ def test_each_gang_sees_how_its_own_account_stands_and_nobody_who_the_others_are
     assert len(sentences) == 2
     first, second = (next(text for text in sentences.values() if f"order: {name} " in text) for name in "ba")
     assert (
-        first
-        == "fair order: b has used 0% of the GPU time of late, and is due 75% (weight 3); it comes first"
+        first == "fair order: b has used 0% of the recent GPU time, and is due 75% (weight 3); it comes first"
     )
     assert second == (
-        "fair order: a has used 100% of the GPU time of late, and is due 25% (weight 1); "
-        "those of others, that have used less for their weight, come first"
+        "fair order: a has used 100% of the recent GPU time, and is due 25% (weight 1); "
+        "gangs of others, which have used less for their weight, come first"
     )
 
 
@@ -303,7 +302,7 @@ def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_has_a_sente
     case.cluster.pods.append(pod("b2", "b", metadata={"creationTimestamp": "2027-01-15T07:00:00Z"}))
     case.causes = {key: Cause.NO_CAPACITY for key in case.causes if key.name == "a1"}
     assert case.order()[0] == "a1"
-    assert any("before all turns" in text for text in case.hooks.sentences.values())
+    assert any("waited so long that it comes first" in text for text in case.hooks.sentences.values())
 
 
 def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> None:

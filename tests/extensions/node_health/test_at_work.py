@@ -174,7 +174,7 @@ def test_the_successor_of_a_pod_on_a_bad_node_uses_the_spare_node_of_its_block(
     def is_reported(_: Pods) -> bool:
         found = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{other}/placements")["items"]
         reasons = [each.get("status", {}).get("reason", "") for each in found]
-        return any("1 free node is kept for replacements of failed pods" in each for each in reasons)
+        return any("1 free node is reserved for replacements of failed pods" in each for each in reasons)
 
     sweep(two_subblocks, other, settings, is_reported, "a new gang that is kept off the spare node")
     delete_gang(two_subblocks, other, "small")

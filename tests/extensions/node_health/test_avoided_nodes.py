@@ -48,7 +48,7 @@ def test_the_doctor_warns_of_nodes_that_are_avoided_and_of_what_forgives_nothing
     assert examined(data, n3="soon") == [
         (False, "1 node is avoided since pods of several gangs failed there: n1"),
         (False, "some namespaces avoid nodes where their pods failed: n2"),
-        (False, "node n3: topogate.io/forgive-failures is no time: 'soon'"),
+        (False, "node n3: topogate.io/forgive-failures is not a time: 'soon'"),
     ]
 
 

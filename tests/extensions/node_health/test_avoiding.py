@@ -206,7 +206,7 @@ def test_a_new_gang_leaves_a_node_of_each_block_free() -> None:
     made = HealthPlacing(in_blocks(2, 3, *gang(5)), ONE_SPARE)
     orders = made.one()
     assert not orders.plans
-    assert "2 free nodes are kept for replacements of failed pods" in reasons(orders)
+    assert "2 free nodes are reserved for replacements of failed pods" in reasons(orders)
     made = HealthPlacing(in_blocks(2, 3, *gang(4)), ONE_SPARE)
     assert sorted(places(made.one()).values()) == ["n0", "n1", "n3", "n4"]
 

@@ -170,7 +170,7 @@ def test_nodes_that_were_removed_before_the_gang_could_use_them_are_asked_for_ag
     with StandIn(api, GRID, label_seconds=60.0) as standin:
 
         def is_provided() -> bool:
-            return "there are, or come, nodes for it" in reason_of(empty, namespace)
+            return "nodes for it exist or are being added" in reason_of(empty, namespace)
 
         until(empty, one_pass, "nodes that have no labels yet", is_provided)
         (request,) = requests_of(empty, namespace)
@@ -196,7 +196,7 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_r
     (request,) = requests_of(empty, namespace)
     standin = StandIn(api, GRID)
     standin.set_condition(request["metadata"], "Provisioned", "True", "on their way")
-    until(empty, one_pass, "its word", lambda: "there are, or come" in reason_of(empty, namespace))
+    until(empty, one_pass, "its word", lambda: "exist or are being added" in reason_of(empty, namespace))
     assert "needs capacity for 2 pods" in reason_of(empty, namespace), "there may be capacity, and no place"
     create_job(api, namespace, "small", 1, template(8))
     api.request("POST", "/api/v1/nodes", body=GRID[0].manifest(GRID[0].topology_labels))

@@ -42,7 +42,7 @@ def test_a_request_in_progress_is_left_alone_and_reported(conditions: dict[str, 
 def test_a_request_that_nobody_answers_is_reported_as_that() -> None:
     wanted = want()
     made = steps([wanted], set(), [request(wanted)], CHOICES, BEGAN + 121)
-    assert made.notes[wanted.gang.key].endswith("no autoscaler has said anything of it yet")
+    assert made.notes[wanted.gang.key].endswith("no autoscaler has answered yet")
 
 
 @pytest.mark.parametrize("end", ["Failed", "BookingExpired", "CapacityRevoked"])
@@ -83,7 +83,7 @@ def test_a_namespace_has_so_many_requests_at_a_time_and_others_have_their_own() 
     wants = [want(f"j{number}", pods=1) for number in range(5)] + [want("x", "other")]
     made = steps(wants, set(), [], CHOICES, BEGAN)
     assert asked(made) == [("j0", 1), ("x", 1), ("j1", 1), ("j2", 1)]
-    assert "3 requests for nodes, as many as it may" in made.notes[wants[4].gang.key]
+    assert "3 requests for nodes, which is its limit" in made.notes[wants[4].gang.key]
 
 
 @pytest.mark.parametrize(

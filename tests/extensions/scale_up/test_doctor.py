@@ -104,5 +104,5 @@ def test_a_right_that_is_missing_is_reported(right: tuple[str, str]) -> None:
 def test_that_nobody_answers_is_reported_after_a_while() -> None:
     state, sentence = finding(Cluster(request("r", "2026-01-01T00:07:59Z")))
     assert state is State.ODD
-    assert "requests for nodes of which no autoscaler has said anything: 1 (team-a/r)" in sentence
+    assert "requests for nodes that no autoscaler has answered: 1 (team-a/r)" in sentence
     assert "Karpenter serves no ProvisioningRequests" in sentence

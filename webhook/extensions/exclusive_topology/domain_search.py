@@ -317,7 +317,7 @@ class _Laying:
             sentence += f"{domains} of {over} to itself: there is capacity for {count}"
         else:
             sentence += (
-                f"capacity for {counted(wanted, 'pod')} beside the others in domains of {over} to itself"
+                f"capacity for {counted(wanted, 'pod')} with the others in exclusive domains of {over}"
             )
         near = self._nearest.nearest if self._nearest is not None else None
         if self._nearest is not None and near is not None:

@@ -109,7 +109,7 @@ def explain(given: ExplainInput) -> Iterator[str]:
         label = printable(over)
         domains = counted(len(wanted), f"domain of {label}", f"domains of {label}")
         there = " and ".join(filter(None, (_named("it has", own), _named("others have", taken))))
-        yield f"Exclusive topology: it wants {domains} to itself; {there or 'nobody has any yet'}."
+        yield f"Exclusive topology: it needs {domains} to itself; {there or 'none is taken yet'}."
 
 
 def _named(whose: str, domains: Set[str]) -> str:
@@ -129,7 +129,7 @@ def _in_parts(gang: PodGang) -> PodGang:
         found += (replace(part, uids=frozenset(of), claim=claim) for claim, of in uids.items())
     claimed = [part.claim for part in found if part.claim is not None]
     if len(set(claimed)) < len(claimed):
-        raise PlacementError("the pods of one domain of their own name unlike levels or slices")
+        raise PlacementError("the pods of one exclusive domain name different levels or slices")
     if gang.spread is not None:
         raise PlacementError(SPREAD_PARTS)
     return replace(gang, parts=in_order(found), required_level=None, preferred_levels=(), slices=())
@@ -228,7 +228,7 @@ def _level(gang: PodGang, key: str, topology: Topology) -> str | None:
 
 
 def _taken_note(key: str, taken: set[str]) -> str:
-    return f"it wants a domain of {key} of its own, and {_named('others have', taken)}" if taken else ""
+    return f"it needs an exclusive domain of {key}, and {_named('others have', taken)}" if taken else ""
 
 
 def check_plans(given: PlansInput) -> PlanCheck:

@@ -154,9 +154,9 @@ def _amounts(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _amount(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise RecordError(f"{value!r} is no amount")
+        raise RecordError(f"{value!r} is not an amount")
     if not 0 <= value <= MOST_AMOUNT:
-        raise RecordError(f"{value!r} is no amount that anybody can have used")
+        raise RecordError(f"{value!r} is not a possible amount of use")
     return float(value)
 
 

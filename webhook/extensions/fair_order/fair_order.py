@@ -56,7 +56,7 @@ SENTENCE_SECONDS: Final = 60.0
 MOST_ACCOUNTS: Final = 32
 """Accounts with series of their own in the metrics."""
 
-OVERDUE: Final = "fair order: it has waited so long that it comes before all turns"
+OVERDUE: Final = "fair order: it has waited so long that it comes first"
 
 USED: Final = GaugeSpec(
     "topogate_fair_used_ratio",
@@ -185,7 +185,7 @@ def _from_record(
     try:
         record = decode(text)
     except RecordError as error:
-        logger.warning("use_not_read key=%s reason='it is not heeded and will be replaced: %s'", KEY, error)
+        logger.warning("use_not_read key=%s reason='it is ignored and will be replaced: %s'", KEY, error)
         return book
     logger.info("use_taken_over accounts=%d seconds_old=%.0f", len(record.use), now - record.at)
     running = [

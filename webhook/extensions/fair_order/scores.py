@@ -158,7 +158,7 @@ def shares(known: Mapping[str, AccountScore], taking_part: Collection[str]) -> S
 
 def own_position(account: str, known: Mapping[str, AccountScore], of: Shares, others_first: bool) -> str:
     """For people of an account, without a word on who the others are."""
-    comes = "those of others, that have used less for their weight, come" if others_first else "it comes"
+    comes = "gangs of others, which have used less for their weight, come" if others_first else "it comes"
     return f"fair order: {_of(account, known, of)}; {comes} first"
 
 
@@ -180,7 +180,7 @@ def full_position(
 def _of(account: str, known: Mapping[str, AccountScore], of: Shares) -> str:
     used, due = of.used[account], of.due[account]
     weight = f"weight {known[account].weight:g}"
-    return f"{account} has used {used:.0%} of the GPU time of late, and is due {due:.0%} ({weight})"
+    return f"{account} has used {used:.0%} of the recent GPU time, and is due {due:.0%} ({weight})"
 
 
 RECENT_SECONDS: Final = 600.0

@@ -149,8 +149,8 @@ def _taken(gang: PodGang, view: View) -> str:
     if not names:
         return ""
     return (
-        f"the name of its PodGroup {_few(names)} is taken by one that is not topogate's, so that it would be "
-        "bound as that one says; delete that PodGroup and these pods, which keep it"
+        f"the name of its PodGroup {_few(names)} is taken by one that is not topogate's and "
+        "would decide how it is bound; delete that PodGroup and the pods that keep it"
     )
 
 
@@ -159,7 +159,7 @@ def _missing(names: Sequence[str]) -> str:
     if not names:
         return ""
     those = f"PodGroup {_few(names)} is" if len(names) == 1 else f"PodGroups {_few(names)} are"
-    return f"its {those} not there: kube-scheduler binds no pod of a group before the group is made"
+    return f"its {those} missing: kube-scheduler binds no pod of a PodGroup that does not exist"
 
 
 def _lacking(groups: Mapping[str, NativePodGroup], members: Mapping[str, _Members]) -> str:
@@ -168,7 +168,7 @@ def _lacking(groups: Mapping[str, NativePodGroup], members: Mapping[str, _Member
         if members[name].count < least:
             there, of_group = members[name].count, f"of PodGroup {printable(name)}"
             return (
-                f"{counted(there, f'pod {of_group} is', f'pods {of_group} are')} there, and kube-scheduler "
+                f"{counted(there, f'pod {of_group} exists', f'pods {of_group} exist')}, and kube-scheduler "
                 f"binds none before there are {least} (minCount)"
             )
     return ""
@@ -198,8 +198,8 @@ def _shared(gang: PodGang, members: Mapping[str, _Members], kind: str) -> Iterab
     for name, those in members.items():
         if others := those.besides(gang.key):
             yield (
-                f"{kind} {printable(name)} has pods of {others} too: each gang is placed by itself, "
-                "but kube-scheduler binds them together; give all of them one topogate.io/gang"
+                f"{kind} {printable(name)} has pods of {others} too: each gang is placed by itself, but "
+                "kube-scheduler binds them together; set one topogate.io/gang on all of them"
             )
 
 

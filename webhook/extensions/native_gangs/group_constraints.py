@@ -93,8 +93,8 @@ class Trees:
         highest = composites[f"{namespace}/{top}"] if top else self.groups[f"{namespace}/{name}"]
         if highest.parent:
             return (
-                f"its CompositePodGroup {printable(highest.parent)} is not there, or above {DEEPEST - 1} "
-                "others: kube-scheduler binds no pod of it"
+                f"its CompositePodGroup {printable(highest.parent)} does not exist, or is above "
+                f"{DEEPEST - 1} others: kube-scheduler binds no pod of it"
             )
         if not top:
             return ""
@@ -246,10 +246,11 @@ def _why_not(gang: PodGang) -> str:
     """Why a gang in parts cannot be placed, "" if it can."""
     if len(gang.parts) > MOST_PARTS:
         return (
-            f"its pods are in {len(gang.parts)} parts by the levels of their PodGroups; at most {MOST_PARTS}"
+            f"its pods are in {len(gang.parts)} pod sets by the levels of their PodGroups; at most "
+            f"{MOST_PARTS}"
         )
     if gang.spread is not None:
-        return "topogate.io/spread-topology does not go together with PodGroups of several levels"
+        return "topogate.io/spread-topology cannot be combined with PodGroups of several levels"
     return ""
 
 
@@ -298,8 +299,8 @@ def _nested(group: str, level: int, within: str, finer: int, topology: Topology)
     names = (*topology.level_names, "node")
     return (
         f"{group} requires one {names[level]}, and {within} within it one {names[finer]}: topogate places a "
-        "finer level only within that of a group that has all pods of the gang; take one of the two topology "
-        'keys away, or leave the pods to kube-scheduler with topogate.io/inject: "false"'
+        "finer level only within that of a group that has all pods of the gang; remove one of the two "
+        'topology keys, or leave the pods to kube-scheduler with topogate.io/inject: "false"'
     )
 
 

@@ -44,7 +44,7 @@ FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
 MOST_EVENTS: Final = 20
 """Of one pass; the others are notified in the next ones."""
 
-_TAKEN: Final = "one that is not topogate's has its name; delete that one and these pods, which keep it"
+_TAKEN: Final = "a PodGroup that is not topogate's has its name; delete it and the pods that keep it"
 
 LABELS: Final = {keys.BIND_LABEL: keys.BIND_POD_GROUP}
 

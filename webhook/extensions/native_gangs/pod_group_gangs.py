@@ -120,7 +120,7 @@ def request_of(pod: Pod) -> str:
 def _note(pod: Pod) -> str:
     return (
         f"{request_of(pod)} has no effect: the policy leaves pods of Kubernetes' own PodGroups to "
-        "kube-scheduler (nativeGangs: leave), so that topogate neither holds nor places them. Ask your "
+        "kube-scheduler (nativeGangs: leave), so that topogate neither gates nor places them. Ask your "
         "administrator for nativeGangs: adopt, or remove the annotation"
     )
 
@@ -128,7 +128,7 @@ def _note(pod: Pod) -> str:
 # --- topogate explain ---------------------------------------------------------------------------------
 # Of gangs whose pods have a plan and wait for their PodGroup.
 
-_EVENT: Final = "if that lasts, the Event PodGroupMissing of its pods says why"
+_EVENT: Final = "if that lasts, see the Event PodGroupMissing of its pods"
 
 
 def explain(given: ExplainInput) -> Iterator[str]:
@@ -143,7 +143,7 @@ def explain(given: ExplainInput) -> Iterator[str]:
         if given.view.gang_of(need.first) != given.gang.key or is_taken:
             continue
         if why := _why_unmet(need, groups.get(need.key)):
-            yield f"Its pods are held for PodGroup {need.name}, by which they are bound as one: {why}."
+            yield f"Its pods wait for PodGroup {need.name}, by which they are bound as one: {why}."
 
 
 def _why_unmet(need: GroupNeed, group: NativePodGroup | None) -> str:
@@ -151,12 +151,12 @@ def _why_unmet(need: GroupNeed, group: NativePodGroup | None) -> str:
     if need.is_short:
         missing = need.min_count - need.there
         are = counted(missing, "planned pod is", "planned pods are")
-        return f"{are} gone, or without a node that is free by now, of {need.min_count} that are needed"
+        return f"{are} deleted, or without a free node, of {need.min_count} that are needed"
     if group is None:
-        return f"the sweeper has yet to create it; {_EVENT}"
+        return f"the sweeper has not created it yet; {_EVENT}"
     if need.is_met_by(msgspec.convert(msgspec.to_builtins(group), BindGroup)):
         return ""
-    return f"the one that is there does not fit the plan, and the sweeper has yet to replace it; {_EVENT}"
+    return f"the existing one does not fit the plan, and the sweeper has not replaced it yet; {_EVENT}"
 
 
 # --- the hooks ----------------------------------------------------------------------------------------

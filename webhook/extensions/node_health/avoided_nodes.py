@@ -61,7 +61,7 @@ def failures_in(data: Mapping[str, str]) -> Failures:
     try:
         return msgspec.json.decode(text, type=tuple[GangFailure, ...]) if text else ()
     except msgspec.MsgspecError as error:
-        logger.warning("node_failures error=%r", f"what is kept cannot be read, and is begun anew: {error}")
+        logger.warning("node_failures error=%r", f"the record cannot be read, and starts empty: {error}")
         return ()
 
 
@@ -137,7 +137,7 @@ def examine(given: DoctorInput) -> Iterator[DoctorLine]:
     try:
         bad = avoided_now(given.record or {}, given.now.timestamp())
     except msgspec.MsgspecError as error:
-        yield DoctorLine(f"{NAME} cannot be read: {error}", "Delete its data; the sweeper begins anew.")
+        yield DoctorLine(f"{NAME} cannot be read: {error}", "Delete its data; the sweeper starts again.")
         return
     annotations = {each.metadata.name: each.metadata.annotations for each in given.objects}
     found = [*_avoided_lines(bad), *_reset_lines(unreadable_resets(annotations))]
@@ -151,7 +151,7 @@ def _avoided_lines(bad: Collection[AvoidedNode]) -> Iterator[DoctorLine]:
         nodes = counted(len(names), "node is", "nodes are")
         yield DoctorLine(
             f"{nodes} avoided since pods of several gangs failed there: {few(sorted(names))}",
-            "topogate nodes says why, and how to have them used again.",
+            "Run topogate nodes for the reasons, and to have them used again.",
         )
     if others:
         yield DoctorLine(
@@ -163,7 +163,7 @@ def _reset_lines(unreadable: Mapping[str, str]) -> Iterator[DoctorLine]:
     if unreadable:
         name, text = min(unreadable.items())
         yield DoctorLine(
-            f"node {name}: {keys.FORGIVE_FAILURES_ANNOTATION} is no time: {text[:100]!r}",
+            f"node {name}: {keys.FORGIVE_FAILURES_ANNOTATION} is not a time: {text[:100]!r}",
             RESET_COMMAND.replace("NODE", name),
         )
 

@@ -326,7 +326,7 @@ def after_pass(given: PassEnd, memory: HealthMemory) -> tuple[EndOrders, HealthM
     events = tuple(_news(given.view, memory))
     for name, text in memory.unreadable.items():
         if memory.warned.get(name) != text:
-            logger.warning("failures_not_reset node=%s annotation=%r reason='is no time'", name, text[:100])
+            logger.warning("failures_not_reset node=%s annotation=%r reason=unreadable", name, text[:100])
     memory = replace(memory, announced=memory.failing_nodes.for_all, warned=memory.unreadable)
     record = None
     if given.may_write and (memory.failures or memory.is_recorded):
@@ -341,7 +341,7 @@ def _news(view: View, memory: HealthMemory) -> Iterator[NodeEvent]:
         why = f"{gangs} failed there and ran elsewhere, last by {bad[name].cause}"
         logger.warning("node_avoided node=%s gangs=%d cause=%r", name, bad[name].gangs, bad[name].cause)
         mended = RESET_COMMAND.replace("NODE", name)
-        note = f"topogate avoids this node: pods of {why}. Once it is mended: {mended}"
+        note = f"topogate avoids this node: pods of {why}. After its repair: {mended}"
         yield NodeEvent(view.nodes[name], EventReason.NODE_AVOIDED, note)
     for name in sorted(before.keys() - bad.keys()):
         logger.info("node_recovered node=%s", name)

@@ -161,7 +161,7 @@ class _Decider:
             self.made.withdrawn += older
             self._follow(want, newest)
         elif stale:
-            self.made.notes[key] = "nodes are asked for anew, as it asks for something else than before"
+            self.made.notes[key] = "nodes are asked for again, as its requests have changed"
         elif refusal := self._refusal(want):
             self.made.notes[key] = refusal
         else:
@@ -178,13 +178,13 @@ class _Decider:
         choices, namespace = self.choices, want.gang.key.namespace
         count, pods = self.requests[namespace], self.pods[namespace]
         if len(want.classes) > MOST_POD_CLASSES:
-            found = f"its pods are of {len(want.classes)} kinds, and a request has {MOST_POD_CLASSES} at most"
+            found = f"its pods have {len(want.classes)} classes, and a request at most {MOST_POD_CLASSES}"
             return f"no nodes are asked for: {found}"
         if want.pods > choices.pods:
             found = f"it has {counted(want.pods, 'pod')}, and a namespace may ask for {choices.pods} in all"
             return f"no nodes are asked for: {found}"
         if count >= choices.requests:
-            found = f"its namespace has {counted(count, 'request')} for nodes, as many as it may"
+            found = f"its namespace has {counted(count, 'request')} for nodes, which is its limit"
             return f"no nodes are asked for yet: {found}"
         if pods + want.pods > choices.pods:
             asked = counted(pods, "pod")
@@ -204,7 +204,7 @@ class _Decider:
         if progress.state not in FINISHED:
             silent = self.now - since
             if not progress.is_answered and silent >= SILENT_SECONDS:
-                made.notes[key] += "; no autoscaler has said anything of it yet"
+                made.notes[key] += "; no autoscaler has answered yet"
             elif not progress.is_answered:
                 made.later(SILENT_SECONDS - silent)
             return
@@ -230,15 +230,13 @@ _SENTENCES: Final[dict[Progress, Callable[[str, RequestProgress], str]]] = {
         f"{progress.message})"
     ),
     Progress.PROVIDED: lambda name, progress: (
-        "the autoscaler says that there are, or come, nodes for it "
+        "the autoscaler reports that nodes for it exist or are being added "
         f"(ProvisioningRequest {name}: {progress.message})"
     ),
     Progress.FAILED: lambda name, progress: (
         f"the autoscaler refuses nodes (ProvisioningRequest {name}: {progress.message})"
     ),
-    Progress.EXPIRED: lambda name, _: (
-        f"the time is over for which nodes were booked for it (ProvisioningRequest {name})"
-    ),
+    Progress.EXPIRED: lambda name, _: f"the booking of nodes for it has expired (ProvisioningRequest {name})",
     Progress.REVOKED: lambda name, progress: (
         f"the autoscaler has taken its nodes back (ProvisioningRequest {name}: {progress.message})"
     ),
@@ -275,7 +273,7 @@ def writes(
         name = request_name(ask, choices)
         live.add(name)
         found += _creations(ask, name, choices, templates)
-    reason = "its gang does not want these nodes, or has them"
+    reason = "its gang does not need these nodes, or has them"
     found += [ObjectWrite.delete(REQUESTS, each.metadata, reason) for each in decided.withdrawn]
     orphans = (
         ObjectWrite.delete(TEMPLATES, each.metadata, "no request names it")

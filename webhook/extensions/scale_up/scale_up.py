@@ -70,7 +70,7 @@ def examine(given: DoctorInput) -> Iterator[DoctorLine]:
         more = [f"{len(silent) - _NAMED} more"] if len(silent) > _NAMED else []
         names = sentence_list([*silent[:_NAMED], *more])
         yield DoctorLine(
-            f"requests for nodes of which no autoscaler has said anything: {len(silent)} ({names})",
+            f"requests for nodes that no autoscaler has answered: {len(silent)} ({names})",
             f"Is there one that serves the class {name}? The Kubernetes cluster-autoscaler needs "
             "--enable-provisioning-requests; Karpenter serves no ProvisioningRequests.",
         )

@@ -109,7 +109,7 @@ class Applier:
                 return Done(failed=True)
             if fault := self._write_if_it_holds(order, view):
                 self._pass.cache.changed.set()
-                reason = f"planned anew, since the cluster changed: {fault}"
+                reason = f"planned again, since the cluster changed: {fault}"
                 return Done(outcomes=(GangOutcome(gang, reason, Cause.CHANGED),))
             self._pass.metrics.placed.inc()
             logger.info(
@@ -148,7 +148,7 @@ class Applier:
         present = {pod.metadata.uid for pod in view.gated}
         for uid, pod in order.pods.items():
             if uid not in present:
-                return f"pod {pod.metadata.name} is gone"
+                return f"pod {pod.metadata.name} was deleted"
         if order.preempts:
             return ""  # the pods in the way are still there, as they must be
         snapshot = self._snapshotter.snapshot(view)
@@ -255,8 +255,8 @@ class Applier:
         pod, planned = read.pod, read.planned
         logger.warning("release_undone pod=%s/%s node=%s", pod.metadata.namespace, planned.name, planned.node)
         note = (
-            "not released: the API server has taken its release, and it is gated all the same: see whether a "
-            f"webhook undoes it; tried again, every {self._pass.settings.interval_seconds:g} s at least"
+            "not released: the API server accepted the patch, but the pod is still gated. Check whether a "
+            f"webhook restores the gate; retried at least every {self._pass.settings.interval_seconds:g} s"
         )
         gang = self._gang_of(pod)
         delay = Delay(gang, pod, EventReason.RELEASE_DEFERRED, _UNDONE, note)
@@ -276,8 +276,8 @@ class Applier:
     def _delay(self, pod: Pod, release: Release) -> Delay:
         seconds = self._pass.settings.interval_seconds
         note = (
-            f"not released yet: {release.answer}; tried again, every {seconds:g} s at least, with its place "
-            "kept: see whether a webhook or the API server itself is at fault"
+            f"not released yet: {release.answer}; retried at least every {seconds:g} s, and its capacity "
+            "stays reserved. Check the webhooks and the API server"
         )
         gang = self._gang_of(pod)
         return Delay(gang, pod, EventReason.RELEASE_DEFERRED, str(release.status), note)
@@ -359,13 +359,13 @@ class ModelLabelWriter:
         if error.status in (404, 409, 422) and not again.stays:
             return done  # what is gone or another by now looks so once
         gang = self._gang_of(order.pod)
-        retry = f"tried again, every {self._pass.settings.interval_seconds:g} s at least"
+        retry = f"retried at least every {self._pass.settings.interval_seconds:g} s"
         if error.is_for_now:
-            note = f"not given the labels of its GPU model yet; {retry}: {answered(error)}"
+            note = f"without the labels of its GPU model so far; {retry}: {answered(error)}"
             delay = Delay(gang, order.pod, EventReason.LABELS_DEFERRED, str(error.status), note)
             return replace(done, delays=(delay,) if again.stays else ())
         # It makes no pass due, but each pass would be refused.
-        note = f"not given the labels of its GPU model; {retry}: {error}"
+        note = f"without the labels of its GPU model; {retry}: {error}"
         delay = Delay(gang, order.pod, EventReason.LABELS_REFUSED, str(error.status), note)
         return Done(refused=(ApiRefusal(gang),), delays=(delay,), deferred=(again.deferred,))
 

@@ -187,9 +187,7 @@ class Evictor:
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
         """It stays due, and is reported once it stays deferred."""
         again = self._retries.again(_key(order))
-        note = (
-            f"not yet {order.description}; tried again, every {self._longest:g} s at least: {answered(error)}"
-        )
+        note = f"not yet {order.description}; retried at least every {self._longest:g} s: {answered(error)}"
         delay = Delay(gang, order.pod, EventReason.EVICTION_DEFERRED, str(error.status), note)
         delays = (delay,) if again.stays else ()
         return Done(put_off=(order,), again_seconds=again.seconds, delays=delays, deferred=(again.deferred,))

@@ -75,7 +75,7 @@ def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:
         if labels:
             model_label_orders.append(ModelLabelOrder(pod, labels))
             if not outcomes:
-                injection = "its pods are given the labels of their GPU model"
+                injection = "its pods are getting the labels of their GPU model"
                 outcomes.append(GangOutcome(gang, injection, Cause.INCOMPLETE))
     warnings = (*_of_class(gang, policy, view.namespaces), *_of_members(gang, view, policy))
     return Orders(model_label_orders=tuple(model_label_orders), warnings=warnings, outcomes=tuple(outcomes))
@@ -146,8 +146,8 @@ def _tier_without_effect(pod: Pod, policy: Policy, namespaces: NamespaceLabels |
         return ""
     its_own = f"it has PriorityClass {its_class}" if its_class else "it has no PriorityClass"
     return (
-        f"tier {tier.name} has no effect: {its_own}, not {tier.priority_class_name}, and none can be "
-        "given later; delete it to have it made anew"
+        f"tier {tier.name} has no effect: {its_own}, not {tier.priority_class_name}, and a pod's class "
+        "cannot change; delete the pod to have it recreated"
     )
 
 
@@ -167,7 +167,7 @@ def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
             gang.gated[0],
             EventReason.MEMBERS_NOT_HELD,
             f"{len(past)} of {len(gang.pods)} pods of its gang were created without a gate, "
-            f"{past[0].metadata.name} among them: they count, and are where kube-scheduler put them",
+            f"{past[0].metadata.name} among them: they count, on the nodes that kube-scheduler chose",
         )
 
 
@@ -234,8 +234,8 @@ def _warning(namespace: str, pods: Sequence[Pod]) -> Warn:
         pods[0],
         EventReason.PODS_NOT_GATED,
         f"GPU pods of namespace {namespace} are created without a gate, {pods[0].metadata.name} "
-        "among them: the API server got no answer from the admission webhook in time. They hold GPUs "
-        "beside all plans. Ask your administrator for more webhook replicas, or for the component "
+        "among them: the API server got no answer from the admission webhook in time. They use GPUs that no "
+        "plan knows of. Ask your administrator for more webhook replicas, or for the component "
         "in-process-gate, which gates pods without the webhook",
     )
 

@@ -441,5 +441,6 @@ def so_far(gang: PodGang, waiting: Sequence[Pod]) -> str:
         return ""
     placed, all_ = len(gang.pods) - len(waiting), len(gang.pods)
     return (
-        f"{placed} of {all_} pods have a place, {gang.minimum} are enough, the others join as capacity comes"
+        f"{placed} of {all_} pods have nodes, {gang.minimum} are enough; the others follow once there is "
+        "capacity"
     )

@@ -158,8 +158,8 @@ def _nested(asked: GangQuestion, gang: PodGang, level: str) -> GangQuestion:
     """The question with all parts in one domain of a level."""
     if any(part.claim is not None for part in gang.parts):
         raise PlacementError(
-            f"its PodGroups require domains within one {level}, which does not go together with domains that "
-            "some of its pods want to themselves"
+            f"its PodGroups require domains within one {level}, which cannot be combined with exclusive "
+            "domains of some of its pods"
         )
     return replace(asked, gang=replace(asked.gang, required_level=level), is_nested=True)
 
@@ -276,7 +276,7 @@ def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
     names = {reason for kind in rules.classes for reason in kind.names}
     sentence = (
         f"Gang {gang.name} needs capacity for {counted(len(gang.members), 'pod')}: there is capacity, but no "
-        f"way was found to keep their rules on other pods as well ({', '.join(sorted(names))})."
+        f"placement was found that also keeps their rules on other pods ({', '.join(sorted(names))})."
     )
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
 

@@ -156,7 +156,7 @@ class GangExclusions:
         parts = [avoided_sentence(hard)] if hard else []
         if self.spare_count:
             nodes = counted(self.spare_count, "free node is", "free nodes are")
-            parts.append(f"{nodes} kept for replacements of failed pods")
+            parts.append(f"{nodes} reserved for replacements of failed pods")
         return "; ".join(parts)
 
 

@@ -95,8 +95,8 @@ class NewPlan:
         sentences = "; ".join(filter(None, (self._workers_sentence(), *self._cpu_pods_sentences())))
         if self.later_pod_nodes:
             nodes = counted(len(self.later_pod_nodes), "node is", "nodes are")
-            later = counted(len(self.gang.later), "pod that comes", "pods that come")
-            sentences += f"; {nodes} kept for the {later} later"
+            later = counted(len(self.gang.later), "pod", "pods")
+            sentences += f"; {nodes} reserved for {later} of later stages"
         if self.avoided:
             sentences += f"; {avoided_sentence(self.avoided)}"
         return sentences
@@ -107,19 +107,19 @@ class NewPlan:
             return ""
         if self.is_unpinned:
             return (
-                "released without a node of our choice: all those with capacity have refused it, so "
-                "kube-scheduler chooses; see the Events of its earlier pods for what it said"
+                "released without a planned node: kube-scheduler has refused every node with capacity, so it "
+                "now chooses; see the Events of the earlier pods"
             )
         pods = "pod" if count == 1 else "pods"
         if count == self.placed:
             return f"{count}{'' if count == all_ else f' of {all_}'} {pods} placed on {self.spread}"
-        there = f"all {all_}" if self.placed == all_ else f"the {self.placed} of {all_} with a place"
+        there = f"all {all_}" if self.placed == all_ else f"the {self.placed} of {all_} that have nodes"
         return f"{count} {pods} placed; {there} are then on {self.spread}"
 
     def _cpu_pods_sentences(self) -> Iterator[str]:
         nodes = self.beside.nodes
         if near := sorted({node for node in nodes.values() if node}):
-            yield f"{sum(map(bool, nodes.values()))} without GPUs beside the others, on {few(near)}"
+            yield f"{sum(map(bool, nodes.values()))} without GPUs near the others, on {few(near)}"
         if self.beside.free:
             yield f"{len(self.beside.free)} without GPUs released, for kube-scheduler to place"
 
@@ -141,7 +141,7 @@ class Eviction:
     @property
     def description(self) -> str:
         """What is to be done, in the words that people read."""
-        return self.reason if self.for_others else f"deleted to be placed anew: {self.reason}"
+        return self.reason if self.for_others else f"deleted, to be placed again: {self.reason}"
 
 
 @dataclass(frozen=True)

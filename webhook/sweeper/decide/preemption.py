@@ -244,11 +244,11 @@ def _holds(placement: Placement, entry: PlannedPod, pod: Pod, view: View) -> boo
 AGAIN_SECONDS: Final = 5.0
 """How soon it is looked at again whether a budget lets a gang go."""
 
-_NONE_TO_SPARE: Final = "their gang cannot spare them now"
-_NOT_ALL: Final = "their gang has pods that may not go for it"
-_NOT_YET: Final = "pods of their gang are on their way to nodes"
+_NONE_TO_SPARE: Final = "their gang would fall below its minimum"
+_NOT_ALL: Final = "their gang has pods that must not be evicted for it"
+_NOT_YET: Final = "pods of their gang are released and not yet bound"
 _NOT_READY: Final = "its own pods cannot be released yet"
-_ITS_BUDGET: Final = "a PodDisruptionBudget keeps them"
+_ITS_BUDGET: Final = "a PodDisruptionBudget protects them"
 
 
 @dataclass(frozen=True)
@@ -534,7 +534,7 @@ def _why_evicted(group: RunningVictims, plan: _WaitingPlan) -> str:
     whom = f"gang {plan.placement.spec.gang}" if is_same else "a gang of another namespace"
     whom, name = f"{whom} of priority {plan.priority}", f"{group.gang.kind}/{group.gang.name}"
     if not group.whole:
-        return f"evicted for {whom}; its gang {name} goes on without it"
+        return f"evicted for {whom}; its gang {name} continues without it"
     count = sum(bool(pod.spec.node_name) for pod in group.pods)
     return f"evicted with its gang {name}, {counted(count, 'pod')} on nodes, for {whom}"
 

@@ -145,7 +145,7 @@ def later_sentence(gang: PodGang) -> str:
     """The sentence on pods that are planned and yet to be created, "" if there are none."""
     if not gang.later:
         return ""
-    return f"{len(gang.later)} of its pods are made once the first ones run, and are planned with them"
+    return f"{len(gang.later)} of its pods are created once the first ones run, and are planned with them"
 
 
 def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLedger) -> str:
@@ -157,10 +157,9 @@ def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLe
     if not ledger.most or len(own | others) <= ledger.most or not others:
         return ""
     return (
-        f"{counted(len(own), 'node is', 'nodes are')} to be kept for the "
-        f"{counted(len(gang.later), 'pod that is', 'pods that are')} made once its first "
-        f"ones run, and others hold {len(others)} of the {ledger.most} that may be held at once "
-        "(reserve_share)"
+        f"{counted(len(own), 'node is', 'nodes are')} to be reserved for the "
+        f"{counted(len(gang.later), 'pod that is', 'pods that are')} created once its first ones run, and "
+        f"other gangs have {len(others)} of the {ledger.most} that may be reserved at once (reserve_share)"
     )
 
 

@@ -51,10 +51,10 @@ from webhook.text import counted, joined
 
 _SOON_SECONDS: Final = 1.0
 _COUNTED_AGAIN: Final = (
-    "free volumes that several nodes can use have just gone to others, and are counted anew"
+    "free volumes that several nodes can use were just given to others, and are counted again"
 )
-_CUT: Final = "what else could free capacity for it was not decided within the bound of steps"
-_OTHERS_FIRST: Final = "it begins once gangs that have waited longer have nodes kept for their later pods"
+_CUT: Final = "the search for pods to preempt ended at its work budget"
+_OTHERS_FIRST: Final = "it starts once gangs that have waited longer have nodes reserved for their later pods"
 
 # --- complete? ----------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ def not_gated_by_others(attempt: Attempt, now: PassState) -> Attempt | GangWaits
     holders = reserved_by_others(attempt.waiting, now.settings.gate_prefix)
     if not holders:
         return attempt
-    reason = f"held by the gate {', '.join(holders)}; placed when that is gone"
+    reason = f"its pods have the scheduling gate {', '.join(holders)}; it is placed once that is removed"
     return GangWaits(Cause.OTHER_GATE, reason, is_final=True)
 
 
@@ -79,7 +79,7 @@ def of_served_schedulers(attempt: Attempt, now: PassState) -> Attempt | GangWait
     if not strange:
         return attempt
     served = ", ".join(sorted(now.settings.schedulers))
-    reason = f"its scheduler {min(strange)!r} is none to which pods are released: {served}"
+    reason = f"its scheduler {min(strange)!r} is not one that topogate serves: {served}"
     return GangWaits(Cause.OTHER_SCHEDULER, reason, is_final=True)
 
 

@@ -45,7 +45,7 @@ def size_of(key: GangKey, pods: Sequence[Pod], from_owner: int | None, problems:
             continue
         if COUNT.fullmatch(value) and int(value) > 0:
             return int(value)
-        problems.append(f"{annotation}: {value[:_QUOTED]!r} is no positive integer, so it is not believed")
+        problems.append(f"{annotation}: {value[:_QUOTED]!r} is not a positive integer, and is ignored")
     if key.kind == "Pod":
         return 1
     return from_owner
@@ -63,7 +63,7 @@ def minimum_of(
     if value is not None and COUNT.fullmatch(value) and int(value) > 0:
         least = int(value)
     elif value is not None:
-        fault = f"{value[:_QUOTED]!r} is no positive integer, so it is not believed"
+        fault = f"{value[:_QUOTED]!r} is not a positive integer, and is ignored"
         problems.append(f"{keys.GANG_MIN_SIZE_ANNOTATION}: {fault}")
     return least if least is None or size is None else min(least, size)
 
@@ -75,7 +75,7 @@ def common_value(pods: Sequence[Pod], annotation: str, problems: list[str]) -> s
     )
     if len(values) > 1:
         listed = few([value[:_QUOTED] for value in values], most=5)
-        problems.append(f"the pods say {annotation}: {listed}; the first one counts")
+        problems.append(f"the pods differ in {annotation}: {listed}; the first one counts")
     return values[0] if values else None
 
 
@@ -151,7 +151,7 @@ def slices_of(levels: str | None, sizes: str | None) -> tuple[Slice, ...]:
 
 def _slice_size(text: str) -> int:
     if not COUNT.fullmatch(text) or not int(text):
-        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {text[:_QUOTED]!r} is no positive integer")
+        raise PlacementError(f"{keys.SLICE_SIZE_ANNOTATION}: {text[:_QUOTED]!r} is not a positive integer")
     return int(text)
 
 
@@ -186,9 +186,9 @@ class GangPart:
         s = "s" if len(self.uids) == 1 else ""  # of the verb: the pod that requires, the pods that require
         requests = [f"require{s} one {self.required_level}"] if self.required_level else []
         requests += [f"prefer{s} one {level}" for level in self.preferred_levels]
-        requests += [f"stand{s} in slices of {each.size} a {each.level}" for each in self.slices]
+        requests += [f"form{s} slices of {each.size} a {each.level}" for each in self.slices]
         if self.claim is not None:
-            requests.append(f"want{s} a domain of {self.claim.over} of their own as {self.claim.group}")
+            requests.append(f"need{s} an exclusive domain of {self.claim.over} as {self.claim.group}")
         pods = "pod" if s else f"{len(self.uids)} pods"
         return f"the {pods} that {' and '.join(requests) or f'name{s} no level'}"
 

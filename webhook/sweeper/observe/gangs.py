@@ -29,11 +29,11 @@ from webhook.text import counted, printable
 from webhook.workloads.ranks import ranks_by_uid
 from webhook.workloads.shape import MOST_PODS, MissingPods, Shape, asks_for_devices, missing_pods, pod_count
 
-SPREAD_PARTS: Final = f"{keys.SPREAD_TOPOLOGY_ANNOTATION} does not go together with unlike levels of its pods"
+SPREAD_PARTS: Final = f"{keys.SPREAD_TOPOLOGY_ANNOTATION} needs one level for all pods of the gang"
 
 OWN_ERROR: Final = "an error of topogate's own; see the sweeper's log"
 
-_CUT: Final = "its pods are planned as they come: too many are yet to be made to plan all of them"
+_CUT: Final = "its pods are planned as they are created: too many are missing to plan all of them"
 
 _PROBLEMS: Final = 5
 """Problems of one gang that its reason names."""
@@ -217,7 +217,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     lacks_pods = _lacks_pods(pods, size, minimum) and not missing.is_stage_complete
     blocked_reason = _blocked_reason(pods, owner) if lacks_pods else ""
     if lacks_pods:
-        problems[:0] = _why_lacking(f"{len(pods)} of {size} pods are there", blocked_reason, owner.failed())
+        problems[:0] = _why_lacking(f"{len(pods)} of {size} pods exist", blocked_reason, owner.failed())
     return PodGang(
         key,
         _by_rank(gated, ranks),
@@ -334,14 +334,14 @@ def _why_lacking(there: str, blocked_reason: str, failed: int) -> list[str]:
     about it.
     """
     reasons = (
-        [f"{there}, as its controller cannot make the others: {blocked_reason}"] if blocked_reason else []
+        [f"{there}, as its controller cannot create the others: {blocked_reason}"] if blocked_reason else []
     )
     if failed:
         have = counted(failed, "pod has", "pods have")
         first = "" if blocked_reason else f"{there}; "
         reasons.append(
-            f"{first}{have} failed: the Job controller makes others only "
-            "10 seconds to 10 minutes after the last one, the longer the more have failed"
+            f"{first}{have} failed: the Job controller creates others "
+            "10 seconds to 10 minutes after the last failure, later the more have failed"
         )
     return reasons
 
@@ -369,7 +369,7 @@ def _parts(
         return (), str(error)
     sliced = next((each.slices[0] for each in parts if each.slices), None)
     if sliced is not None and not ranks:
-        problems.append(f"the pods have no ranks: any {sliced.size} of them make a slice")
+        problems.append(f"the pods have no ranks: any {sliced.size} of them form a slice")
     return parts, ""
 
 

@@ -128,9 +128,7 @@ class AddedResources(Protocol):
         """
 
 
-UNKNOWN_CLAIMS: Final = (
-    "what its claims on devices ask for is not known in this pass: the sweeper's log says why"
-)
+UNKNOWN_CLAIMS: Final = "what its claims on devices ask for is not known in this pass: see the sweeper's log"
 CLAIMS_OFF: Final = (
     "its claims on devices are not read: the cluster does not serve resource.k8s.io/v1, or the sweeper has "
     "not found that out yet"

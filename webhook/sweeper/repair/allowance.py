@@ -42,7 +42,7 @@ class Allowance:
         if not self.settings.repair:
             return "repair is switched off"
         if not all(can_come_again(pod, self.settings.repair_owners) for pod in pods):
-            return "no controller is known to make it again"
+            return "no controller is known to recreate it"
         return self._why_a_job_fails(pods, ordered)
 
     def why_not_evicted(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
@@ -51,12 +51,12 @@ class Allowance:
         Pods of a Job of which some have succeeded do not need one another.
         """
         if not all(can_come_again(pod, self.settings.repair_owners) for pod in pods):
-            return "no controller is known to make it again"
+            return "no controller is known to recreate it"
         for own in by_owner(filter(_is_of_job, pods)).values():
             job = self._job(own[0])
             if job is not None and job_has_ended_pods(job):
                 name = job.metadata.name
-                return f"pods of its Job {name} have ended by themselves, so it may go on without them"
+                return f"pods of its Job {name} have ended by themselves, so it may continue without them"
         return self.why_jobs_end(pods, ordered)
 
     def why_jobs_end(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:

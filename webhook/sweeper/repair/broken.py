@@ -67,13 +67,13 @@ def evict_broken(
         if (remaining := began + _patience(settings) - now) > 0:
             due = min(due, remaining)
         elif why := why_not(left, (each.pod for each in evictions)):
-            note = f"more important pods stand where others of its gang were; {why}"
+            note = f"pods of higher priority use the nodes of others of its gang; {why}"
             warnings.append(Warn(left[0], EventReason.NOT_EVICTED, note))
         else:
             name = f"{gang.key.kind}/{gang.key.name}"
             reason = (
-                f"evicted with what is left of its gang {name}, {counted(len(left), 'pod')}: others were "
-                "preempted, and there is no capacity for them beside these"
+                f"evicted with the rest of its gang {name}, {counted(len(left), 'pod')}: others were "
+                "preempted, and there is no capacity for them near these"
             )
             evictions += [Eviction(pod, "broken", reason, may_run=True, for_others=True) for pod in left]
     return Orders(evictions=tuple(evictions), warnings=tuple(warnings), due_seconds=due), known

@@ -97,7 +97,7 @@ def _trouble(
     node = nodes.get(name)
     if node is None:
         # Pods and nodes are watched apart: the one may be behind the other for a moment.
-        return NeededRepair(pod, name, "node-gone", f"its node {name} is gone", NODE_GONE_SECONDS)
+        return NeededRepair(pod, name, "node-gone", f"its node {name} was deleted", NODE_GONE_SECONDS)
     if what := _why_unusable(node, is_bound):
         reason = f"its node {name} is {what}"
         return NeededRepair(pod, name, "node-unusable", reason, settings.not_ready_seconds)
@@ -110,18 +110,18 @@ def _why_unusable(node: Node, is_bound: bool) -> str:
     """Why a pod cannot run there, "" if it can. is_bound: whether it is bound there already."""
     if not is_ready(node):
         return "not ready"
-    return "" if is_bound or is_usable(node) else "closed to new pods"
+    return "" if is_bound or is_usable(node) else "unschedulable"
 
 
 def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> NeededRepair:
     """It waits for its scheduler, and nothing is wrong with its node."""
     if not was_tried(pod):
         # The scheduler is away or behind; no other node would help, and deleting all would hurt.
-        reason = f"no scheduler has looked at it for {settings.bind_seconds:.0f} s: is it running?"
+        reason = f"no scheduler has tried it for {settings.bind_seconds:.0f} s: is it running?"
         return NeededRepair(pod, node, UNTRIED, reason, settings.bind_seconds)
     if _preempts(pod) and node in emptying:
         # Its victims take their grace period, which is not counted below, and may be without end.
-        reason = f"what is to free capacity for it on {node} has not ended in {ENDING_SECONDS:.0f} s"
+        reason = f"the pods that it preempts on {node} have not ended in {ENDING_SECONDS:.0f} s"
         return NeededRepair(pod, node, NOT_BOUND, reason, ENDING_SECONDS, "emptying")
     waits_longer = _preempts(pod) or waits_for_group(pod)
     patience = settings.bind_seconds * (3 if waits_longer else 1)
@@ -340,7 +340,7 @@ def _warnings(
     for repair in untried:
         yield Warn(repair.pod, EventReason.NOT_SCHEDULED, repair.reason)
     for repair, why in not_deleted:
-        note = f"{repair.reason}; {why}: delete it and create it anew"
+        note = f"{repair.reason}; {why}: delete and recreate it"
         yield Warn(repair.pod, EventReason.NOT_REPAIRED, note)
 
 
@@ -402,7 +402,7 @@ def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
 
 
 def _abandoned(repair: NeededRepair) -> Eviction:
-    reason = f"{repair.reason}; nobody makes it again, but its place is kept from others"
+    reason = f"{repair.reason}; no controller recreates it, and it keeps its capacity from others"
     return Eviction(repair.pod, "abandoned", reason)
 
 
@@ -468,7 +468,7 @@ def _roll_back(
         return Orders(), ledger
     try:
         if why := allowance.why_not(released, (each.pod for each in ordered)):
-            warning = Warn(released[0], EventReason.NOT_ROLLED_BACK, f"half of the gang is released; {why}")
+            warning = Warn(released[0], EventReason.NOT_ROLLED_BACK, f"the gang is partially released; {why}")
             return Orders(warnings=(warning,)), ledger
         place, ledger = place_again(gang, released, ledger)
     except Exception:  # one bad gang never stops the others
@@ -476,5 +476,5 @@ def _roll_back(
         return Orders(), ledger
     if not place:
         return Orders(), ledger
-    note = f"the rest of its gang finds no place beside it; all of the gang does, on {place}"
+    note = f"the rest of its gang does not fit near it; the whole gang fits, on {place}"
     return Orders(evictions=tuple(Eviction(pod, _BACK, note, may_run=True) for pod in released)), ledger
