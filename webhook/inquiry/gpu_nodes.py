@@ -54,7 +54,11 @@ def broken(api: Api, now: datetime) -> Iterator[Finding]:
     """GPUs that exist and cannot be used, as the labeler or the device plugin of the node reports."""
     is_well = True
     for item in _nodes(api):
-        remedy = f"kubectl drain {_name(item)}; then see the node's kernel log."
+        name = _name(item)
+        remedy = (
+            f"kubectl cordon {name}; then see its kernel log. "
+            f"To empty it: kubectl drain --ignore-daemonsets {name}."
+        )
         for sentence in (_by_labeler(item), _by_device_plugin(item)):
             if sentence:
                 is_well = False

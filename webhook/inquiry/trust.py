@@ -15,7 +15,10 @@ from webhook.kube.client import Api
 CERTIFICATE_DAYS: Final = 7
 CONFIGURATION: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
 SECRET: Final = f"/api/v1/namespaces/{SYSTEM}/secrets/topogate-webhook-tls"
-RENEW: Final = f"kubectl rollout restart deployment/certs -n {SYSTEM}; see also its log."
+RENEW: Final = (
+    f"kubectl logs deployment/certs -n {SYSTEM}; "
+    "then topogate certs rotate --kubeconfig ~/.kube/config renews what is due."
+)
 
 
 def is_issued_by_others(api: Api) -> bool:
