@@ -107,7 +107,7 @@ def test_the_list_shows_by_whom_until_when_why_and_how_to_end_it(
 def test_where_nothing_fails_one_sentence_reports_it(
     data: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert shown(Cluster(data), monkeypatch, capsys) == (0, "No node has a recorded pod failure.\n")
+    assert shown(Cluster(data), monkeypatch, capsys) == (0, "No recorded pod failure counts for any node.\n")
 
 
 def test_what_cannot_be_read_is_a_sentence(

@@ -72,7 +72,7 @@ def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_
     scene.joined_by(member("low", 2))
     found = scene.look()
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
-    assert found.sentences["ns/high"].endswith("not yet: pods of their gang are released and not yet bound")
+    assert found.sentences["ns/high"].endswith("not yet: pods of their gang are planned and not yet released")
     scene.cluster.pods[-1] = member("low", 2, "n2")
     assert going(scene.look()) == ["low-2", "low-1", "low-0"]
 

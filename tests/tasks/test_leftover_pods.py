@@ -1,6 +1,7 @@
 """Pods whose Job is gone: the garbage collector deletes them, or after a while the controller."""
 
 import json
+from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +18,17 @@ from webhook.tasks.task_objects import TaskPod
 KEY: Final = "team/train"
 
 
-def left(pod: str, uid: str = "job-0", *, kind: str = "Job", name: str = "train", **metadata: Any) -> TaskPod:
-    """A pod of the task's Job with that uid. kind, name: of another owner."""
-    owner = {"kind": kind, "name": name, "uid": uid, "controller": True}
+def left(
+    pod: str,
+    uid: str = "job-0",
+    *,
+    api: str = "batch/v1",
+    kind: str = "Job",
+    name: str = "train",
+    **metadata: Any,
+) -> TaskPod:
+    """A pod of the task's Job with that uid. api, kind, name: of another owner."""
+    owner = {"apiVersion": api, "kind": kind, "name": name, "uid": uid, "controller": True}
     body = {
         "name": pod,
         "namespace": "team",
@@ -112,12 +121,35 @@ def test_one_that_has_changed_since_keeps_no_other(work: Any) -> None:
     assert played.asked() == ["GET train", "DELETE a", "DELETE b"]
 
 
-def test_a_refusal_is_tried_again_after_10_seconds(work: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_tried_again_with_pauses_that_double(
+    work: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """As where the role is the one of an earlier release. The task itself has its steps."""
     played = Played("job-1", left("a"), refusals={"a": 403})
-    work(played, 35.0)
-    assert [time for time, call in played.calls if call == "DELETE a"] == [10.0, 20.0, 30.0]
+    work(played, 400.0)
+    assert [time for time, call in played.calls if call == "DELETE a"] == [10.0, 30.0, 70.0, 150.0, 310.0]
     assert "leftover_pods_failed task=team/train" in caplog.text
+
+
+def test_one_that_is_refused_keeps_no_other(work: Any) -> None:
+    played = Played("job-1", left("a"), left("b"), refusals={"a": 403})
+    work(played, 15.0)
+    assert played.asked() == ["GET train", "DELETE a", "DELETE b"]
+
+
+def test_a_living_job_of_that_name_is_read_ever_less_often(work: Any) -> None:
+    """Its pods have the labels of a task, but the Job itself has none, so no copy has it."""
+    played = Played("job-1", left("a", "job-1"))
+    work(played, 400.0)
+    assert [time for time, _ in played.calls] == [10.0, 30.0, 70.0, 150.0, 310.0]
+    assert set(played.asked()) == {"GET train"}
+
+
+def test_a_step_deletes_100_at_most_and_the_rest_follow(work: Any) -> None:
+    played = Played("job-1", *(left(f"p{number}") for number in range(250)))
+    work(played, 15.0)
+    deleted = Counter(time for time, call in played.calls if call.startswith("DELETE"))
+    assert deleted == {10.0: 100, 11.0: 100, 12.0: 50}
 
 
 def test_who_does_not_lead_deletes_none(work: Any) -> None:
@@ -134,8 +166,16 @@ def test_who_does_not_lead_deletes_none(work: Any) -> None:
         (left("a", ownerReferences=[]), False),
         (left("a", name="other"), False),
         (left("a", kind="Lone"), False),
+        (left("a", api="batch.volcano.sh/v1alpha1"), False),
     ],
-    ids=["of a Job that is gone", "being deleted", "orphaned", "of another Job", "of something else"],
+    ids=[
+        "of a Job that is gone",
+        "being deleted",
+        "orphaned",
+        "of another Job",
+        "of something else",
+        "of a Job of Volcano",
+    ],
 )
 def test_which_pods_are_left_over(each: TaskPod, leftover: bool) -> None:
     cache = Cache(Played(""), Queue())  # type: ignore[arg-type]

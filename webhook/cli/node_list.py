@@ -58,7 +58,7 @@ def _show(api: "Api", options: argparse.Namespace) -> None:
         print("\n".join(f"node/{row.node}" for row in found))
         return
     if not found:
-        print("No node has a recorded pod failure.")
+        print("No recorded pod failure counts for " + ("any node." if chosen is None else "these nodes."))
         return
     cells = [_cells(row, bad_nodes.day_and_time) for row in found]
     print(table([_HEAD, *cells], is_full_width=options.output == "wide"))

@@ -37,12 +37,24 @@ _HOLD_SECONDS: Final = 2.0
 """How long a task waits after its Job was created, unless the Job is seen before: the cache lags behind."""
 _LEFTOVER_SECONDS: Final = 10.0
 """After so long the garbage collector has overlooked a pod whose Job is gone, or is too slow."""
+_LAST_LEFTOVER_SECONDS: Final = 160.0
+_MOST_LEFTOVERS: Final = 100
+"""Pods that are deleted in one step of a task: other tasks wait meanwhile."""
+_NEXT_LEFTOVERS_SECONDS: Final = 1.0
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
 
 logger = logging.getLogger("webhook.tasks")
 _task_decoder: Final = msgspec.json.Decoder(Task)
 _job_decoder: Final = msgspec.json.Decoder(TaskJob)
+
+
+@dataclass(frozen=True)
+class _Leftovers:
+    """When (monotonic) pods of a task whose Job is gone are deleted; pause: seconds until the next round."""
+
+    at: float
+    pause: float = _LEFTOVER_SECONDS
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ class Controller:
         self._written: dict[str, Task] = {}
         self._retry_times: dict[str, float] = {}
         self._refusals: dict[str, _Refusal] = {}
-        self._leftover_times: dict[str, float] = {}
+        self._leftovers: dict[str, _Leftovers] = {}
         """When leftover pods are deleted, by task."""
 
     def step(self, key: str) -> None:
@@ -215,30 +227,40 @@ class Controller:
         """
         pods, now = self._cache.leftover_pods(key), time.monotonic()
         if not pods:
-            self._leftover_times.pop(key, None)
+            self._leftovers.pop(key, None)
             return
-        wait = self._leftover_times.setdefault(key, now + _LEFTOVER_SECONDS) - now
-        if wait <= 0:
-            self._leftover_times[key], wait = now + _LEFTOVER_SECONDS, _LEFTOVER_SECONDS
-            try:
-                self._delete_pods_of_other_jobs(key, pods)
-            except ApiError as error:
-                logger.warning("leftover_pods_failed task=%s error=%r", key, str(error))
-        self._queue.add(key, wait)
+        due = self._leftovers.setdefault(key, _Leftovers(now + _LEFTOVER_SECONDS))
+        if due.at <= now:
+            deleted = self._delete_pods_of_other_jobs(key, pods)
+            # Nothing is deleted where a right is missing, or a Job of that name is none of the task's.
+            pause = _LEFTOVER_SECONDS if deleted else min(2 * due.pause, _LAST_LEFTOVER_SECONDS)
+            wait = _NEXT_LEFTOVERS_SECONDS if deleted == _MOST_LEFTOVERS else pause
+            due = self._leftovers[key] = _Leftovers(now + wait, pause)
+        self._queue.add(key, due.at - now)
 
-    def _delete_pods_of_other_jobs(self, key: str, pods: Sequence[TaskPod]) -> None:
-        """Delete those of another Job than is there now: it is read after them, so theirs is gone."""
-        uid = self._uid_of_job(key)
+    def _delete_pods_of_other_jobs(self, key: str, pods: Sequence[TaskPod]) -> int:
+        """Delete the first pods of another Job than is there now: it is read after them, so theirs is gone.
+
+        Returns how many were deleted, _MOST_LEFTOVERS at most. A pod that is refused keeps no other.
+        """
+        deleted = 0
+        try:
+            uid = self._uid_of_job(key)
+        except ApiError as error:
+            logger.warning("leftover_pods_failed task=%s error=%r", key, str(error))
+            return deleted
         for pod in pods:
             owner = pod.metadata.controller
-            if owner is None or owner.uid == uid or not self._leads():
+            if owner is None or owner.uid == uid or deleted == _MOST_LEFTOVERS or not self._leads():
                 continue
             logger.info("delete_leftover_pod task=%s pod=%s job_uid=%s", key, pod.metadata.name, owner.uid)
             try:
                 self._delete(task_objects.pod_path(pod), pod, "Background")
+                deleted += 1
             except ApiError as error:
                 if error.status not in (404, 409):  # gone, or changed since
-                    raise
+                    logger.warning("leftover_pods_failed task=%s error=%r", key, str(error))
+        return deleted
 
     def _uid_of_job(self, key: str) -> str:
         """The uid of the Job that there is now of a task's name, "" for none."""

@@ -159,7 +159,7 @@ class Cache:
             for pod in workers
             if not pod.metadata.deletion_timestamp
             and (owner := pod.metadata.controller) is not None
-            and (owner.kind, owner.name) == ("Job", name)
+            and (owner.api_version, owner.kind, owner.name) == ("batch/v1", "Job", name)
             and owner.uid != uid
         ]
 

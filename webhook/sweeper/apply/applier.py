@@ -148,7 +148,7 @@ class Applier:
         present = {pod.metadata.uid for pod in view.gated}
         for uid, pod in order.pods.items():
             if uid not in present:
-                return f"pod {pod.metadata.name} was deleted"
+                return f"pod {pod.metadata.name} no longer waits, or was deleted"
         if order.preempts:
             return ""  # the pods in the way are still there, as they must be
         snapshot = self._snapshotter.snapshot(view)

@@ -246,7 +246,7 @@ AGAIN_SECONDS: Final = 5.0
 
 _NONE_TO_SPARE: Final = "their gang would fall below its minimum"
 _NOT_ALL: Final = "their gang has pods that must not be evicted for it"
-_NOT_YET: Final = "pods of their gang are released and not yet bound"
+_NOT_YET: Final = "pods of their gang are planned and not yet released"
 _NOT_READY: Final = "its own pods cannot be released yet"
 _ITS_BUDGET: Final = "a PodDisruptionBudget protects them"
 
