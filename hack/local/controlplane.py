@@ -1,14 +1,18 @@
 """The command lines of the control plane: the flags of each program, and how its readiness is seen."""
 
 import contextlib
+import fcntl
+import functools
+import os
 import random
 import socket
 import ssl
+import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import yaml
 
@@ -27,6 +31,7 @@ _NODE_PORTS: Final = 30_000  # where those of Services begin
 _PRIVILEGED: Final = 1024
 _PORTS: Final = 12_000
 _chance: Final = random.SystemRandom()  # several processes choose at once
+_given: Final[set[int]] = set()
 
 START_ORDER: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
@@ -52,17 +57,37 @@ class Ports:
 
 
 def free_port() -> int:
-    """A loopback port that nobody uses at this moment.
+    """A loopback port that nobody uses at this moment, and that nobody else who asks here is given.
 
-    It is none of those that the kernel hands out for connections and for any port: until the program
+    It is none of those that the kernel hands out to whoever connects, or asks for any: until the program
     listens for which it is meant, a busy machine hands out hundreds. Raises OSError if all are taken.
     """
     beyond = min(int(_HANDED_OUT.read_text().split()[0]), _NODE_PORTS)
     for _ in range(_PORTS):
+        port = beyond - 1 - _chance.randrange(min(_PORTS, beyond - _PRIVILEGED))
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", beyond - 1 - _chance.randrange(min(_PORTS, beyond - _PRIVILEGED))))
-            return int(probe.getsockname()[1])
+            probe.bind(("127.0.0.1", port))
+            if _is_claimed(port):
+                return port
     raise OSError(f"no port below {beyond} is free")
+
+
+def _is_claimed(port: int) -> bool:
+    """Whether this process has the port now, until it ends: it may be long until a program listens there."""
+    if port in _given:
+        return False
+    try:
+        fcntl.lockf(_ports_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:  # another process has it
+        return False
+    _given.add(port)
+    return True
+
+
+@functools.cache
+def _ports_file() -> TextIO:
+    # Never closed: with the first file closed, a process loses all of its locks on it.
+    return (Path(tempfile.gettempdir()) / f"topogate-ports-{os.getuid()}").open("a")
 
 
 def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> None:

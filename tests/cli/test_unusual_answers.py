@@ -79,7 +79,7 @@ def test_what_is_no_namespace_is_a_sentence_and_reaches_no_server(
 ) -> None:
     server = Server(WELL)
     status, _, err = run(server, *command, "-n", namespace)
-    assert (status, "is no namespace" in err, server.asked) == (2, True, [])
+    assert (status, "is not a namespace name" in err, server.asked) == (2, True, [])
 
 
 # --- rights ------------------------------------------------------------------------------------------

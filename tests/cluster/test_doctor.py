@@ -413,7 +413,7 @@ def test_a_node_whose_device_plugin_has_unhealthy_devices_is_a_named_finding(
         write("8")
         label_node(installed.api, node, {}, {keys.OFFERED_CARDS_ANNOTATION: None})
     assert finding.state is State.ODD
-    assert finding.sentence == f"node {node} has 1 of 8 devices of {resource} out of use{named}"
+    assert finding.sentence == f"node {node} has 1 of 8 devices of {resource} unusable{named}"
 
 
 def test_a_memory_limit_that_the_cluster_outgrows_is_reported_before_it_kills_the_sweeper(

@@ -151,7 +151,7 @@ def test_after_its_namespace_was_deleted_first_the_docs_release_what_waits_and_r
     cluster.kubectl("delete", "namespace", "topogate-system", "--timeout=120s")
 
     assert main(["drain", "--kubeconfig", str(cluster.kubeconfig), "--release"]) == 0
-    assert "MutatingWebhookConfiguration topogate is there" in capsys.readouterr().err
+    assert "MutatingWebhookConfiguration topogate exists" in capsys.readouterr().err
     cluster.kubectl("delete", "mutatingwebhookconfiguration", "topogate")
     assert main(["drain", "--kubeconfig", str(cluster.kubeconfig), "--release", "--yes"]) == 0
     assert "1 pod released, 0 still wait." in capsys.readouterr().out

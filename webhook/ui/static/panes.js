@@ -53,11 +53,11 @@ function eventLine({ at, type, reason, note, count: times }, now) {
     el("b", {}, reason), " ", el("time", { datetime: at, title: at }, when ? `${when} ago` : at), times > 1 ? `, ${times} times` : "", `: ${note}`);
 }
 
-const UNCHANGED = "Now: the same."; // as the last try, whose reason then counts
+const UNCHANGED = "Now: the same."; // as the last attempt, whose reason then counts
 
 /** The lines of `topogate explain`; the reason and what would help stand out. */
 function sentences(lines) {
-  const reason = lines.includes(UNCHANGED) ? "Last try: " : "Now: ";
+  const reason = lines.includes(UNCHANGED) ? "Last attempt: " : "Now: ";
   const role = (line) => (line.startsWith("What would help") ? "help" : line.startsWith(reason) ? "now" : "");
   return lines.map((line) => el("p", { class: `sentence ${role(line)}` }, line));
 }
