@@ -13,8 +13,8 @@ from hack.local.controlplane import free_port
 OTHER: Final = """
 import sys
 from hack.local import controlplane
-from tests.suite.test_ports import Drawn
-controlplane._chance = Drawn(map(int, sys.argv[1:]))
+draws = map(int, sys.argv[1:])
+controlplane._chance = type("Drawn", (), {"randrange": lambda self, _: next(draws)})()
 print(controlplane.free_port(), flush=True)
 sys.stdin.read()
 """
