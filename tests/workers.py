@@ -17,6 +17,7 @@ NATIVE: Final = (
     "tests/cluster/test_bind.py",
     "tests/cluster/test_native_gangs.py",
     "tests/cluster/test_nominated.py",
+    "tests/cluster/test_strict_groups.py",
     "tests/extensions/test_bind_at_work.py",
     "tests/extensions/test_nominated_at_work.py",
     "tests/workloads/test_owners.py",
