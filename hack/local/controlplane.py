@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 import yaml
 
@@ -85,9 +85,10 @@ def _is_claimed(port: int) -> bool:
 
 
 @functools.cache
-def _ports_file() -> TextIO:
-    # Never closed: with the first file closed, a process loses all of its locks on it.
-    return (Path(tempfile.gettempdir()) / f"topogate-ports-{os.getuid()}").open("a")
+def _ports_file() -> int:
+    # A descriptor that nothing closes: a process that closes the file once loses all of its locks on it.
+    path = Path(tempfile.gettempdir()) / f"topogate-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def write_files(folder: Path, ports: Ports, real: RealNode | None = None) -> None:
