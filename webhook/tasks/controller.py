@@ -232,7 +232,7 @@ class Controller:
         due = self._leftovers.setdefault(key, _Leftovers(now + _LEFTOVER_SECONDS))
         if due.at <= now:
             deleted = self._delete_pods_of_other_jobs(key, pods)
-            # Nothing is deleted where a right is missing, or a Job of that name is none of the task's.
+            # Nothing is deleted if a right is missing, or if the pods belong to a Job that is not the task's.
             pause = _LEFTOVER_SECONDS if deleted else min(2 * due.pause, _LAST_LEFTOVER_SECONDS)
             wait = _NEXT_LEFTOVERS_SECONDS if deleted == _MOST_LEFTOVERS else pause
             due = self._leftovers[key] = _Leftovers(now + wait, pause)
@@ -241,7 +241,7 @@ class Controller:
     def _delete_pods_of_other_jobs(self, key: str, pods: Sequence[TaskPod]) -> int:
         """Delete the first pods of another Job than is there now: it is read after them, so theirs is gone.
 
-        Returns how many were deleted, _MOST_LEFTOVERS at most. A pod that is refused keeps no other.
+        Returns how many were deleted, _MOST_LEFTOVERS at most. A refused pod does not stop the rest.
         """
         deleted = 0
         try:
