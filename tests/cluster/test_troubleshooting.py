@@ -251,6 +251,24 @@ def another_gate(place: Place) -> str:
     return place.explained(place.job(schedulingGates=[{"name": marks.KUEUE_ADMISSION_GATE}]))
 
 
+def only_another_gate(place: Place) -> str:
+    body = bare(marks.KUEUE_ADMISSION_GATE)
+    del body["spec"]["containers"][0]["resources"]
+    create_pod(place.api, place.namespace, "alone", body)
+    return place.explained("alone")
+
+
+def not_bound(place: Place) -> str:
+    cluster = place.installed.cluster
+    with cluster.paused("kube-scheduler"):
+        pod = place.job()
+        path = f"/api/v1/namespaces/{place.namespace}/pods/{pod}"
+        cluster.wait_for(
+            "its release", lambda: not place.api.json("GET", path)["spec"].get("schedulingGates")
+        )
+        return place.explained(pod)
+
+
 CAUSES: Final[dict[str, Callable[[Place], str]]] = {
     "A GPU pod has no gate": not_gated,
     "A pod is refused": refused,
@@ -270,6 +288,8 @@ CAUSES: Final[dict[str, Callable[[Place], str]]] = {
     "A topology request of another scheduler has no effect": others_request,
     "Kueue places the pod": kueue_chooses,
     "Another gate is on the pod": another_gate,
+    "Only another gate is on the pod": only_another_gate,
+    "A released pod stays `Pending`": not_bound,
 }
 
 

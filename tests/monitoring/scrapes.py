@@ -96,9 +96,14 @@ def changed(series: Sequence[Series], name: str, value: float, **more: Any) -> t
 
 
 def fires(alert: dict[str, Any], state: State, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Let Prometheus judge, after more than an hour, that this alert fires, with labels and annotations."""
+    """Let Prometheus judge that this alert fires, with labels and annotations.
+
+    That is after more than an hour, or 5 minutes into a growth for which an alert is to fire at once.
+    """
     expected = [{"exp_labels": alert["labels"], "exp_annotations": alert["annotations"]}]
-    return _check(state, {alert["alert"]: expected}, folder)
+    grows = any(each.growth for series in state.jobs.values() for each in series)
+    at = "5m" if grows and "for" not in alert else "100m"
+    return _check(state, {alert["alert"]: expected}, folder, at)
 
 
 def fires_nothing(state: State, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -107,10 +112,9 @@ def fires_nothing(state: State, folder: Path) -> subprocess.CompletedProcess[str
 
 
 def _check(
-    state: State, expected: Mapping[str, list[dict[str, Any]]], folder: Path
+    state: State, expected: Mapping[str, list[dict[str, Any]]], folder: Path, at: str = "100m"
 ) -> subprocess.CompletedProcess[str]:
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules()))
-    at = "5m" if any(each.growth for series in state.jobs.values() for each in series) else "100m"
     tests = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": "1m",

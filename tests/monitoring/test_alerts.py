@@ -51,11 +51,13 @@ from tests.support import create_namespace, delete_namespace
 from webhook.admission import certificates
 from webhook.extensions.node_health.node_health import AVOIDED, NODE_HEALTH
 from webhook.sweeper.metrics import Metrics
+from webhook.sweeper.repair.repair import NOT_BOUND
 
 pytestmark = pytest.mark.skipif(not PROMTOOL, reason=NOT_HERE)
 
 NAMES = [alert["alert"] for alert in alerts()]
 NEVER_OVER = "2099-01-01T00:00:00.000000Z"
+REPAIRS = "topogate_repairs_total"
 
 
 def alert(name: str) -> dict[str, Any]:
@@ -264,6 +266,8 @@ def test_nodes_on_which_gangs_fail_are_alerted(calm: State, tmp_path: Path) -> N
         ("TopogateGangsUndecided", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "undecided"}),
         ("TopogateGangsFailing", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "refused"}),
         ("TopogateGangsFailing", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "defect"}),
+        ("TopogatePodsUnbound", SWEEPER, "topogate_unbound_pods", {"value": 1}),
+        ("TopogatePodsUnbound", SWEEPER, REPAIRS, {"value": 0, "growth": 0.1, "cause": NOT_BOUND}),
         ("TopogateUnreadableObjects", SWEEPER, "topogate_unreadable_objects", {"value": 1}),
         ("TopogateEventsDropped", SWEEPER, "topogate_events_dropped_total", {"value": 0, "growth": 1}),
         ("TopogateClassesSilent", WEBHOOK, "topogate_priority_classes_silence_seconds", {"value": 301}),

@@ -159,6 +159,11 @@ class Metrics:
             "GPU pods of opted-in namespaces created without a gate in the last hour, as far as this leader "
             "has seen.",
         )
+        self.unbound = self._known_gauge(
+            "topogate_unbound_pods",
+            "Released pods that kube-scheduler has not bound within bind_seconds, as far as this leader has "
+            "seen.",
+        )
         self.waiting = self._gauge(
             "topogate_gangs_waiting",
             "Gangs that wait, by cause; docs/operators/waiting-causes.md explains them.",
@@ -268,7 +273,7 @@ class Metrics:
         of_extensions = [each for each in self._extended.values() if each._labelnames]
         for gauge in (*of_passes, *shown, *of_extensions):
             gauge.clear()
-        self.oldest.value = self.unplaced.value = self.ungated.value = None
+        self.oldest.value = self.unplaced.value = self.ungated.value = self.unbound.value = None
 
     def count_causes(self, causes: Iterable[str], known: Iterable[str]) -> None:
         """Replace the number of gangs that wait for each cause; known: all causes that there are."""

@@ -51,6 +51,7 @@ from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.pass_measurements import PassMeasurements
+from webhook.sweeper.repair.repair import NOT_BOUND, count_unbound
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.report_memory import causes_of
 
@@ -79,6 +80,7 @@ class Sweeper:
         self._applier = Applier(surroundings, self._snapshotter, lambda: self._hooks.annotations)
         self._reporter = Reporter(surroundings)
         self._measurements = PassMeasurements(surroundings)
+        surroundings.metrics.repairs.labels(NOT_BOUND)  # at 0, so that an alert sees the first one
 
     def close(self) -> None:
         """End the threads."""
@@ -239,6 +241,8 @@ class Sweeper:
             kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
             by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}
             self._measurements.note(view, seen.snapshot, by_kind)
+            troubles = self._memory.repairs.troubles
+            self._pass.metrics.unbound.value = count_unbound(troubles, self._pass.settings, view.now.seconds)
         return is_reported
 
     # --- what all need --------------------------------------------------------------------------

@@ -971,6 +971,17 @@ spec:
           for: 15m
           labels:
             severity: warning
+        - alert: TopogatePodsUnbound
+          annotations:
+            runbook: docs/operators/runbooks-sweeper.md#topogatepodsunbound
+            summary: kube-scheduler does not bind released pods to their planned nodes, and no other gang gets these nodes.
+          expr: |
+            max(topogate_unbound_pods) > 0
+            or
+            sum(increase(topogate_repairs_total{cause="not-bound"}[15m])) > 0
+          for: 30m
+          labels:
+            severity: warning
         - alert: TopogateNodesAvoided
           annotations:
             runbook: docs/operators/runbooks-nodes.md#topogatenodesavoided

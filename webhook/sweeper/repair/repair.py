@@ -131,6 +131,12 @@ def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> N
     return NeededRepair(pod, node, NOT_BOUND, reason, patience)
 
 
+def count_unbound(troubles: Troubles, settings: Settings, now: float) -> int:
+    """How many released pods have waited for their scheduler alone for longer than bind_seconds."""
+    started = [since for (_, kind), since in troubles.items() if kind in (UNTRIED, NOT_BOUND)]
+    return sum(now - since >= settings.bind_seconds for since in started)
+
+
 def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
     """The schedulers that have tried none of the released pods that wait for them: they are not running.
 
