@@ -153,7 +153,7 @@ def alerts() -> str:
         ("Alert", "Severity", "After", "Meaning"),
         [
             (
-                f"[{rule['alert']}]({rule['annotations']['runbook'].removeprefix('docs/operators/')})",
+                f"[{rule['alert']}]({rule['annotations']['runbook_url'].removeprefix('docs/operators/')})",
                 rule["labels"]["severity"],
                 rule.get("for", "at once"),
                 rule["annotations"]["summary"],

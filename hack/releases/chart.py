@@ -195,6 +195,8 @@ def parametrised(each: Object, default: Object | None = None) -> Object:
     made = copy.deepcopy(each)
     if made["kind"] in ("Deployment", "DaemonSet"):
         _set_values_of_program(made, made["metadata"]["name"])
+    if made["kind"] == "PrometheusRule":
+        _set_address_of_runbooks(made)
     for name, key, path in chart_values.TEXTS:
         if _identity(made)[::2] == ("ConfigMap", name) and key in made["data"]:
             if default is None or default["data"][key] == each["data"][key]:
@@ -202,6 +204,16 @@ def parametrised(each: Object, default: Object | None = None) -> Object:
             if key == "labeler.yaml":
                 made["data"]["facts.yaml"] = Optional(".Values.labeler.facts", "toJson")
     return made
+
+
+def _set_address_of_runbooks(rules: Object) -> None:
+    """Begin each alert's runbook_url with the chart's value in the place of the folder docs."""
+    for group in rules["spec"]["groups"]:
+        for rule in group["rules"]:
+            path = rule["annotations"]["runbook_url"].removeprefix("docs/")
+            rule["annotations"]["runbook_url"] = Value(
+                f'printf "%s/{path}" (trimSuffix "/" .Values.monitoring.runbookBase) | quote'
+            )
 
 
 def _set_values_of_program(workload: Object, program: str) -> None:

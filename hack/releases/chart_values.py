@@ -33,12 +33,16 @@ _SWITCHED: Final = {
     "certManager": "Leave the certificate to cert-manager, which must be installed.",
     "strict": "Refuse GPU pods of opted-in namespaces while the webhook does not answer.",
     "inProcessGate": "The API server itself adds the gate (Kubernetes 1.36 or newer).",
-    "monitoring": "PodMonitors, alerts and a dashboard, for the Prometheus operator.",
+    "monitoring": "PodMonitors, alerts and a dashboard, for the Prometheus operator.\n"
+    "# runbookBase: the address of docs, by which alerts link to runbooks; see docs/operators/alerts.md.",
     "reader": "A ClusterRole for users who run topogate explain; see docs/users/rights.md.",
     "scaleUp": "The sweeper asks an autoscaler for nodes, by ProvisioningRequests.",
     "nominatedBinding": "Experimental: the right that bind: nominated of the policy needs; see "
     "docs/operators/nominated-binding.md.",
 }
+_MORE: Final = {"monitoring": {"runbookBase": "docs"}}
+"""Values of a switch beside `enabled`."""
+
 _RENDERED: Final = (
     "gatePrefix",
     "gate",
@@ -102,7 +106,10 @@ def values(base: list[dict[str, Any]], more: list[dict[str, Any]]) -> str:
         '# For nodes with the label falldio.com/gpu: "label", or "resource" if GPUs are called so too.\n'
         + _dump({"falldio": ""}),
     ]  # fmt: skip
-    parts += [f"# {what}\n" + _dump({name: {"enabled": False}}) for name, what in _SWITCHED.items()]
+    parts += [
+        f"# {what}\n" + _dump({name: {"enabled": False, **_MORE.get(name, {})}})
+        for name, what in _SWITCHED.items()
+    ]
     parts += [_section(each, texts) for each in more if each["kind"] in ("Deployment", "DaemonSet")]
     return "\n".join(parts)
 

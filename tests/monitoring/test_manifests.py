@@ -10,7 +10,7 @@ import yaml
 
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster, ClusterError
-from tests.monitoring.scrapes import COMPONENT
+from tests.monitoring.scrapes import COMPONENT, alerts
 
 MONITORS = list(yaml.safe_load_all((COMPONENT / "podmonitors.yaml").read_text()))
 
@@ -68,19 +68,38 @@ def test_the_api_server_takes_the_monitors_and_rules_under_strict_validation(ope
             operator.kubectl("apply", "--validate=strict", "--dry-run=server", "-f", "-", stdin=wrong)
 
 
+def built_with(cluster: Cluster, folder: Path, **more: Any) -> list[dict[str, Any]]:
+    """What kustomize builds of the overlay and the component. more: of the operator's kustomization."""
+    overlay = ROOT / "manifests" / "overlays" / "default"
+    own = {
+        "resources": [os.path.relpath(overlay, folder)],
+        "components": [os.path.relpath(COMPONENT, folder)],
+        **more,
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    return list(yaml.safe_load_all(cluster.kubectl("kustomize", str(folder)).stdout))
+
+
 def test_the_component_builds_on_the_overlay(control_plane: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "resources": [os.path.relpath(ROOT / "manifests" / "overlays" / "default", tmp_path)],
-                "components": [os.path.relpath(COMPONENT, tmp_path)],
-            }
-        )
-    )
-    built = list(yaml.safe_load_all(control_plane.kubectl("kustomize", str(tmp_path)).stdout))
+    built = built_with(control_plane, tmp_path)
     kinds = [each["kind"] for each in built]
     assert kinds.count("PodMonitor") == len(MONITORS)
     assert kinds.count("PrometheusRule") == 1
     (dashboard,) = (each for each in built if each["metadata"]["name"] == "topogate-dashboard")
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert list(dashboard["data"]) == ["topogate.json"]
+
+
+def test_runbooks_open_at_the_address_that_an_operator_gives_with_kustomize(
+    control_plane: Cluster, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "operators" / "alerts.md").read_text()
+    (written,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    built = built_with(control_plane, tmp_path, **yaml.safe_load(written))
+    assert "topogate-runbooks" not in str(built), "the address alone is taken, and no object made of it"
+    (rules,) = (each for each in built if each["kind"] == "PrometheusRule")
+    found = [rule["annotations"] for group in rules["spec"]["groups"] for rule in group["rules"]]
+    base = "https://git.example.com/topogate/blob/v0.1.0/"
+    assert [each["runbook_url"] for each in found] == [
+        base + each["annotations"]["runbook_url"] for each in alerts()
+    ]

@@ -204,11 +204,11 @@ def test_values_that_a_query_asks_for_are_found() -> None:
 
 
 def test_each_alert_names_its_section_in_a_page_of_runbooks() -> None:
-    """Failed? Add a section named as the alert to a page docs/operators/runbooks-*.md, its `runbook`."""
+    """Failed? Add a section named as the alert to a page docs/operators/runbooks-*.md, its `runbook_url`."""
     found_pages = ROOT.glob("docs/operators/runbooks-*.md")
     pages = {str(path.relative_to(ROOT)): path.read_text() for path in found_pages}
     for alert in alerts():
-        file, _, anchor = alert["annotations"]["runbook"].partition("#")
+        file, _, anchor = alert["annotations"]["runbook_url"].partition("#")
         found = re.search(rf"^## {alert['alert']}\n\n(.+?)\n(?:\n|\Z)", pages[file], re.MULTILINE | re.DOTALL)
         assert found, alert["alert"]
         assert anchor == alert["alert"].lower()

@@ -105,6 +105,7 @@ WRONG = [
     (["images.topogate="], "images.topogate is"),
     (["images.labeler=REGISTRY/topogate-labeler:v1"], "images.labeler is"),
     (["ui.enabled=yes"], "/ui/enabled"),
+    (["monitoring.runbookBase=git.example.com"], "/monitoring/runbookBase"),
     (["sweper.replicas=3"], "sweper"),
     (["webhook.replicas=0"], "/webhook/replicas"),
     (["sweeper.resources.limits.memory=lots"], "/sweeper/resources/limits/memory"),
@@ -339,6 +340,22 @@ def replicas_of(cluster: Cluster, name: str) -> int:
 
 def authority_of(cluster: Cluster) -> str:
     return str(cluster.api().json("GET", WEBHOOKS)["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.usefixtures("control_plane")
+def test_runbooks_open_at_the_address_that_is_given(end: str) -> None:
+    base = "https://git.example.com/topogate/blob/v0.1.0/docs"
+    rules = [
+        templated(("monitoring.enabled=true", *values))["PrometheusRule", SYSTEM, "topogate"]["spec"]
+        for values in ((), (f"monitoring.runbookBase={base}{end}",))
+    ]
+    shipped, given = (
+        [rule["annotations"]["runbook_url"] for group in each["groups"] for rule in group["rules"]]
+        for each in rules
+    )
+    assert all(each.startswith("docs/operators/runbooks-") for each in shipped)
+    assert given == [base + each.removeprefix("docs") for each in shipped]
 
 
 @pytest.mark.usefixtures("control_plane")
