@@ -116,19 +116,26 @@ def program_metrics() -> str:
 
 
 def event_reasons() -> str:
-    """All reasons of Events, those of each source below a heading."""
+    """All reasons of Events but those of the task controller, those of each source below a heading."""
     return "\n".join(
-        f"## {source.value}\n\n"
-        + _table(
-            ("Reason", "Type", "Meaning"),
-            [
-                (f"`{each}`", "Warning" if each.is_warning else "Normal", each.meaning)
-                for each in EventReason
-                if each.source is source
-            ],
-        )
+        f"## {source.value}\n\n{_reasons(source)}"
         for source in EventSource
+        if source is not EventSource.TASKS
     )
+
+
+def task_event_reasons() -> str:
+    """The reasons of the task controller's Events."""
+    return _reasons(EventSource.TASKS)
+
+
+def _reasons(source: EventSource) -> str:
+    rows = [
+        (f"`{each}`", "Warning" if each.is_warning else "Normal", each.meaning)
+        for each in EventReason
+        if each.source is source
+    ]
+    return _table(("Reason", "Type", "Meaning"), rows)
 
 
 def wire_keys() -> str:
@@ -169,6 +176,7 @@ TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
     ("docs/operators/policy.md", "policy fields"): policy_fields,
     ("docs/design/wire-contract.md", "keys"): wire_keys,
     ("docs/operators/events.md", "event reasons"): event_reasons,
+    ("docs/operators/task-events.md", "task event reasons"): task_event_reasons,
     ("docs/operators/metrics.md", "metrics"): program_metrics,
     ("docs/operators/alerts.md", "alerts"): alerts,
     ("docs/users/options.md", "command options"): command_options,

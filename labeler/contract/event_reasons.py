@@ -1,6 +1,6 @@
 """Every reason of an Event that a program of topogate writes: its type and its meaning.
 
-docs/operators/events.md is made from this.
+docs/operators/events.md and task-events.md are made from this.
 """
 
 from enum import StrEnum
