@@ -1,1 +1,1 @@
-"""What is there: live copies of the cluster, the view that one pass works on, and the gangs in it."""
+"""Observation: live copies of the cluster, the view that one pass reads, and the gangs in it."""

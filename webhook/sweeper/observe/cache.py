@@ -1,7 +1,7 @@
 """The cluster as the sweeper sees it: live copies of nodes, pods, owners and Placements.
 
-Usage is never counted up and down: it is what the pods that are there say (bound, or released and pinned
-but not bound yet, or terminating), keyed by uid, plus what Placements promise to pods still gated.
+Usage is never counted up and down. It is recomputed from the pods that exist (bound, terminating, or released
+and pinned but not yet bound), by uid, plus what Placements promise to pods that are still gated.
 """
 
 import functools
@@ -37,7 +37,7 @@ from webhook.workloads.native_gangs import POD_GROUPS
 # They are read from the first question about them on: nothing of them costs anything before.
 
 FIRST_SECONDS: Final = 3.0
-"""How long the first question about a collection waits for all of it to be read."""
+"""The first read of a collection waits this long for its list to complete."""
 
 UNREAD_SECONDS: Final = 600.0
 """For so long a collection is watched after the last question about it."""
@@ -52,7 +52,7 @@ class Readable(Hashable, Protocol):
 
     @property
     def struct(self) -> type[Any]:
-        """What is read of each."""
+        """The objects of each collection."""
 
     def is_served(self, served: Mapping[str, str]) -> bool:
         """Whether it may be watched."""
@@ -63,7 +63,7 @@ class Readable(Hashable, Protocol):
 
 
 class LazyCollections:
-    """Live copies of what is asked for, by one thread."""
+    """Live copies of the collections that one thread asks for."""
 
     def __init__(
         self,
@@ -73,8 +73,10 @@ class LazyCollections:
         on_freed: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """served: what the cluster serves. on_change: called, in some thread, when something has changed
-        that was asked for. on_freed: called when more may be free than before.
+        """served: what the cluster serves.
+
+        on_change: called, in some thread, when a collection in use has changed. on_freed: called when
+        capacity may have become free.
         """
         self._clock = clock
         self._read_at: dict[Readable, float] = {}
@@ -87,16 +89,17 @@ class LazyCollections:
         self._read: frozenset[Readable] = frozenset()
 
     def stop(self) -> None:
-        """End all watches at once, so that they are waited for together."""
+        """End all watches at once, so that they end in parallel."""
         for each in self._copies.values():
             each.request_stop()
         for each in self._copies.values():
             each.stop()
 
     def begin(self) -> None:
-        """A pass begins. Changes of what the last one has not read, and this one does not, are not reported.
+        """Begin a pass: only changes of collections that this pass or the last one reads are reported.
 
-        What has not been read for UNREAD_SECONDS is watched no more. No pass waits for such a watch to end.
+        A collection that was not read for UNREAD_SECONDS is no longer watched. No pass waits for such a watch
+        to end.
         """
         self._wanted, self._read = self._read, frozenset()
         now = self._clock()
@@ -134,10 +137,10 @@ NAMESPACES: Final = "/api/v1/namespaces"
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 FAILED: Final = "status.phase=Failed"
 BUDGETS_SECONDS: Final = 10.0
-"""A new leader waits this long for the PodDisruptionBudgets, so that it chooses no victims that they keep;
-then it goes on, as where it may not read them."""
+"""A new leader waits this long for the PodDisruptionBudgets, so that it chooses no victims that they protect.
+Then it continues without them, as where it may not read them."""
 MOST_FAILED: Final = 10_000
-"""So many failed pods wait to be looked at; of more the oldest are lost, as if they had not been seen."""
+"""At most this many failed pods are queued; beyond it the oldest are dropped as if they had not been seen."""
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +181,7 @@ class ClusterCache:
 
     @property
     def usage_version(self) -> int:
-        """Another number after each change of what pods use; see Changes."""
+        """A number that changes with each change of what pods use; see Changes."""
         return self._changes.usage_version
 
     def expect(self, places: Mapping[str, str]) -> None:
@@ -194,7 +197,7 @@ class ClusterCache:
         self.volumes.start()
 
     def stop(self) -> None:
-        """Ask all of it to end."""
+        """Ask all copies to stop."""
         others = self.owners, self.volumes, self.lazy, self.namespaces, self.complaints, self._budgets
         failed = (self.failed,) if self._follows_failed else ()
         for informer in (*self._informers.values(), *others, *failed):
@@ -202,7 +205,7 @@ class ClusterCache:
 
     @property
     def synced(self) -> bool:
-        """Whether everything has been read once; before that nobody may act."""
+        """Whether everything was read once; before that nothing may act on it."""
         return not self.unsynced
 
     @property
@@ -213,12 +216,12 @@ class ClusterCache:
 
     @property
     def unsynced(self) -> list[str]:
-        """What has not been read yet."""
+        """The collections that were not read yet."""
         missing = [name for name, informer in self._informers.items() if not informer.synced]
         return missing if self.owners.synced else [*missing, "owners"]
 
     def silences(self) -> dict[str, float]:
-        """Seconds since the API server last said anything, by resource."""
+        """Seconds since the API server's last answer, by resource."""
         return {name: informer.silence_seconds for name, informer in self._informers.items()}
 
     def unreadable(self) -> dict[str, int]:
@@ -238,11 +241,11 @@ class ClusterCache:
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(min(created))).total_seconds())
 
     def size_of(self, key: GangKey) -> OwnerFacts:
-        """What a gang's controller says of its size."""
+        """The facts that a gang's controller states: its size, and what limits it."""
         return self.asker()(key)
 
     def asker(self) -> Callable[[GangKey], OwnerFacts]:
-        """Asks what gangs' controllers say of their sizes, all about one moment of their complaints."""
+        """A function that looks up the facts of gangs' controllers, all as of one moment."""
         complaints = functools.cache(lambda: Complaints(self.complaints.items().values()))
         return lambda key: self.owners.facts(key, lambda: complaints().blocked_reason(key))
 
@@ -251,7 +254,7 @@ class ClusterCache:
         return self.pods.items().values()
 
     def pod_journal(self) -> Journal:
-        """Tells which pods there are, and from now on what becomes of them."""
+        """A function that returns the pods, and from then on their changes."""
         journal = Journal()
         self._journals = [*self._journals, journal]
         journal.begin(self.pods.items())
@@ -266,11 +269,11 @@ class ClusterCache:
         return self.nodes.items()
 
     def budgets(self) -> Budgets:
-        """The PodDisruptionBudgets as they are now; until they have been read anybody may be kept by one."""
+        """The PodDisruptionBudgets; until they were read, any pod may be protected by one."""
         return Budgets(self._budgets.items().values(), is_read=self._budgets.synced)
 
     def storage(self, is_wanted: bool) -> Storage | None:
-        """What is known of volumes; see Volumes. is_wanted: whether a waiting pod has any."""
+        """The known claims and volumes; see Volumes. is_wanted: whether a waiting pod has any."""
         if is_wanted:
             return self.volumes.storage()
         self.volumes.nobody_waits()
@@ -308,7 +311,7 @@ class ClusterCache:
         return self._roots.get(None, roots_of, groups, composites)
 
     def served(self) -> Mapping[str, str]:
-        """What the cluster serves of owners and optional APIs, with versions; see Owners.versions."""
+        """The owners and optional APIs that the cluster serves, with versions; see Owners.versions."""
         return self.owners.versions
 
     def written(self, placement: Placement) -> None:
@@ -320,7 +323,7 @@ class ClusterCache:
         self.placements.forgotten(placement.key)
 
     def current_placements(self) -> Mapping[str, Placement]:
-        """Placements by "namespace/name": what the watch shows, or what we wrote since."""
+        """Placements by "namespace/name": as watched, or as we wrote them since."""
         return self.placements.current()
 
     def _pod_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
@@ -380,7 +383,7 @@ class Volumes:
             each.stop()
 
     def storage(self) -> Storage | None:
-        """What is known now, None before all has been read. Only asked for when a waiting pod has volumes."""
+        """The known volumes, None before all were read. Asked for only when a waiting pod has volumes."""
         self._is_wanted = True
         if not all(each.synced for each in self._all):
             return None

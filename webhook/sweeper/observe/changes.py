@@ -1,4 +1,4 @@
-"""Which events matter: whether what nodes have, or what pods take of them, is different from before."""
+"""Which events matter: those that change what nodes have, or what pods take of them."""
 
 import threading
 import time
@@ -14,10 +14,10 @@ EXPECTED_SECONDS: Final = 300.0
 
 
 class Changes:
-    """Tells events that matter from those that do not. Safe for use by many threads.
+    """Separates events that matter from those that do not. Safe for use by many threads.
 
-    usage_version grows with every change of nodes, or of what pods take on them, that is not one of our
-    own releases: as long as it stands, an assignment made before still holds.
+    usage_version grows with each change of nodes, or of what pods take on them, but for our own releases.
+    While it stays the same, an earlier assignment is still valid.
     """
 
     def __init__(
@@ -32,18 +32,18 @@ class Changes:
 
     @property
     def expected(self) -> Set[str]:
-        """uids of the pods whose arrival is awaited."""
+        """uids of the pods whose arrival on a node is expected."""
         with self._lock:
             return set(self._expected)
 
     def expect(self, places: Mapping[str, str]) -> None:
-        """uid -> node of pods that we release: their arrival there changes nothing that is not known.
+        """Expect pods that we release on their nodes (uid -> node): their arrival there changes nothing.
 
-        Of a release that fails, or of a pod that was gone before, nothing arrives: it is forgotten in time.
+        After a failed release, or where the pod was already deleted, nothing arrives; the entry then expires.
         """
         now = self._clock()
         with self._lock:
-            # In the order of their times, so that the old ones stand first.
+            # In the order of their times: the oldest come first.
             while self._expected:
                 uid, (_, since) = next(iter(self._expected.items()))
                 if now - since < EXPECTED_SECONDS:
@@ -54,10 +54,10 @@ class Changes:
                 self._expected[uid] = (node, now)
 
     def on_pod(self, before: objects.Pod | None, after: objects.Pod | None) -> bool:
-        """Take in a pod's event; returns whether it concerns anybody here."""
+        """Record a pod's event; returns whether it matters."""
         pod = after or before
         if pod is None or (before is not None and after is not None and _same_to_us(before, after)):
-            return False  # what a running pod's status says from minute to minute
+            return False  # only a running pod's status has changed
         with self._lock:
             if self._matters(pod.metadata.uid, before, after):
                 self.usage_version += 1
@@ -65,15 +65,15 @@ class Changes:
         return True
 
     def _forget_arrived(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
-        """A pod that has a node, or is gone, is awaited no more."""
+        """Expect a pod no more once it has a node or is deleted."""
         if after is not None and after.spec.node_name:
             self._expected.pop(after.metadata.uid, None)
-        # It may have been deleted and recreated while nobody looked.
+        # It may have been deleted and recreated between two reads.
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             self._expected.pop(before.metadata.uid, None)
 
     def _matters(self, uid: str, before: objects.Pod | None, after: objects.Pod | None) -> bool:
-        """Whether a pod takes something else than before, or stands elsewhere, and that was not expected."""
+        """Whether a pod unexpectedly takes other resources than before, or is on another node."""
         there, was = self._occupied(after), self._occupied(before)
         expected, _ = self._expected.get(uid, (None, 0.0))
         if there != was and (there is None or there != expected):
@@ -84,7 +84,7 @@ class Changes:
         return occupied_node(pod, self._gate_prefix) if pod is not None else None
 
     def on_freed(self) -> None:
-        """Take in that more may be free of what extensions add to nodes, or that more is known of it."""
+        """Record that resources of extensions may have become free, or are better known."""
         with self._lock:
             self.usage_version += 1
 
@@ -97,13 +97,13 @@ class Changes:
         return True
 
     def on_namespace(self) -> None:
-        """Take in that a namespace is new, gone or has other labels, by which rules on pods select."""
+        """Record that a namespace is new, deleted or has other labels, which rules of pods may select."""
         with self._lock:
             self.usage_version += 1
 
 
 def _claims(pod: objects.Pod | None) -> tuple[objects.PodClaim, ...]:
-    """The claims that were made for a pod."""
+    """The claims that were created for a pod."""
     return pod.status.resource_claim_statuses if pod is not None else ()
 
 

@@ -1,6 +1,6 @@
-"""In how few domains pods would lie at best: on empty nodes that they may use. Pure, and a lower bound.
+"""A lower bound on the domains of a gang: the fewest on empty nodes that its pods may use. Pure.
 
-Pods that exist, neighbours and reservations count for nothing; labels, taints and what nodes have do.
+Existing pods and reservations are ignored; labels, taints and the nodes' allocatable resources count.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ from webhook.placement.snapshot import Block, NodeState, Path, key_of, node_stat
 from webhook.text import counted
 
 MOST_CLASSES: Final = 8
-"""Classes of one gang that are looked at: of more the bound is lower."""
+"""At most this many classes of one gang are considered; with more, the bound is lower."""
 MOST_CACHED: Final = 64
-"""Sets of classes for which sums are kept, at least."""
+"""Sums are cached for at least this many sets of classes."""
 
 _Classes = tuple[PodClass, ...]
 _Column = tuple[int, ...]
@@ -30,7 +30,7 @@ _BlockSums = tuple[tuple[_Column, ...], ...]
 
 
 class FewestDomains:
-    """Answers for gang after gang, and keeps the sums of blocks whose nodes stay the same."""
+    """Computes the bound of gangs, and caches the sums of blocks whose nodes are unchanged."""
 
     def __init__(self) -> None:
         self._cache = IdentityCache[tuple[_Classes, Path], _BlockSums]()
@@ -57,9 +57,9 @@ class FewestDomains:
         return [] if any(0 in counts for counts in found) else list(map(max, found))
 
     def too_large(self, pods: Mapping[PodClass, int], level: str | None, snapshot: Snapshot) -> str:
-        """That empty nodes, or no empty domain of a level, have capacity for so many pods; "" if they have.
+        """Why empty nodes, or each empty domain of a level, cannot take so many pods; "" if they can.
 
-        level: by its name, that one domain must hold all of them; None where none must.
+        level: the name of a level of which one domain must have all of them; None for no such level.
         """
         domains, names = self.of(pods, snapshot), snapshot.topology.level_names
         count = sum(pods.values())
@@ -85,7 +85,7 @@ class FewestDomains:
     def _sums(
         self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot, levels: int
     ) -> Iterator[_BlockSums]:
-        """The sums of each block: those of the very same nodes, whatever pods are on them."""
+        """The sums of each block, which depend on its nodes but not on the pods there."""
         for key, block in snapshot.blocks.items():
             nodes = [state.node for state in block.states]
             known = self._cache.find((classes, key), *nodes)
@@ -146,7 +146,7 @@ def _common_resources(classes: _Classes) -> tuple[str, ...]:
 
 
 def _without_place(pod_class: PodClass) -> PodClass:
-    """The class without what says where its pods are, or beside whom they cannot be."""
+    """The class without the locations of its pods and without the pods that it may not be beside."""
     rules = pod_class.rules
     free = replace(rules, exclusions=(), affinity=_without_fields(rules))
     requests = tuple(pair for pair in pod_class.requests if not is_synthetic(pair[0]))
@@ -154,7 +154,7 @@ def _without_place(pod_class: PodClass) -> PodClass:
 
 
 def _without_fields(rules: Rules) -> tuple[Term, ...] | None:
-    """Required node affinity without the names of nodes, by which released pods are pinned."""
+    """Required node affinity without node names, which pin released pods."""
     if rules.affinity is None or not any(term.fields for term in rules.affinity):
         return rules.affinity
     terms = tuple(Term(term.expressions) for term in rules.affinity if term.expressions)

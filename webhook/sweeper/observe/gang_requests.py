@@ -1,9 +1,8 @@
-"""What gangs ask for by annotations: their size, levels, slices and spread, alike or in parts. Pure.
+"""What gangs ask for by annotations: size, levels, slices and spread, for all pods or by pod set. Pure.
 
-A size that cannot be read is skipped, since a controller may tell it as well. A request for closeness or
-distance that cannot be read is not: the gang waits, as with a level that does not exist. A request on some
-pods holds for all of the gang. Only where pods ask for different things each of them stands for itself,
-together with those that ask the same.
+An invalid size is ignored, since a controller may state it as well. With an invalid topology or spread
+request, or a level that does not exist, the gang waits. A request on some pods holds for the whole gang.
+Where pods ask for different things, each pod set is those that ask for the same.
 """
 
 import re
@@ -35,9 +34,9 @@ _QUOTED: Final = 40
 
 
 def size_of(key: GangKey, pods: Sequence[Pod], from_owner: int | None, problems: list[str]) -> int | None:
-    """How many pods are expected, None if nobody says. from_owner: by the gang's controller.
+    """The expected number of pods, None if unknown. from_owner: as stated by the gang's controller.
 
-    problems: gains sentences on what is not believed.
+    problems: gains a sentence for each value that is not used.
     """
     for annotation in marks.GANG_SIZE_KEYS:
         value = common_value(pods, annotation, problems)
@@ -69,7 +68,7 @@ def minimum_of(
 
 
 def common_value(pods: Sequence[Pod], annotation: str, problems: list[str]) -> str | None:
-    """What the pods say by an annotation, the first value of several as text goes; None for nothing."""
+    """The value of an annotation of the pods, the first in text order if there are several; None without one."""
     values = sorted(
         {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
     )
@@ -85,7 +84,7 @@ _SPREAD: Final = re.compile(r"([^\s:]+)(?::([1-9][0-9]{0,8}))?", re.ASCII)
 def spread_of(value: str | None) -> Spread | None:
     """The spread that the annotation's value asks for: a level, or a level, ":" and the most pods a domain.
 
-    None where there is no wish. Raises PlacementError for a value that is none.
+    None without a request. Raises PlacementError for an invalid value.
     """
     if value is None:
         return None
@@ -168,9 +167,9 @@ _REQUESTS: Final = (
 
 @dataclass(frozen=True)
 class GangPart:
-    """Pods by uid, and what they ask for. claim: the domain that they alone want to have, of divided gangs.
+    """Pods by uid, and their request. claim: the domain that they alone want to have, of divided gangs.
 
-    closed: nodes where they may not be, as others have domains of their own there.
+    closed: nodes that they may not use, since others have domains of their own there.
     """
 
     uids: frozenset[str]
@@ -182,7 +181,7 @@ class GangPart:
 
     @property
     def name(self) -> str:
-        """What a sentence calls it."""
+        """The name of this request in sentences."""
         s = "s" if len(self.uids) == 1 else ""  # of the verb: the pod that requires, the pods that require
         requests = [f"require{s} one {self.required_level}"] if self.required_level else []
         requests += [f"prefer{s} one {level}" for level in self.preferred_levels]
@@ -232,10 +231,10 @@ def _part(uids: frozenset[str], requests: Mapping[str, str | None]) -> GangPart:
 
 @dataclass(frozen=True)
 class DomainLayout:
-    """Where the groups of a gang go that have domains of their own.
+    """The places of a gang's groups that have domains of their own.
 
-    answers: each group with members, and its place. nodes: of all groups. closed_to_others: where the other
-    pods of the gang may not be.
+    answers: each group with members, and its place. nodes: of all groups. closed_to_others: nodes that the
+    other pods of the gang may not use.
     """
 
     answers: tuple[tuple[Gang, Assignment], ...]
@@ -244,12 +243,12 @@ class DomainLayout:
 
 
 class Division:
-    """What is special about a divided gang; of an undivided one nothing is."""
+    """How an extension has divided a gang; the defaults are those of an undivided one."""
 
     def labels_of(self, pod: Pod) -> frozenset[str]:
-        """The node labels of which a pod has a domain with its like to itself.
+        """The node labels over which a pod's group has a domain to itself.
 
-        Its rules on other pods over these labels, which its controller writes, are kept by the division.
+        Rules on other pods over these labels, which the controller writes, are met by the division.
         """
         return frozenset()
 
@@ -264,9 +263,9 @@ class Division:
         return frozenset()
 
     def domains(self, placed: Mapping[str, str]) -> Mapping[str, str]:
-        """The domains that it has to itself, as its plan remembers them, see PlacementSpec.domains.
+        """The domains that the gang has to itself, as its plan records them, see PlacementSpec.domains.
 
-        placed: uid -> node of its pods, those that are yet to be made as well.
+        placed: uid -> node of its pods, with those that are not created yet.
         """
         return {}
 

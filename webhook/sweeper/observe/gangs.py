@@ -1,4 +1,4 @@
-"""The gangs: their pods, in which order these stand, how many they will be, and what they wish."""
+"""The gangs: their pods in order of rank, their expected size, and their requests."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -39,20 +39,20 @@ _PROBLEMS: Final = 5
 """Problems of one gang that its reason names."""
 
 _MOST_LATER: Final = 20_000
-"""Pods yet to be made that are planned in a pass, of all gangs together."""
+"""At most this many pods of all gangs are planned in a pass before they exist."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class OwnerFacts:
-    """What a gang's controller says: how many pods it makes, which, and whether some come later.
+    """What a gang's controller states: how many pods it creates, which, and whether some come later.
 
-    is_cut: its shape is left out, as it has too many pods to be planned before they are made.
-    hindered: tells when it said last that it cannot make a pod, and why; "" where it has not. Asked of
-    gangs that lack pods alone. devices: tells whether any pod of the gang asks for an extended resource, None
-    where it does not say so. Asked of gangs alone none of whose pods there does. failed: tells how many pods
-    of a Job have failed; 0 for others. Asked of gangs that lack pods alone.
+    is_cut: the pods are left out, since they are too many to be planned before they exist. hindered: returns
+    when the controller last reported that it cannot create a pod, and why; "" if never. It is asked for gangs
+    that lack pods only. devices: returns whether any pod of the gang asks for an extended resource, None if
+    unknown. It is asked for gangs only of which no existing pod does. failed: returns how many pods of a Job
+    have failed, 0 for other owners. It is asked for gangs that lack pods only.
     """
 
     size: int | None = None
@@ -66,24 +66,24 @@ class OwnerFacts:
 
     @property
     def problems(self) -> list[str]:
-        """What of it a user is to know."""
+        """Facts to show to the user."""
         return [_CUT] if self.is_cut or (self.staged and (self.size or 0) > MOST_PODS) else []
 
 
 @dataclass(frozen=True)
 class PodGang:
-    """A gang as it is now: its gated pods and those that have been released, both in the order of rank.
+    """A gang as it is now: its gated pods and those that were released, both in the order of rank.
 
-    size is the number of pods that are expected, None where nobody says; staged gangs do not get all of them
-    before some run; ranks maps a pod's uid to its rank where every pod has one; slices: the largest first;
-    problems are sentences for the user; fault says why the gang cannot be placed as it is written, "" if it
-    can. later: pods of a staged gang that are made once its present ones run, as they will be;
-    is_stage_complete: no more pods come before these run. minimum: how many are enough to run, the others
-    joining as capacity comes; None where all are needed. hindrance: why its controller cannot make those that
-    are missing, "" where it does not say so. parts: those that wish unlike levels or slices, () where all
-    wish the same: then the levels and slices are the gang's. within: the level of which one domain has all
-    parts, None for no such level. cpu_pods: uids of those without GPUs that go beside the others. alone:
-    whether there are no others, nor will be. division: how an extension has divided it.
+    size: the expected number of pods, None if unknown; a staged gang gets the later ones only once the
+    earlier run. ranks: a pod's uid -> its rank, where every pod has one. slices: the largest first. problems:
+    sentences for the user. fault: why the gang cannot be placed as it is written, "" if it can. later: pods
+    of a staged gang that are created once its present ones run. is_stage_complete: no more pods come before
+    these run. minimum: how many are enough to run, while the others join as capacity comes; None where all
+    are needed. hindrance: why its controller cannot create the missing pods, "" if it reports nothing. parts:
+    the pod sets that ask for different levels or slices, () where all pods ask for the same: then levels and
+    slices are those of the gang. within: the level of which one domain has all parts, None for no such level.
+    cpu_pods: uids of pods without GPUs that are placed beside the others. alone: whether the gang has no
+    other pods, and will have none. division: how an extension has divided it.
     """
 
     key: GangKey
@@ -110,7 +110,7 @@ class PodGang:
 
     @property
     def workers(self) -> tuple[Pod, ...]:
-        """Its pods but for CPU-only pods: those by whose places it is judged."""
+        """Its pods without CPU-only pods: those whose places are optimized."""
         if not self.cpu_pods:
             return self.pods
         return tuple(pod for pod in self.pods if pod.metadata.uid not in self.cpu_pods)
@@ -122,7 +122,7 @@ class PodGang:
 
     @property
     def lacks_pods(self) -> bool:
-        """Whether fewer pods are there than are enough to run, as far as anybody says."""
+        """Whether fewer pods are there than it needs to run, as far as is known."""
         return _lacks_pods(self.pods, self.size, self.minimum)
 
     @cached_property
@@ -132,16 +132,16 @@ class PodGang:
 
     @cached_property
     def priority(self) -> int:
-        """Its urgency: the lowest priority of the gated members that ask for what the gang waits for.
+        """Its priority: the lowest of the gated members that ask for what the gang waits for.
 
-        That is extended resources, as GPUs, where any gated member asks for some. Others count for nothing:
-        neither a pod that runs already nor a launcher lends its class to those that wait.
+        These are extended resources, such as GPUs, where any gated member asks for some. Other pods do not
+        count: a running pod or a launcher does not lend its PriorityClass to those that wait.
         """
         return urgency(self.gated)
 
     @cached_property
     def created(self) -> str:
-        """When its first member was made (RFC 3339, which sorts as text)."""
+        """When its oldest member was created (RFC 3339, which sorts as text)."""
         return min((pod.metadata.creation_timestamp or "" for pod in self.pods), default="")
 
 
@@ -152,10 +152,10 @@ def gather(
     member_of: Callable[[Pod], GangKey] = key_of,
     make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerFacts], PodGang] | None = None,
 ) -> list[PodGang]:
-    """All gangs that have a gated pod, the most urgent first: by priority, then by age, then by name.
+    """All gangs that have a gated pod, ordered by priority, then age, then name.
 
     A pod that is being deleted takes capacity until it is gone, but is no member: its successor is. ask_owner
-    tells what is known of a gang's controller. member_of: the gang of a pod, see key_of. make: instead of
+    returns the facts of a gang's controller. member_of: the gang of a pod, see key_of. make: used instead of
     gang_of.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
@@ -177,10 +177,10 @@ def by_age(gang: PodGang) -> tuple[int, str, GangKey]:
 
 
 def _bounded(owners: dict[GangKey, OwnerFacts]) -> dict[GangKey, OwnerFacts]:
-    """The same, where the gangs that will have the most pods are planned by those alone that are there.
+    """The same gangs; for the largest, only existing pods are planned.
 
-    Owners are made by anybody: one of many pods, or many of some, must not hold up a pass, nor leave nothing
-    to the gangs of other namespaces. Those that have taken least come next.
+    Any user may create owners: one with many pods, or many owners, must not slow a pass down, nor use up the
+    limit for gangs of other namespaces. Those with the fewest pods not yet created take of the limit first.
     """
     counts = {key: count for key, owner in owners.items() if (count := pod_count(owner.shape))}
     taken: dict[str, int] = {}
@@ -198,13 +198,13 @@ def _bounded(owners: dict[GangKey, OwnerFacts]) -> dict[GangKey, OwnerFacts]:
 
 
 def urgency(pods: Sequence[Pod]) -> int:
-    """The lowest priority of those that ask for extended resources, or of all where none does."""
+    """The lowest priority of the pods that ask for extended resources, or of all where none does."""
     counting = [pod for pod in pods if asks_for_devices(pod.spec)] or pods
     return min((pod.spec.priority or 0 for pod in counting), default=0)
 
 
 def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerFacts) -> PodGang:
-    """The gang of these pods, whatever else they say of what they belong to."""
+    """The gang of these pods, whatever other gang their labels name."""
     problems = owner.problems
     pods = [*gated, *released]
     missing = missing_pods(owner.shape, pods)
@@ -263,9 +263,9 @@ def _by_rank(pods: Sequence[Pod], ranks: Mapping[str, int]) -> tuple[Pod, ...]:
 
 
 class GangCache:
-    """Makes gangs as gang_of does; one of which nothing has changed is the very same.
+    """Makes gangs as gang_of does; an unchanged gang is the same object.
 
-    What is wrong with one gang, by a defect of ours, stops no other: it waits, and its reason says so.
+    An error with one gang, by a defect of ours, stops no other: that gang waits, with this reason.
     """
 
     def __init__(self) -> None:
@@ -308,7 +308,7 @@ class GangCache:
         return gang if _asks_again(gang) else self._gangs.keep(known_by, gang, *gated, None, *released)
 
     def end_pass(self) -> None:
-        """Forget what was not asked for since the last round."""
+        """Drop the gangs that were not asked for since the last pass."""
         self._gangs.end_pass()
         self._unread = set()
 
@@ -319,19 +319,19 @@ def _asks_again(gang: PodGang) -> bool:
 
 
 def _blocked_reason(pods: list[Pod], owner: OwnerFacts) -> str:
-    """What the controller has said since it made the newest of its pods; what it said before is overcome."""
+    """The controller's report, unless it has created a pod since then."""
     at, message = owner.hindered()
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
     return message if at and at >= newest[: len(at)] else ""
 
 
 def _why_lacking(there: str, blocked_reason: str, failed: int) -> list[str]:
-    """Why a gang's controller has not made all of its pods, as far as anybody knows.
+    """Why a gang's controller has not created all of its pods, as far as is known.
 
-    The Job controller makes others for pods that failed after 10 seconds, doubled for each one of them, of
-    600 at most (backoff_utils.go and job_controller.go of Kubernetes: 9 min 59 s were seen after eight at
-    once); deleted while they ran, as for a gang of higher priority, they have failed. Nobody gets a message
-    about it.
+    The Job controller replaces failed pods after 10 seconds, doubled for each failure, at most 600
+    (backoff_utils.go and job_controller.go of Kubernetes: 9 min 59 s were seen after eight failures at once).
+    Pods that were deleted while they ran, as for a gang of higher priority, count as failed. The Job
+    controller does not report this delay.
     """
     reasons = (
         [f"{there}, as its controller cannot create the others: {blocked_reason}"] if blocked_reason else []
@@ -349,7 +349,7 @@ def _why_lacking(there: str, blocked_reason: str, failed: int) -> list[str]:
 def _topology_requests(
     pods: Sequence[Pod], beside: Set[str], ranks: Mapping[str, int], problems: list[str]
 ) -> tuple[GangPart, tuple[GangPart, ...], Spread | None, str]:
-    """What all pods of a gang ask for; its parts, () where all ask the same; its spread; and what is wrong.
+    """The common request of a gang; its pod sets, () where all ask for the same; its spread; and its faults.
 
     beside: CPU-only pods, whose levels and slices do not count. problems: gains sentences for the user.
     """
@@ -362,7 +362,7 @@ def _topology_requests(
 def _parts(
     pods: list[Pod], ranks: Mapping[str, int], problems: list[str]
 ) -> tuple[tuple[GangPart, ...], str]:
-    """The parts of a gang, and what is wrong with their requests."""
+    """The pod sets of a gang, and the faults of their requests."""
     try:
         parts = parts_of(pods)
     except PlacementError as error:
@@ -374,7 +374,7 @@ def _parts(
 
 
 def _spread(pods: Sequence[Pod], has_parts: bool, problems: list[str]) -> tuple[Spread | None, str]:
-    """The request to be spread, and what is wrong with it."""
+    """The spread request, and its faults."""
     try:
         spread = spread_of(common_value(pods, keys.SPREAD_TOPOLOGY_ANNOTATION, problems))
         return spread, SPREAD_PARTS if spread and has_parts else ""
@@ -391,7 +391,7 @@ def _too_long(pod: Pod) -> str:
 
 
 def few_problems(problems: Sequence[str]) -> tuple[str, ...]:
-    """The first ones, each of bounded length: what they quote, and how many there are, authors choose."""
+    """The first ones, each cut to a bounded length, since authors of pods choose their text and number."""
     few = [shortened(printable(problem)) for problem in problems[:_PROBLEMS]]
     left = len(problems) - len(few)
     return (*few, f"and {counted(left, 'more problem')}") if left else tuple(few)

@@ -1,12 +1,12 @@
-"""Which pods belong together, and which of them go beside the others. Pure.
+"""Which pods belong to one gang, and which of them are CPU-only pods. Pure.
 
-A gang is known by what its controller writes on its pods; the user's own annotations override that.
-Namespaces are part of the identity, and so is the controller's uid: a Job that is recreated under the
-same name is another gang.
+A gang is recognized by what its controller writes on its pods; the user's own annotations override that.
+Namespaces are part of the identity, and so is the controller's uid: a Job that is recreated under the same
+name is another gang.
 
-CPU-only pods are pods of a gang that ask for no GPU while others do: launchers, drivers, leaders. Such
-a pod waits for the others and goes beside them, but decides nothing about their places: often it may not run
-on their nodes at all, for want of a toleration. One that names a level, slices or a domain of its own is a
+CPU-only pods are pods of a gang that ask for no GPU while others do: launchers, drivers, leaders. Such a pod
+waits for the others and is placed beside them, but does not influence their places: often it may not even run
+on their nodes, since it lacks a toleration. A pod that names a level, slices or a domain of its own is a
 member like the others.
 """
 
@@ -30,9 +30,9 @@ from webhook.workloads.shape import asks_for_devices
 
 @dataclass(frozen=True, order=True)
 class GangKey:
-    """A gang's identity. kind and name are for people; `id` (a uid or what stands for one) decides.
+    """A gang's identity. kind and name are for people; `id` (a uid or its equivalent) decides.
 
-    name is what an author wrote, with everything escaped that a line of a log or a terminal would obey.
+    name is as an author wrote it, with characters escaped that would control a terminal or break a log line.
     """
 
     namespace: str
@@ -52,12 +52,12 @@ class GangKey:
 
     @cached_property
     def placement_key(self) -> str:
-        """Where its Placement stands among all: "namespace/name"."""
+        """The key of its Placement: "namespace/name"."""
         return f"{self.namespace}/{self.placement_name}"
 
 
 def maker_of(pod: Pod, gang: GangKey) -> GangKey:
-    """Who stands for a pod and its successors: its gang; for one that is a gang alone, what made it."""
+    """The identity of a pod and its successors: its gang, or, for a pod that is a gang alone, its owner."""
     owner = pod.metadata.controller
     if gang.kind != "Pod" or owner is None:
         return gang
@@ -66,9 +66,9 @@ def maker_of(pod: Pod, gang: GangKey) -> GangKey:
 
 @dataclass(frozen=True, order=True)
 class Claim:
-    """A wish for a domain of its own. rule: the annotation that says so; over: the node label that it names.
+    """A request for a domain of its own. rule: its annotation; over: the node label that it names.
 
-    group: which of a gang's pods want one together, "" for all of them.
+    group: which pods of a gang want a domain together, "" for all of them.
     """
 
     rule: str
@@ -93,7 +93,7 @@ def claims_of(pod: Pod) -> tuple[Claim, ...]:
 
 
 def exclusive_over(pod: Pod) -> frozenset[str]:
-    """The node labels of which a pod's Job, group or subgroup wants a domain of its own."""
+    """The node labels over which a pod's Job, group or subgroup wants a domain of its own."""
     return frozenset(claim.over for claim in claims_of(pod))
 
 
@@ -103,13 +103,14 @@ def is_of_a_set(pod: Pod) -> bool:
 
 
 def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES, roots: Roots = NO_ROOTS) -> GangKey:
-    """The gang that a pod belongs to; a pod without any sign of one is a gang of its own.
+    """The gang that a pod belongs to; a pod without any mark is a gang of its own.
 
-    roots: of PodGroups. All pods below a CompositePodGroup that nothing else marks are one gang.
+    roots: of PodGroups. All pods below a CompositePodGroup are one gang unless another mark says otherwise.
 
-    Labels of the operator's choice stand behind what a pod says itself and behind known owners: those
-    say more than a release's name does. So does the PodGroup of a pod, whatever its owner is; but the gang
-    that a controller has marked is larger (a JobSet has a PodGroup for each of its parts), and says more.
+    Labels of the operator's choice come after a pod's own annotations and known owners, which are more
+    specific than the name of a release. A pod's PodGroup comes before such labels too, whatever its owner is.
+    A gang that a controller has marked is larger (a JobSet has a PodGroup for each of its parts) and comes
+    first.
     """
     metadata = pod.metadata
     own = metadata.annotations.get(keys.GANG_ANNOTATION)
@@ -129,7 +130,7 @@ def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES, roots: Roots = NO_ROOTS) -
 
 
 def _labelled_gang(pod: Pod, rules: OwnerRules) -> GangKey | None:
-    """The gang of those with the same value of a label of the operator's choice."""
+    """The gang of the pods with the same value of a label of the operator's choice."""
     for label in rules.gang_labels:
         if value := pod.metadata.labels.get(label):
             return GangKey(pod.metadata.namespace, "Group", printable(value), f"{label}={value}")
@@ -143,7 +144,7 @@ def _marked_gang(pod: Pod) -> GangKey | None:
 
 
 def _native_gang(pod: Pod, roots: Roots) -> GangKey | None:
-    """The gang of the PodGroup that somebody else has given to a pod, None if it has none."""
+    """The gang of the PodGroup that a pod names by itself, None if it names none."""
     name, namespace = native_group_of(pod), pod.metadata.namespace
     if not name:
         return None
@@ -153,7 +154,7 @@ def _native_gang(pod: Pod, roots: Roots) -> GangKey | None:
 
 
 def unknown_owner(pod: Pod, gang: GangKey, rules: OwnerRules) -> str:
-    """The kind and group of the unknown owner by which a pod is of a gang; "" where another sign says so."""
+    """The kind and group of the unknown owner that makes a pod's gang; "" where another mark does."""
     owner = pod.metadata.controller
     if owner is None or (gang.kind, gang.id) != (owner.kind, owner.uid):
         return ""
@@ -171,11 +172,11 @@ _OWN_REQUESTS: Final = frozenset(
 
 
 def cpu_pods(pods: Sequence[Pod], others_come: bool) -> frozenset[str]:
-    """uids of those of a gang's pods that go beside its others.
+    """uids of the gang's CPU-only pods.
 
-    others_come: whether pods that ask for extended resources are yet to be made, and planned. Where no pod of
-    the gang asks for any, these are the pods that were held back for what they are part of alone; pods of
-    which an author says more, or wrote the gate, are a gang of their own right.
+    others_come: whether pods that ask for extended resources are still to be created, and planned. Where no
+    pod of the gang asks for any, these are the pods that were gated only because of their gang. Pods with
+    annotations of their own, or whose author wrote the gate, are a gang of their own right.
     """
     plain = [pod for pod in pods if not asks_for_devices(pod.spec)]
     if not plain:

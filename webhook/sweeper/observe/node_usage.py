@@ -1,4 +1,4 @@
-"""What pods take on nodes: worked out again for those nodes alone whose pods, or plans for them, changed."""
+"""What pods take on nodes, recomputed only for nodes whose pods or plans have changed."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from webhook.placement import NodeInfo, PodClass, Usage
 from webhook.sweeper.observe.plans import CardsByPod, Texts
 
 Usages = Mapping[str, tuple[Usage, ...]]
-"""What pods take, by node."""
+"""Usage of pods, by node."""
 
 Placed = tuple[Pod, Texts | None]
 """A pod on a node, and the annotations that say which cards it has, None where its own do."""
@@ -18,10 +18,10 @@ Placed = tuple[Pod, Texts | None]
 
 @dataclass(frozen=True)
 class PodsOnNodes:
-    """The pods that have a node, by it: the very same tuples for as long as nothing changes on a node.
+    """The pods by node; the tuples of a node stay the same objects while nothing changes there.
 
-    bound: others, as they stand there. coming: those that are sent or planned there. cards: what plans say of
-    the cards of bound ones.
+    bound: pods that are bound. coming: pods that are released or planned to the node. cards: the cards that
+    plans give to bound pods.
     """
 
     bound: Mapping[str, tuple[Pod, ...]]
@@ -37,7 +37,7 @@ class PodsOnNodes:
 
 
 class UsagesOnNodes:
-    """Remembers what each node's pods take for as long as all of them are the very same."""
+    """Caches the usage of each node while its pods are the same objects."""
 
     def __init__(self) -> None:
         self._by: object = None
@@ -52,10 +52,10 @@ class UsagesOnNodes:
         usage_of: Callable[[Pod, Texts | None], Usage | None],
         fill: Callable[[str], Usage],
     ) -> Usages:
-        """By node, what its pods take; what was handed out before stays as it was.
+        """The usage of the pods by node; earlier results are not changed.
 
-        by: the identity of all else on which usage_of depends. A pod for which that is None takes what `fill`
-        says of its node.
+        by: the identity of all other inputs of usage_of. A pod for which usage_of returns None takes what
+        `fill` returns for its node.
         """
         if by is not self._by:
             self._by, self._usages = by, IdentityCache()
@@ -80,9 +80,9 @@ def amended(
     concerns: Callable[[Pod], object],
     amend: Callable[[Pod, str, Usage], Usage],
 ) -> dict[str, tuple[Usage, ...]]:
-    """What pods take of these nodes where some are concerned, with what is added to the use of each.
+    """The usage of these nodes where some are affected, with the added resources.
 
-    A pod that could not be read fills its node, so that it does not matter whose usage is whose there.
+    A pod that could not be read fills its node, so it does not matter which usage belongs to which pod there.
     """
     found = {}
     for name, taken in usages.items():
@@ -93,10 +93,10 @@ def amended(
     return found
 
 
-# --- what extensions add ------------------------------------------------------------------------------
+# --- resources that extensions add --------------------------------------------------------------------
 
 AMOUNTS: Final = 320_000
-"""Nodes times rules between pods, or added resources, that are held in memory, at about 80 bytes each."""
+"""Nodes times rules between pods, or added resources, that are cached, at about 80 bytes each."""
 
 FEWEST_RULES: Final = 16
 """So many of them are distinguished however large the cluster is."""
@@ -111,20 +111,20 @@ class AddedResources(Protocol):
     """Resources of one pass that neither the spec of a pod nor the status of a node has."""
 
     def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
-        """The class with what the pod asks for of them, or with the problem that this is."""
+        """The class with the added resources that the pod asks for, or with a problem."""
 
     def completed(
         self, nodes: Sequence[NodeInfo], on_nodes: PodsOnNodes, usages: Usages, objects: Mapping[str, Node]
     ) -> tuple[list[NodeInfo], Usages]:
-        """The nodes with what they have, and the usages with what their pods take.
+        """The nodes with their added resources, and the usages with those that pods take.
 
         on_nodes: the pods of these usages. objects: the nodes by name.
         """
 
     def devices_of(self, pod: Pod, is_counted: Callable[[str], bool]) -> int | None:
-        """How many devices a pod's claims have been given, or ask for; None where that is not known.
+        """How many devices a pod's claims have or ask for; None if unknown.
 
-        is_counted: whether those of a DeviceClass count, by its name.
+        is_counted: whether a DeviceClass counts, by its name.
         """
 
 
@@ -137,7 +137,7 @@ CLAIMS_OFF: Final = (
 
 @dataclass(frozen=True)
 class ClaimsWait:
-    """Lets pods with claims on devices wait, where nothing else knows what these ask for. problem: why."""
+    """Makes pods with device claims wait where no extension reads claims. problem: the reason."""
 
     problem: str
 

@@ -1,6 +1,6 @@
-"""The owners that tell a gang's size: whichever of them the cluster serves, found again as that changes.
+"""The owners that state a gang's size: those that the cluster serves, discovered again as that changes.
 
-What is not served, not allowed or not readable only leaves sizes unknown; it never holds up the rest.
+An owner that is not served, not allowed or not readable only leaves sizes unknown; it never delays the rest.
 """
 
 import logging
@@ -28,7 +28,7 @@ from webhook.workloads.kinds import WORKLOADS, Workload
 # A quota is used up, say, or a policy refuses them.
 
 _WITHOUT_OWNER: Final = frozenset({"Pod", "Gang", "Group"})
-"""Kinds of gangs whose name is none of an object."""
+"""Kinds of gangs whose name is not that of an object."""
 
 Key = TypeVar("Key")
 
@@ -40,7 +40,7 @@ NOTHING: Final[DatedMessage] = "", ""
 
 
 class Complaints:
-    """The newest complaint about each object, found without asking all of them: anybody may write Events."""
+    """The newest complaint about each object, indexed by name, since any user may write Events."""
 
     def __init__(self, complaints: Iterable[Complaint]) -> None:
         self._by_uid: dict[tuple[str, str], DatedMessage] = {}
@@ -60,9 +60,9 @@ class Complaints:
             self._newest.append([max(pair) for pair in pairs])
 
     def blocked_reason(self, key: GangKey) -> DatedMessage:
-        """When one of a gang's controllers reported last that it cannot create a pod, and why.
+        """When one of a gang's controllers last reported that it cannot create a pod, and why.
 
-        A set's pods are made by others that it makes: these have its name, a dash and more.
+        A set's pods are created by objects that it owns: their names are the set's, a dash and more.
         """
         if key.kind in _WITHOUT_OWNER:
             return NOTHING
@@ -92,9 +92,9 @@ def _note(there: dict[Key, DatedMessage], key: Key, message: DatedMessage) -> No
 
 
 CHECK_SECONDS: Final = 180.0
-"""How often it is asked again what the cluster serves."""
+"""How often the served APIs are discovered again."""
 SOONER_SECONDS: Final = 10.0
-"""How soon again when a gang appears whose kind of owner is not known to be served."""
+"""How soon they are discovered again when a gang appears whose kind of owner is not known to be served."""
 
 OPTIONAL: Final = {
     ("resource.k8s.io", resource): ("v1",)
@@ -103,8 +103,8 @@ OPTIONAL: Final = {
 """Group and resource of optional APIs without owners that extensions read -> versions of them."""
 
 _PATIENCE: Final = 3
-"""So often is asked again, before anybody may act, for what the API server could not give at the moment. A
-CustomResourceDefinition whose conversion webhook is gone is never readable ("storage is initializing")."""
+"""How often the API server is asked again, before anything may act, for what it could not serve. A
+CustomResourceDefinition whose conversion webhook is away is never readable ("storage is initializing")."""
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ class Owners:
         self._thread = threading.Thread(target=self._run, name="owners", daemon=True)
 
     def start(self) -> None:
-        """Begin to look for what is served and to watch it."""
+        """Begin to discover and watch what is served."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -154,9 +154,9 @@ class Owners:
 
     @property
     def synced(self) -> bool:
-        """Whether it is known what the cluster serves and all of that has been read once.
+        """Whether the served APIs are known and all of them were read once.
 
-        It stays so: what is served later adds sizes that were unknown before, no more.
+        It stays True: an API that is served later only adds sizes.
         """
         if not self._synced and self._complete.is_set():
             self._synced = all(each.informer.synced for each in self._all())
@@ -164,7 +164,7 @@ class Owners:
 
     @property
     def served(self) -> tuple[str, ...]:
-        """What is watched: "jobs.batch/v1" and so on."""
+        """The watched resources: "jobs.batch/v1" and so on."""
         return tuple(f"{each.workload.name}/{each.version}" for each in self._all())
 
     @property
@@ -174,7 +174,7 @@ class Owners:
 
     @property
     def refused(self) -> dict[str, str]:
-        """What is served but cannot be read, and why."""
+        """The resources that are served but cannot be read, and why."""
         with self._lock:
             return dict(self._refused)
 
@@ -184,7 +184,7 @@ class Owners:
         return {each.workload.name: len(each.informer.undecodable) for each in self._all()}
 
     def facts(self, gang: GangKey, blocked: Callable[[], DatedMessage] = lambda: NOTHING) -> OwnerFacts:
-        """What the controller of a gang says of it; nothing of what two owners of one name disagree about.
+        """The facts of a gang's controller; none where two owners of one name disagree.
 
         blocked: see OwnerFacts.hindered.
         """
@@ -200,7 +200,7 @@ class Owners:
         )
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
-        """The object that stands for a gang, as a JobSet; None where it is not known or not the only one."""
+        """The object that represents a gang, such as a JobSet; None if it is unknown or not the only one."""
         found = [
             OwnerReference(
                 f"{each.workload.group}/{each.version}",
@@ -222,14 +222,14 @@ class Owners:
         found = next((each.informer for each in self._all() if each.workload.name == name), None)
         return found.items() if found is not None and found.synced else None
 
-    # --- what is there --------------------------------------------------------------------------
+    # --- the existing objects -------------------------------------------------------------------
 
     def _all(self) -> list[_Watched]:
         with self._lock:
             return list(self._watched.values())
 
     def _find(self, gang: GangKey) -> Iterator[tuple[_Watched, Owner]]:
-        """The owners that a gang may have. Its id tells one of their uids, where pods tell that."""
+        """The possible owners of a gang. Its id is the uid of one of them where pods have that."""
         is_known = False
         for each in self._all():
             if each.workload.kind != gang.kind or each.workload.id_prefix != _id_prefix(gang.id):
@@ -273,9 +273,9 @@ class Owners:
                 self._stopping.wait(self._checked + SOONER_SECONDS - time.monotonic())
 
     def _check(self) -> bool:
-        """Watch what is served, and no longer what is not; returns False if some may be readable soon.
+        """Watch what is served, and stop watching the rest; returns False if some may be readable soon.
 
-        Raises ApiError if it cannot be known what is served.
+        Raises ApiError if the served APIs cannot be read.
         """
         self._versions = versions = self._served()
         for name, each in list(self._watched.items()):
@@ -286,7 +286,7 @@ class Owners:
         return not any(error.is_transient for error in errors.values())
 
     def _watch_all(self, versions: Mapping[str, str]) -> dict[str, ApiError]:
-        """Watch what is served; returns what the API server said of those that cannot be read."""
+        """Watch what is served; returns the API server's answer for those that cannot be read."""
         errors: dict[str, ApiError] = {}
         for workload in WORKLOADS:
             if workload.name not in versions or workload.name in self._watched or self._stopping.is_set():
@@ -306,7 +306,7 @@ class Owners:
         logger.info("owner_gone resource=%s version=%s", name, each.version)
 
     def _note_refused(self, refused: dict[str, str]) -> None:
-        """Take in what cannot be read, and why."""
+        """Record the resources that cannot be read, and why."""
         for name, reason in refused.items():
             if self._refused.get(name) != reason:
                 logger.error("owner_unreadable resource=%s error=%r", name, reason)
@@ -314,7 +314,7 @@ class Owners:
             self._refused = refused
 
     def _served(self) -> dict[str, str]:
-        """Name of a resource -> the best version of it that is served and that we can read."""
+        """Name of a resource -> the best served version of it that we can read."""
         wanted = {(each.group, each.resource): each.versions for each in WORKLOADS}
         found = served(self._api, {**wanted, **OPTIONAL})
         return {f"{resource}.{group}": version for (group, resource), version in found.items()}
@@ -346,13 +346,13 @@ def _id_prefix(gang_id: str) -> str:
 
 
 def _agreed(values: Iterable[T]) -> T | None:
-    """What all owners say; None where they disagree, or there are none."""
+    """The fact on which all owners agree; None where they disagree, or there are none."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 
 
 def _facts(workload: Workload[Any], owner: Owner | None) -> object:
-    """What a gang may depend on; its shape only follows from the rest."""
+    """The facts on which a gang depends; its shape follows from these."""
     if owner is None:
         return None
     size, minimum = workload.size(owner), workload.minimum(owner)

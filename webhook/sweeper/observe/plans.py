@@ -24,11 +24,11 @@ def is_gated(pod: Pod, prefix: str = keys.GATE_PREFIX) -> bool:
 
 
 def pinned_node(pod: Pod) -> str | None:
-    """The only node that its required node affinity leaves by name, None if there is none or are several.
+    """The only node that its required node affinity allows by name, None if there is none or are several.
 
-    The requirements of one term hold together, the terms are alternatives: what a term leaves is what all of
-    its fields name, and what the pod may use is what any term leaves. A term whose fields contradict is no
-    way out; so a pod whose author has named nodes in some terms is as pinned as we have pinned it.
+    The requirements of one term are combined by AND, the terms by OR. A term allows the nodes that all of its
+    fields name, and the pod may use the nodes of any term. A term whose fields contradict allows nothing, so
+    a pod whose author has named nodes in some terms is as pinned as one that we have pinned.
     """
     left: set[str] = set()
     for term in required_terms(pod):
@@ -41,10 +41,10 @@ def pinned_node(pod: Pod) -> str | None:
 
 
 def nominated_node(pod: Pod) -> str | None:
-    """The node that it was released to by nomination, None if it was not released so; see patches.
+    """The node that it was nominated to at its release, None if it was released otherwise; see patches.
 
-    The first of its two terms names the node, the second all nodes that it may use instead: by these its
-    affinity tells the plan also once kube-scheduler has cleared status.nominatedNodeName.
+    The first of its two terms names the node, the second all nodes that it may use instead. So its affinity
+    still names the planned node after kube-scheduler has cleared status.nominatedNodeName.
     """
     terms = required_terms(pod)
     if len(terms) != 2 or not is_nominated(pod):
@@ -73,12 +73,12 @@ def occupied_node(pod: Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
 
 
 def scheduler_of(pod: Pod) -> str:
-    """The scheduler that is to bind it."""
+    """The scheduler that binds it."""
     return pod.spec.scheduler_name or "default-scheduler"
 
 
 def required_terms(pod: Pod) -> list[NodeSelectorTerm]:
-    """The terms of its required node affinity, of which one must hold."""
+    """The terms of its required node affinity, at least one of which must match."""
     affinity = pod.spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return []
@@ -129,18 +129,18 @@ def _without_pin(term: NodeSelectorTerm, node: str) -> NodeSelectorTerm:
     return replace(term, match_fields=fields)
 
 
-# --- what plans say: worked out again for those alone that have changed -------------------------------
+# --- cards and entries by plan, recomputed only for plans that have changed ---------------------------
 
 PodId = tuple[str, str]
 """Namespace and uid. A uid alone proves nothing: a plan speaks for the pods of its own namespace only."""
 Texts = Mapping[str, str]
 CardsByPod = Mapping[PodId, Texts]
-"""What plans say of the cards of pods on one node."""
+"""The cards that plans give to pods on one node."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What one plan says. cards: by node. entries: by uid."""
+    """The contents of one plan. cards: by node. entries: by uid."""
 
     placement: Placement
     named: frozenset[PodId]
@@ -149,10 +149,10 @@ class _Plan:
 
 
 class Plans:
-    """The plans of one moment, and what they say.
+    """The plans of one moment, indexed.
 
-    cards: by node, what plans say of the cards of pods there: the very same mapping for as long as they say
-    the same of the node. What has been handed out stays as it was.
+    cards: by node, the cards that plans give to pods there: the same mapping object while they are unchanged.
+    Earlier results are not changed.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Plans:
             self._replace(gone, [self._plans[key] for key in changed if key in self._plans])
 
     def _plan(self, key: str, placements: Mapping[str, Placement]) -> _Plan | None:
-        """What a plan says: the same as before if only its status has changed, as it does some times."""
+        """The contents of a plan: the same object as before if only its status has changed."""
         placement, before = placements.get(key), self._plans.get(key)
         if placement is None or (before is not None and _is_same_plan(before.placement, placement)):
             return before if placement is not None else None
@@ -195,7 +195,7 @@ class Plans:
         self.cards = cards
 
     def _moved(self, gone: Iterable[_Plan], come: Iterable[_Plan]) -> dict[str, tuple[_Plan, ...]]:
-        """The plans of each node of which any goes or comes."""
+        """The plans of each node that a plan was added to or removed from."""
         found: dict[str, tuple[_Plan, ...]] = {}
         for plan in gone:
             for node in plan.cards:
@@ -251,7 +251,7 @@ def _named_by(plans: Iterable[_Plan]) -> Iterator[PodId]:
 
 
 def _cards_on(node: str, plans: Iterable[_Plan]) -> CardsByPod:
-    """What these plans say of a node; the newer counts where several name one pod."""
+    """The cards that these plans give on a node; the newer plan counts where several name one pod."""
     found: dict[PodId, Texts] = {}
     for plan in sorted(plans, key=lambda each: each.placement.key):
         for pod, annotations in plan.cards[node].items():

@@ -1,8 +1,8 @@
-"""The unfinished pods of one moment, sorted by what passes ask of them. Pure.
+"""The unfinished pods of one moment, sorted by what passes ask for. Pure.
 
-A pass asks about few pods: those that wait, those that are under way, the others of a gang. Each pod is
-sorted once, when it comes or changes; the pods of the next moment are made of these and of what has changed
-since, and are the very same object where nothing has.
+A pass reads few pods: those that wait, those that are being released, the others of a gang. Each pod is
+sorted once, when it appears or changes. The pods of the next moment are derived from these and the changes
+since, and are the same object where nothing has changed.
 """
 
 import threading
@@ -21,7 +21,7 @@ from webhook.workloads.native_gangs import group_name
 K = TypeVar("K")
 
 ENDING_SECONDS: Final = 600.0
-"""For so long a pod may wait for its victims to end; how long they take is what their authors like."""
+"""A pod may wait this long for its victims to end; their authors choose how long they take."""
 
 _CONTROLLERS: Final = frozenset(
     {("apps/v1", "ReplicaSet"), ("v1", "ReplicationController"), ("apps/v1", "StatefulSet")}
@@ -30,16 +30,16 @@ _CONTROLLERS: Final = frozenset(
 
 
 class Sort(Enum):
-    """What a pod is to a pass; it may be several. Those after OTHER are sorts of others alone."""
+    """The role of a pod in a pass; it may have several. Those after OTHER are subsets of OTHER."""
 
     GATED = auto()
     """It waits for us."""
     UNBOUND = auto()
     """It has no node yet."""
     SPREAD = auto()
-    """It wishes to be spread."""
+    """It asks to be spread."""
     OF_A_SET = auto()
-    """It is one of those among which some want domains of their own, see is_of_a_set."""
+    """It is in a set of which some want domains of their own, see is_of_a_set."""
     EXCLUSIVE = auto()
     """It wants a domain of its own."""
     OF_A_POD_GROUP = auto()
@@ -49,26 +49,26 @@ class Sort(Enum):
     UNDER_WAY = auto()
     """It is not bound, or does not run yet."""
     STAMPED = auto()
-    """It carries the time at which it was given cards."""
+    """It has the time at which it was given cards."""
     TROUBLED = auto()
-    """A container of it does not start, or has ended with a fault."""
+    """A container of it does not start, or has exited with an error."""
     ENDING = auto()
     """It has been deleted."""
     REPELLING = auto()
     """It has anti-affinity."""
     LASTING = auto()
-    """It is of a DaemonSet, its node or a protected namespace: no gang may count on it to go."""
+    """It is of a DaemonSet, its node or a protected namespace: no gang may count on its end."""
     ENDLESS = auto()
-    """A controller keeps it running, so that no node becomes free by its end."""
+    """A controller keeps it running, so that its end frees no node."""
     SLOW = auto()
-    """It may take longer to end, once it is deleted, than anybody waits for that."""
+    """After its deletion it may take longer to end than a gang waits for that."""
     LATE = auto()
     """It has been deleted, and may take as long."""
 
 
 @dataclass(frozen=True)
 class Sorter:
-    """By what pods are distinguished: which wait for us, their gangs, the namespaces that are protected."""
+    """The inputs of sorting: which pods wait for us, their gangs, the protected namespaces."""
 
     waits: Callable[[Pod], bool]
     gang_of: Callable[[Pod], GangKey]
@@ -91,8 +91,8 @@ class Pods:
     """The pods of one moment.
 
     by_uid: all. of: by sort and uid. bound: others by the node to which they are bound. mates: others by
-    their gang, but for pods that are gangs of their own; siblings: those by what made them, see maker_of.
-    What is there of one sort, node or gang is the very same for as long as nothing of it changes.
+    their gang, without pods that are gangs of their own; siblings: those by owner, see maker_of. The pods of
+    one sort, node or gang are the same object while none of them changes.
     """
 
     sorter: Sorter
@@ -108,7 +108,7 @@ class Pods:
         return cls(sorter).after({pod.metadata.uid: pod for pod in pods})
 
     def after(self, changes: Mapping[str, Pod | None]) -> "Pods":
-        """The pods of the next moment. changes: by uid what has come or changed, None of what is gone."""
+        """The pods of the next moment. changes: uid -> the new or changed pod, None for a deleted one."""
         gone = {uid: before for uid in changes if (before := self.by_uid.get(uid)) is not None}
         come = {uid: pod for uid, pod in changes.items() if pod is not None}
         if not gone and not come:
@@ -145,29 +145,29 @@ class Pods:
 
 
 class Journal:
-    """Pods that have come, changed or gone, by uid, until they are taken. Safe for use by many threads."""
+    """Pods that were added, changed or deleted, by uid, until they are taken. Safe for use by many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changes: dict[str, Pod | None] = {}
 
     def begin(self, pods: Mapping[str, Pod]) -> None:
-        """Take in those that are there already; what has been noted since counts more."""
+        """Record existing pods; changes that were recorded since take precedence."""
         with self._lock:
             for pod in pods.values():
                 self._changes.setdefault(pod.metadata.uid, pod)
 
     def note(self, before: Pod | None, after: Pod | None) -> None:
-        """Take in a change; before: None of a new pod, after: None of one that is gone."""
+        """Record a change; before: None for a new pod, after: None for a deleted one."""
         with self._lock:
-            # Deleted and recreated under its name, while nobody looked.
+            # Deleted and recreated under its name between two reads.
             if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
                 self._changes[before.metadata.uid] = None
             if after is not None:
                 self._changes[after.metadata.uid] = after
 
     def take(self) -> Mapping[str, Pod | None]:
-        """What each pod has become since the last time, None of one that is gone."""
+        """The current state of each pod that changed since the last call, None for a deleted one."""
         with self._lock:
             changes, self._changes = self._changes, {}
         return changes
@@ -181,7 +181,7 @@ def name_of(pod: Pod) -> str:
 def _changed(
     before: Mapping[str, Pod], gone: Mapping[str, Pod], come: Mapping[str, Pod]
 ) -> Mapping[str, Pod]:
-    """Without what is gone, and with what has come; the very same where neither changes it."""
+    """Without the deleted pods and with the added ones; the same object where neither changes it."""
     out = [uid for uid in gone if uid in before]
     if not out and not come:
         return before
@@ -198,7 +198,7 @@ def _regrouped(
     come: Mapping[str, Pod],
     group_of: Callable[[Pod], K | None],
 ) -> Mapping[K, tuple[Pod, ...]]:
-    """The groups without what is gone, and with what has come; each group is looked at once."""
+    """The groups without the deleted pods and with the added ones; each group is visited once."""
     arriving = grouped((group, pod) for pod in come.values() if (group := group_of(pod)) is not None)
     touched = {group for pod in gone.values() if (group := group_of(pod)) is not None} | arriving.keys()
     if not touched:
@@ -235,9 +235,9 @@ def _is_repelling(pod: Pod) -> bool:
 
 
 def _runs_under_controller(pod: Pod) -> bool:
-    """Whether a controller keeps it running: one of Kubernetes' own, since of others the kind says nothing.
+    """Whether a controller keeps it running: one of Kubernetes' own, since other kinds do not show it.
 
-    A pod whose owner of such a kind is not there is collected.
+    A pod whose owner of such a kind does not exist is garbage-collected.
     """
     owner = pod.metadata.controller
     if pod.metadata.deletion_timestamp:
@@ -246,7 +246,7 @@ def _runs_under_controller(pod: Pod) -> bool:
 
 
 def is_troubled(pod: Pod) -> bool:
-    """Whether a container of it does not start, or has ended with a fault before."""
+    """Whether a container of it does not start, or has exited with an error before."""
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     return any(each.is_troubled for each in statuses)
 
@@ -258,7 +258,7 @@ _ALL: Final[Mapping[Sort, Callable[[Pod], object]]] = {
     Sort.EXCLUSIVE: claims_of,
     Sort.OF_A_POD_GROUP: lambda pod: group_name(pod.spec),
 }
-"""What makes any pod one of a sort, by itself."""
+"""The sorts that depend on the pod alone, for any pod."""
 
 _OTHERS: Final[Mapping[Sort, Callable[[Pod], object]]] = {
     Sort.UNDER_WAY: _is_under_way,
@@ -270,4 +270,4 @@ _OTHERS: Final[Mapping[Sort, Callable[[Pod], object]]] = {
     Sort.SLOW: lambda pod: (pod.spec.termination_grace_period_seconds or 0) > ENDING_SECONDS,
     Sort.LATE: lambda pod: (pod.metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS,
 }
-"""What makes a pod that does not wait for us one of a sort, by itself."""
+"""The sorts that depend on the pod alone, for a pod that does not wait for us."""

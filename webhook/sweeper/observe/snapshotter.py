@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _MadeOf:
-    """What a snapshot was made of. capacity: by which nodes were completed."""
+    """The inputs of a snapshot. capacity: the nodes for which it was completed."""
 
     nodes: Mapping[str, Node]
     usages: Usages
@@ -48,13 +48,13 @@ class _MadeOf:
 
 
 class Objects(Protocol):
-    """Where the API server's objects come from: the live cache, or one reading of the cluster."""
+    """The source of the API server's objects: the live cache, or one reading of the cluster."""
 
     def pod_items(self) -> Iterable[Pod]:
         """All unfinished pods."""
 
     def node_items(self) -> Mapping[str, Node]:
-        """Nodes by name; what is handed out stays as it is."""
+        """Nodes by name; results are not changed later."""
 
     def current_placements(self) -> Mapping[str, Placement]:
         """Placements by "namespace/name", likewise."""
@@ -73,7 +73,7 @@ class Snapshotter:
     """Makes views and snapshots of a cache."""
 
     def __init__(self, objects: Objects, settings: Settings, journal: Journal | None = None) -> None:
-        """journal: tells what becomes of the pods; without one all of them are read for each view."""
+        """journal: returns the changes of pods; without one, all pods are read for each view."""
         self._objects = objects
         self._journal = journal
         self._settings = settings
@@ -127,7 +127,7 @@ class Snapshotter:
             return Pods.sorted(self._pods.sorter, self._objects.pod_items())
         self._changes |= self._journal.take()
         self._pods = self._pods.after(self._changes)
-        self._changes = {}  # only now: what a pass that failed has taken is not reported again
+        self._changes = {}  # only now: a pass that failed reports its changes once more
         return self._pods
 
     def _regroup(self, roots: Roots) -> None:
@@ -142,7 +142,7 @@ class Snapshotter:
         self._pods = self._pods.after(moved)
 
     def _volumes(self, view: View, storage: Storage) -> VolumeCounts | None:
-        """What the volumes of waiting pods make of nodes by their number, None where none is counted."""
+        """The volumes of waiting pods that nodes limit by number, None where none is counted."""
         waiting = (pod for pod in view.gated if pod.metadata.uid not in view.planned)
         by_name = {str(gang): pods for gang, pods in grouped((view.gang_of(p), p) for p in waiting).items()}
         most = most_amounts(len(view.nodes))
@@ -170,7 +170,7 @@ class Snapshotter:
         )
 
     def _conflicts_of(self, pods: Pods, node_count: int) -> Conflicts:
-        """The same as before if those say all that is needed: so nothing has to be completed again."""
+        """The same object as before if its inputs are the same, so that nothing is recomputed."""
         gated, others = pods.of[Sort.GATED].values(), pods.of[Sort.OTHER].values()
         prefix = self._settings.gate_prefix
         on_nodes = [
@@ -191,11 +191,11 @@ class Snapshotter:
         return self._terms.get(pod.metadata.uid, _terms_of, pod, self._namespaces)
 
     def snapshot(self, view: View) -> Snapshot:
-        """Nodes, and what bound, pinned and planned pods take on them.
+        """Nodes, and the usage of bound, pinned and planned pods there.
 
-        A pin that is not ours takes nothing before kube-scheduler has bound it: anybody may write one. The
-        cards of a pod that we placed are those of its plan, as its author may change the annotations at any
-        time; other pods count by their own.
+        A pin that is not ours takes nothing before kube-scheduler has bound the pod, since any user may write
+        one. The cards of a pod that we placed are those of its plan, since its author may change the
+        annotations at any time; other pods count by their annotations.
         """
         rules = view.conflicts
         if rules.capacity != self._capacity:
@@ -216,7 +216,7 @@ class Snapshotter:
         return self._snapshot
 
     def _made(self, view: View, on_nodes: PodsOnNodes, usages: Usages) -> Snapshot:
-        """A snapshot for which each node is looked at."""
+        """A snapshot for which each node is read."""
         read = (self._node(node, view.conflicts) for node in view.nodes.values())
         nodes = [node for node in read if node is not None]
         for each in view.added:
@@ -230,13 +230,13 @@ class Snapshotter:
         return Snapshot.of(nodes, usages, self._settings.topology, previous=self._snapshot)
 
     def _renewed(self, view: View, usages: Usages) -> Snapshot | None:
-        """The snapshot made last with what has changed since; None where more may have changed than that."""
+        """The last snapshot with the changes since; None where more may have changed."""
         seen, last = self._seen, self._snapshot
         if last is None or seen is None or seen.capacity is not self._capacity or not _is_plain(view):
             return None
         is_of_the_same = seen.nodes is view.nodes or seen.nodes.keys() == view.nodes.keys()
         if not is_of_the_same or len(last.nodes) != len(view.nodes):
-            return None  # some have come or gone, or cannot be read
+            return None  # some were added or removed, or cannot be read
         nodes = self._all_read(view, changed_keys(seen.nodes, view.nodes))
         if nodes is None:
             return None
@@ -260,7 +260,7 @@ class Snapshotter:
         return {name: tuple(pods) for name, pods in found.items()}
 
     def _usage(self, pod: Pod, annotations: Texts | None, rules: Conflicts) -> Usage | None:
-        """What a pod takes, None where it cannot be understood. annotations: read instead of its own."""
+        """The usage of a pod, None if its requests are invalid. annotations: read instead of its own."""
         uid = pod.metadata.uid
         try:
             usage = self._usages.get(uid, _usage_of, pod, annotations)
@@ -272,12 +272,12 @@ class Snapshotter:
             return None
 
     def _fill(self, view: View, name: str) -> Usage:
-        """All of a node, for a pod that cannot be understood: nobody is overbooked."""
+        """All of a node, for a pod whose requests are invalid, so that no node is overbooked."""
         made = self._node(view.nodes[name], view.conflicts) if name in view.nodes else None
         return Usage(dict(made.allocatable) if made is not None else {})
 
     def _read(self, node: Node) -> PlacementNode:
-        """The node; what of its labels had to be left out is reported when it changes."""
+        """The node; labels that had to be left out are reported when they change."""
         name, found = node.metadata.name, left_out(node)
         if found != self._left_out.get(name, []):
             self._left_out[name] = found
@@ -304,7 +304,7 @@ def _is_plain(view: View) -> bool:
 
 
 def _planned(written: Iterable[PlannedPod], nodes: Mapping[str, Node]) -> dict[str, PlannedPod]:
-    """By uid, the newest of these entries whose node is there, and takes pods."""
+    """By uid, the newest of these entries whose node exists and takes pods."""
     found: dict[str, PlannedPod] = {}
     for each in written:
         node, before = nodes.get(each.node), found.get(each.uid)

@@ -1,4 +1,4 @@
-"""What a pass sees of the cluster. Pure."""
+"""The view of the cluster that a pass reads. Pure."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -52,26 +52,26 @@ class Moment(NamedTuple):
 START: Final = Moment()
 
 PROTECTED: Final = frozenset({"kube-system"})
-"""Namespaces whose pods nobody waits for, whatever their priority; those that are ignored are added."""
+"""Namespaces whose pods no gang may wait for, whatever their priority; ignored namespaces are added."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The cluster at one moment. What a step works out is another view, or a value beside it.
+    """The cluster at one moment. Steps do not change it: they make another view, or a value beside it.
 
-    conflicts: what keeps gated pods off nodes because of the pods there. gated: pods that wait for us.
-    others: all other unfinished pods. planned: uid -> entry of a plan that still holds, for pods still gated.
-    written: all entries of plans for those, also of plans that do not hold. named: the pods that plans name,
-    released or not. cards: by node, what plans say of the cards of pods that they send there. gate_prefix: of
-    the gates that hold a pod for us. gang_of: the gang that a pod belongs to. protected: namespaces whose
-    pods stand in nobody's way to be preempted. storage: claims and volumes, None where they are not known or
-    no waiting pod has any; volumes: how many of them nodes take, likewise. added: resources that extensions
-    add to nodes and pods. namespaces: their labels, None where these are not known. pods: gated and others,
-    sorted, where somebody keeps them so. usable_among: on how many nodes a plan may be carried out. now: when
-    it was. not_released: uids of gated pods that are not released in this pass, as extensions say. nominated:
-    by uid of those that are nominated to their nodes instead of pinned, likewise; what other nodes must meet
-    that such a pod may use as well. objects: what extensions watch: by WatchedCollection or WatchedOwners,
-    its objects by "namespace/name". What has not been read completely is not there.
+    conflicts: existing pods that exclude gated pods from nodes. gated: pods that wait for us. others: all
+    other unfinished pods. planned: uid -> entry of a valid plan, for pods still gated. written: the same of
+    all plans, also of those that are not valid. named: the pods that plans name, released or not. cards: by
+    node, the cards that plans give to the pods that they send there. gate_prefix: of the gates that hold a
+    pod for us. gang_of: the gang of a pod. protected: namespaces whose pods may not be preempted for others.
+    storage: claims and volumes, None where they are unknown or no waiting pod has any; volumes: how many of
+    them nodes take, likewise. added: resources that extensions add to nodes and pods. namespaces: their
+    labels, None where unknown. pods: gated and others, sorted, if a caller has them. usable_among: how many
+    candidate nodes a plan may use. now: the time. not_released: uids of gated pods that are not released in
+    this pass, as extensions decide. nominated: uids of pods that are nominated to their nodes instead of
+    pinned, with the requirements on other nodes that such a pod may use as well. objects: what extensions
+    watch: by WatchedCollection or WatchedOwners, its objects by "namespace/name". Collections that were not
+    read completely are left out.
     """
 
     gated: Sequence[Pod]
@@ -108,7 +108,7 @@ class View:
         return Pods.sorted(sorter, (*self.others, *self.gated))
 
     def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
-        """The same with these plans as those that hold."""
+        """The same with these plans as the valid ones."""
         return replace(self, planned=planned)
 
     def without_plans(self, uids: Set[str]) -> "View":
@@ -127,19 +127,19 @@ class View:
         return occupied_node(pod, self.gate_prefix)
 
     def identifies_pods(self, node: str) -> bool:
-        """Whether what hands out a node's cards knows which pod it serves; else it guesses by gas-ts."""
+        """Whether the device plugin there knows which pod it serves; otherwise it guesses by gas-ts."""
         return node in self.nodes and identifies_pods(self.nodes[node].metadata.annotations)
 
     def maker_of(self, pod: Pod) -> GangKey:
-        """Who stands for a pod and its successors, see maker_of."""
+        """The identity of a pod and its successors, see maker_of."""
         return maker_of(pod, self.gang_of(pod))
 
     def cards_of(self, pod: Pod, node: str) -> Texts | None:
-        """What a plan says of the cards of a pod on a node, None where none sends it there."""
+        """The cards that a plan gives to a pod on a node, None where none sends it there."""
         return self.cards.get(node, {}).get(identity(pod))
 
     def is_ours(self, pod: Pod) -> bool:
-        """Whether it went through us: a plan of its own namespace names it."""
+        """Whether topogate placed it: a plan of its own namespace names it."""
         return identity(pod) in self.named
 
     @cached_property
@@ -154,7 +154,7 @@ class View:
 
     @cached_property
     def near(self) -> Neighbourhood | None:
-        """The pods that have a node; None where no rule on other pods concerns anybody that waits."""
+        """The pods that have a node; None where no rule on other pods concerns a waiting pod."""
         repelling = self.index.of[Sort.REPELLING].values()
         if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, repelling)):
             return None
@@ -168,17 +168,17 @@ class View:
 
     @cached_property
     def under_way(self) -> Sequence[Pod]:
-        """Those of the others that went through us, see is_ours, and are not bound, or do not run yet."""
+        """The others that topogate placed, see is_ours, and that are not bound or do not run yet."""
         return [pod for pod in self.index.of[Sort.UNDER_WAY].values() if self.is_ours(pod)]
 
     @cached_property
     def stamped(self) -> Sequence[Pod]:
-        """Those of ours that carry the time at which they were given cards."""
+        """Those of ours that have the time at which they were given cards."""
         return [pod for pod in self.index.of[Sort.STAMPED].values() if self.is_ours(pod)]
 
     @cached_property
     def mates(self) -> Sequence[Pod]:
-        """Those of the others whose gang has a gated pod."""
+        """The others whose gang has a gated pod."""
         gangs = dict.fromkeys(map(self.gang_of, self.gated))
         return [pod for gang in gangs for pod in self.index.mates.get(gang, ())]
 
@@ -189,7 +189,7 @@ class View:
 
     @cached_property
     def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
-        """By who made them, uid -> node of pods that are gangs of their own, are spread, and are to stay."""
+        """By owner, uid -> node of pods that are gangs of their own, are spread, and stay."""
         found = grouped(
             (maker_of(pod, gang), pod)
             for pod in self.index.of[Sort.SPREAD].values()
@@ -204,7 +204,7 @@ class View:
 
     @cached_property
     def bound_gangs(self) -> Mapping[GangKey, Sequence[Pod]]:
-        """The pods of each gang that went through us and are not being deleted; unbound ones among them."""
+        """The pods of each gang that topogate placed and that are not being deleted; unbound ones among them."""
         return grouped(
             (self.gang_of(pod), pod)
             for pod in self.index.of[Sort.OTHER].values()
@@ -213,7 +213,7 @@ class View:
 
     @cached_property
     def bound_foreign_pods(self) -> Sequence[Pod]:
-        """Pods on nodes that did not go through us, and are not being deleted."""
+        """Pods on nodes that topogate did not place, and that are not being deleted."""
         return [
             pod
             for pod in self.index.of[Sort.OTHER].values()
@@ -230,21 +230,21 @@ class View:
         return frozenset[str]().union(*(self.index.of[sort] for sort in sorts))
 
     def is_lasting(self, pod: Pod) -> bool:
-        """Whether no gang may count on it to go, see Sort.LASTING."""
+        """Whether no gang may count on its end, see Sort.LASTING."""
         return pod.metadata.uid in self.index.of[Sort.LASTING]
 
     def pods_of(self, placement: Placement) -> list[Pod]:
-        """The pods of a plan that are there: it speaks for those of its own namespace alone."""
+        """The existing pods of a plan; a plan counts only for pods of its own namespace."""
         found = (self.by_uid.get(each.uid) for each in placement.spec.pods)
         namespace = placement.metadata.namespace
         return [pod for pod in found if pod is not None and pod.metadata.namespace == namespace]
 
     def labels_of(self, nodes: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """Node name -> its labels, of those that are there."""
+        """Node name -> its labels, for existing nodes."""
         return {name: self.nodes[name].metadata.labels for name in nodes if name in self.nodes}
 
     def placed_on(self, pods: Iterable[Pod]) -> dict[str, str]:
-        """uid -> node of those pods that have one, released or only planned."""
+        """uid -> node of the pods that have one, released or only planned."""
         found: dict[str, str] = {}
         for pod in pods:
             uid = pod.metadata.uid
@@ -254,9 +254,10 @@ class View:
         return found
 
     def placed_pods(self) -> Iterator[tuple[Pod, str]]:
-        """Pods that have a node, bound, released or planned, with it.
+        """Pods that have a node, bound, released or planned, with that node.
 
-        A pin that is not ours counts for nothing before kube-scheduler has bound it: anybody may write one.
+        A pin that is not ours counts for nothing before kube-scheduler has bound the pod, since any user may
+        write one.
         """
         for pods in self.index.bound.values():
             yield from ((pod, pod.spec.node_name) for pod in pods)
@@ -274,11 +275,11 @@ class View:
                 yield pod, node
 
     def class_of(self, pod: Pod) -> PodClass:
-        """What a pod that waits asks for, where its volumes are, and beside which pods it cannot be."""
+        """The request of a waiting pod, where its volumes are, and which pods it may not be beside."""
         return self.class_beside(pod, self.volumes, self.near)
 
     def class_beside(self, pod: Pod, volumes: VolumeCounts | None, near: Neighbourhood | None) -> PodClass:
-        """The same where these are what a pass has left of volumes, and the pods that have a node in it."""
+        """The same view with these volumes that the pass has left, and with these pods' nodes."""
         asked = convert.pod_class_of(pod)
         if self.storage is not None:
             asked = self.storage.pod_class(pod, asked)
