@@ -1,1 +1,1 @@
-"""What is to be done: which gang is complete, where it goes, and what it keeps while it waits."""
+"""Decisions: which gang is complete, where it is placed, and what is reserved while it waits."""

@@ -1,15 +1,14 @@
-"""What pods and people still get that admission did not give them. Pure, but for UngatedPods.
+"""Labels and messages that pods and users did not get at admission. Pure, but for UngatedPods.
 
-Nobody may have asked the webhook of a gated pod: the gate may have come from the API server itself, or from
-the pod's author. Such a pod may be given further nodeSelector labels, so those of its GPU model are added
-before it is placed. A PriorityClass may not be added to any pod: that is reported. It is reported as well
-where members of a gang went by all of it.
+The webhook may not have been called for a gated pod: the API server itself or the pod's author may have added
+the gate. Such a pod may be given further nodeSelector labels, so those of its GPU model are added before it
+is placed. A PriorityClass cannot be added to an existing pod: that is reported. It is also reported where
+members of a gang passed without the gate.
 
 GPU pods of opted-in namespaces may have been created without a gate: the webhook fails open by default, so
-that its failure stops no pod. What came past it holds GPUs that no gang was given, and its owner gets an
-Event.
+that its failure stops no pod. Such a pod holds GPUs that were given to no gang, and its owner gets an Event.
 
-The owner of a gang gets what admission warns of as Events: the author of a Job never sees its pods' warnings.
+Admission warnings become Events for the owner of a gang: the author of a Job never sees its pods' warnings.
 """
 
 import logging
@@ -42,9 +41,9 @@ class UnmetError(Exception):
 
 
 def model_label_step(gangs: Iterable[PodGang], view: View, policy: Policy) -> Orders:
-    """Labels and warnings of gangs whose members wait. One that has an outcome is not placed in this pass.
+    """Labels and warnings of gangs whose members wait. A gang with an outcome is not placed in this pass.
 
-    Planned members are left aside: those have been looked at.
+    Planned members are left out: they were handled in an earlier pass.
     """
     found: list[Orders] = []
     for gang in gangs:
@@ -82,9 +81,9 @@ def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:
 
 
 def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None = None) -> Mapping[str, str]:
-    """What the pod's nodeSelector lacks of its GPU model's labels. Raises UnmetError.
+    """The labels of its GPU model that the pod's nodeSelector lacks. Raises UnmetError.
 
-    A namespace's default is followed, see _rules. It yields to what the pod asks for, as at admission.
+    A namespace's default is used, see _rules, unless the pod asks for something else, as at admission.
     """
     if is_opted_out(pod):
         return {}
@@ -111,9 +110,9 @@ def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_wished: bo
 
 
 def _rules(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> NamespaceRules:
-    """What holds in a pod's namespace: what the policy says of it by name, else, if it has opted in, of all.
+    """The policy's rules for a pod's namespace: its own, else, if it has opted in, those for all.
 
-    namespaces: their labels, None where these are not known: then none has opted in.
+    namespaces: their labels, None where unknown: then none counts as opted in.
     """
     name = pod.metadata.namespace
     injection = (namespaces or {}).get(name, {}).get(keys.INJECTION_LABEL)
@@ -152,7 +151,7 @@ def _tier_without_effect(pod: Pod, policy: Policy, namespaces: NamespaceLabels |
 
 
 def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
-    """One word a gang that waits about members that nobody held back; they count as members all the same."""
+    """A warning for each waiting gang with members that were not gated; these count as members too."""
     if not gang.gated:
         return
     past = [
@@ -188,7 +187,7 @@ def resources_of(pod: Pod) -> Iterator[str]:
 
 
 LASTS_SECONDS: Final = 3600.0
-"""For so long a pod counts, at most: what admission missed longer ago is over."""
+"""A pod counts for at most this long after admission missed it."""
 
 
 class UngatedPods:
@@ -200,7 +199,7 @@ class UngatedPods:
         self._created: dict[str, tuple[Pod, float]] = {}
 
     def on_pod(self, before: Pod | None, after: Pod | None) -> None:
-        """Note a pod at its first sight, when nobody can have taken its gate yet; forget one that is gone."""
+        """Record a pod when first seen, before its gate can have been removed; forget a deleted one."""
         if after is None:
             if before is not None:
                 self._created.pop(before.metadata.uid, None)
@@ -222,9 +221,9 @@ class UngatedPods:
 def warn_of_ungated(
     found: Mapping[str, Sequence[Pod]], warned: Set[str]
 ) -> tuple[tuple[Warn, ...], frozenset[str]]:
-    """One warning for a namespace, until none of its pods counts any more; and whose have been warned.
+    """One warning for a namespace, until none of its pods counts any more; and the namespaces warned.
 
-    found: pods by namespace. warned: namespaces whose pods have been reported.
+    found: pods by namespace. warned: namespaces whose pods were reported.
     """
     return tuple(_warning(name, pods) for name, pods in found.items() if name not in warned), frozenset(found)
 
@@ -271,11 +270,11 @@ def _is_adopted(pod: Pod, policy: Policy) -> bool:
     return bool(bind_group_of(pod)) or (policy.adopts_native_gangs and bool(group_name(pod.spec)))
 
 
-# --- what admission warns of --------------------------------------------------------------------------
+# --- admission warnings -------------------------------------------------------------------------------
 
 
 MOST_WARNINGS: Final = 32
-"""Sentences for one gang: its author chooses what they quote, and how fast pods come and go."""
+"""At most this many sentences for one gang: its author chooses their text and how fast pods come and go."""
 
 
 class GangWarnings(NamedTuple):
@@ -292,9 +291,9 @@ WarningsOf = Mapping[GangKey, GangWarnings]
 def warn_of_manifests(
     gangs: Iterable[PodGang], policy: Policy | None, before: WarningsOf
 ) -> tuple[tuple[Warn, ...], WarningsOf]:
-    """One Event a gang, and another one for what pods say that come later.
+    """One Event for each gang, and another one for sentences of pods that come later.
 
-    before: the sentences that gangs have got; those whose pods are read already cost nothing.
+    before: the sentences that gangs have got; pods that were read already cost nothing.
     """
     if policy is None:
         return (), before
@@ -313,7 +312,7 @@ def warn_of_manifests(
 def _new_warnings(
     gang: PodGang, policy: Policy, before: frozenset[str]
 ) -> Iterator[tuple[Pod, Sequence[str]]]:
-    """Pods of a gang, each with what has not been said before of it or of another."""
+    """Pods of a gang, each with sentences that were not reported before for it or another pod."""
     known = set(before)
     for pod in _distinct(gang.gated):
         found = (each for each in _sentences(pod, policy.topology_levels) if each not in known)
@@ -323,7 +322,7 @@ def _new_warnings(
 
 
 def _distinct(pods: Sequence[Pod]) -> Iterator[Pod]:
-    """Of the pods that a controller made, one for each set of requests."""
+    """Of the pods that a controller created, one for each set of requests."""
     seen: set[frozenset[tuple[str, str]]] = set()
     for pod in pods:
         if pod.metadata.controller is None:

@@ -1,22 +1,22 @@
-"""What a gang asks of the placement core: one question, or one for each of its parts. Pure.
+"""The questions of a gang to the placement core: one, or one for each pod set. Pure.
 
-Parts are placed one after the other, the largest first or last, in the coarsest domains where all of the gang
-would lie best if it named no levels; if that fails, anywhere. So parts lie near to one another where they
-can. Those that claim domains come before the others, where the division of the gang says. It is never proven
-that there is no better plan, nor, where one part has no capacity beside others, none. A gang of which a part
-is released can be asked about as if that part were deleted and recreated.
+Pod sets are placed one after the other, the largest first or last, in the coarsest domains where the whole
+gang would be best placed without levels; if that fails, anywhere. So pod sets are near one another where they
+can. Those with domains of their own come before the others, where the gang's division says so. For such a
+gang the plan is never proven best, and a refusal is not proven where one pod set lacks capacity beside the
+others. The question can also be about a gang one of whose released pod sets would be deleted and recreated.
 
-The variants of a gang are the ways to ask about it, of which the first with an answer counts. It has one, all
-of it as it is, unless an extension gives it others: with parts that have topology domains to themselves, and
-with nodes where the gang may not be.
+The variants of a gang are the ways to ask about it; the first with an answer counts. By default there is one,
+the undivided gang. Extensions add others: with pod sets that have topology domains to themselves, and with
+nodes that the gang may not use.
 
-CPU-only pods are asked about after the others, so they change nothing for these. The placement core counts no
-domain that the others use, so that the fewest further ones, the coarsest first, are the nearest. Where there
-is no capacity near or far, or where kube-scheduler heeds what is not counted here (volumes, affinity), a
-CPU-only pod goes wherever kube-scheduler sends it.
+CPU-only pods are placed after the others, so they change nothing for these. The placement core does not count
+domains that the others use, so the fewest further domains, the coarsest first, are the nearest. A CPU-only
+pod is left to kube-scheduler where there is no capacity anywhere, or where kube-scheduler applies rules that
+are not counted here (volumes, affinity).
 
-Of an elastic gang as many pods are placed as fit, in their order. Fewer pods fit wherever more do, so the
-number is found by halving. Whole slices stay whole.
+Of an elastic gang as many pods are placed as fit, in their order. If some number fits, fewer fit too, so the
+number is found by binary search. Slices stay whole.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ MOST_DOMAINS: Final = 64
 """Of a level, in which parts that require one of them together are tried."""
 
 QUESTIONS: Final = 4
-"""What one question to the placement core may take, times this, is what a gang may take of a pass."""
+"""The work budget of one question to the placement core, times this, is that of a gang in a pass."""
 
 
 def ask(
@@ -105,9 +105,9 @@ def _in_either_order(
 def _nested(
     asked: GangQuestion, whole: Assignment, snapshot: Snapshot, options: Options, budget: Budget | None
 ) -> Assignment | NoFit:
-    """Its parts in one domain of the level that all of it requires: the best of it, else the next best.
+    """Its pod sets in one domain of the level that all of it requires: the best domain, else the next best.
 
-    whole: where all of it would lie best if its parts required nothing.
+    whole: the best place of all of it if its pod sets required nothing.
     """
     level = snapshot.topology.level(asked.gang.required_level or "")
     answer: Assignment | NoFit = whole
@@ -134,11 +134,11 @@ def ask_around(
 ) -> Assignment | NoFit:
     """The best place without the nodes that a gang avoids, if there is capacity without them.
 
-    avoided: see GangExclusions.steps. With cards, beside a pod that nobody can repair (blocked) only where
-    there is no other place.
+    avoided: see GangExclusions.steps. With cards, a place beside a pod that cannot be repaired (blocked) is
+    used only where there is no other.
 
-    What is best of all nodes and uses none of those is the best without them as well, and what does not fit
-    at all does not fit without them: so mostly one question is enough.
+    If the best answer for all nodes uses none of the avoided ones, it is also the best without them; and a
+    gang that does not fit at all does not fit without them. So mostly one question is enough.
     """
     if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
         answer = ask_around(asked.without(blocked), snapshot, options, budget, avoided, frozenset())
@@ -209,7 +209,7 @@ def _one_by_one(
     budget: Budget | None,
     before: Sequence[Assignment] = (),
 ) -> Assignment | NoFit:
-    """Each part on what those before it leave. before: answers that the snapshot knows already."""
+    """Each pod set on what those before it leave. before: answers that the snapshot has already."""
     found = list(before)
     for part in parts:
         within = replace(part, excluded_nodes=part.excluded_nodes | outside)
@@ -221,7 +221,7 @@ def _one_by_one(
     return together(asked.gang, found, snapshot)
 
 
-# --- a gang whose released part would be deleted and recreated ---------------------------------------
+# --- a gang whose released pod set would be deleted and recreated ------------------------------------
 
 
 def place_again(
@@ -235,11 +235,10 @@ def place_again(
     near: Neighbourhood | None = None,
     class_of: ClassOf | None = None,
 ) -> Assignment | None:
-    """Where all of the gang goes once `part` is gone; None if nowhere, or if that was not found in time.
+    """The place of the whole gang once `part` is deleted; None if there is none within the work budget.
 
     budget: for all questions that this takes. near, class_of: as in a pass that has placed others; without
-    them, as in the view.
-    Raises PlacementError for a gang that cannot be placed as it is written.
+    them, as in the view. Raises PlacementError for a gang that cannot be placed as it is written.
     """
     emptied = without_part((*part, *gang.gated), view, snapshot)
     waiting = [*gang.gated, *(unpinned(pod, node) for pod in part if (node := view.occupied(pod)))]
@@ -254,7 +253,7 @@ def place_again(
 
 
 def without_part(part: Collection[Pod], view: View, snapshot: Snapshot) -> Snapshot:
-    """The cluster once these pods are gone."""
+    """The cluster after the deletion of these pods."""
     names = {name_of(pod) for pod in part}
     nodes = {node for node in view.placed_on(part).values() if node in snapshot.nodes}
     return snapshot.without(nodes, lambda use: use.name in names)
@@ -283,7 +282,7 @@ class DivisionInput:
 
 
 DivideGang = Callable[[DivisionInput], Iterator[Variant]]
-"""Gives the variants of a gang, one at least. Raises PlacementError for what cannot be meant."""
+"""Returns the variants of a gang, at least one. Raises PlacementError for a contradictory request."""
 
 
 def undivided(given: DivisionInput) -> Iterator[Variant]:
@@ -292,15 +291,15 @@ def undivided(given: DivisionInput) -> Iterator[Variant]:
 
 
 def variants_of(given: DivisionInput, divide: DivideGang) -> Iterator[Variant]:
-    """The variants of a gang, each of which knows where other replicas of its owner are, see Spread.peers."""
+    """The variants of a gang, each with the places of other replicas of its owner, see Spread.peers."""
     return divide(replace(given, gang=_beside_replicas(given)))
 
 
 def _beside_replicas(given: DivisionInput) -> PodGang:
     """The gang with the nodes of the other pods of its owner.
 
-    The pods of a Deployment that are to be spread do not wait for one another, so each is placed alone,
-    beside those that have a node by then. Their owner is the ReplicaSet: in a rolling update the pods of each
+    The pods of a Deployment that are to be spread do not wait for one another: each is placed alone, apart
+    from those that have a node by then. Their owner is the ReplicaSet: in a rolling update the pods of each
     revision are spread by themselves.
     """
     gang, maker = given.gang, given.gang.maker
@@ -332,7 +331,7 @@ def beside(
     options: Options,
     class_of: ClassOf = convert.pod_class_of,
 ) -> Beside:
-    """Where these CPU-only pods of a gang go. others: uid -> node of its other pods, as in the snapshot."""
+    """The places of these CPU-only pods. others: uid -> node of the gang's other pods, as in the snapshot."""
     pods = list(pods)
     near = [pod for pod in pods if others and _is_counted(pod)]
     options = replace(options, mode=Mode.BEST_FIT)
@@ -345,7 +344,7 @@ def beside(
         try:
             asked = _question(gang, some, others, avoid, class_of)
             answer = place(asked.gang, snapshot, options, budget)
-        except ValueError:  # what it asks for cannot be read: kube-scheduler's to judge
+        except ValueError:  # its requests are invalid: left to kube-scheduler
             continue
         if not isinstance(answer, NoFit):
             steps.append((asked, answer))
@@ -355,12 +354,12 @@ def beside(
 
 
 def _is_counted(pod: Pod) -> bool:
-    """Whether all is counted here by which kube-scheduler places it."""
+    """Whether all rules by which kube-scheduler places it are counted here."""
     return not pod.spec.volumes and not rules_of(pod)
 
 
 def nobody(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]:
-    """What is asked and answered about a gang of whose pods none but CPU-only pods waits."""
+    """The question and answer for a gang of which only CPU-only pods wait."""
     asked = GangQuestion(Gang(str(gang.key), ()), {})
     answer = place(asked.gang, snapshot)
     assert isinstance(answer, Assignment)
@@ -368,7 +367,7 @@ def nobody(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]
 
 
 def wait_for_nobody(gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
-    """Whether those that wait are CPU-only pods of pods that all have their places."""
+    """Whether only CPU-only pods wait, while all other pods have their places."""
     if any(pod.metadata.uid not in gang.cpu_pods for pod in waiting):
         return False
     placed = view.placed_on(gang.workers)
@@ -376,7 +375,7 @@ def wait_for_nobody(gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
 
 
 def _attempts(pods: Sequence[Pod]) -> list[Sequence[Pod]]:
-    """All at once, so that they are near to one another too; then, of few, each alone."""
+    """All together, so that they are near one another too; then, if they are few, each alone."""
     if not pods:
         return []
     return [pods, *([pod] for pod in pods if 1 < len(pods) <= ONE_BY_ONE)]
@@ -401,7 +400,7 @@ AskForPlaces = Callable[[Sequence[Pod]], tuple[GangQuestion, Assignment | NoFit]
 def needed(gang: PodGang, waiting: Sequence[Pod]) -> int:
     """How many of the waiting pods must be placed together, at least one: all, unless a minimum is enough.
 
-    Which of unlike parts were enough nobody says, so of these it is all.
+    In a heterogeneous gang it is all of them, since a minimum does not say which classes are enough.
     """
     if gang.minimum is None or gang.parts:
         return len(waiting)

@@ -1,12 +1,12 @@
-"""One gang on its way to a place: what each step is given, and what it answers. Pure.
+"""An attempt to place one gang: the input of each step, and its answers. Pure.
 
-A step gets an Attempt and the state of the pass. It answers with a place, or why there is none, or with the
-attempt as the next step is to have it. What has been decided so far in a pass is a value too: each gang that
-is placed makes another PassState, on which those after it are placed.
+A step gets an Attempt and the state of the pass. It answers with a place, with the reason why there is none,
+or with the attempt for the next step. The decisions of a pass so far are a value too: each gang that is
+placed makes another PassState, on which later gangs are placed.
 
-A gang is complete once its expected size is there, or it has been quiet for as long as that takes. A pod that
-ends does not make a gang younger, and one that never becomes quiet is placed all the same. But one that was
-whole has lost a pod just now: its controller is given as long to make it again as to make it.
+A gang is complete once its expected size is there, or no pod was added for the settle time. The end of a pod
+does not restart that time, and a gang to which pods are added all the time is placed after a longest wait. A
+gang that was complete and has just lost a pod waits for its replacement as long as for a new pod.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence, Set
@@ -39,14 +39,14 @@ RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
 
 
-# --- what is remembered of a gang ---------------------------------------------------------------------
+# --- what passes remember of a gang -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How a gang has come to what it is; losing it only delays. Times are of a clock that only goes on.
+    """The history of a gang; losing it only delays. Times are of a monotonic clock.
 
-    members: uids in the last pass. grown_at: when one was new, or all that are expected were there.
+    members: uids in the last pass. grown_at: when one was new, or the expected size was reached.
     waiting_since: since when some wait for others, None while none does.
     """
 
@@ -56,7 +56,7 @@ class Growth:
 
 
 def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: float) -> Growth:
-    """What a gang is in a new pass. known: in the last one; waiting: its pods that have no place."""
+    """The state of a gang in a new pass. known: that of the last one; waiting: its pods without a place."""
     members = frozenset(pod.metadata.uid for pod in gang.pods)
     if known is None or members - known.members or _is_whole(gang):
         known = Growth(members, now, known.waiting_since if known is not None else None)
@@ -74,7 +74,7 @@ def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: 
         return 0.0
     if gang.size is not None and not gang.staged:
         return max(0.0, growth.grown_at + settings.patience_seconds - now)
-    # Waiting for all would be waiting for ever, and so would be waiting until no more come.
+    # Waiting for all pods, or for no further ones, could take for ever.
     since = now if growth.waiting_since is None else growth.waiting_since
     settled = growth.grown_at + settings.settle_seconds
     return max(0.0, min(settled, since + settings.patience_seconds) - now)
@@ -90,7 +90,7 @@ def _is_whole(gang: PodGang) -> bool:
 
 @dataclass(frozen=True)
 class Failure:
-    """A gang found no place: by what it was asked, of which state of the cluster, and when."""
+    """A gang found no place: the question, the version of the cluster, and the time."""
 
     members: frozenset[str]
     avoid: frozenset[str]
@@ -105,10 +105,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class GangMemory:
-    """What is known of a gang from earlier passes: it only saves work, and losing it delays.
+    """The results of earlier passes for a gang: they only save work, and losing them delays.
 
-    failure: its last one, if nothing but that is known since. victims: names of those that go for it, which
-    have been logged.
+    failure: its last one, if nothing but that has happened since. victims: names of its victims that were
+    logged.
     """
 
     growth: Growth
@@ -116,17 +116,17 @@ class GangMemory:
     victims: tuple[str, ...] = ()
 
 
-# --- what a pass goes by ------------------------------------------------------------------------------
+# --- the input of a pass ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PassInput:
-    """What gangs are placed by in one pass.
+    """The input by which gangs are placed in one pass.
 
-    timestamps: for plans of this pass. blocked: nodes to go to only if there is no other way. usage_version:
+    timestamps: for plans of this pass. blocked: nodes to use only if there is no other way. usage_version:
     see Changes. going: gangs that are evicted as a whole in this pass. backoff: after refusals, as of this
-    pass. excluded: nodes that gangs do not use. keeps: tells which gangs are rather not to go for others.
-    divide: the ways to ask about a gang.
+    pass. excluded: nodes that gangs do not use. keeps: returns why a gang should be no victim. divide: the
+    variants of a gang.
     """
 
     view: View
@@ -145,9 +145,9 @@ class PassInput:
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """What bounds a pass in time, and so how many gangs are asked about in it.
+    """The bounds of a pass in time, and so of the gangs that are asked about.
 
-    seconds: by a clock that only goes on. heartbeat: called as the pass goes on.
+    seconds: by a monotonic clock. heartbeat: called as the pass progresses.
     """
 
     seconds: Callable[[], float]
@@ -156,9 +156,9 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class KnownAnswer:
-    """The answer for a gang that found no place, for those that ask the same.
+    """The answer for a gang that found no place, reused for gangs with the same question.
 
-    shape: of what it asked. lasts: whether that holds until the cluster changes, or in this pass alone.
+    shape: of the question. lasts: whether it is valid until the cluster changes, or in this pass only.
     capacity: for how many of its pods there is capacity.
     """
 
@@ -184,13 +184,13 @@ class KnownAnswer:
 
 @dataclass(frozen=True)
 class PassState:
-    """How far a pass has come.
+    """The state of a pass after the gangs decided so far.
 
-    ledger: what is reserved for whom. volumes: what is left of them. beside: the pods that have a node, None
-    as long as they are those of the view. promised: who is to go for gangs that have a plan. plans: those
-    that were made in this pass. claims: those that one pod alone may use, with the pod that has it by one of
-    these. answers: by the shape of a question, what was answered that found no place. none_begins: why no
-    gang of several stages begins any more, "" while they may.
+    ledger: the reservations. volumes: how many are left on nodes. beside: the pods that have a node, None as
+    long as they are those of the view. promised: victims of gangs that have a plan. plans: made in this pass.
+    claims: those that only one pod may use, with the pod that got them. answers: by the shape of a question,
+    the answers that found no place. none_begins: why no further gang of several stages begins, "" while they
+    may.
     """
 
     given: PassInput
@@ -211,7 +211,7 @@ class PassState:
 
     @property
     def at(self) -> float:
-        """When it began, by a clock that only goes on."""
+        """When it began, by a monotonic clock."""
         return self.view.now.seconds
 
     @property
@@ -220,7 +220,7 @@ class PassState:
         return self.given.settings
 
     def with_plan(self, plan: NewPlan) -> "PassState":
-        """What comes after it is placed on what this plan leaves."""
+        """The state after this plan: later gangs are placed on what it leaves."""
         snapshot = self.snapshot
         for asked, answer in plan.steps:
             snapshot = snapshot.assume(answer, asked.gang)
@@ -253,7 +253,7 @@ class PassState:
         return self.view.near if self.beside is None else self.beside
 
     def class_of(self, pod: Pod) -> PodClass:
-        """What a pod that waits asks for, see View.class_of."""
+        """The request of a waiting pod, see View.class_of."""
         return self.view.class_beside(pod, self.volumes, self.near)
 
     def claims_of(self, pod: Pod) -> Sequence[Claim]:
@@ -261,7 +261,7 @@ class PassState:
         return self.view.volumes.by_one.get(pod.metadata.uid, ()) if self.view.volumes is not None else ()
 
     def question(self, gang: PodGang, pods: Sequence[Pod], avoid: frozenset[str]) -> GangQuestion:
-        """What is asked for some pods of a gang. Raises PlacementError, see question."""
+        """The question for some pods of a gang. Raises PlacementError, see question."""
         view = self.view
         return question(gang, pods, view.placed_on(gang.pods), avoid, self.class_of, view.is_ours, self.near)
 
@@ -271,11 +271,11 @@ class PassState:
 
 @dataclass(frozen=True)
 class AllowedNodes:
-    """Which nodes a gang may use.
+    """The nodes that a gang may use.
 
-    reserved: what is reserved for others. exclusions: nodes that it does not use. refusing: those that
-    did not take a pod of it. closed: where its variant may not be, and always_closed: where none of its
-    variants may be; note: a sentence on these.
+    reserved: reserved for others. exclusions: nodes that it does not use. refusing: those that refused a pod
+    of it. closed: nodes that its variant may not use, and always_closed: that none of its variants may use;
+    note: a sentence on these.
     """
 
     reserved: Reserved = field(default_factory=Reserved)
@@ -287,7 +287,7 @@ class AllowedNodes:
 
     @cached_property
     def hard_excluded(self) -> frozenset[str]:
-        """Nodes that are out of the question, but for those that have refused it and other domains."""
+        """Nodes that it cannot use, apart from those that refused it and other domains."""
         return self.reserved.nodes | self.exclusions.hard
 
     @cached_property
@@ -297,7 +297,7 @@ class AllowedNodes:
 
     @property
     def elsewhere(self) -> frozenset[str]:
-        """Where it would not go if nothing were held for others."""
+        """Nodes that it could not use even if none were reserved for others."""
         return self.refusing | self.exclusions.hard | self.always_closed
 
 
@@ -307,13 +307,13 @@ _NO_ANSWER: Final = NoFit("", 0, 0, 0, {})
 
 @dataclass(frozen=True)
 class Attempt:
-    """A gang, and what is known of its way to a place.
+    """A gang, and the results of its steps so far.
 
-    gang: by its first variant, once it is divided. waiting: its pods without a place. budget: what it may
-    still ask of the placement core. variants: further ones, which are asked about if the first fits nowhere.
-    failure: what is to be remembered if it finds none. shape: on what the answer depends, see shape_of.
-    asked, answer: the last question. without_refusals: what would be answered if no node had refused it, None
-    where that does not matter. ledger: with what is reserved for it now, None where nothing is.
+    gang: by its first variant, once it is divided. waiting: its pods without a place. budget: the rest of its
+    work budget in this pass. variants: further ones, used if the first fits nowhere. failure: to be
+    remembered if it finds no place. shape: the inputs of the answer, see shape_of. asked, answer: the last
+    question. without_refusals: the answer if no node had refused it, None where that does not matter. ledger:
+    with its current reservation, None where it has none.
     """
 
     gang: PodGang
@@ -336,7 +336,7 @@ class Attempt:
 
     @cached_property
     def cpu_pods(self) -> tuple[Pod, ...]:
-        """Pods that wait and ask for no GPU: they go near the others."""
+        """Waiting pods without GPUs: they are placed near the others."""
         return tuple(pod for pod in self.waiting if pod.metadata.uid in self.gang.cpu_pods)
 
     def note(self, capacity: int, settings: Settings) -> str:
@@ -347,8 +347,7 @@ class Attempt:
 
 
 def _unknown_owner_note(gang: PodGang, rules: OwnerRules, capacity: int) -> str:
-    """What to write where nothing is known of a gang's owner, and some of its pods could run if they need not
-    wait; "" where that is not so.
+    """The sentence on an unknown owner, where some pods could run if they need not wait; else "".
 
     capacity: for how many of its pods there is capacity.
     """
@@ -365,16 +364,16 @@ def _unknown_owner_note(gang: PodGang, rules: OwnerRules, capacity: int) -> str:
 
 
 def shape_of(gang: PodGang, asked: GangQuestion) -> Hashable:
-    """On what the answer depends, but for names: who asks the same gets the same answer."""
+    """The inputs of the answer, without names: gangs of the same shape get the same answer."""
     return asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
 
 
-# --- what a step answers ------------------------------------------------------------------------------
+# --- the answers of a step ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class GangPlaced:
-    """The gang has a place. victims: names of those that go for it, for the log."""
+    """The gang has a place. victims: names of its victims, for the log."""
 
     plan: NewPlan
     victims: tuple[str, ...] = ()
@@ -384,11 +383,11 @@ class GangPlaced:
 class GangWaits:
     """The gang has no place, and why.
 
-    known: the answer for those that ask the same. failure: what holds until the cluster changes, None where
-    nothing is to be remembered. is_final: whether no capacity helps, so that it holds nothing. due_seconds:
-    when it is to be asked about again, whatever changes. none_begins: see PassState. ledger: with what is
-    reserved for it now, None where nothing is. unpinned: it goes wherever kube-scheduler sends it, if nobody
-    else has anything there.
+    known: the answer for gangs of the same shape. failure: valid until the cluster changes, None where
+    nothing is to be remembered. is_final: whether no capacity helps, so that nothing is reserved for it.
+    due_seconds: when it is asked about again even without changes. none_begins: see PassState. ledger: with
+    its current reservation, None where it has none. unpinned: the plan that leaves its nodes to
+    kube-scheduler, used if no other gang has anything there.
     """
 
     cause: Cause
@@ -404,7 +403,7 @@ class GangWaits:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """The gang is not asked about. is_known: whether what was said of it last still holds."""
+    """The gang is not asked about. is_known: whether its last reason is still valid."""
 
     is_known: bool = False
     due_seconds: float = NO_HURRY

@@ -1,12 +1,12 @@
-"""What is tried again later and later: gangs, nodes and writes that the API server refused. Pure.
+"""Backoff of gangs, nodes and writes after refusals of the API server. Pure.
 
-A gang does not go again to a node that did not take one of its pods, and is left alone for a while if the API
-server has refused its plan or a release.
+A gang does not use a node again that refused one of its pods, and is not tried for a while if the API server
+has refused its plan or a release.
 
-A write that the API server had no time for is tried again soon at first, then less often. Not before,
-whatever a pass has come for: each try may take seconds, and is what the server has no time for. After a pass
-whose time has gone by without an eviction those of other steps come first: steps come in the same order in
-each pass, and if the first took the time whenever it may, those behind would never have any.
+A write for which the API server had no time is retried soon at first, then less often, whatever caused the
+pass: each try may take seconds, of which the server has none to spare. After a pass that spent its time
+without an eviction, those of other steps come first. Steps have the same order in each pass, so otherwise the
+first could take all of the time in each pass.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Set
@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from webhook.sweeper.observe.gangs import GangKey
 
 AVOID_SECONDS: Final = 600.0
-"""How long a gang does not go again to a node that did not take one of its pods: so long after the first
-failure, twice as long after each further one."""
+"""How long a gang does not use a node again that refused one of its pods: after the first failure; doubled
+after each further one."""
 
 LONGEST_AVOID_SECONDS: Final = 6 * 3600.0
 
@@ -30,7 +30,7 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 
 @dataclass(frozen=True)
 class ApiRefusal:
-    """The API server will not have a gang's plan or release. node: for whose sake that may be, or ""."""
+    """The API server refused a gang's plan or release. node: on account of which that may be, or ""."""
 
     gang: GangKey
     node: str = ""
@@ -38,7 +38,7 @@ class ApiRefusal:
 
 @dataclass(frozen=True)
 class RefusingNodes:
-    """The nodes that a gang avoids, and until when. count: of failures, of which the last one was `at`."""
+    """The nodes that a gang does not use, and until when. count: of failures; `at`: when the last one was."""
 
     nodes: frozenset[str] = frozenset()
     count: int = 0
@@ -74,17 +74,17 @@ class Deferral(NamedTuple):
 
 @dataclass(frozen=True)
 class Backoff:
-    """Nodes that did not take a pod of some gang, and gangs that the API server has refused, for a while.
+    """Backoff of nodes that refused a pod of a gang, and of gangs that the API server has refused.
 
-    What is kept under the key of a pod's maker holds for its successors as well. Losing all of this costs
-    another try at most. Times are seconds of Moment.
+    An entry under the key of a pod's owner is valid for its successors as well. Losing all of this costs at
+    most one more try. Times are seconds of Moment.
     """
 
     refusing: Mapping[GangKey, RefusingNodes] = field(default_factory=dict)
     pauses: Mapping[GangKey, Deferral] = field(default_factory=dict)
 
     def at(self, now: float) -> "Backoff":
-        """What is left of it by now; of whom nothing was refused for long, the next pause is short again."""
+        """The entries that are still valid; long after the last refusal the next pause is short again."""
         refusing = {key: each for key, each in self.refusing.items() if each.until > now}
         pauses = {key: each for key, each in self.pauses.items() if each.until + LONGEST_PAUSE_SECONDS >= now}
         return Backoff(refusing, pauses)
@@ -96,13 +96,13 @@ class Backoff:
         return replace(self, pauses={**self.pauses, key: pause})
 
     def seconds_left(self, key: GangKey, now: float) -> float:
-        """How much longer a gang is to be left alone."""
+        """How many more seconds a gang is not tried."""
         return max(0.0, self.pauses[key].until - now) if key in self.pauses else 0.0
 
     def refused(self, key: GangKey, nodes: Collection[str], now: float) -> "Backoff":
-        """This gang is to go to none of these, nor to those before, for longer than after the last failure.
+        """With these and the earlier nodes not used by this gang, for longer than after the last failure.
 
-        One that it avoids already is no news.
+        A node that it does not use already changes nothing.
         """
         current = self.at(now)
         known = current.refusing.get(key, RefusingNodes())
@@ -115,7 +115,7 @@ class Backoff:
         return replace(current, refusing={**current.refusing, key: found})
 
     def after(self, refused: Collection[ApiRefusal], now: float) -> "Backoff":
-        """With what the API server has refused; of how many pods of a gang at once does not matter."""
+        """With the refusals of the API server; several pods of a gang refused at once count once."""
         backoff = self
         for refusal in refused:
             if refusal.node:
@@ -125,7 +125,7 @@ class Backoff:
         return backoff
 
     def nodes_of(self, *keys: GangKey) -> frozenset[str]:
-        """Where a gang, known under any of these keys, is not to go, as of the last at()."""
+        """The nodes that a gang, known under any of these keys, does not use, as of the last at()."""
         if not self.refusing:
             return frozenset()
         return frozenset().union(*(self.refusing[key].nodes for key in keys if key in self.refusing))
@@ -135,7 +135,7 @@ class Backoff:
 
 
 class Write(Enum):
-    """What is tried again. READ: of a pod whose release is unconfirmed. OBJECT: for an extension."""
+    """The kind of write to retry. READ: of a pod whose release is unconfirmed. OBJECT: for an extension."""
 
     PLAN = auto()
     RELEASE = auto()
@@ -151,7 +151,7 @@ Key = tuple[Write, str]
 
 @dataclass(frozen=True)
 class Deferrals:
-    """What is deferred; losing it only tries sooner. Times are of a clock that only goes on."""
+    """A deferred write; losing it only retries sooner. Times are of a monotonic clock."""
 
     by_key: Mapping[Key, Deferral] = field(default_factory=dict)
 
@@ -161,26 +161,26 @@ class Deferrals:
         return 0.0 if known is None else max(0.0, known.until - now)
 
     def position(self, key: Key) -> float:
-        """To sort by where not all can be tried: what has not failed, then what has waited for longest."""
+        """A sort key where not all can be tried: first those that never failed, then the oldest."""
         known = self.by_key.get(key)
         return float("-inf") if known is None else known.until
 
     def after(self, failed: Iterable[tuple[Key, Deferral]], over: Iterable[Key]) -> "Deferrals":
-        """With what has failed. over: what has succeeded, or is refused for good."""
+        """With these failures. over: those that have succeeded, or are refused for good."""
         found = {**self.by_key, **dict(failed)}
         for key in over:
             found.pop(key, None)
         return Deferrals(found)
 
     def current(self, now: float, longest: float) -> "Deferrals":
-        """Without what nobody has tried for long: it has gone, or has no turn."""
+        """Without entries that were not tried for long: their objects are gone, or are not due."""
         since = now - 2 * longest
         return Deferrals({key: each for key, each in self.by_key.items() if each.until >= since})
 
 
 @dataclass(frozen=True)
 class EvictionTime:
-    """When steps may evict again; losing it only tries sooner. A step is known by the uids of its pods.
+    """When steps may evict again; losing it only retries sooner. A step is known by the uids of its pods.
 
     deferral: of all steps, as one has spent its time without an eviction. spenders: of such steps; waiting:
     of others that came meanwhile, for which the spenders wait until yields_until.
@@ -192,7 +192,7 @@ class EvictionTime:
     yields_until: float = float("inf")
 
     def seconds_left(self, uids: Set[str], now: float) -> tuple[float, "EvictionTime"]:
-        """How much longer a step is not to evict, 0 if it may now; and what is to be remembered of that."""
+        """How many more seconds a step may not evict, 0 if it may now; and the new state."""
         is_spender = not self.spenders.isdisjoint(uids)
         if self.deferral is not None and self.deferral.until > now:
             waiting = self.waiting if is_spender else self.waiting | uids
@@ -201,7 +201,7 @@ class EvictionTime:
             return 0.0, replace(self, waiting=self.waiting - uids)
         if not self.waiting:
             return 0.0, EvictionTime(self.deferral)
-        # If they still come, they do in this pass.
+        # Steps that are still due come in this pass.
         until = min(self.yields_until, now + FIRST_SECONDS)
         if until > now:
             return until - now, replace(self, yields_until=until)
@@ -217,14 +217,14 @@ class EvictionTime:
         return EvictionTime(deferral, spenders, self.waiting), deferral.until - now
 
     def current(self, now: float, longest: float) -> "EvictionTime":
-        """The same; what was spent long ago makes nobody wait for longer."""
+        """The same; time that was spent long ago delays no step further."""
         is_old = self.deferral is not None and self.deferral.until < now - 2 * longest
         return replace(self, deferral=None) if is_old else self
 
 
 @dataclass(frozen=True)
 class ApplyMemory:
-    """What is remembered of writes from pass to pass."""
+    """The deferred writes, from pass to pass."""
 
     deferrals: Deferrals = field(default_factory=Deferrals)
     evicting: EvictionTime = field(default_factory=EvictionTime)

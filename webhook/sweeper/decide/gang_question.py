@@ -1,8 +1,9 @@
-"""From a gang of pods to a question for the placement core, and from answers for parts to one. Pure.
+"""From a gang of pods to a question for the placement core, and from answers for pod sets to one. Pure.
 
-The core lays whole slices, and brings a pod back to the domain of its slice's placed pods. Some gangs hold
-neither: a pod fails whose mates have finished, a controller makes its pods one after the other. They must
-not wait for ever for mates that do not come, so only those slices are asked for that can be kept.
+The core places whole slices, and puts a pod back into the domain of its slice's placed pods. Some gangs can
+do neither: a pod fails after others of its slice have finished, or a controller creates its pods one after
+the other. They must not wait for ever for pods that do not come, so the question has only those slices that
+can be met.
 """
 
 from collections import Counter
@@ -30,10 +31,11 @@ ClassOf = Callable[[Pod], PodClass]
 class GangQuestion:
     """A gang as the placement core sees it, and which pod each of its members is.
 
-    Members that are none of these pods are yet to be made, see PodGang.later. parts: the questions of its
-    parts, where these wish unlike levels, slices or domains of their own; the gang then names none of these.
-    claims: for each part the domain that it wants to itself; such a part may have only anchors. See asking.
-    is_nested: whether all parts are in one domain of a level, which is the one that the gang then requires.
+    Members that are none of these pods are not created yet, see PodGang.later. parts: the questions of its
+    pod sets, where these ask for different levels, slices or domains of their own; the gang then names none
+    of these. claims: for each pod set the domain that it wants to itself; such a set may have only anchors.
+    See asking. is_nested: whether all pod sets are in one domain of a level, which is the level that the gang
+    then requires.
     """
 
     gang: Gang
@@ -56,11 +58,11 @@ class GangQuestion:
 
     @property
     def shape(self) -> Hashable:
-        """What the answer depends on, but for names: who asks the same finds as little capacity.
+        """The inputs of the answer, without names: gangs with the same shape find the same capacity.
 
-        Ranks decide about slices alone.
+        Ranks matter to slices only.
         """
-        # Of rules on other pods nobody says that capacity only shrinks for them.
+        # With rules on other pods, capacity may also grow during a pass.
         own = frozenset(member.name for member in self.gang.members) if self.rules is not None else None
         return _shape(self.gang), tuple(map(_shape, self.parts)), self.claims, own
 
@@ -85,14 +87,14 @@ def question(
     is_ours: Callable[[Pod], bool] = lambda _: False,
     near: Neighbourhood | None = None,
 ) -> GangQuestion:
-    """Ask for places for `pods` and for those that are yet to be made; the gang's others anchor them.
+    """Ask for places for `pods` and for those not created yet; the gang's other pods anchor them.
 
     CPU-only pods among them are left out, see asking.beside.
 
-    class_of: what a pod asks for, see View.class_of. is_ours: whether a pod went through us. near: the pods
-    that have a node, None where nobody has rules on other pods.
-    placed_on: uid -> node of the members that have a node already. avoid: nodes that are not to be used.
-    Raises PlacementError for a gang that cannot be placed as it is written.
+    class_of: the request of a pod, see View.class_of. is_ours: whether topogate placed a pod. near: the pods
+    that have a node, None where no pod has rules on other pods. placed_on: uid -> node of the members that
+    have a node already. avoid: nodes that are not to be used. Raises PlacementError for a gang that cannot be
+    placed as it is written.
     """
     if gang.fault:
         raise PlacementError(gang.fault)
@@ -125,9 +127,9 @@ def _asked(
     *,
     alone: bool,
 ) -> Gang:
-    """A gang, or a part of one, as the placement core sees it. pods: by uid, those that wait, of all parts.
+    """A gang, or a pod set of one, as the placement core sees it. pods: by uid, those that wait, of all sets.
 
-    alone: whether all of it shares a domain with nobody else, so that every placed pod of it counts.
+    alone: whether it shares a domain with no other gang, so that each of its placed pods counts.
     """
     own = {pod.metadata.uid for pod in gang.workers}
     waiting = [pod for uid, pod in pods.items() if uid in own]
@@ -165,7 +167,7 @@ def _nested(asked: GangQuestion, gang: PodGang, level: str) -> GangQuestion:
 
 
 def _in_parts(asked: GangQuestion, parts: Iterable[tuple[Gang, Claim | None]]) -> GangQuestion:
-    """The question with those of its parts that ask for something; anchors alone hold a claimed domain."""
+    """The question with those of its pod sets that ask for something; anchors alone hold a claimed domain."""
     asking = [(part, claim) for part, claim in parts if part.members or (claim is not None and part.anchors)]
     if len(asking) == 1 and asking[0][1] is None and not asked.is_nested:
         return replace(asked, gang=asking[0][0])
@@ -184,10 +186,10 @@ def members_of(gang: PodGang, pods: Iterable[Pod], class_of: ClassOf) -> tuple[M
 def _homogeneous_in_one_domain(
     members: tuple[Member, ...], over: frozenset[str]
 ) -> tuple[tuple[Member, ...], frozenset[str]]:
-    """The members of a gang that has domains of these labels to itself, and nodes where none of it may be.
+    """The members of a gang that has domains of these labels to itself, and nodes that it may not use.
 
-    What a domain keeps off one of them it keeps off all. Often the leader alone says so, and would be unlike
-    the others otherwise: then their ranks would not lie along the topology.
+    A domain that one of them may not use is excluded for all. Often only the leader states this; it would
+    otherwise be of another class than the workers, and their ranks would not follow the topology.
     """
     names = {f"pod {rule} over {key}" for key in over for rule in ("affinity", "anti-affinity")}
     closed: set[str] = set()
@@ -231,12 +233,12 @@ def _only(gang: PodGang, part: GangPart) -> PodGang:
 
 
 def _anchoring(gang: PodGang, members: Iterable[Member], is_ours: Callable[[Pod], bool]) -> Iterator[Pod]:
-    """The members beside which the waiting ones are to be: those that we hold, planned or released.
+    """The members near which the waiting ones are placed: those that we hold, planned or released.
 
-    CPU-only pods draw nobody. A pod that never went through us stands wherever kube-scheduler liked: a head
-    or driver without GPU, perhaps on a node without topology labels, and nobody wishes to be near it. Yet a
-    gang may also have begun before topogate did; so a foreign pod counts if it takes some of the extended
-    resources (GPUs, cards) that the waiting members ask for, as their like do.
+    CPU-only pods attract no others. A pod that topogate did not place is wherever kube-scheduler put it: a
+    head or driver without GPU, perhaps on a node without topology labels, and nothing needs to be near it.
+    But a gang may also have begun before topogate was installed, so a foreign pod counts if it takes some of
+    the extended resources (GPUs, cards) that the waiting members ask for.
     """
     wanted = {name for member in members for name in _extended(member.pod_class)}
     gated = {pod.metadata.uid for pod in gang.gated}
@@ -246,7 +248,7 @@ def _anchoring(gang: PodGang, members: Iterable[Member], is_ours: Callable[[Pod]
 
 
 def _extended(pod_class: PodClass) -> frozenset[str]:
-    """The extended resources of a request: those with a domain of their own, as nvidia.com/gpu."""
+    """The extended resources of a request: those with a domain in their name, such as nvidia.com/gpu."""
     names = (name for name, _ in pod_class.requests)
     return frozenset(name for name in names if "/" in name and "kubernetes.io/" not in name)
 
@@ -259,7 +261,7 @@ def in_order(answer: Assignment, rules: Acceptance) -> Assignment | None:
 
 
 def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Assignment:
-    """One answer of those of all parts. Its objective has only the domains: each part has its own."""
+    """One answer from those of all pod sets. Its objective has only the domains: each set has its own."""
     placed = {each.member: each for answer in found for each in answer.placed}
     topology = snapshot.topology
     names = {each.node for each in placed.values()}
@@ -289,12 +291,12 @@ LEADS: Final = "LeaderWorkerSet"
 
 
 def _with_slices(asked: Gang, gang: PodGang) -> Gang:
-    """`asked` (the gang's waiting pods and its anchors, with their ranks) with the slices that can be kept.
+    """`asked` (the gang's waiting pods and its anchors, with their ranks) with the slices that can be met.
 
-    Of slices in slices the inner ones are given up first. What is left of one slice alone still shares a
-    domain. Otherwise a rest that makes no whole slices goes without: the core then keeps it near the placed
-    pods of the nearest ranks. A gang that is all there and does not divide is left to the core, which
-    says so.
+    Of nested slices the inner ones are given up first. The rest of a single slice still shares a domain.
+    Other pods that make no whole slices have none: the core then keeps them near the placed pods of the
+    nearest ranks. A gang that is complete and does not divide into slices is left to the core, which reports
+    it.
     """
     if not gang.slices or not asked.members:
         return asked
@@ -331,10 +333,10 @@ def _are_of_one_slice(members: Sequence[Member], size: int) -> bool:
 
 
 def _dividing(counted: Gang, slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
-    """Of slices in slices, of which the outermost can be kept, those that can be: each with all around it.
+    """Of nested slices, the outermost of which can be met: those that can be met within it.
 
-    A slice with a placed pod takes back its own; of one that has none all must be there, if a slice around it
-    has some.
+    A slice with a placed pod takes back its own pods. A slice without one must be complete if a slice around
+    it has a placed pod.
     """
     for number, part in enumerate(slices[1:], 1):
         around = slices[number - 1]
@@ -357,9 +359,9 @@ def _dividing(counted: Gang, slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
 
 
 def _first_worker(gang: PodGang) -> int:
-    """The rank from which slices count: a leader that is unlike the workers stands beside all slices.
+    """The rank from which slices count: a leader of another class than the workers is beside all slices.
 
-    Only a leader that is there tells so: a lowest rank that is missing may be a worker that has finished.
+    Only an existing leader shows this: a missing lowest rank may be a worker that has finished.
     """
     requests_of = {
         pod.metadata.uid: convert.pod_class_of(pod).requests for pod in (*gang.workers, *gang.later)
@@ -371,9 +373,9 @@ def _first_worker(gang: PodGang) -> int:
 
 
 def _equal_leaders(gang: PodGang, size: int) -> int:
-    """1 where a leader that asks for what its workers ask is one more than their slices, else 0.
+    """1 where a leader of the same class as its workers is one more than their slices, else 0.
 
-    A LeaderWorkerSet says that its first pod leads; a Job's first pod is a worker like the others.
+    The first pod of a LeaderWorkerSet leads; the first pod of a Job is a worker like the others.
     """
     leads = gang.key.kind == LEADS and gang.size is not None and size > 1 and gang.size % size == 1
     return int(leads and bool(gang.ranks))
@@ -396,7 +398,7 @@ def _slice_of(member: Member, size: int) -> int | None:
 def _makes_whole_slices(loose: Sequence[Member], size: int, *, is_new: bool) -> bool:
     """Whether the members whose slice has no placed pod divide into slices.
 
-    In a new gang slices are counted along the ranks that are there, else by the ranks themselves.
+    In a new gang slices are counted along the existing ranks, else by the ranks themselves.
     """
     if not loose:
         return True

@@ -1,13 +1,13 @@
-"""Places for pods that are alike, at most so many in each domain of some labels, or spread evenly. Pure.
+"""Places for pods of one class with limits by domain: a maximum in each, or an even spread. Pure.
 
-Where the domains are those of a level, the placement core's own wish to be spread says it. Else the gang is
-shared among the domains, and each part is placed for itself, within the limits that are left. Of topology
-spread: a domain that gains a pod ends at most max_skew above the emptiest one that counts. Then there is an
-order in which each pod may go, the lower ones first. As few domains as that leaves are used: the emptiest one
-is raised no higher than it must be, and what is left over fills the largest.
+Where the domains are those of a level, the placement core's own spread request expresses the limit. Otherwise
+the gang is divided among the domains, and each share is placed by itself, within the remaining limits. For
+topology spread, a domain that gains a pod ends at most max_skew above the emptiest one that counts. Then
+there is an order in which each pod may be bound, those of the lower domains first. As few domains as possible
+are used: the emptiest one is raised no higher than it must be, and the rest fills the largest.
 
-A rule on the number of pods leaves each domain a share at least. Where no share uses more domains of the
-topology than that least one, no other sharing is better.
+A limit on the number of pods leaves each domain a minimum share. Where no share uses more domains of the
+topology than the minimum share, no other division is better.
 """
 
 from bisect import bisect_left
@@ -43,10 +43,10 @@ from webhook.sweeper.decide.gang_question import in_order, together
 def shares(
     present: Mapping[str, int], slots: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
 ) -> dict[str, int] | None:
-    """How many pods go to each domain; None if there is no way.
+    """How many pods each domain gets; None if there is no way.
 
-    present: pods that count already, of each domain that counts. slots: how many pods each can take; domains
-    that are not named have none. floor_is_zero: whether the emptiest domain is taken to hold none.
+    present: existing pods of each domain that counts. slots: the free slots of each; domains without an entry
+    have none. floor_is_zero: whether the emptiest domain is taken to have none.
     """
     floor = _floor(present, slots, wanted, skew, floor_is_zero=floor_is_zero)
     if floor is None:
@@ -67,7 +67,7 @@ def shares(
 def _floor(
     present: Mapping[str, int], slots: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
 ) -> int | None:
-    """What the emptiest domain holds in the end, the least with which all have a place; None if none has."""
+    """The final count of the emptiest domain, the lowest with which all have a place; None if none has."""
 
     def is_enough(floor: int) -> bool:
         free = (min(slots.get(value, 0), floor + skew - count) for value, count in present.items())
@@ -103,7 +103,7 @@ def cap(present: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bo
 def least_share(
     value: str, present: Mapping[str, int], wanted: int, skew: int, *, floor_is_zero: bool
 ) -> int:
-    """At least so many of the pods go to a domain, whatever the others hold; see shares."""
+    """At least this many of the pods go into a domain, whatever the others get; see shares."""
     others = Counter(count for other, count in present.items() if other != value)
 
     def is_enough(share: int) -> bool:
@@ -117,7 +117,7 @@ def least_share(
 def parted(
     snapshot: Snapshot, domains: LabelDomains, key: str, wanted: Collection[str]
 ) -> dict[str, Snapshot]:
-    """The nodes of each wanted domain; blocks that lie in one alone keep what is known of them."""
+    """The nodes of each wanted domain; blocks within one domain keep their cached sums."""
     nodes: dict[str, dict[str, NodeState]] = {value: {} for value in wanted}
     blocks: dict[str, dict[Path, Block]] = {value: {} for value in wanted}
     domain_of, levels = domains.of_nodes(key), len(snapshot.topology.level_names)
@@ -162,7 +162,7 @@ class Limit:
 
 
 class LimitSearch:
-    """Asks for places within the limits of one gang, which are those of the only kind of its pods."""
+    """Asks for places within the limits of one gang, which are those of its only class."""
 
     def __init__(self, rules: Acceptance, snapshot: Snapshot, options: Options, budget: Budget) -> None:
         self.rules = rules
@@ -251,7 +251,7 @@ class LimitSearch:
         return None
 
     def _level_of(self, gang: Gang, limits: list[Limit]) -> str | None:
-        """The level by which the placement core itself can keep these limits, None if there is none."""
+        """The level by which the placement core itself can meet these limits, None if there is none."""
         level = self.level(limits[0].key) if len(limits) == 1 else None
         if level is None or self._is_required_below(gang, level):
             return None
@@ -285,7 +285,7 @@ class LimitSearch:
             return None
         present = self._present(limit, snapshot)
         most = cap(present, len(gang.members), limit.skew, floor_is_zero=limit.floor_is_zero)
-        # That is within the skew whatever the others hold, or within what each may hold in the end.
+        # This is within the skew for any final counts, or within the most that each may have in the end.
         is_within = self._is_within(answer, limit.key, limit.present, limit.skew) or self._is_within(
             answer, limit.key, present, most
         )
@@ -324,7 +324,7 @@ class LimitSearch:
         return all(present.get(value or "", 0) + count <= most for value, count in gained.items())
 
     def _present(self, limit: Limit, snapshot: Snapshot) -> dict[str, int]:
-        """What the domains hold that have a node in the snapshot."""
+        """The number of pods in each domain that has a node in the snapshot."""
         if len(snapshot.nodes) == len(self.snapshot.nodes):
             return dict(limit.present)
         present = limit.present
@@ -379,8 +379,8 @@ class LimitSearch:
     ) -> bool:
         """Whether no placement within a limit uses fewer domains of the topology. found: the shares' places.
 
-        Where no block lies in two of the label's domains, what shares use adds up. Each domain has its least
-        share at least.
+        Where no block is in two of the label's domains, the domains of the shares add up. Each domain of the
+        label has at least its minimum share.
         """
         if self.options.mode is not Mode.BEST_FIT or gang.anchors or gang.required_level:
             return False

@@ -1,9 +1,9 @@
-"""Nodes that gangs do not use though they may: why each is excluded, or avoided. Pure.
+"""Nodes that gangs could use but do not: why each is excluded, or avoided. Pure.
 
-The extensions' hooks `exclude_nodes` say so for all gangs, for those of a namespace, or for one. Beside that
-some free nodes may be spares: they are reserved for pods that only replace lost ones, of whichever gang, and
-that ask for what those asked for. Such pods may also use nodes that are reserved for others (see
-decide.reservations). All of a gang that wait are placed together: unless it is elastic, none uses a spare
+The extensions' hooks `exclude_nodes` name them for all gangs, for those of a namespace, or for one. Besides,
+some free nodes may be spares: they are reserved for pods that only replace lost ones, of any gang, and that
+ask for no more than those did. Such pods may also use nodes that are reserved for others (see
+decide.reservations). All waiting pods of a gang are placed together: unless it is elastic, none uses a spare
 node where they do not all fit.
 """
 
@@ -69,8 +69,8 @@ NO_SPARES: Final = Spares()
 class ExcludedNodes:
     """Nodes that gangs do not use.
 
-    for_all: all gangs; for_namespaces: those of a namespace as well; for_gangs: one gang as well. spares:
-    None where there are none.
+    for_all: all gangs; for_namespaces: also those of a namespace; for_gangs: also one gang. spares: None
+    where there are none.
     """
 
     for_all: Exclusions = field(default_factory=dict)
@@ -103,7 +103,7 @@ NOTHING_EXCLUDED: Final = ExcludedNodes()
 
 
 def merged(found: Sequence[ExcludedNodes]) -> ExcludedNodes:
-    """What several say, the first one before the others where both say why; spares as the first one says."""
+    """The exclusions of several sources; for a node that several name, the first one counts."""
     if len(found) < 2:
         return found[0] if found else NOTHING_EXCLUDED
     rules = (each.spares for each in found if each.spares is not None)
@@ -117,9 +117,9 @@ def merged(found: Sequence[ExcludedNodes]) -> ExcludedNodes:
 
 @dataclass(frozen=True)
 class GangExclusions:
-    """What one gang does not use.
+    """The nodes that one gang does not use.
 
-    hard: never. steps: skipped as long as others have free capacity: first all of a step, then all of the
+    hard: never. steps: left out as long as other nodes have capacity: first all of a step, then all of the
     next. exclusions: of single nodes. spare_count: spares that it never uses.
     """
 
@@ -151,7 +151,7 @@ class GangExclusions:
 
     @property
     def sentence(self) -> str:
-        """The note for a gang that waits, as far as these nodes may be the reason; "" if they are not."""
+        """The note for a gang that waits, where these nodes may be the reason; "" otherwise."""
         hard = {name: each.sentence for name, each in sorted(self.exclusions.items()) if each.is_hard}
         parts = [avoided_sentence(hard)] if hard else []
         if self.spare_count:
@@ -171,7 +171,7 @@ def avoided_sentence(avoided: Mapping[str, str]) -> str:
 
 
 def steps_of(*sets: Iterable[str]) -> tuple[frozenset[str], ...]:
-    """All of these skipped, then all but the last, and so on; each set is dearer than those after it."""
+    """All of these left out, then all but the last, and so on; each set costs more than those after it."""
     found: list[frozenset[str]] = []
     for number in range(len(sets), 0, -1):
         step = frozenset(name for each in sets[:number] for name in each)
@@ -208,7 +208,7 @@ class _Planned(NamedTuple):
     asked: Counter[Amounts]
 
     def asked_by(self, size: int) -> Mapping[Amounts, int]:
-        """The same of all `size` pods: who was never seen is taken to ask for what all others ask for."""
+        """The same for all `size` pods: an unseen pod counts as asking for what all others ask for."""
         if len(self.asked) == 1 and self.asked.total() < size:
             return dict.fromkeys(self.asked, size)
         return self.asked
@@ -216,16 +216,16 @@ class _Planned(NamedTuple):
 
 @dataclass(frozen=True)
 class Replacements:
-    """What the pods of each plan ask for, remembered for when they are gone.
+    """The requests of the pods of each plan, remembered after the pods are gone.
 
-    Without that memory, all of a gang is taken to have asked for what those ask that are left, if these ask
-    for the same. plans: by Placement, as "namespace/name".
+    Without that memory, all of a gang count as asking for what the existing pods ask for, if these ask for
+    the same. plans: by Placement, as "namespace/name".
     """
 
     plans: Mapping[str, _Planned] = field(default_factory=dict)
 
     def after(self, view: View) -> "Replacements":
-        """With the plans that have changed. Pods of theirs that are gone since are not forgotten."""
+        """With the plans that have changed. Their pods that are gone since are not forgotten."""
         known = {key: each for key, each in self.plans.items() if key in view.placements}
         changed = {
             key: plan
@@ -245,13 +245,13 @@ class Replacements:
     def fill_up(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
         """Whether the waiting pods only replace lost ones: the gang has no more pods, and asks for no more.
 
-        False for a gang of which no pod is left: it begins like a new one.
+        False for a gang without an existing pod: it starts like a new one.
         """
         key = gang.key.placement_key
         plan, known = view.placements.get(key), self.plans.get(key)
         if plan is None or known is None or not gang.released:
             return False
-        # Of a gang that comes in stages the later ones are no replacements: it never had them.
+        # The later pods of a gang in stages are no replacements: it never had them.
         size = len(plan.spec.pods) if gang.staged else max(plan.spec.size, len(plan.spec.pods))
         if len(gang.pods) > size:
             return False

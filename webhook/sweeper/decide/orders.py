@@ -1,4 +1,4 @@
-"""What a step of a pass decides, as values: orders to carry out, and what people are to read. Pure."""
+"""The decisions of a step of a pass, as values: orders to carry out, and messages for users. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -26,7 +26,7 @@ NO_HURRY: Final = float("inf")
 
 @dataclass(frozen=True)
 class Beside:
-    """What was asked about CPU-only pods, and where they go. free: those that kube-scheduler places."""
+    """The question about CPU-only pods, and their places. free: those that kube-scheduler places."""
 
     steps: tuple[tuple[GangQuestion, Assignment], ...] = ()
     free: tuple[Pod, ...] = ()
@@ -48,15 +48,15 @@ class Beside:
 
 @dataclass(frozen=True)
 class NewPlan:
-    """A gang that has been given its place.
+    """A gang that was given its place.
 
-    entries: what its plan gains, in the order of release. now: those that are released at once; the others
-    are when the pods before them on their nodes have been bound. preempts: pods of lower
-    priority stand there still. usage_version: by which state of the cluster, see Changes. spread: of the
-    whole gang with it, its CPU-only pods left out. later_pod_nodes: for pods that are yet to
-    be made. beside: what was asked about its CPU-only pods after that. domains: see PlacementSpec.
-    placed: how many pods of the gang have a place with it, without CPU-only pods. victims: who goes for it.
-    avoided: bad nodes that it does without, and why.
+    entries: added to its plan, in the order of release. now: released at once; the others are released when
+    the pods before them on their nodes are bound. preempts: pods of lower priority are there still.
+    usage_version: the version of the cluster, see Changes. spread: of the whole gang with this plan, without
+    its CPU-only pods. later_pod_nodes: for pods that are not created yet. beside: the question about its
+    CPU-only pods after that. domains: see PlacementSpec. placed: how many pods of the gang have a place with
+    this plan, without CPU-only pods. victims: the pods that are evicted for it. avoided: failing nodes that
+    it does not use, and why.
     """
 
     gang: PodGang
@@ -81,12 +81,12 @@ class NewPlan:
 
     @property
     def steps(self) -> tuple[tuple[GangQuestion, Assignment], ...]:
-        """What was asked and answered, each on what those before leave."""
+        """The questions and answers, each on what those before it leave."""
         return (self.asked, self.answer), *self.beside.steps
 
     @property
     def is_unpinned(self) -> bool:
-        """Whether its pods go wherever kube-scheduler sends them; answer only says that there is capacity."""
+        """Whether kube-scheduler chooses its nodes; the answer then only shows that there is capacity."""
         return not any(entry.node for entry in self.entries)
 
     @property
@@ -128,8 +128,8 @@ class NewPlan:
 class Eviction:
     """A released pod to delete, so that its controller recreates it. cause: a word; reason: a sentence.
 
-    may_run: whether it is to go also if it runs. for_others: through the eviction API, which heeds
-    PodDisruptionBudgets, as it goes for the sake of others.
+    may_run: whether it is deleted even if it runs. for_others: through the eviction API, which respects
+    PodDisruptionBudgets, since it is evicted for others.
     """
 
     pod: Pod
@@ -140,7 +140,7 @@ class Eviction:
 
     @property
     def description(self) -> str:
-        """What is to be done, in the words that people read."""
+        """What is to be done, in the words of messages."""
         return self.reason if self.for_others else f"deleted, to be placed again: {self.reason}"
 
 
@@ -203,9 +203,9 @@ class ReadBack:
 
 @dataclass(frozen=True)
 class Orders:
-    """All that one step decides. due_seconds: after which it is to be asked again whatever changes.
+    """All decisions of one step. due_seconds: after which it is run again even without changes.
 
-    unasked: gangs that it has skipped, so that what was said of them last may not hold any more.
+    unasked: gangs that it has skipped, so that their last reason may no longer be valid.
     """
 
     releases: tuple[Pair, ...] = ()
@@ -223,7 +223,7 @@ class Orders:
 class Delay:
     """A pod whose labels, release or eviction are deferred again and again, or refused.
 
-    hindered: what the API server did not do. kind: tells one of its answers from another; note: a sentence.
+    hindered: what the API server did not do. kind: distinguishes its answers; note: a sentence.
     """
 
     gang: GangKey
@@ -235,11 +235,10 @@ class Delay:
 
 @dataclass(frozen=True)
 class FailedRelease:
-    """A release to a node with cards that did not come about, as far as is known.
+    """A release to a node with cards that did not happen, as far as is known.
 
-    again_seconds: when it may be tried again. unconfirmed_seconds: how much longer it may still arrive, 0 if
-    it is known that it did not and will not. is_read: whether that is said of earlier attempts, by the pod as
-    it is.
+    again_seconds: when it may be retried. unconfirmed_seconds: how much longer it may still arrive, 0 if it
+    did not and will not. is_read: whether this refers to earlier attempts, as read from the pod.
     """
 
     pair: Pair
@@ -250,14 +249,14 @@ class FailedRelease:
 
 @dataclass(frozen=True)
 class Done:
-    """What became of orders.
+    """The results of orders.
 
-    placed, released, evicted: what was done. labelled: pods that have got their labels. refused: what would
-    be refused again. failed: whether something was not done that may be done soon. warnings, outcomes: what
-    people are to read of it. put_off: what evictions were not done and stay due. denied: those that were
-    answered, but not had: refused, or for another version than the pod has. deferred: writes that failed, and
-    until when they are not tried; over: those that did not, or are refused for good. again_seconds: when what
-    the API server had no time for is due.
+    placed, released, evicted: carried out. labelled: pods that have got their labels. refused: would be
+    refused again. failed: whether something failed that may soon succeed. warnings, outcomes: messages for
+    users. put_off: evictions that failed and stay due. denied: evictions that were answered but not carried
+    out: refused, or for another version of the pod. deferred: failed writes, and until when they are not
+    retried; over: writes that succeeded, or are refused for good. again_seconds: when writes for which the
+    API server had no time are due.
     """
 
     placed: tuple[NewPlan, ...] = ()
@@ -278,7 +277,7 @@ class Done:
 
     @classmethod
     def together(cls, parts: Iterable["Done"]) -> "Done":
-        """All of it as one."""
+        """All results as one."""
         parts = list(parts)
         lists = [each.name for each in fields(cls) if each.name not in ("failed", "again_seconds")]
         joined = {name: tuple(item for part in parts for item in getattr(part, name)) for name in lists}

@@ -1,12 +1,13 @@
 """Places for all complete gangs, the most urgent first, each on what the earlier ones leave.
 
-Each gang goes through CHECKS and STEPS, until a step answers. A step is a function of the attempt and of the
-state of the pass (see attempt): it answers GangPlaced, GangWaits or PassedOver, or returns the attempt as the
-next step is to have it. A new rule is a new step.
+Each gang passes through CHECKS and STEPS, until a step answers. A step is a function of the attempt and of
+the state of the pass (see attempt): it answers GangPlaced, GangWaits or PassedOver, or returns the attempt
+for the next step. A new rule is a new step.
 
 A pass is bounded in time: the most urgent gangs are placed for half of it, then the others in turn, from
-where the pass before has stopped. So nobody's many gangs keep anybody's from being asked about. What one gang
-has been answered in a pass holds for those that ask the same, as capacity only shrinks until the next.
+where the last pass stopped. So the gangs of one user do not keep those of others from being asked about. The
+answer for one gang in a pass is reused for gangs with the same question, since capacity only shrinks until
+the next pass.
 """
 
 import logging
@@ -75,7 +76,7 @@ CHECKS: Final[tuple[Step, ...]] = (
     not_in_backoff,
     complete,
 )
-"""Whether a gang is to be placed now, asked of all gangs before any of them is placed."""
+"""Whether a gang is to be placed now; run for all gangs before any of them is placed."""
 
 STEPS: Final[tuple[Step, ...]] = (
     claims_are_free,
@@ -84,7 +85,7 @@ STEPS: Final[tuple[Step, ...]] = (
     # Which nodes may it use?
     allow_nodes,
     skip_unchanged,
-    # What is asked, and where does it fit?
+    # The question, and its answer:
     make_question,
     place_on_reserved_nodes,
     place_anywhere,
@@ -104,10 +105,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PlacingMemory:
-    """What is remembered of placing; losing it delays, and asks once more about gangs that found no place.
+    """What passes remember of placing; losing it delays, and repeats questions of gangs without a place.
 
-    ledger: what is reserved for gangs. next: who comes first among those that the last pass did not reach.
-    stamp: the last gas-ts that was given.
+    ledger: the reservations. next: the first gang that the last pass did not reach. stamp: the last gas-ts
+    given.
     """
 
     gangs: Mapping[GangKey, GangMemory] = field(default_factory=dict)
@@ -118,7 +119,7 @@ class PlacingMemory:
 
 @dataclass
 class _Results:
-    """What a pass has come to so far: orders, what is remembered, and gangs that may go unpinned."""
+    """The results of a pass so far: orders, memory, and gangs that may be released unpinned."""
 
     memories: dict[GangKey, GangMemory]
     outcomes: list[GangOutcome] = field(default_factory=list)
@@ -135,9 +136,9 @@ def remembered(
     spares: Spares = NO_SPARES,
     sources: Iterable[ReservationSource] = (),
 ) -> PlacingMemory:
-    """With what a pass sees; what is known of gangs that are gone is forgotten.
+    """With the input of a pass; gangs that do not exist any more are forgotten.
 
-    spares: nodes that are spare now. sources: of reservations beside those for later stages.
+    spares: nodes that are spare now. sources: of reservations other than those for later stages.
     """
     gangs = {gang.key: _known(memory.gangs.get(gang.key), gang, given.view) for gang in given.gangs}
     given = replace(given, ledger=replace(memory.ledger, spares=spares))
@@ -152,9 +153,9 @@ def _known(before: GangMemory | None, gang: PodGang, view: View) -> GangMemory:
 def place(
     gangs: Sequence[PodGang], given: PassInput, memory: PlacingMemory, watch: Stopwatch
 ) -> tuple[Orders, PlacingMemory, PassState]:
-    """New plans, and of each gang without one why that is so; and the state that the pass has come to.
+    """New plans, and for each gang without one the reason; and the state at the end of the pass.
 
-    memory: as remembered in this pass; a gang that it lacks, after a defect there, is one that has just come.
+    memory: of this pass; a gang that it lacks, after a defect there, counts as new.
     """
     new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
     found = _Results({**memory.gangs, **new}, due_seconds=given.settings.interval_seconds)
@@ -175,7 +176,7 @@ def place(
 
 
 def _checked(gangs: Sequence[PodGang], now: PassState, found: _Results) -> tuple[list[Attempt], PassState]:
-    """The gangs that are to be placed now. Nothing stays reserved for one all of whose pods have a place."""
+    """The gangs to be placed now. The reservation of a gang ends when all of its pods have a place."""
     await_victims = {placement.key for placement, _ in plans_with_victims(now.view)}
     due = []
     for gang in gangs:
@@ -212,7 +213,7 @@ def _in_time(
     while number < len(due) and (number == 0 or watch.seconds() - started < seconds / 2):
         yield due[number]
         number += 1
-    # By age whoever's turn it is: that moves from pass to pass, and nobody must be skipped by that.
+    # By age, not fair order: positions in that change from pass to pass, and no gang may be skipped by that.
     rest = sorted(due[number:], key=lambda each: by_age(each.gang))
     first = next((i for i, each in enumerate(rest) if each.gang.key == next_), 0)
     rotated = [*rest[first:], *rest[:first]]
@@ -226,7 +227,7 @@ def _in_time(
 
 
 def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt | Outcome:
-    """What the first step says that answers; the attempt if none does."""
+    """The answer of the first step that has one; the attempt if none has."""
     try:
         for step in steps:
             answer = step(attempt, now)
@@ -234,8 +235,8 @@ def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt
                 return answer
             attempt = answer
         return attempt
-    except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
-        if attempt.gang.fault == OWN_ERROR:  # perhaps for this pass alone, so it goes on holding nodes
+    except ValueError as error:  # the user's request is invalid: no level, no quantity
+        if attempt.gang.fault == OWN_ERROR:  # perhaps in this pass only, so its reservation stays
             return GangWaits(Cause.DEFECT, OWN_ERROR)
         return GangWaits(Cause.REQUEST, str(error), is_final=True)
     except Exception:  # one bad gang never stops the others
@@ -244,7 +245,7 @@ def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt
 
 
 def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) -> PassState:
-    """Note what has become of a gang; returns the state for those after it."""
+    """Record the result for a gang; returns the state for those after it."""
     memory = found.memories[gang.key]
     if isinstance(outcome, PassedOver):
         found.due_seconds = min(found.due_seconds, outcome.due_seconds)
@@ -277,9 +278,9 @@ def _conclude_waits(gang: PodGang, outcome: GangWaits, now: PassState, found: _R
 def reserve_again(
     gang: PodGang, part: Sequence[Pod], now: PassState, ledger: ReservationLedger
 ) -> tuple[str, ReservationLedger]:
-    """Where all of the gang would go if its released part went, "" if nowhere; it is reserved for it then.
+    """The place of the whole gang if its released pod set were deleted, "" if none; it is then reserved.
 
-    now: what a pass has come to in which the gang's rest has found no place. ledger: by now.
+    now: the state of a pass in which the gang's other pods have found no place. ledger: the current one.
     """
     if gang.key.placement_key not in ledger.order:
         return "", ledger
@@ -302,11 +303,11 @@ def _again(
     settings, view = now.settings, now.view
     given = DivisionInput(gang, view, now.plans, settings.topology)
     first = next(variants_of(given, now.given.divide))
-    # Where others hold nodes its new pods could not go, and would have ended for nothing.
+    # Its new pods could not use nodes reserved for others, so that the deletion would be for nothing.
     reserved = ledger.reserved(gang, (*gang.gated, *part), view)
     avoid = now.given.backoff.nodes_of(gang.key, gang.maker)
     avoid |= first.closed | reserved.nodes
-    # Nor to excluded or spare nodes: those of now, and those that are spare once they are gone.
+    # Nor may they use excluded or spare nodes: those of now, and those that are spare after the deletion.
     excluded = now.given.excluded
     spares_then = excluded.spares_on(without_part(part, view, now.snapshot))
     avoid |= excluded.hard_of(gang.key) | ledger.spares.hard | spares_then.hard
@@ -322,9 +323,9 @@ def _waiting(gang: PodGang, view: View) -> list[Pod]:
 
 
 def _unpin(now: PassState, refused: Iterable[Attempt]) -> PassState:
-    """Release one gang for which all nodes with capacity are refused, if it then takes nobody's place.
+    """Release one gang that all nodes with capacity refuse, if it then takes no place of others.
 
-    That is, if no node is planned, held or kept for anybody, and all that was sent to one is bound.
+    That is, if no node is planned or reserved for any gang, and all released pods are bound.
     """
     view = now.view
     unbound = (pod for pod in view.under_way if not pod.spec.node_name)

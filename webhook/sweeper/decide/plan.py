@@ -1,8 +1,8 @@
-"""Plans: made from the placement core's answers, written as Placements, and how long they hold. Pure.
+"""Plans: made from the placement core's answers, written as Placements, and checked for validity. Pure.
 
-A plan holds for nodes that are there and did not refuse, with capacity for what it plans. One that does not
-hold is not rolled back; its pods that still wait are placed again. Of a gang that is bound as one all are, as
-long as none is released: some alone would hold nodes while they wait for the others.
+A plan is valid for nodes that exist, that did not refuse the gang, and that have capacity for it. An invalid
+plan is not rolled back; its pods that still wait are placed again. For a gang that is bound as one, all are
+placed again as long as none is released: some alone would hold nodes while they wait for the others.
 """
 
 import itertools
@@ -43,9 +43,9 @@ def planned_pods(
     now_ns: int,
     beside: Beside | None = None,
 ) -> list[PlannedPod]:
-    """The entries of the plan, in the order in which the pods are to be released; CPU-only pods come last.
+    """The entries of the plan, in the order of release; CPU-only pods come last.
 
-    Pods with rules on other pods are in the order of the answer: in that kube-scheduler takes them.
+    Pods with rules on other pods are in the order of the answer, in which kube-scheduler accepts them.
     """
     found = [placed for placed in assignment.placed if placed.member in asked.pods]
     if asked.rules is None:
@@ -72,7 +72,7 @@ def planned_pods(
 def nodes_for_later_pods(
     asked: GangQuestion, assignment: Assignment, before: Placement | None = None
 ) -> list[str]:
-    """The nodes where pods will go that are yet to be made; as before, where nothing was asked for."""
+    """The nodes of pods that are not created yet; as before, where the question had none."""
     if not asked.gang.members and before is not None:
         return list(before.spec.kept)
     return sorted({placed.node for placed in assignment.placed if placed.member not in asked.pods})
@@ -93,11 +93,10 @@ def plan_spec(
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
 
-    later_pod_nodes: nodes for pods that are yet to be made. usable_nodes: how many there are now. domains,
+    later_pod_nodes: nodes for pods that are not created yet. usable_nodes: how many there are now. domains,
     victims, avoided: see PlacementSpec.
 
-    A gang none of whose planned pods is there any more starts again: what was said of its earlier life
-    does not hold for this one.
+    A gang of which no planned pod exists any more starts again: the plan of its earlier life does not count.
     """
     earlier = _still_valid(gang, before.spec, added) if before is not None else PlacementSpec()
     return PlacementSpec(
@@ -118,7 +117,7 @@ def plan_spec(
 
 
 def _still_valid(gang: PodGang, before: PlacementSpec, added: Iterable[PlannedPod]) -> PlacementSpec:
-    """What an earlier plan says of pods that are there and are not planned again; see plan_spec."""
+    """The entries of an earlier plan for existing pods that are not planned again; see plan_spec."""
     present = {pod.metadata.uid for pod in gang.pods} - {planned.uid for planned in added}
     there = [planned for planned in before.pods if planned.uid in present]
     if there:
@@ -127,9 +126,9 @@ def _still_valid(gang: PodGang, before: PlacementSpec, added: Iterable[PlannedPo
 
 
 def _size(gang: PodGang) -> int:
-    """With how many pods a gang counts as complete, 0 where nobody says.
+    """The size with which a gang counts as complete, 0 where unknown.
 
-    A gang that lacks pods which its controller cannot make is never taken for whole.
+    A gang that lacks pods which its controller cannot create never counts as complete.
     """
     if gang.blocked_reason:
         return gang.size or 0
@@ -137,9 +136,9 @@ def _size(gang: PodGang) -> int:
 
 
 def _victims(gang: PodGang, earlier: PlacementSpec, added: Sequence[VictimGroup]) -> list[VictimGroup]:
-    """Who is to go for a gang, with these. earlier: what still counts of its plan.
+    """The victims of a gang, with these. earlier: its plan, as far as it still counts.
 
-    Whoever was to go for pods that have been released since is in nobody's way any more.
+    Victims for pods that have been released since are no longer needed.
     """
     waiting = {pod.metadata.uid for pod in gang.gated}
     before = earlier.victims if any(each.uid in waiting for each in earlier.pods) else []
@@ -163,15 +162,15 @@ def spread(nodes: Iterable[str], labels: Mapping[str, Mapping[str, str]], topolo
 def plan_metadata(gang: PodGang) -> dict[str, Any]:
     """Namespace and name of the gang's Placement.
 
-    It has no owner, and is removed by the sweeper once none of its pods is there: a pod that was sent to a
-    node counts there because a Placement says so, and with an owner, which pods name as their authors like,
-    anybody could have it collected before.
+    It has no owner, and the sweeper deletes it once none of its pods exists. A pod that was released to a
+    node counts there because a Placement says so; with an owner, which pods name as their authors like, any
+    user could have it garbage-collected before.
     """
     return {"namespace": gang.key.namespace, "name": gang.key.placement_name}
 
 
 def _release_order(pod: Pod) -> tuple[str, str]:
-    """kubelet takes pods that come together by age, and the device plugin goes by gas-ts: same order."""
+    """The kubelet admits pods by age, and the device plugin goes by gas-ts: keep both in one order."""
     return pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
@@ -203,7 +202,7 @@ def timestamps_of(view: View, last: int) -> Timestamps:
 def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: int) -> tuple[Pair, ...]:
     """Pods of earlier plans, with the times at which they are released now.
 
-    While a plan waited another may have been released to the node, and its time is newer than the plan's.
+    While a plan waited, another pod may have been released to the node, with a newer time than the plan's.
     """
 
     def of(planned: PlannedPod) -> PlannedPod:
@@ -224,7 +223,8 @@ def new_plan(
 ) -> NewPlan:
     """The plan of a gang whose waiting pods found the places of the answer.
 
-    victims: who is to go for it, None if nobody is in its way. unpinned: whether kube-scheduler chooses.
+    victims: the pods that are evicted for it, None if there are none. unpinned: whether kube-scheduler
+    chooses the nodes.
     """
     gang, asked, answer = attempt.gang, attempt.asked, attempt.answer
     assert isinstance(answer, Assignment)
@@ -233,7 +233,7 @@ def new_plan(
     entries = planned_pods(gang, asked, answer, now.given.timestamps, now.view.now.ns, found)
     if unpinned:
         entries = [replace(entry, node="") for entry in entries]
-    # One with victims is released once these have gone, see look_for_victims.
+    # A plan with victims is released once they are gone, see look_for_victims.
     first = () if victims else _released_now(entries, {**asked.pods, **found.pods}, now)
     nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
     labels = now.view.labels_of(nodes)
@@ -257,7 +257,7 @@ def new_plan(
 
 
 def _avoided(attempt: Attempt, nodes: Set[str], now: PassState) -> dict[str, str]:
-    """Node -> why the plan for these nodes did without it, of those with GPUs of the same models."""
+    """Node -> why the plan does not use it, for nodes with GPUs of the same models."""
     model_of, labels_of = now.settings.counting.model, now.view.labels_of
     models = set(map(model_of, labels_of(nodes).values()))
     return attempt.nodes.exclusions.unused(
@@ -266,7 +266,7 @@ def _avoided(attempt: Attempt, nodes: Set[str], now: PassState) -> dict[str, str
 
 
 def _nodes_of_workers(asked: GangQuestion, entries: Iterable[PlannedPod]) -> set[str]:
-    """Where planned pods go, but for CPU-only pods and those that kube-scheduler places."""
+    """The nodes of planned pods, without CPU-only pods and those that kube-scheduler places."""
     return {entry.node for entry in entries if entry.node and entry.uid in asked.pods}
 
 
@@ -276,7 +276,7 @@ def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: P
 
 
 def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now: PassState) -> Beside:
-    """Where the CPU-only pods go. others: uid -> node of the gang's other pods."""
+    """The places of the CPU-only pods. others: uid -> node of the gang's other pods."""
     gang, cpu_pods, view = attempt.gang, attempt.cpu_pods, now.view
     if not cpu_pods:
         return Beside()
@@ -293,10 +293,11 @@ def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now
 def with_valid_plans(
     view: View, backoff: Backoff, sent: SentReleases, given_up: Set[str] = frozenset()
 ) -> View:
-    """The view with the plans that hold: without those for nodes that refused the gang.
+    """The view with the valid plans: without those for nodes that refused the gang.
 
-    A pod that we have released and that the watch still shows gated is where we sent it. given_up: uids of
-    pods whose plans did not hold before. Their nodes may be others' by now, so these need new plans.
+    A pod that we have released and that the watch still shows as gated is where we sent it. given_up: uids of
+    pods whose plans were invalid before. Their nodes may be those of other gangs by now, so these pods need
+    new plans.
     """
     refused = {
         own.uid
@@ -312,10 +313,10 @@ def with_valid_plans(
 
 
 def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:
-    """The view without unreleased parts of plans on nodes that others have filled meanwhile.
+    """The view without unreleased entries of plans on nodes that others have filled meanwhile.
 
-    It is the same view if there are none. A plan that preempts is on full nodes by intent: pods of lower
-    priority are not in its way, and its victims in nobody's.
+    It is the same view if there are none. A plan that preempts is for full nodes on purpose: pods of lower
+    priority do not make it invalid, nor do its victims.
     """
     preempting = {
         planned.uid
@@ -348,7 +349,7 @@ def without_given_up(view: View, before: View) -> View:
 def _bound_with(uids: Set[str], view: View, sent: SentReleases) -> Set[str]:
     """The pods that are planned and bound together with these, of gangs of which none is released.
 
-    Not of an elastic gang that has its minimum without these.
+    None of an elastic gang that has its minimum without these.
     """
     if not uids:
         return frozenset()
@@ -372,7 +373,7 @@ def _has_minimum(gang: GangKey, uids: Set[str], view: View) -> bool:
 
 
 def _has_begun(gang: GangKey, gated: Set[str], view: View, sent: SentReleases) -> bool:
-    """Whether a pod of it is released, also one that the watch still shows gated."""
+    """Whether a pod of it is released, also one that the watch still shows as gated."""
     others = view.index.mates.get(gang, ())
     return any(uid in sent for uid in gated) or any(not pod.metadata.deletion_timestamp for pod in others)
 
@@ -388,9 +389,9 @@ def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
 def _is_overbooked(
     snapshot: Snapshot, planned: PlannedPod, pod: Pod, view: View, is_going: Callable[[Usage], bool]
 ) -> bool:
-    """Whether a node has less than nothing left of what the pod planned for it wants, cards included.
+    """Whether a node lacks the resources or cards of the pod planned for it.
 
-    is_going: tells which usages do not count.
+    is_going: returns which usages do not count.
     """
     state = snapshot.nodes.get(planned.node)
     if state is None:
@@ -411,9 +412,9 @@ def _is_below(uid: str, priority: int, view: View) -> bool:
 def unfinished(
     view: View, backoff: Backoff, sent: SentReleases, waiting: Set[str] = frozenset()
 ) -> list[Pair]:
-    """What an earlier pass, or leader, planned and did not come to release, in the order of the plans.
+    """The planned releases that an earlier pass, or leader, did not carry out, in the order of the plans.
 
-    waiting: uids of pods that wait for victims, or for what an extension writes.
+    waiting: uids of pods that wait for victims, or for a write of an extension.
     """
     gated = {pod.metadata.uid: pod for pod in view.gated}
     return [

@@ -1,10 +1,9 @@
-"""Places for a gang whose pods have rules on other pods, so that kube-scheduler takes them one by one. Pure.
+"""Places for a gang whose pods have rules on other pods, which kube-scheduler applies pod by pod. Pure.
 
-The placement core knows no such rules. It is asked for places that are likely to keep them: anywhere; in one
-domain, where pods want to be together; at most so many in each, or as evenly as possible, where they are to
-be spread; and pod by pod. Each answer is judged by Acceptance, pod by pod, and only one that passes counts:
-so no plan breaks a rule. That no better plan exists is proven where the question left nothing out, or said
-just what the rule says.
+The placement core knows no such rules. The questions to it are likely to meet them: anywhere; in one domain,
+where pods have affinity; at most so many in each domain, or as evenly as possible, where they are to be
+spread; and pod by pod. Acceptance checks each answer, pod by pod, and only an accepted one counts: so no plan
+breaks a rule. The result is proven best where the question left nothing out, or was equivalent to the rules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +46,7 @@ def ask_by_rules(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A question. is_exact: whether it and the others together say just what the rules do.
+    """A question. is_exact: whether it and the others together are equivalent to the rules.
 
     least: see least_domains.
     """
@@ -112,7 +111,7 @@ class _RuleSearch:
     def _better(
         self, best: Assignment | None, some: Assignment | None, candidate: _Candidate
     ) -> Assignment | None:
-        """The better one, of the best until now and what a way has found, if that keeps the rules."""
+        """The better of the best so far and of this answer, if that meets the rules."""
         found = None if some is None else in_order(some, self.rules)
         if found is None or (best is not None and found.objective >= best.objective):
             return best
@@ -129,7 +128,7 @@ class _RuleSearch:
                 answer = self._place(gang, snapshot)
                 return None if isinstance(answer, NoFit) else answer, answer.proven
             found = self.limits.place(gang, self.limits.limits, snapshot)
-        except PlacementError:  # what the gang wishes besides does not go with this question
+        except PlacementError:  # the gang's other requests cannot be combined with this question
             return None, True
         return found, found is not None and found.proven
 
@@ -147,7 +146,7 @@ class _RuleSearch:
     # --- one pod ----------------------------------------------------------------------------------
 
     def _one(self) -> Answer:
-        """A gang of one pod: what each node says of it now is all that there is to say."""
+        """A gang of one pod: the current answer of each node is complete."""
         self.rules.reset()
         (member,) = self.gang.members
         return self._place(
@@ -163,9 +162,9 @@ class _RuleSearch:
         return replace(member, pod_class=replace(member.pod_class, rules=rules))
 
     def _one_by_one(self) -> Assignment | None:
-        """Each pod where it may go beside those before it, as near to them as can be.
+        """Each pod where it may go beside those before it, as near to them as possible.
 
-        A single pod keeps no wish for slices, or to be spread.
+        A single pod has no request for slices or spread.
         """
         if len(self.gang.members) > ONE_BY_ONE or self.gang.slices or self.gang.spread is not None:
             return None
@@ -197,7 +196,7 @@ class _RuleSearch:
     # --- together in one domain -------------------------------------------------------------------
 
     def _candidates(self) -> Iterator[_Candidate]:
-        """What to ask about where pods want to be together."""
+        """The questions where pods have affinity."""
         keys = self._keys_of_new_domains()
         if not keys:
             yield _Candidate(self.gang, self.snapshot, is_exact=True)
@@ -217,7 +216,7 @@ class _RuleSearch:
         )
 
     def _keys_of_new_domains(self) -> set[str]:
-        """The labels of which pods want to share a domain, where none is there that they want to be near."""
+        """The labels of which pods must share a domain, where no existing pod meets their affinity."""
         return {
             tally.key
             for kind in self.rules.classes
@@ -239,9 +238,9 @@ class _RuleSearch:
 
 
 def _are_split(candidates: Sequence[_Candidate]) -> bool:
-    """Whether no way leaves all of the gang in one domain of the coarsest level.
+    """Whether there is no way to have all of the gang in one domain of the coarsest level.
 
-    Where such a domain holds all of it, so does mostly one of the label.
+    Where such a domain has all of it, so mostly has one of the label.
     """
     return any(candidate.least for candidate in candidates) and min(
         candidate.least for candidate in candidates

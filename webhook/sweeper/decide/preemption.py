@@ -1,17 +1,17 @@
-"""Preemption: who goes for a more important gang, and when those go that a plan has chosen. Pure.
+"""Preemption: which pods are evicted for a more important gang, and when. Pure.
 
-Gangs go as a whole, and single pods of others. Of a gang that went through us all pods are bound, of lower
-priority, and none of them is one that would stay or come again at once: else nothing of it may go. What it
-has above its minimum it can spare.
+Gangs are evicted as a whole, other pods one by one. A gang that topogate placed may be a victim only if all
+of its pods are bound, are of lower priority, and none of them would stay or be recreated at once. It can lose
+the pods above its minimum by themselves.
 
-A plan names its victims; its pods are not released until these have gone. Nor do these go before its pods
-can be released, as a gang that is bound by its PodGroup needs that first. All of that follows from the plan
-and from what is there, so that whoever leads goes on with what was begun. Who was chosen goes only as long as
-that helps: while the plan's pods wait, and its nodes are too full for them. A gang that goes whole goes with
-all that it has by then, also with pods that came after it was chosen. Those that the plan names on such nodes
-go last, so that one that was begun is seen to be. A plan is a Placement, which others may have written:
-nobody goes by it who is not of lower priority than the pods that wait, or is of another gang than the rest of
-its group.
+A plan names its victims, and its pods are not released until these are gone. Victims are evicted only when
+the plan's pods can be released, since a gang that is bound by its PodGroup needs the PodGroup first. All of
+this follows from the plan and the existing pods, so a new leader continues what was begun. A victim is
+evicted only as long as that helps: while the plan's pods wait, and its nodes are too full for them. A gang
+that is evicted as a whole loses all pods that it has by then, also those added after it was chosen. Those
+that the plan names on such nodes are evicted last, so that a begun eviction is recognized. A plan is a
+Placement, which others may have written: no pod is evicted for it unless it is of lower priority than the
+waiting pods, and of the same gang as the rest of its group.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -34,21 +34,21 @@ from webhook.sweeper.settings import Settings
 from webhook.text import counted, few
 
 MOST_PODS: Final = 5_000
-"""Pods that go for one gang: they stand in its plan, which is one object."""
+"""The pods that are evicted for one gang: they are in its plan, which is one object."""
 
 
 Keeps = Callable[[Sequence[Pod]], str]
-"""Why a gang with these pods on nodes is rather not to go for others, "" if it may."""
+"""Why a gang with these pods on nodes should be no victim, "" if it may be one."""
 
 
 def none_protected(_pods: Sequence[Pod]) -> str:
-    """Every gang may go."""
+    """Every gang may be a victim."""
     return ""
 
 
 @dataclass(frozen=True)
 class PossibleVictims:
-    """units: who may go. leaving: uids of pods that go in any case. promised: those that go for others."""
+    """units: possible victims. leaving: uids of pods that end in any case. promised: victims of others."""
 
     units: tuple[Unit, ...]
     leaving: frozenset[str]
@@ -57,7 +57,7 @@ class PossibleVictims:
 
 @dataclass(frozen=True)
 class Preemption:
-    """Where a gang goes once its victims have gone. names: of these, for the log. highest: their priority."""
+    """The place of a gang after its victims' end. names: of victims, for the log. highest: their priority."""
 
     assignment: Assignment
     victims: tuple[VictimGroup, ...]
@@ -67,14 +67,14 @@ class Preemption:
 
 @dataclass(frozen=True)
 class VictimSearch:
-    """Looks for nodes where only gangs and pods of lower priority stand in the way, and which of these go.
+    """Finds nodes where only gangs and pods of lower priority are in the way, and which of these to evict.
 
-    promised: who goes for gangs that have a plan already. keeps: who is rather not to go.
+    promised: victims of gangs that have a plan already. keeps: why a gang should be no victim.
 
-    Gangs that are kept (by a PodDisruptionBudget, or as their Job would fail for good) go where the others do
-    not suffice: nor does kube-scheduler spare them then. Of those that are as important they are taken that
-    end in time; nobody more important, as else a long grace period would put others in the place of its pod.
-    Who is chosen so is chosen once.
+    Protected gangs (by a PodDisruptionBudget, or as their Job would fail for good) are victims where the
+    others do not suffice, since kube-scheduler would not spare them then either. Among victims of the same
+    priority those are taken that end in time; none of higher priority, as otherwise a long grace period would
+    make others a victim instead. Victims are chosen once.
     """
 
     gang: PodGang
@@ -86,7 +86,7 @@ class VictimSearch:
     budget: Budget
 
     def find(self, asked: GangQuestion, avoided: Sequence[frozenset[str]]) -> Preemption | None:
-        """Where the gang goes so. avoided: nodes used last, see GangExclusions.steps."""
+        """The place of the gang with such victims. avoided: nodes used last, see GangExclusions.steps."""
         if not self.settings.preempt or not may_preempt(self.gang) or asked.parts:
             return None
         if any(member.pod_class.wants_cards for member in asked.gang.members):
@@ -109,18 +109,18 @@ class VictimSearch:
         return found if sooner is None or sooner.highest > found.highest else sooner
 
     def _without(self, asked: GangQuestion, staying: Set[str], keeps: Keeps) -> Preemption | None:
-        """The same where none of these pods, nor who is kept, may go."""
+        """The same where these pods, and protected gangs, are no victims."""
         herd = candidates(self.view, lowest_priority(self.gang), staying, keeps, self.promised)
         options = self.settings.options
         found = choose(asked.gang, self.snapshot, options, herd.units, herd.leaving, self.budget)
         if found is None or asked.rules is None:
             return self._of(found, found.assignment, herd) if found is not None else None
-        # Beside the victims: until they are gone they count.
+        # Beside the victims: until these are gone they count.
         checked = in_order(found.assignment, asked.rules)
         return None if checked is None else self._of(found, checked, herd)
 
     def _of(self, found: VictimGangs, assignment: Assignment, herd: PossibleVictims) -> Preemption | None:
-        """Who goes: those that are chosen, and those that go for others from the nodes of the plan."""
+        """The chosen victims, and those of other gangs on the nodes of the plan."""
         chosen = (VictimGroup(pods=list(each.pods), whole=each.is_broken) for each in found.going)
         nodes, pods = frozenset(assignment.nodes.values()), self.view.by_uid
         victims = (
@@ -138,7 +138,7 @@ class VictimSearch:
         return Preemption(assignment, victims, tuple(unit.name for unit in units), highest)
 
     def _are_slow(self, found: Preemption) -> bool:
-        """Whether some of the victims may take longer to end than anybody waits for that."""
+        """Whether some of the victims may take longer to end than the gang waits for that."""
         slow = self.view.uids(Sort.SLOW)
         return any(uid in slow for group in found.victims for uid in group.pods)
 
@@ -154,7 +154,7 @@ def may_preempt(gang: PodGang) -> bool:
 
 
 def _waiting(gang: PodGang) -> list[Pod]:
-    """Those that wait, but for CPU-only pods: nobody goes for these."""
+    """The waiting pods without CPU-only pods: nothing is evicted for those."""
     return [pod for pod in gang.gated if pod.metadata.uid not in gang.cpu_pods]
 
 
@@ -165,10 +165,10 @@ def candidates(
     keeps: Keeps,
     promised: Iterable[VictimGroup] = (),
 ) -> PossibleVictims:
-    """Who may go for a gang of that priority.
+    """The possible victims for a gang of that priority.
 
-    staying: uids of pods that may not. keeps: who is rather not to go.
-    promised: groups that go for others.
+    staying: uids of pods that are no victims. keeps: why a gang should be no victim. promised: victims of
+    others.
     """
 
     def may_evict(pod: Pod) -> bool:
@@ -189,7 +189,7 @@ def candidates(
 def _gang_units(
     view: View, leaving: Set[str], may_evict: Callable[[Pod], bool], keeps: Keeps
 ) -> Iterator[Unit]:
-    """The gangs of which all pods may go. leaving: uids of pods that go in any case."""
+    """The gangs of which all pods may be victims. leaving: uids of pods that end in any case."""
     for key, pods_of_gang in view.bound_gangs.items():
         pods = [pod for pod in pods_of_gang if pod.metadata.uid not in leaving]
         if pods and all(map(may_evict, pods)) and not keeps(pods):
@@ -197,7 +197,7 @@ def _gang_units(
 
 
 def _unit(name: str, pods: Sequence[Pod], spare: int = 0) -> Unit:
-    """Pods that go together, but for so many that can be spared."""
+    """Pods that are evicted together, without those that the gang can lose by themselves."""
     priority = max(pod.spec.priority or 0 for pod in pods)
     return Unit(name, priority, frozenset(pod.metadata.uid for pod in pods), spare)
 
@@ -222,7 +222,7 @@ def plans_with_victims(view: View) -> Iterator[tuple[Placement, list[Pod]]]:
 
 
 def promised_victims(view: View) -> Set[str]:
-    """The uids of pods that go for plans that hold: those of lower priority than all that wait there."""
+    """The uids of victims of valid plans: those of lower priority than all waiting pods of the plan."""
     found = set[str]()
     for placement, waiting in plans_with_victims(view):
         below = min(pod.spec.priority or 0 for pod in waiting)
@@ -242,7 +242,7 @@ def _holds(placement: Placement, entry: PlannedPod, pod: Pod, view: View) -> boo
 
 
 AGAIN_SECONDS: Final = 5.0
-"""How soon it is looked at again whether a budget lets a gang go."""
+"""How soon a budget is checked again for a gang."""
 
 _NONE_TO_SPARE: Final = "their gang would fall below its minimum"
 _NOT_ALL: Final = "their gang has pods that must not be evicted for it"
@@ -253,10 +253,10 @@ _ITS_BUDGET: Final = "a PodDisruptionBudget protects them"
 
 @dataclass(frozen=True)
 class RunningVictims:
-    """Victims that are there still, of one gang.
+    """Existing victims of one gang.
 
-    late: those among the pods that the plan does not name. blocked: why it is not begun,
-    as all of it cannot go.
+    late: those among the pods that the plan does not name. blocked: why no eviction begins, as not all of it
+    can be evicted.
     """
 
     gang: GangKey
@@ -272,7 +272,7 @@ class RunningVictims:
 
     @property
     def is_begun(self) -> bool:
-        """Whether some have gone of a gang that goes whole, and is of no use without them."""
+        """Whether some pods are gone of a gang that is evicted as a whole, and is of no use without them."""
         return self.whole and len(self.going) < len(self.pods)
 
     @property
@@ -291,11 +291,11 @@ class RunningVictims:
 
 @dataclass(frozen=True)
 class Preempting:
-    """What plans that wait for victims come to in one pass.
+    """The results for plans that wait for victims in one pass.
 
     waiting_uids: uids of pods that are not released yet. sentences: by Placement, what its gang waits for.
-    going: gangs that go whole in this pass: of them no pod is placed in it, which would stand alone
-    afterwards.
+    going: gangs that are evicted as a whole in this pass: no pod of them is placed in it, as it would be left
+    alone afterwards.
     """
 
     waiting_uids: frozenset[str] = frozenset()
@@ -304,7 +304,7 @@ class Preempting:
     sentences: Mapping[str, str] = field(default_factory=dict)
 
     def evicting(self, group: RunningVictims, pods: Sequence[Pod], reason: str) -> "Preempting":
-        """These pods of a group go."""
+        """These pods of a group are evicted."""
         going = {group.gang} if group.whole and pods else set[GangKey]()
         cause = "preempted" if group.whole else "spared"
         orders = {
@@ -326,8 +326,8 @@ VictimsSince = Mapping[str, float]
 class _WaitingPlan(NamedTuple):
     """A plan that waits for victims.
 
-    waiting: its pods; nodes: theirs, of those that are there. priority: the least of the pods', which its
-    victims are below, as each pod may have to preempt them.
+    waiting: its pods; nodes: theirs, of those that exist. priority: the lowest of the pods', below which its
+    victims are, as each pod may have to preempt them.
     """
 
     placement: Placement
@@ -363,7 +363,7 @@ class _WaitingPlan(NamedTuple):
 def look_for_victims(
     view: View, snapshot: Snapshot, budgets: Budgets, since: VictimsSince, settings: Settings
 ) -> tuple[Preempting, VictimsSince]:
-    """Whom to evict now for which plans, and which of their pods wait."""
+    """The evictions to make now for each plan, and which of its pods wait."""
     found, known = Preempting(), dict[str, float]()
     if not settings.preempt:
         return found, known
@@ -388,17 +388,17 @@ def look_for_victims(
 
 
 def _promised_gangs(view: View) -> Set[GangKey]:
-    """The gangs of which a pod has its place in a plan, and is gated still."""
+    """The gangs that have a gated pod with a place in a plan."""
     return {view.gang_of(pod) for pod in view.gated if pod.metadata.uid in view.planned}
 
 
 def _evicting(
     groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, found: Preempting, budgets: Budgets
 ) -> tuple[Preempting, Budgets, str]:
-    """With those of a plan's victims that go now, and what they leave of budgets; and why some are kept."""
+    """With the victims of a plan to evict now, and the rest of the budgets; and why some are protected."""
     blocked = ""
     for group in groups:
-        # Those that go for another plan already are not asked for twice.
+        # Victims that are evicted for another plan already are not evicted twice.
         going = [pod for pod in group.in_order(plan.nodes) if pod.metadata.uid not in found.evictions]
         if why := _why_not_evicted(group, going, plan, view, found, budgets):
             blocked = why
@@ -421,15 +421,15 @@ def _why_not_evicted(
         return _NONE_TO_SPARE
     if group.blocked:
         return group.blocked
-    # Also of one that has lost some, by us or by itself: what a budget refuses would stand alone.
+    # This includes gangs that have lost pods: those that a budget protects would be left alone.
     why = budgets.why_not(going)
     return why if not why or plan.is_of(group.gang.namespace) else _ITS_BUDGET
 
 
 def _groups(plan: _WaitingPlan, view: View, promised: Set[GangKey]) -> list[RunningVictims]:
-    """The victims of a plan that are there still; not those that may not go for its pods.
+    """The existing victims of a plan, without those that may not be evicted for its pods.
 
-    promised: gangs of which a pod has its place in a plan, and is gated still.
+    promised: gangs that have a gated pod with a place in a plan.
     """
     if any(pod.spec.preemption_policy == "Never" for pod in plan.waiting):
         return []
@@ -438,14 +438,14 @@ def _groups(plan: _WaitingPlan, view: View, promised: Set[GangKey]) -> list[Runn
         victims = _running_victims(group, plan, view)
         if victims is None:
             continue
-        if group.whole and victims.going:  # else what is there beside them has been placed again
+        if group.whole and victims.going:  # else the others of its gang there have been placed again
             victims = _with_late(victims, plan.priority, view, promised)
         found.setdefault(victims.gang, victims)
     return list(found.values())
 
 
 def _running_victims(group: VictimGroup, plan: _WaitingPlan, view: View) -> RunningVictims | None:
-    """The victims of a group that are there still, None if those in the way are not of one gang."""
+    """The existing victims of a group, None if those in the way are not of one gang."""
     listed = (view.by_uid.get(uid) for uid in group.pods)
     there = [pod for pod in listed if pod is not None and _may_evict(pod, plan.priority, view)]
     gangs = {view.gang_of(pod) for pod in there if pod.spec.node_name in plan.nodes}
@@ -457,9 +457,9 @@ def _running_victims(group: VictimGroup, plan: _WaitingPlan, view: View) -> Runn
 
 
 def _with_late(victims: RunningVictims, below: int, view: View, promised: Set[GangKey]) -> RunningVictims:
-    """With what its gang has beside: pods that were bound, or sent to a node, since it was chosen.
+    """With the other pods of its gang: those that were bound, or released, since it was chosen.
 
-    What is about to be sent to one would stand there alone, so that is waited for.
+    A pod that is about to be released would be left alone there, so the eviction waits for it.
     """
     if victims.gang in promised:
         return replace(victims, blocked=_NOT_YET)
@@ -480,7 +480,7 @@ def _is_lower(pod: Pod, below: int, view: View) -> bool:
 
 
 def _to_spare(gang: GangKey, view: View, found: Preempting) -> int:
-    """How many pods a gang that goes on can lose: it may have lost some since it was chosen."""
+    """How many pods a gang that keeps running can lose: it may have lost some since it was chosen."""
     there = [pod for pod in view.bound_gangs.get(gang, ()) if pod.metadata.uid not in found.evictions]
     return spare(gang, sum(bool(pod.spec.node_name) for pod in there), view.placements)
 
@@ -496,7 +496,7 @@ def wanted_resources(pod: Pod, view: View) -> frozenset[str]:
 def _needed(
     groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, snapshot: Snapshot
 ) -> list[RunningVictims]:
-    """The groups whose going helps: those without whom the plan's nodes would still be too full."""
+    """The groups whose eviction helps: those without which the plan's nodes would still be too full."""
     gone = _gone(plan, view).union(pod.metadata.uid for group in groups for pod in group.pods)
     wanted, found = plan.wanted(view), []
     for group in sorted(groups, key=lambda each: (-each.priority, -len(each.pods), each.gang)):
@@ -511,14 +511,14 @@ def _needed(
 
 
 def _gone(plan: _WaitingPlan, view: View) -> set[str]:
-    """Who goes in any case: pods that are being deleted, and victims that are left to kube-scheduler."""
+    """Pods that end in any case: those being deleted, and victims that are left to kube-scheduler."""
     listed = (view.by_uid.get(uid) for group in plan.placement.spec.victims for uid in group.pods)
     foreign = (pod for pod in listed if pod is not None and not view.is_ours(pod))
     return {pod.metadata.uid for pod in (*foreign, *view.leaving)}
 
 
 def _are_short(nodes: Set[str], gone: Set[str], wanted: Mapping[str, Set[str]], snapshot: Snapshot) -> bool:
-    """Whether any of these nodes is too full for what is wanted there also once these pods have gone."""
+    """Whether any of these nodes would still be too full for the plan after the end of these pods."""
     for node in nodes:
         state = snapshot.nodes[node]
         freed = [use.requests for use in state.usages if use.uid in gone]

@@ -1,13 +1,13 @@
-"""Which pods with cards may be released now, and which releases the watch does not show yet. Pure.
+"""The release queue of nodes with cards: which pods may be released now, and unconfirmed releases. Pure.
 
 Where the allocator identifies the pods that it serves, they are released at once. Any other reader guesses:
 it gives the cards of the pending pod with the lowest gas-ts to whichever pod the kubelet admits. On such a
 node one pod is released at a time, in the order of gas-ts, and the next one when that one is bound.
 
-A release that got no clear answer is unconfirmed. It keeps its node until it can arrive no more and its pod
-has been read. A release that was answered as done and does not show is read as well: a webhook may have
-undone it. A new leader knows nothing of the releases before it, so it reads the pods that are planned for a
-node first. What remains possible is in docs/design/release-queue.md.
+A release without a clear answer is unconfirmed. It keeps its node busy until it can no longer arrive and its
+pod was read. A release that was answered as done but does not show is read as well: a webhook may have undone
+it. A new leader knows nothing of earlier releases, so it first reads the pods that are planned for a node.
+docs/design/release-queue.md says what can still go wrong.
 """
 
 import math
@@ -29,7 +29,7 @@ from webhook.sweeper.observe.view import View
 BELIEVED_SECONDS: Final = 300.0
 """How long a release that was answered as done and does not show is believed."""
 SHOWN_SECONDS: Final = 10.0
-"""A watch that goes on shows a release sooner; after this long its pod may be read."""
+"""A working watch shows a release sooner than this; after it the pod may be read."""
 _SOON_SECONDS: Final = 1.0
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 2
@@ -37,7 +37,7 @@ _ATTEMPTS: Final = 2
 _TIME: Final = re.compile(r"[1-9][0-9]{18}")
 """All that a leader writes as gas-ts."""
 _LAST: Final = "~"
-"""It comes after all digits."""
+"""It sorts after all digits."""
 _CLOCK_SKEW_NS: Final = 24 * 3600 * 10**9
 """A time further ahead than a clock may be wrong was not written by us."""
 
@@ -51,9 +51,9 @@ class Timestamps:
         self._unseen: Iterable[Mapping[str, str]] = ()
 
     def observe(self, annotations: Iterable[Mapping[str, str]]) -> None:
-        """Never go below what is written among these pods' annotations, if it can be a time of ours.
+        """Continue after the times in these pods' annotations, if they can be times of ours.
 
-        They are looked at once a time is wanted: in most passes none is, and in large clusters they are many.
+        The pods are read once a time is needed: in most passes none is, and large clusters have many pods.
         """
         self._unseen = annotations
 
@@ -72,7 +72,7 @@ class Timestamps:
 class SentRelease:
     """A release that the view does not show.
 
-    read_at: when its pod is to be read, if others wait for the node; until: the same by the time of day, None
+    read_at: when its pod is to be read, if others wait for the node; until: the same by wall-clock time, None
     where it is read at once. attempts: how often it was sent since it is unconfirmed.
     """
 
@@ -104,7 +104,7 @@ class SentReleases:
         return uid in self.done
 
     def seen(self, view: View, now: float) -> "SentReleases":
-        """Without what the view shows and what is too old; the first time with all that is planned there."""
+        """Without releases that are too old or that the view shows; at first with all planned ones."""
         unconfirmed = self.unconfirmed
         if unconfirmed is None:
             written = [each for each in view.written if each.annotations]
@@ -121,7 +121,7 @@ class SentReleases:
         )
 
     def after(self, done: Done, view: View, now: float, now_ns: int) -> "SentReleases":
-        """With what became of releases; now_ns: the time of day, in nanoseconds since 1970."""
+        """With the results of releases; now_ns: wall-clock time, in nanoseconds since 1970."""
         sent, stamps = self, Timestamps()
         stamps.observe(planned.annotations for planned in view.planned.values())
         for failed in done.failed_releases:
@@ -169,9 +169,9 @@ def _readable(sent: SentRelease, seconds: float, now: float, now_ns: int) -> Sen
 
 
 def position_of(planned: PlannedPod) -> str:
-    """Where a pod stands in the queue of its node, by its plan: digits to sort by.
+    """The position of a pod in the queue of its node, by its plan: digits to sort by.
 
-    A plan may be anybody's, so what no leader writes comes last.
+    Any user may write a plan, so a value that no leader writes comes last.
     """
     stamp = planned.annotations.get(keys.GAS_TIMESTAMP_ANNOTATION, "")
     return stamp if _TIME.fullmatch(stamp) else _LAST
@@ -274,7 +274,7 @@ class ReleaseQueue:
                 self._due(_SOON_SECONDS)
 
     def _note_waiter(self, pod: Pod, planned: PlannedPod) -> None:
-        """Note for whom it waits: of the unconfirmed releases to its node, the one that may arrive last."""
+        """Record which unconfirmed release it waits for: of those there, the one that may arrive last."""
         sent = {} if planned.node in self._busy else self._sent_to.get(planned.node, {})
         others = [each for uid, each in sent.items() if uid != planned.uid]
         last = max(others, key=lambda each: each.read_at, default=None)
@@ -287,7 +287,7 @@ class ReleaseQueue:
 
 
 def _has_cards(pod: Pod, node: str, view: View) -> bool:
-    """Whether it was given cards there: by what it says or, as a webhook may take that off, by its plan."""
+    """Whether it was given cards there: by its annotations or, as a webhook may remove those, by its plan."""
     return keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations or bool(view.cards_of(pod, node))
 
 

@@ -1,13 +1,14 @@
 """Reservations for gangs that have waited long, and for pods that are created only later. Pure.
 
-A gang that has waited long and does not fit gets the nodes that become free for it most easily, gang after
-gang as each finds no place.
+For a gang that has waited long and does not fit, the nodes are reserved that become free most easily, gang
+after gang as each finds no place.
 
 Some pods are created only once the first pods of their gang run. A plan names nodes for them, and they are
 reserved from the plan, so that a later leader reserves them too. They are bounded with all other
-reservations: in number, but for nodes that were made for the gang; in time, for each stage again, which has
-more pods than the one before, and begins once those ran; in all, by as much time for each node. A leader that
-never becomes ready keeps nodes empty for a while only, and its gang's later pods then look for others.
+reservations. Their number is bounded, apart from nodes that were created for the gang. Their time is bounded
+for each stage, which has more pods than the one before and begins once those ran, and in all by as much time
+for each node. A leader pod that never becomes ready keeps nodes empty for a while only, and its gang's later
+pods then look for others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +39,7 @@ from webhook.text import counted
 
 @dataclass(frozen=True)
 class _Stage(Reservation):
-    """What a plan reserves. pods: how many it has had at most, and stage_since: since when so many.
+    """The reservation of a plan. pods: how many it has had at most; stage_since: since when so many.
 
     last: when its reservations end, whatever stages come. ran: uids of its pods that have run.
     """
@@ -50,7 +51,7 @@ class _Stage(Reservation):
 
 
 def reserve_for_later_stages(given: ReservationInput) -> Sequence[Reservation]:
-    """What plans reserve; the plans whose stage began first take first."""
+    """The reservations of plans; plans whose stage began first come first."""
     ledger, view = given.ledger, given.view
     plans = {key: each for key, each in view.placements.items() if each.spec.kept and each.spec.pods}
     before = {each.claim: each for each in ledger.reservations if isinstance(each, _Stage)}
@@ -81,7 +82,7 @@ def _most(ledger: ReservationLedger, begun: Sequence[Placement]) -> int:
 
 
 def _others(ledger: ReservationLedger, view: View) -> frozenset[str]:
-    """What counts against the share beside the plans' nodes: not what a gang's own plan reserves by now."""
+    """The other nodes that count against the share, without those that a gang's own plan reserves."""
     plans = view.placements
     return frozenset().union(
         *(
@@ -134,7 +135,7 @@ def _made_for(gang: str, claim: str, ledger: ReservationLedger) -> frozenset[str
 
 
 def _nodes(stage: _Stage, plan: Placement, most: int, ledger: ReservationLedger) -> frozenset[str]:
-    """The plan's nodes, as many as may count against the share, and those that were made for its gang."""
+    """The plan's nodes, as many as may count against the share, and those that were created for its gang."""
     cooling = ledger.cooling(but=stage.claim)
     nodes = [name for name in plan.spec.kept if name not in cooling]
     counted = [name for name in nodes if name not in stage.beyond_share]
@@ -151,7 +152,7 @@ def later_sentence(gang: PodGang) -> str:
 def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLedger) -> str:
     """Why nodes cannot be reserved now for a gang's later pods, "" if they can.
 
-    More nodes than can be reserved at all are reserved as far as may be, once nobody else has reserved any.
+    A gang that needs more nodes than the share gets as many as possible, once no other gang has reserved any.
     """
     own, others = nodes - ledger.beyond_share, ledger.beside(gang)
     if not ledger.most or len(own | others) <= ledger.most or not others:
@@ -195,7 +196,7 @@ def reserve_for_starving(
 
 
 def _has_reserved(ledger: ReservationLedger, gang: PodGang, snapshot: Snapshot) -> bool:
-    """Whether new nodes are reserved for it, or nodes all of which are there still."""
+    """Whether new nodes are reserved for it, or nodes all of which still exist."""
     own = [each for each in ledger.reservations if each.gang == gang.key.placement_key]
     return any(each.kind.of_new_nodes and each.nodes for each in own) or any(
         each.kind is STARVATION and each.nodes <= snapshot.nodes.keys() for each in own

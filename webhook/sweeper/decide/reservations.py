@@ -1,8 +1,8 @@
 """The reservation ledger: which nodes a gang may not use, for whom they are reserved, and until when. Pure.
 
-A reserved node stands empty in the meantime, so what may be reserved is bounded, over all gangs and kinds
-together: in number, by a share of the usable nodes; in time, because a node whose reservation expired unused
-cannot be reserved again for as long as it was reserved. See docs/design/reservations.md.
+A reserved node is empty in the meantime, so reservations are bounded, over all gangs and kinds together: in
+number, by a share of the usable nodes; in time, since a node whose reservation expired unused cannot be
+reserved again for as long as it was reserved. See docs/design/reservations.md.
 
 The two kinds below are made in `reservation_kinds`; extensions have their own, each by a ReservationSource.
 The ledger knows nothing else of their kinds.
@@ -24,7 +24,7 @@ from webhook.sweeper.settings import Settings
 from webhook.text import few
 
 DEFAULT_GRACE_SECONDS: Final = 30
-"""Of a pod that does not say: what the API server fills in."""
+"""The value that the API server fills in for a pod without one."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ class ReservationKind:
     """Why nodes are reserved.
 
     name: in the metrics. sentence: the reason for a gang that may not use them, before how many and for whom.
-    of_new_nodes: the nodes have come for the gang, so nothing else is reserved for it meanwhile, and a gang
-    that finds no other ones may ask an autoscaler for its own. Else that one waits until they are free.
+    of_new_nodes: the nodes were created for the gang. Then nothing else is reserved for it, and a gang that
+    finds no other nodes may ask an autoscaler for its own. Otherwise that gang waits until they are free.
     """
 
     name: str
@@ -52,15 +52,14 @@ LATER_STAGE: Final = ReservationKind("stages", _LONGER)
 
 @dataclass(frozen=True)
 class Reservation:
-    """Nodes that are reserved for a gang; none while its time goes on and it has no node.
+    """Nodes that are reserved for a gang; none while its time runs and it has no node.
 
-    gang: its Placement, as "namespace/name". whose: what people call it ("namespace/kind/name"), as several
-    may be called. claim: the uid of the plan or request, or else the gang: only the same claim gets a node
-    again at once that it had in vain.
-    since, until: by the clock of Moment; it ends at `until` at the latest. ends: that by the time of day.
-    priority: other gangs of this priority or less may not use the nodes; None where those may not that come
-    after the gang in the order of the pass.
-    beyond_share: nodes that were made for the gang, and do not count against the share.
+    gang: its Placement, as "namespace/name". whose: its name in messages ("namespace/kind/name"), which
+    several may share. claim: the uid of the plan or request, or else the gang: only the same claim may
+    reserve a node again at once that it did not use. since, until: by the clock of Moment; it ends at `until`
+    at the latest. ends: that in wall-clock time. priority: other gangs of this priority or lower may not use
+    the nodes; None where gangs may not that come after this one in the order of the pass. beyond_share: nodes
+    that were created for the gang, and do not count against the share.
     """
 
     kind: ReservationKind
@@ -92,7 +91,7 @@ class Reservation:
 
 
 class Cooldown(NamedTuple):
-    """A node was reserved in vain: nobody but the same claim can reserve it until then."""
+    """A node whose reservation expired unused: only the same claim can reserve it until then."""
 
     claim: str
     until: float
@@ -100,11 +99,10 @@ class Cooldown(NamedTuple):
 
 @dataclass(frozen=True)
 class Reserved:
-    """What a gang may not use, or only if nothing else fits.
+    """The nodes that a gang may not use, or only if nothing else fits.
 
-    others: reservations for others, whose nodes it may not use. soft: nodes reserved for others that its
-    pods may use, as they replace lost ones. spares: free nodes for replacements,
-    so not for this gang.
+    others: reservations for others, whose nodes it may not use. soft: nodes reserved for others that its pods
+    may use, since they replace lost ones. spares: free nodes for replacements, so not for this gang.
     """
 
     others: tuple[Reservation, ...] = ()
@@ -125,11 +123,11 @@ class ReservationLedger:
 
     most: how many nodes may be reserved in all. cooldowns: by node. order: Placement -> its gang's position
     among those that are asked about in the pass. promised: nodes for later stages in plans of this pass.
-    replacements: what pods of plans asked for. spares: reserved for replacements,
-    for no gang: they count neither against the share nor as reserved for others.
-    paused_until: until when nothing is reserved for starving gangs, if a gang in stages has waited for the
-    share in the pass before (stages_waited); stages_wait says so for the next pass. used: what was
-    reserved for gangs that have found their place in this pass, for as long as their plans are not written.
+    replacements: the requests of pods of plans. spares: reserved for replacements, for no gang: they count
+    neither against the share nor as reserved for others. paused_until: until when nothing is reserved for
+    starving gangs, if a gang in stages has waited for the share in the last pass (stages_waited); stages_wait
+    records this for the next pass. used: the reservations of gangs that have found their place in this pass,
+    as long as their plans are not written.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -146,12 +144,13 @@ class ReservationLedger:
     stages_wait: bool = False
     used: tuple[Reservation, ...] = ()
 
-    # --- what is reserved -----------------------------------------------------------------------
+    # --- the reserved nodes ---------------------------------------------------------------------
 
     def reserved(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> Reserved:
-        """Which nodes these waiting pods of a gang may not use.
+        """The nodes that these waiting pods of a gang may not use.
 
-        Pods that only replace lost ones go home whoever has reserved the nodes since, and may use spares.
+        Pods that only replace lost ones return to their nodes even if these are reserved since, and may use
+        spares.
         """
         waiting = list(waiting)
         others = self._others(gang, waiting)
@@ -196,7 +195,7 @@ class ReservationLedger:
         return nodes_of(each for each in self.reservations if kind in (None, each.kind))
 
     def by_gang(self, kind: ReservationKind | None = None) -> dict[str, Reservation]:
-        """By Placement, what is reserved for its gang in all."""
+        """By Placement, all nodes reserved for its gang."""
         there = (each for each in self.reservations if each.nodes and kind in (None, each.kind))
         return _merged((each.gang, each) for each in there)
 
@@ -211,7 +210,7 @@ class ReservationLedger:
 
     @property
     def beyond_share(self) -> frozenset[str]:
-        """Nodes that were made for the gangs for which they are reserved."""
+        """Nodes that were created for the gangs for which they are reserved."""
         return frozenset().union(*(each.nodes & each.beyond_share for each in self.reservations))
 
     @property
@@ -220,10 +219,10 @@ class ReservationLedger:
         return self.most - len(self.taken - self.beyond_share)
 
     def beside(self, gang: PodGang) -> frozenset[str]:
-        """What counts against the share when a gang in stages begins.
+        """The nodes that count against the share when a gang in stages begins.
 
-        Reservations for starving gangs count only against gangs whose later pods are bound to a domain:
-        others' may go anywhere, and one large gang that waits must not keep all of these from beginning.
+        Reservations for starving gangs count only against gangs whose later pods are bound to a domain: those
+        of other gangs may go anywhere, and one large waiting gang must not keep all of these from beginning.
         """
         is_bound = bool(gang.required_level or gang.slices or gang.parts)
         others = (
@@ -253,14 +252,14 @@ class ReservationLedger:
         return ledger
 
     def renewed(self, kind: ReservationKind, found: Iterable[Reservation], view: View) -> "ReservationLedger":
-        """With these reservations of a kind; nodes that the ones before had in vain cool down."""
+        """With these reservations of a kind; nodes that the earlier ones did not use get a cooldown."""
         before, found = self.of_kind(kind), tuple(found)
         if not before and not found:
             return self
         others = (each for each in self.reservations if each.kind is not kind)
         ledger = replace(self, reservations=(*others, *found))
         lost = nodes_of(before) - ledger.nodes()
-        if lost:  # to go through every planned pod takes long, so that is done only where it matters
+        if lost:  # reading every planned pod takes long, so it is done only where it matters
             lost -= {entry.node for each in view.placements.values() for entry in each.spec.pods}
         for each in before:
             ledger = ledger._cooled(each, each.nodes & lost)
@@ -273,8 +272,8 @@ class ReservationLedger:
     def leave_share_to_stages(self) -> "ReservationLedger":
         """A gang in stages has waited long for the share of nodes that may be reserved.
 
-        What expires unused then gives it a turn: for reserve_hold_seconds nothing is reserved for starving
-        gangs instead.
+        When reservations expire unused, it comes first: for reserve_hold_seconds nothing is reserved for
+        starving gangs.
         """
         return replace(self, stages_wait=True)
 
@@ -284,14 +283,14 @@ class ReservationLedger:
         return self.stages_waited and self.now.seconds < self.paused_until
 
     def placed(self, gang: GangKey) -> "ReservationLedger":
-        """The gang has found its place: what was reserved for it is in use, or not needed."""
+        """The gang has found its place: its reservation is in use, or not needed."""
         before = self._starving(gang.placement_key)
         return self if before is None else replace(self._without(before), used=(*self.used, before))
 
     def unplaced(self, gangs: Set[GangKey]) -> "ReservationLedger":
         """The plans of these gangs were not written after all: each has its reservation again.
 
-        But for nodes that have been reserved for others since, and what goes beyond the share by now.
+        Nodes are left out that have been reserved for others since, and those beyond the current share.
         """
         ledger, names = self, {gang.placement_key for gang in gangs}
         for each in self.used:
@@ -307,10 +306,10 @@ class ReservationLedger:
         return self._expired(before) if before is not None else self
 
     def reserve(self, gang: GangKey, nodes: Iterable[str]) -> "ReservationLedger":
-        """Reserve these nodes for a gang that waits, or the first of them as far as the share goes.
+        """Reserve these nodes for a gang that waits, or the first of them as far as the share allows.
 
-        Not those that cool down. What was reserved for it already began its time, which goes on for these:
-        until the pods that are recreated for them are surely bound, and for twice the usual time at most.
+        Nodes in cooldown are left out. The time of an earlier reservation of the gang continues: until its
+        recreated pods are surely bound, and for twice the usual time at most.
         """
         key, before = gang.placement_key, self._starving(gang.placement_key)
         ledger = self._without(before)
@@ -355,11 +354,11 @@ class ReservationLedger:
 
 @dataclass(frozen=True)
 class ReservationInput:
-    """What the reservations of a kind depend on.
+    """The inputs of the reservations of a kind.
 
-    ledger: with the reservations of this kind of the pass before, and of other kinds as they are by now.
-    gangs: all of which a pod waits. snapshot: None if nobody waits. excluded: the nodes where a gang cannot
-    go, as a pod of it was refused there or they are bad.
+    ledger: with the reservations of this kind of the last pass, and the current ones of other kinds. gangs:
+    all that have a waiting pod. snapshot: None if no gang waits. excluded: the nodes that a gang cannot use,
+    as a pod of it was refused there or they are failing.
     """
 
     ledger: ReservationLedger
@@ -380,10 +379,9 @@ class ReservationSource:
 def opened(
     given: ReservationInput, sources: Sequence[ReservationSource], settings: Settings
 ) -> ReservationLedger:
-    """The ledger of a pass, from the one that the pass before has left.
+    """The ledger of a pass, from the one that the last pass left.
 
-    given: with that one. sources: the first take first. What one has reserved that is not there any more is
-    free.
+    given: with that one. sources: the first come first. Reservations of a source that is no longer there end.
     """
     before, view = given.ledger, given.view
     kinds = {STARVATION, *(source.kind for source in sources)}
@@ -420,8 +418,8 @@ def nodes_of(reservations: Iterable[Reservation]) -> frozenset[str]:
 def reserved_sentence(reservations: Iterable[Reservation], namespace: str) -> str:
     """The reason for a gang of a namespace that may not use these nodes, "" if there are none.
 
-    Gangs of other namespaces are not named: who may read the Placements there finds which nodes are reserved
-    for whom. Those of one name, as the groups of one set, are reported together.
+    Gangs of other namespaces are not named: users who may read the Placements there find which nodes are
+    reserved for which. Those of one name, such as the groups of one set, are reported together.
     """
     sentences: list[str] = []
     for sentence, some in grouped((each.kind.sentence, each) for each in reservations).items():

@@ -1,4 +1,4 @@
-"""The steps by which a gang gets a place, or the reason why it has none; placing has their table. Pure."""
+"""The steps that give a gang a place, or the reason why it has none; `placing` has their table. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -60,12 +60,12 @@ _OTHERS_FIRST: Final = "it starts once gangs that have waited longer have nodes 
 
 
 def not_evicted(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
-    """A gang that is evicted as a whole comes again with all its pods once the others are gone."""
+    """A gang that is evicted as a whole returns with all its pods once the others are gone."""
     return PassedOver() if attempt.gang.key in now.given.going else attempt
 
 
 def not_gated_by_others(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
-    """A place taken now would stand empty, and be missing to those that may run."""
+    """A place taken now would be empty, and be missing to gangs that may run."""
     holders = reserved_by_others(attempt.waiting, now.settings.gate_prefix)
     if not holders:
         return attempt
@@ -84,7 +84,7 @@ def of_served_schedulers(attempt: Attempt, now: PassState) -> Attempt | GangWait
 
 
 def not_in_backoff(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
-    """What the API server has refused altogether is tried again later and later."""
+    """A gang that the API server has refused altogether is retried with backoff."""
     seconds = now.given.backoff.seconds_left(attempt.gang.key, now.at)
     return PassedOver(due_seconds=seconds) if seconds > 0 else attempt
 
@@ -111,7 +111,7 @@ def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 
 
 def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
-    """A claim that one pod alone may use has gone to a plan of this pass: the next pass knows more."""
+    """A claim that only one pod may use has gone to a plan of this pass: the next pass reads it again."""
     found = (claim for pod in attempt.waiting for claim in now.claims_of(pod) if claim in now.claims)
     claim = next(found, None)
     return attempt if claim is None else GangWaits(Cause.NO_CAPACITY, used_by(claim, now.claims[claim]))
@@ -127,7 +127,7 @@ def divide(attempt: Attempt, now: PassState) -> Attempt:
 
 
 def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
-    """Where none but CPU-only pods wait, these go beside the others."""
+    """Where only CPU-only pods wait, these are placed beside the others."""
     gang = attempt.gang
     if attempt.workers or (gang.later and not now.view.placed_on(gang.workers)):
         return attempt
@@ -136,7 +136,7 @@ def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
 
 
 def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
-    """Which nodes it may use: not those that are reserved for others, excluded or spare, or that refused it.
+    """The nodes that it may use: not those reserved for others, excluded or spare, or that refused it.
 
     Replacements of lost pods may use reserved and spare nodes, see ReservationLedger.reserved.
     """
@@ -149,7 +149,7 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
 
 
 def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | GangWaits:
-    """What found no place finds none as long as nothing has changed; and volumes must be counted again."""
+    """A gang that found no place finds none while nothing has changed; and volumes must be counted again."""
     memory = attempt.memory
     failure = Failure(memory.growth.members, attempt.nodes.excluded, now.given.usage_version, now.at)
     if memory.failure is not None and memory.failure.still_holds(failure):
@@ -164,7 +164,7 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
 
 
 def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
-    """What is asked; who asks what found no place in this pass gets the same answer."""
+    """Make the question; a gang with the same question as one that found no place gets the same answer."""
     asked = now.question(attempt.gang, attempt.workers, attempt.nodes.excluded)
     attempt = replace(attempt, asked=asked, shape=shape_of(attempt.gang, asked))
     known = now.answers.get(attempt.shape)
@@ -176,7 +176,7 @@ def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 
 
 def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
-    """Later pods go where their plan has kept capacity, if all of them fit there."""
+    """Later pods go where their plan has reserved capacity, if all of them fit there."""
     placement = now.view.placements.get(attempt.gang.key.placement_key)
     if placement is None or not placement.spec.kept:
         return attempt
@@ -215,10 +215,10 @@ def place_minimum(attempt: Attempt, now: PassState) -> Attempt:
 
 
 def reserve_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
-    """A gang begins whose controller makes some pods later only with nodes kept for those.
+    """A gang whose controller creates some pods later begins only with nodes reserved for those.
 
-    Else its first pods would run, and hold GPUs, for nothing, while others take the rest. None of these
-    nodes may have been held in vain, if there is such a place.
+    Otherwise its first pods would run, and hold GPUs, for nothing, while others take the rest. If there is
+    such a place, none of these nodes may be one whose reservation expired unused.
     """
     answer = attempt.answer
     if isinstance(answer, NoFit) or not _begins(attempt.gang, now):
@@ -267,7 +267,7 @@ def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
 
 
 def reserve(attempt: Attempt, now: PassState) -> Attempt:
-    """A gang that has waited long holds nodes, where it is known what would help."""
+    """For a gang that has waited long, nodes are reserved, where it is known which would help."""
     gang, asked = attempt.gang, attempt.asked
     is_known = not asked.parts and (asked.rules is None or attempt.answer.proven)
     if not is_known or now.none_begins or has_enough(gang, attempt.workers):
@@ -291,7 +291,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     elif budget.exhausted or not answer.proven:
         cause = Cause.UNDECIDED
     else:
-        # New nodes are somebody else's: a gang that they are held against may ask for its own.
+        # New nodes are for other gangs: one that may not use them may ask for its own.
         is_reserved = fits_on_reserved(
             nodes.reserved.others, attempt.asked, now.snapshot, budget, nodes.elsewhere
         )
@@ -305,7 +305,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     )
 
 
-# --- what several steps need --------------------------------------------------------------------------
+# --- helpers of several steps -------------------------------------------------------------------------
 
 
 def _ask(attempt: Attempt, asked: GangQuestion, now: PassState) -> Assignment | NoFit:
@@ -316,7 +316,7 @@ def _ask(attempt: Attempt, asked: GangQuestion, now: PassState) -> Assignment | 
 
 
 def _begins(gang: PodGang, now: PassState) -> bool:
-    """Whether none of its pods has a place, while more are to come once the first ones run."""
+    """Whether none of its pods has a place, while more are to be created once the first ones run."""
     return bool(gang.later) and not now.view.placed_on(gang.workers)
 
 
@@ -327,9 +327,9 @@ def _cooling(gang: PodGang, now: PassState) -> frozenset[str]:
 
 
 def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt | GangWaits:
-    """The attempt, or why a gang that has capacity waits all the same, which holds for those alike too.
+    """The attempt, or why a gang that has capacity waits all the same, also for gangs of the same shape.
 
-    Once one has waited long, those that come behind it begin no more, or they would use up what may be held.
+    Once one has waited long, those after it begin no more, or they would use up the share of reservations.
     """
     gang = attempt.gang
     if not _begins(gang, now):

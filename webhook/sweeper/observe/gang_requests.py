@@ -68,7 +68,7 @@ def minimum_of(
 
 
 def common_value(pods: Sequence[Pod], annotation: str, problems: list[str]) -> str | None:
-    """The value of an annotation of the pods, the first in text order if there are several; None without one."""
+    """The value of an annotation of the pods, the first in text order of several; None without one."""
     values = sorted(
         {pod.metadata.annotations[annotation] for pod in pods if annotation in pod.metadata.annotations}
     )

@@ -145,7 +145,7 @@ class Pods:
 
 
 class Journal:
-    """Pods that were added, changed or deleted, by uid, until they are taken. Safe for use by many threads."""
+    """Added, changed or deleted pods, by uid, until they are taken. Safe for use by many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -204,7 +204,7 @@ class View:
 
     @cached_property
     def bound_gangs(self) -> Mapping[GangKey, Sequence[Pod]]:
-        """The pods of each gang that topogate placed and that are not being deleted; unbound ones among them."""
+        """The pods of each gang that topogate placed and that are not being deleted, bound or not."""
         return grouped(
             (self.gang_of(pod), pod)
             for pod in self.index.of[Sort.OTHER].values()
