@@ -52,6 +52,7 @@ FURTHER = {
     "webhook/cli": _FURTHER_OF_WEBHOOK,
     "webhook/inquiry": _FURTHER_OF_WEBHOOK,
     "webhook/policy": _FURTHER_OF_WEBHOOK,
+    "webhook/sweeper": _FURTHER_OF_WEBHOOK,
     "webhook/tasks": _FURTHER_OF_WEBHOOK,
 }
 """More of these words, by package: each where none of its comments and docstrings needs one any more."""

@@ -1,4 +1,4 @@
-"""What every step of a pass works with, and when its writes are tried again."""
+"""The surroundings of all steps of a pass, and when its failed writes are retried."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ from webhook.sweeper.settings import Settings
 
 
 class Announcer(Protocol):
-    """What is needed of an event recorder: say something about a pod and about the pod's controller."""
+    """The part of an event recorder that is used: Events for a pod and for the pod's controller."""
 
     def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
         """reason: a word in PascalCase; note: a sentence."""
@@ -41,10 +41,9 @@ class Silent:
 class Pass:
     """The surroundings of all passes of one leader.
 
-    cache: live copies, which are complete. may_act: asked before each write, as another may lead by now.
-    stopping: ends waits inside a pass. clock: seconds from anywhere. heartbeat: called,
-    inside a pass, that it goes on. policy: of admission, None if it is not known. extensions: optional
-    features that may be on.
+    cache: live copies, which are complete. may_act: checked before each write, as another process may lead by
+    now. stopping: ends waits inside a pass. clock: monotonic seconds. heartbeat: called inside a pass as it
+    progresses. policy: of admission, None if unknown. extensions: optional features that may be on.
     """
 
     api: Api
@@ -78,7 +77,7 @@ class Retry(NamedTuple):
 
 @dataclass(frozen=True)
 class Retries:
-    """What was deferred when the step began. Safe for use by many threads: what fails now is in Done."""
+    """The writes deferred when the step began. Safe for use by many threads: new failures are in Done."""
 
     surroundings: Pass
     deferrals: Deferrals

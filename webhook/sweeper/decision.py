@@ -1,15 +1,15 @@
-"""What one pass decides: orders, and what the next pass remembers. Pure.
+"""The decisions of one pass: orders, and the memory for the next pass. Pure.
 
-`decide` goes through STEPS. Each step is a function of what is seen and of what the steps before it have come
-to, and adds its orders. Nothing is written meanwhile: the orders are carried out after it, in the order of
-APPLIED, so that what is promised comes before what is new. A defect in one step keeps no other from its work.
+`decide` runs STEPS. Each step is a function of the view and of the results of the steps before it, and adds
+its orders. Nothing is written meanwhile: the orders are carried out afterwards, in the order of APPLIED, so
+that existing plans come before new ones. A defect in one step does not stop the others.
 
-Two things are not values. How many gangs a pass asks about depends on how long that takes (Stopwatch); and
+Two inputs are not values. How many gangs a pass asks about depends on how long that takes (Stopwatch); and
 Jobs are looked up in the live copy (JobOf), as there may be many, of which few matter.
 
-A pass is given the memory that the one before has left, and leaves another. With an empty one it decides the
-same a little later: what must not be lost is in the API server. docs/design/memory.md says of each
-field what is lost with it.
+A pass gets the memory of the last one, and returns another. With an empty one it decides the same a little
+later: state that must not be lost is in the API server. docs/design/memory.md says for each field what is
+lost with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -56,10 +56,10 @@ from webhook.text import joined
 
 @dataclass(frozen=True)
 class Memory:
-    """All that holds longer than one pass, as one frozen value.
+    """All state that lasts longer than one pass, as one frozen value.
 
-    given_up: uids of gated pods whose plans have been dropped, and not been made again. ungated: namespaces
-    whose ungated pods were reported. extensions: by the name of an extension, its own frozen memory.
+    given_up: uids of gated pods whose plans were dropped and not replaced. ungated: namespaces whose ungated
+    pods were reported. extensions: by the name of an extension, its own frozen memory.
     """
 
     backoff: Backoff = field(default_factory=Backoff)
@@ -76,12 +76,12 @@ class Memory:
     extensions: Mapping[str, object] = field(default_factory=dict)
 
     def seen(self, view: View) -> "Memory":
-        """Without what is over by now, or shown by the view."""
+        """Without entries that have expired or that the view shows."""
         now = view.now.seconds
         return replace(self, backoff=self.backoff.at(now), sent=self.sent.seen(view, now))
 
     def after(self, done: Done, view: View, now: Moment) -> "Memory":
-        """With what became of orders that were given on this view. now: when that was observed."""
+        """With the results of orders that were decided on this view. now: when they were observed."""
         return replace(
             self,
             backoff=self.backoff.after(done.refused, now.seconds),
@@ -91,7 +91,7 @@ class Memory:
         )
 
     def unplaced(self, gangs: Set[GangKey]) -> "Memory":
-        """The plans of these gangs were not written: what was reserved for them still is."""
+        """The plans of these gangs were not written: their reservations stay."""
         ledger = self.placing.ledger.unplaced(gangs)
         return (
             self
@@ -102,11 +102,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a pass goes by.
+    """The input of a pass.
 
-    snapshot: None if nobody waits. gangs: of which a pod waits, the most urgent first. usage_version: see
-    Changes. policy: of admission, None if it is not known. ungated: by namespace, pods that came past it.
-    sources: of further reservations, divide: the ways to ask about a gang, both as extensions have it.
+    snapshot: None if no pod waits. gangs: those with a waiting pod, the most urgent first. usage_version: see
+    Changes. policy: of admission, None if unknown. ungated: by namespace, pods that were not gated. sources:
+    of further reservations, divide: the variants of a gang, both from extensions.
     """
 
     view: View
@@ -125,11 +125,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class Decided:
-    """How far a pass has come.
+    """The state of a pass between steps.
 
-    memory: what the next pass is given. timestamps: for plans and releases. orders: by step. failed: steps
-    that had a defect. queue: of releases, None before `finish`. state: what placing has come to, None before
-    it.
+    memory: for the next pass. timestamps: for plans and releases. orders: by step. failed: steps that had a
+    defect. queue: of releases, None before `finish`. state: of placing, None before it.
     """
 
     memory: Memory
@@ -149,7 +148,7 @@ class Decided:
 
     @property
     def to_apply(self) -> Iterator[Orders]:
-        """What there is to carry out, in that order."""
+        """The orders to carry out, in that order."""
         found = (self.orders.get(name, Orders()) for name in APPLIED)
         return (orders for orders in found if orders != Orders())
 
@@ -175,10 +174,10 @@ def decide(
     guarded: Callable[[str], AbstractContextManager[object]],
     are_gangs_known: bool = True,
 ) -> Decided:
-    """The orders of a pass, and what the next one is to remember.
+    """The orders of a pass, and the memory for the next one.
 
-    memory: as of this view, see Memory.seen. guarded: given a step's name, catches and tells its defects.
-    are_gangs_known: else only that is decided for which none need be known.
+    memory: as of this view, see Memory.seen. guarded: given a step's name, catches and logs its defects.
+    are_gangs_known: otherwise only steps run that need no gangs.
     """
     timestamps = timestamps_of(seen.view, memory.placing.stamp)
     now = Decided(memory, settings, timestamps)
@@ -197,7 +196,7 @@ def decide(
 
 
 def repair(seen: Observation, now: Decided) -> Decided:
-    """Released pods that do not come to run are deleted, if their controller makes them again."""
+    """Delete released pods that do not start, if their controller recreates them."""
     view, memory = seen.view, now.memory
     repaired, repairs = repair_released(view, memory.repairs, _allowance(seen, now), now.settings)
     backoff = repaired.backed_off(memory.backoff, view.now.seconds)
@@ -206,7 +205,7 @@ def repair(seen: Observation, now: Decided) -> Decided:
 
 
 def victims(seen: Observation, now: Decided) -> Decided:
-    """Of plans that wait for gangs of lower priority: who goes now, and which of their pods are held."""
+    """For plans with victims: the evictions to make now, and which of the plans' pods wait."""
     if seen.snapshot is None:
         return now
     since, settings = now.memory.victims, now.settings
@@ -215,11 +214,11 @@ def victims(seen: Observation, now: Decided) -> Decided:
 
 
 def finish(seen: Observation, now: Decided) -> Decided:
-    """What was planned earlier and is not released yet is released, where its node is free for that."""
+    """Release planned pods whose node is free for that."""
     view, memory = seen.view, now.memory
     queue = _release_queue(seen, now)
     waiting = now.preempting.waiting_uids
-    if "victims" in now.failed:  # nobody knows whether they are gone, and a release is for good
+    if "victims" in now.failed:  # it is unknown whether they are gone, and a release cannot be undone
         waiting = frozenset(pod.metadata.uid for _, pods in plans_with_victims(view) for pod in pods)
     pairs = unfinished(view, memory.backoff, memory.sent, waiting | view.not_released)
     taken = stamped(queue.take(pairs), now.timestamps, view.now.ns)
@@ -228,7 +227,7 @@ def finish(seen: Observation, now: Decided) -> Decided:
 
 
 def remember(seen: Observation, now: Decided) -> Decided:
-    """What is known of gangs is brought up to date, and what is reserved for them."""
+    """Update the known gangs, and their reservations."""
     view, memory = seen.view, now.memory
 
     def excluded(gang: PodGang) -> frozenset[str]:
@@ -279,7 +278,7 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
 
 
 def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
-    """What is left of gangs that others have preempted goes, to come again as a whole."""
+    """Evict the rest of gangs that others have preempted, so that they return as a whole."""
     placed = now.orders.get("place", Orders())
     # Who has a place is not broken, also where its plan will not be written.
     found = {plan.gang.key for plan in placed.plans}
@@ -298,7 +297,7 @@ def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
 
 
 def roll_back_partial_gangs(seen: Observation, now: Decided) -> Decided:
-    """The released part of a gang whose rest finds no place for too long goes, if all of it then does."""
+    """Delete the released part of a gang whose rest waited too long, if the whole gang then has a place."""
     state, placing = now.state, now.memory.placing
 
     def again(gang: PodGang, part: Sequence[Pod], ledger: ReservationLedger) -> tuple[str, ReservationLedger]:
@@ -314,14 +313,14 @@ def roll_back_partial_gangs(seen: Observation, now: Decided) -> Decided:
 
 
 def warn_of_ungated_pods(seen: Observation, now: Decided) -> Decided:
-    """Namespaces whose GPU pods came past admission get an Event."""
+    """Namespaces whose GPU pods passed admission without a gate get an Event."""
     warnings, warned = warn_of_ungated(seen.ungated, now.memory.ungated)
     now = replace(now, memory=replace(now.memory, ungated=warned))
     return _with_orders(now, "ungated", Orders(warnings=warnings))
 
 
 def warn_of_manifest_problems(seen: Observation, now: Decided) -> Decided:
-    """The owners of gangs get what admission warns of as Events."""
+    """The owners of gangs get admission warnings as Events."""
     warnings, known = warn_of_manifests(seen.gangs, seen.policy, now.memory.manifests)
     now = replace(now, memory=replace(now.memory, manifests=known))
     return _with_orders(now, "manifests", Orders(warnings=warnings))
@@ -359,7 +358,7 @@ APPLIED: Final = (
 """Whose orders are carried out, in this order: releases first, as evictions may take as long as a pass."""
 
 
-# --- what several steps need --------------------------------------------------------------------------
+# --- helpers of several steps -------------------------------------------------------------------------
 
 
 def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:
@@ -373,15 +372,16 @@ def _release_queue(seen: Observation, now: Decided) -> ReleaseQueue:
 
 
 def _allowance(seen: Observation, now: Decided) -> Allowance:
-    """What Jobs bear after the evictions that are ordered by now."""
+    """The failures that Jobs can still take after the evictions ordered so far."""
     at = seen.view.now.seconds
     going = [each.pod for each in now.evictions]
     return Allowance(now.settings, seen.jobs, after_deletion(now.memory.repairs.deletions, going, at), at)
 
 
 def _keeps(seen: Observation, allowance: Allowance) -> Keeps:
-    """Tells why a gang is rather not to go for others: a budget keeps it, or its Job would end.
+    """Returns why a gang should be no victim: a budget protects it, or its Job would fail for good.
 
-    It must not know the state of the pass, which knows it: a cycle would keep the whole view for long.
+    It must not refer to the state of the pass, which refers to it: a cycle would keep the whole view for
+    long.
     """
     return lambda pods: seen.budgets.why_not(pods) or allowance.why_jobs_end(pods)

@@ -1,11 +1,12 @@
-"""What an extension of the sweeper is: a descriptor, and hooks that are pure functions of input and memory.
+"""An extension of the sweeper: a descriptor, and hooks that are pure functions of input and memory.
 
-An extension sees what a hook gives it, and nothing else: it holds no client, no cache and no other part of
-the sweeper. A hook takes the memory that the hook before has left and returns another, both frozen. With an
-empty memory it decides the same a little later, so what must not be lost goes into the extension's record: a
-ConfigMap that the sweeper reads and writes for it. docs/contributing/extensions.md tells how to write one.
+An extension gets the input of its hooks and nothing else: no client, no cache and no other part of the
+sweeper. A hook takes the memory that the last hook has returned and returns another, both frozen. With an
+empty memory it decides the same a little later, so state that must not be lost belongs in the extension's
+record: a ConfigMap that the sweeper reads and writes for it. docs/contributing/extensions.md says how to
+write one.
 
-The core imports no extension. `main` gives it Switches: each tells by the settings whether its extension is
+The core imports no extension. `main` gives it Switches: each decides by the settings whether its extension is
 on, and imports it only then.
 """
 
@@ -41,11 +42,11 @@ Gauges = Mapping[str, Mapping[tuple[str, ...], float]]
 
 @dataclass(frozen=True)
 class RecordSpec:
-    """A ConfigMap of topogate-system in which what an extension remembers outlives every process.
+    """A ConfigMap of topogate-system with the state of an extension that outlives every process.
 
-    The installation makes it. name: the ConfigMap's. seconds: between two writes, and between two attempts.
-    written: the gauge that tells when it was written last, in seconds since 1970.
-    is_written_at_once: else the first write comes as long after it was read.
+    The installation creates it. name: the ConfigMap's. seconds: between two writes, and between two attempts.
+    written: the gauge with the time of the last write, in seconds since 1970. is_written_at_once: otherwise
+    the first write comes as long after it was read.
     """
 
     name: str
@@ -66,7 +67,7 @@ class WatchedOwners(Generic[T]):
 
 
 class Verb(StrEnum):
-    """What is done with an API object, as RBAC calls it."""
+    """A verb on an API object, as in RBAC."""
 
     CREATE = "create"
     PATCH = "patch"
@@ -77,12 +78,12 @@ class Verb(StrEnum):
 class WatchedCollection(Generic[T]):
     """API objects that the sweeper watches for an extension while that is on.
 
-    path: of all of them in the cluster, "/apis/GROUP/VERSION/RESOURCE". kind: of each. struct: what is read
-    of each. label_selector: which ones, all without one. verbs: what the extension orders to do with them;
-    beside these the sweeper needs the rights to list and to watch. is_optional: whether it is watched only
-    while the cluster serves it, see Served. is_lazy: whether it is watched only from the first time on that
-    add_resources reads it, see ResourcesInput; it is no part of the view then. frees: of a lazy one, whether
-    after a change (before, after) gangs that found no place may find one.
+    path: of all of them in the cluster, "/apis/GROUP/VERSION/RESOURCE". kind: of each. struct: the fields to
+    read. label_selector: which ones, all without one. verbs: those that the extension orders; beside these
+    the sweeper needs the rights to list and to watch. is_optional: watched only while the cluster serves it,
+    see Served. is_lazy: watched only after add_resources first reads it, see ResourcesInput; it is no part of
+    the view then. frees: of a lazy one, whether gangs without a place may find one after a change (before,
+    after).
     """
 
     path: str
@@ -100,7 +101,7 @@ class WatchedCollection(Generic[T]):
         return not self.is_optional or served.get(f"{resource}.{group}") == version
 
     def of(self, view: View) -> Mapping[str, T] | None:
-        """The objects by "namespace/name", also those just written; None until all have been read."""
+        """The objects by "namespace/name", also those just written; None until all were read."""
         return view.objects.get(self)
 
     @property
@@ -120,12 +121,12 @@ class WatchedCollection(Generic[T]):
 class ObjectWrite:
     """An order to create, patch or delete one API object of a collection of the extension.
 
-    A hook orders it in each pass until the view shows that it is done. The sweeper writes only while it
-    leads, a bounded number in a pass, and pauses longer and longer after each failure.
+    A hook orders it in each pass until the view shows the result. The sweeper writes only while it leads, a
+    bounded number in a pass, and with a growing pause after each failure.
 
-    body: of CREATE the whole object without apiVersion and kind, of PATCH a merge patch. uid: of PATCH and
-    DELETE, only the object with this uid is meant. reason: why, for the log. group: writes of one group are
-    made in their order, and those after one that fails are left out.
+    body: of CREATE the whole object without apiVersion and kind, of PATCH a merge patch. uid: PATCH and
+    DELETE apply only to the object with this uid. reason: for the log. group: writes of one group are made in
+    their order, and those after a failed one are left out.
     """
 
     verb: Verb
@@ -141,7 +142,7 @@ class ObjectWrite:
     def create(
         cls, collection: WatchedCollection[Any], body: Mapping[str, Any], reason: str, group: str = ""
     ) -> "ObjectWrite":
-        """Create this object. If one of its name is there that was made by the same order, it is that one."""
+        """Create this object. An object of its name that the same order created counts as the result."""
         metadata = body["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         return cls(Verb.CREATE, collection, namespace, name, reason, body, group=group)
@@ -162,15 +163,15 @@ class ObjectWrite:
     def delete(
         cls, collection: WatchedCollection[Any], of: Metadata, reason: str, group: str = ""
     ) -> "ObjectWrite":
-        """Delete the object. If it is gone, or another has its name by now, it is done."""
+        """Delete the object. If it is gone, or its name is another object's by now, the order is done."""
         return cls(Verb.DELETE, collection, of.namespace, of.name, reason, uid=of.uid, group=group)
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What has become of a write. error: why the API server has not made it, "" if it has not been asked.
+    """The result of a write. error: the API server's reason against it, "" if it was not asked.
 
-    retry_seconds: it is not tried again before.
+    retry_seconds: it is not retried before.
     """
 
     write: ObjectWrite
@@ -211,10 +212,10 @@ ReadCollections = Callable[[Sequence[WatchedCollection[Any]]], Mapping[Hashable,
 
 @dataclass(frozen=True)
 class ResourcesInput:
-    """What resources may be added by.
+    """The input for adding resources.
 
-    view: as it is before. read: gives lazy collections; the very same value for as long as nothing changes.
-    clock: in seconds from anywhere, for work that is to take a bounded time.
+    view: before that. read: returns lazy collections; the same object while nothing changes. clock: monotonic
+    seconds, for work of bounded time.
     """
 
     view: View
@@ -225,10 +226,10 @@ class ResourcesInput:
 
 @dataclass(frozen=True)
 class ResourcesAdded:
-    """What an extension adds to nodes and pods.
+    """The additions of an extension to nodes and pods.
 
     nodes: by name, the same, or with further labels. resources: of nodes and pods, None for none. is_freed:
-    whether gangs that found no place may find one in the next pass, as more is known.
+    whether gangs without a place may find one in the next pass, as more is known.
     """
 
     nodes: Mapping[str, Node]
@@ -237,7 +238,7 @@ class ResourcesAdded:
 
 
 def with_resources(view: View, added: ResourcesAdded) -> View:
-    """The view with what an extension adds."""
+    """The view with these additions."""
     resources = view.added if added.resources is None else (*view.added, added.resources)
     if added.nodes is view.nodes and resources is view.added:
         return view
@@ -246,7 +247,7 @@ def with_resources(view: View, added: ResourcesAdded) -> View:
 
 @dataclass(frozen=True)
 class PlansInput:
-    """The plans that hold as far as the sweeper knows. sent: uids of released pods that look gated yet."""
+    """The plans that are valid so far. sent: uids of released pods that still look gated."""
 
     view: View
     sent: Container[str]
@@ -255,11 +256,11 @@ class PlansInput:
 
 @dataclass(frozen=True)
 class PlanCheck:
-    """What is wrong with the plans of gated pods, by uid.
+    """Faults of the plans of gated pods, by uid.
 
-    not_released: pods that are not released in this pass, as what they need is not written yet. invalid: pods
-    whose plan does not hold any more; they are placed again. nominated: pods that are nominated to their
-    nodes instead of pinned, see View.
+    not_released: pods that are not released in this pass, since an object that they need is not written yet.
+    invalid: pods whose plan is no longer valid; they are placed again. nominated: pods that are nominated to
+    their nodes instead of pinned, see View.
     """
 
     not_released: Set[str] = frozenset()
@@ -269,7 +270,7 @@ class PlanCheck:
 
 @dataclass(frozen=True)
 class GangsInput:
-    """The gangs that wait, by what their pods and owners say. policy: admission's, None if not known."""
+    """The waiting gangs, as read from their pods and owners. policy: admission's, None if unknown."""
 
     gangs: Sequence[PodGang]
     view: View
@@ -279,14 +280,14 @@ class GangsInput:
 
 @dataclass(frozen=True)
 class OrderInput:
-    """What the order of gangs may depend on.
+    """The input for the order of gangs.
 
-    gangs: all that wait, by priority, then age. settings: the sweeper's. policy: admission's, None if it is
-    not known. namespaces: their labels, None while they are not known. causes: why gangs found no place when
-    they were asked about last. stages: by Placement ("namespace/name"), nodes that are reserved for pods of
-    its gang that are yet to be made. record: the data of the extension's record, in the first pass after it
-    was read, and again until the hook has taken it in; else None. cpu_seconds: a clock of the CPU time of
-    this thread, for work that is to take a bounded share of it.
+    gangs: all that wait, by priority, then age. settings: the sweeper's. policy: admission's, None if
+    unknown. namespaces: their labels, None while unknown. causes: why gangs found no place when they were
+    last asked about. stages: by Placement ("namespace/name"), nodes that are reserved for pods of its gang
+    that are not created yet. record: the data of the extension's record, in the first pass after it was read,
+    and again until the hook has processed it; else None. cpu_seconds: a clock of the CPU time of this thread,
+    for work with a bounded share of it.
     """
 
     gangs: Sequence[PodGang]
@@ -304,8 +305,8 @@ class OrderInput:
 class Ordered:
     """Gangs in the order in which they are placed.
 
-    sentences: by Placement ("namespace/name"), the note for its gang. annotations: likewise, what is
-    written on the pods of its gang that are released in this pass.
+    sentences: by Placement ("namespace/name"), the note for its gang. annotations: likewise, written on the
+    pods of its gang that are released in this pass.
     """
 
     gangs: Sequence[PodGang]
@@ -316,11 +317,11 @@ class Ordered:
 
 @dataclass(frozen=True)
 class ExcludeInput:
-    """What nodes may be excluded by.
+    """The input for excluding nodes.
 
-    gangs: all of which a pod waits. failed: pods that have failed since a hook took them in last. record,
-    cpu_seconds: see OrderInput. is_record_pending: the API server has not answered yet whether there is a
-    record; until then no failed pods are given.
+    gangs: all that have a waiting pod. failed: pods that have failed since a hook last processed them.
+    record, cpu_seconds: see OrderInput. is_record_pending: the API server has not answered yet whether there
+    is a record; until then no failed pods are given.
     """
 
     gangs: Sequence[PodGang]
@@ -334,12 +335,12 @@ class ExcludeInput:
 
 @dataclass(frozen=True)
 class PassEnd:
-    """What has become of a pass.
+    """The results of a pass.
 
-    placed: the plans that were written. may_write: whether the record may be written now. written: what has
-    become of the writes that were ordered in the pass before. namespaces: their labels, None while they are
-    not known. gangs: all of which a pod waits, in the order in which they were asked about. causes: why those
-    wait that found no place.
+    placed: the plans that were written. may_write: whether the record may be written now. written: the
+    results of the writes that were ordered in the last pass. namespaces: their labels, None while unknown.
+    gangs: all that have a waiting pod, in the order in which they were asked about. causes: of those that
+    found no place.
     """
 
     view: View
@@ -363,12 +364,12 @@ class CorrectedPlan:
 
 @dataclass(frozen=True)
 class EndOrders:
-    """What is to be done at the end of a pass.
+    """Orders for the end of a pass.
 
-    record: keys to write into the extension's record, None for none. writes: of API objects. plans: that are
-    corrected, ordered again until the view shows them. events: on pods and nodes. counts: what is added to
-    the extension's counters. due_seconds: after which another pass is due. notes: what gangs that wait are
-    shown beside the reason, in a sentence.
+    record: keys to write into the extension's record, None for none. writes: of API objects. plans: corrected
+    ones, ordered again until the view shows them. events: on pods and nodes. counts: added to the extension's
+    counters. due_seconds: after which another pass is due. notes: sentences for waiting gangs, shown beside
+    the reason.
     """
 
     record: Mapping[str, str] | None = None
@@ -383,9 +384,9 @@ class EndOrders:
 
 @dataclass(frozen=True)
 class ExplainInput:
-    """What `topogate explain` knows of a gang that waits.
+    """The input of `topogate explain` for a gang that waits.
 
-    gangs: all that wait. record: the data of the extension's record, None for whoever may not read it.
+    gangs: all that wait. record: the data of the extension's record, None if the user may not read it.
     namespaces: their labels, None likewise. now: seconds since 1970. view: the cluster.
     """
 
@@ -399,7 +400,7 @@ class ExplainInput:
 
 @dataclass(frozen=True)
 class DoctorInput:
-    """What `topogate doctor` knows.
+    """The input of `topogate doctor`.
 
     settings: the sweeper's. objects: those that the check reads. record: the data of the extension's record,
     None if it has none.
@@ -413,7 +414,7 @@ class DoctorInput:
 
 @dataclass(frozen=True)
 class DoctorLine:
-    """A sentence of `topogate doctor`. remedy: what to do, "" where all is well."""
+    """A sentence of `topogate doctor`. remedy: what to do, "" if nothing is wrong."""
 
     sentence: str
     remedy: str = ""
@@ -423,10 +424,10 @@ class DoctorLine:
 class DoctorCheck:
     """A check of `topogate doctor`, of an extension that the sweeper's settings switch on.
 
-    It also finds whether what it reads is served, and whether the sweeper has the rights for all collections
-    of the extension. name: of the check. off: the sentence where the extension is off. reads: what it looks
-    at. component: of the manifests, which gives the rights; served_by: who brings the definition of what it
-    reads; both "" where the installation has all that is needed.
+    It also checks that the collections are served, and that the sweeper has the rights for all of them. name:
+    of the check. off: the sentence where the extension is off. reads: the collections that it needs.
+    component: of the manifests, which has the rights; served_by: the project whose definition it reads; both
+    "" where the installation has all that is needed.
     """
 
     name: str
@@ -448,13 +449,13 @@ class Extension:
     owners: kinds of owners that it reads. gauges, counters: that its hooks set and add to. source: reserves
     nodes for gangs, before any is placed, without memory.
 
-    Hooks, each None where the feature does not need it. Without memory: check_plans says which plans of gated
-    pods do not hold, and which are not carried out yet; complete_gangs adds to gangs what the feature knows
-    of them; divide_gang gives the ways to ask about a gang. With memory: add_resources adds labels to nodes,
-    and resources to nodes and pods, before all else; order_gangs puts the gangs into the order in which they
-    are placed; exclude_nodes says which nodes they do not use, and why; after_pass takes in what has become
-    of the pass, and does something for gangs that found no place, before they are reported. hooks.py calls
-    them. explain: further lines of `topogate explain`. doctor: a check of `topogate doctor`.
+    Hooks, each None where the feature does not need it. Without memory: check_plans returns which plans of
+    gated pods are invalid, and which are not carried out yet; complete_gangs adds facts to gangs; divide_gang
+    returns the variants of a gang. With memory: add_resources adds labels to nodes, and resources to nodes
+    and pods, before all else; order_gangs puts the gangs into the order in which they are placed;
+    exclude_nodes returns which nodes they do not use, and why; after_pass processes the results of the pass,
+    and acts for gangs that found no place, before they are reported. hooks.py calls them. explain: further
+    lines of `topogate explain`. doctor: a check of `topogate doctor`.
     """
 
     name: str
@@ -477,20 +478,20 @@ class Extension:
 
     @property
     def all_gauges(self) -> tuple[GaugeSpec, ...]:
-        """Also those of its record."""
+        """With the collection of its record."""
         of_record = self.record.written if self.record is not None else None
         return self.gauges if of_record is None else (*self.gauges, of_record)
 
 
 def dividing(extensions: Iterable[Extension]) -> DivideGang:
-    """What divides gangs: the first of these extensions that can."""
+    """The function that divides gangs: of the first of these extensions that has one."""
     return next((each.divide_gang for each in extensions if each.divide_gang is not None), undivided)
 
 
 @dataclass(frozen=True)
 class SwitchInput:
-    """What switches an extension on. policy: admission's, None if it is not known. view: the cluster, None
-    where nobody reads it.
+    """The inputs that switch an extension on. policy: admission's, None if unknown. view: the cluster, None
+    where it is not read.
     """
 
     settings: Settings

@@ -1,11 +1,12 @@
-"""What one extension has in the API server: objects that it watches and writes, and its record.
+"""The API objects of one extension: those that it watches and writes, and its record.
 
-Writes are guarded: only the leader writes, a bounded number in a pass, and what has failed is not tried again
-before a pause, which grows. Nothing is queued here: a hook orders a write again for as long as it wants it.
+Writes are guarded: only the leader writes, a bounded number in a pass, and failed writes are retried after a
+growing pause. Nothing is queued here: a hook orders a write again as long as it is needed.
 
-A record is a ConfigMap in which what an extension remembers outlives every process. It is part of the
-installation and made by nobody here. One is written at most so often as it says, and only by whoever has read
-it; if somebody else has written since, as an operator who resets it, that is taken over.
+A record is a ConfigMap with the state of an extension that outlives every process. It is part of the
+installation and never created here. It has a lowest interval between writes, and is written only by a process
+that has read it; if another client has written it since, such as an operator who resets it, its contents are
+taken over.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class ExtensionObjects:
-    """What is remembered are pauses, and writes that the watches are yet to show; losing them costs a try."""
+    """Pauses, and writes that the watches have not shown yet; losing them costs a try."""
 
     def __init__(self, surroundings: Pass, extension: Extension) -> None:
         self._pass = surroundings
@@ -89,7 +90,7 @@ class ExtensionObjects:
         return found
 
     def write(self, writes: Sequence[ObjectWrite]) -> tuple[list[WriteResult], float]:
-        """Make these writes; returns what has become of each, and the seconds after which a pass is due."""
+        """Make these writes; returns their results, and the seconds after which a pass is due."""
         results: list[WriteResult] = []
         left, deadline = MOST_WRITES, self._pass.clock() + self._pass.settings.pass_seconds
         stuck: set[str] = set()
@@ -114,7 +115,7 @@ class ExtensionObjects:
         return self._deferrals.seconds_left((Write.OBJECT, name), self._pass.clock())
 
     def _before(self, write: ObjectWrite) -> WriteResult:
-        """What is known of a write, with its pause. Raises ValueError of a verb that is not declared."""
+        """The state of a write, with its pause. Raises ValueError for a verb that is not declared."""
         if write.verb not in write.collection.verbs:
             raise ValueError(f"{write.verb} {write.collection.kind} is not a verb that it declares")
         name = _name(write)
@@ -154,12 +155,12 @@ class ExtensionObjects:
                 try:
                     self._pass.api.request("DELETE", path, body=options)
                 except ApiError as error:
-                    if error.status not in (404, 409):  # gone, or another by now
+                    if error.status not in (404, 409):  # gone, or another object by now
                         raise
                 copy.removed(_where(write), write.uid)
 
     def _create(self, write: ObjectWrite) -> bytes:
-        """The object that was made, now or by an earlier try. Raises ApiError."""
+        """The created object, by this try or an earlier one. Raises ApiError."""
         kind = {"apiVersion": write.collection.api_version, "kind": write.collection.kind}
         labels = {**write.body["metadata"].get("labels", {}), keys.DIGEST_LABEL: _digest(write.body)}
         body = {**kind, **write.body, "metadata": {**write.body["metadata"], "labels": labels}}
@@ -176,12 +177,12 @@ class ExtensionObjects:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    """Tells an object that was made by an earlier try from another one of its name and labels."""
+    """Distinguishes an object that an earlier try has created from another one of its name and labels."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _name(write: ObjectWrite) -> str:
-    """Of what pauses after a failure: one object, not the next one of its name."""
+    """The key of a pause after a failure: one object, not the next one of its name."""
     return f"{write.verb} {write.collection.path_in(write.namespace, write.name)} {write.uid}"
 
 
@@ -196,13 +197,13 @@ def _where(write: ObjectWrite) -> str:
 TIMEOUT_SECONDS: Final = 3.0
 """For each request: a pass waits for it."""
 MISSING_SECONDS: Final = 60.0
-"""Where one is not there, it is looked for again after this long."""
+"""A missing record is looked for again after this long."""
 
 
 class RecordStore:
-    """Reads and writes one record. What fails is logged once, and tried again later.
+    """Reads and writes one record. A failure is logged once, and retried later.
 
-    is_pending: the API server has not answered yet what it holds, or that it is not there.
+    is_pending: the API server has not answered yet with its contents, or that it does not exist.
     """
 
     def __init__(self, surroundings: Pass, spec: RecordSpec) -> None:
@@ -218,10 +219,10 @@ class RecordStore:
         self.is_pending = True
 
     def read(self) -> Mapping[str, str] | None:
-        """Its data if they are news, else None.
+        """Its data if they are new, else None.
 
-        They are once it has been read, and again if somebody else has written since. An empty one in the
-        place of one that was removed is none, so that what is known is written into it.
+        They are new once it was read, and again if another client has written since. An empty one in the
+        place of a deleted one is not new, so the known state is written into it.
         """
         if self._map.version or self._clock() < self._read_at:
             return None

@@ -1,4 +1,4 @@
-"""What an operator can set of extensions: failing nodes, spare nodes, and asking an autoscaler for nodes.
+"""The settings of extensions: failing nodes, spare nodes, and requests to an autoscaler.
 
 In the sweeper's file:
 

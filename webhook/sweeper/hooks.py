@@ -1,7 +1,8 @@
-"""Calls the hooks of the extensions that are on, and does for them what they order.
+"""Calls the hooks of the extensions that are on, and carries out their orders.
 
-What is off is not imported and not called. A defect of one extension is logged and stops neither the others
-nor the pass. The memories of all extensions go from hook to hook as one mapping by name, see Memory.
+An extension that is off is not imported and not called. A defect of one extension is logged and stops neither
+the others nor the pass. The memories of all extensions are passed from hook to hook as one mapping by name,
+see Memory.
 """
 
 import logging
@@ -51,7 +52,7 @@ from webhook.sweeper.observe.view import View
 from webhook.text import joined
 
 Memories = Mapping[str, Any]
-"""Name of an extension -> what it remembers."""
+"""Name of an extension -> its memory."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +60,9 @@ logger = logging.getLogger(__name__)
 class _Running:
     """An extension that is on.
 
-    unheeded: its record as it was read, until a hook has taken that in. written: what has become of the
-    writes that it ordered in the pass before. excluded: by its hook exclude_nodes, as it answered last.
-    failed: pods that this hook is yet to take in.
+    unheeded: its record as it was read, until a hook has processed it. written: the results of the writes
+    that it ordered in the last pass. excluded: the last answer of its hook exclude_nodes. failed: pods that
+    this hook has not processed yet.
     """
 
     def __init__(self, extension: Extension, surroundings: Pass) -> None:
@@ -82,7 +83,7 @@ class _Running:
 
     @property
     def may_write(self) -> bool:
-        """Whether its record may be written now: not over what no hook has taken in, as after a defect."""
+        """Whether its record may be written now: only once a hook has processed what was read."""
         return self.record is not None and self.unheeded is None and self.record.may_write
 
 
@@ -90,8 +91,8 @@ class ExtensionHooks:
     """The extensions of one leader.
 
     sentences: of the last pass, by Placement, on the order of gangs. annotations: likewise, for pods that are
-    released. notes: likewise, the notes for gangs that wait beside the reason. excluded: nodes that gangs do
-    not use. due_seconds: after which another pass is due, by what hooks have said in this one.
+    released. notes: likewise, the notes for waiting gangs beside the reason. excluded: nodes that gangs do
+    not use. due_seconds: after which another pass is due, as hooks of this one have answered.
     """
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
@@ -114,9 +115,9 @@ class ExtensionHooks:
             self._clear(running.extension)
 
     def begin(self, view: View, memories: Memories) -> tuple[View, Memories]:
-        """Begin a pass: bring what runs up to date with settings and policy; who is switched off forgets.
+        """Begin a pass: apply changed settings and policy; an extension that is off loses its memory.
 
-        The view is returned with what extensions watch, and what they add to nodes and pods.
+        The view is returned with the objects that extensions watch, and their additions to nodes and pods.
         """
         self.due_seconds = NO_HURRY
         self._failed.clear()
@@ -130,8 +131,8 @@ class ExtensionHooks:
     def _add_resources(self, view: View, memories: Memories) -> tuple[View, Memories]:
         """The view with the resources that extensions add; see ResourcesInput.
 
-        Where none is on, or one has a defect, pods with claims wait, as nobody knows what these ask for. A
-        defect may come from what the extension remembers, so it forgets that.
+        Where none is on, or one has a defect, pods with claims wait, as their devices are unknown. A defect
+        may come from an extension's memory, so that is dropped.
         """
         adding = [each for each in self._running.values() if each.extension.add_resources is not None]
         if adding:
@@ -192,7 +193,7 @@ class ExtensionHooks:
         return dividing(each.extension for each in self._running.values())
 
     def complete(self, gangs: list[PodGang], view: View) -> list[PodGang]:
-        """The gangs with what extensions know of them; see GangsInput."""
+        """The gangs with the facts that extensions add; see GangsInput."""
         completed: Sequence[PodGang] = gangs
         for number, running in self._running.items():
             hook = running.extension.complete_gangs
@@ -239,7 +240,7 @@ class ExtensionHooks:
 
     @property
     def sources(self) -> Sequence[ReservationSource]:
-        """What extensions reserve for gangs."""
+        """The reservations of extensions for gangs."""
         running = ((each.extension.name, each.extension.source) for each in self._running.values())
         return [
             ReservationSource(source.kind, partial(_reserve, name, source))
@@ -278,7 +279,7 @@ class ExtensionHooks:
         return memories
 
     def on_result(self, done: Done) -> None:
-        """Take in what was written, for the end of the pass."""
+        """Record the written plans, for the end of the pass."""
         if self._running:
             self._placed += done.placed
 
@@ -289,7 +290,7 @@ class ExtensionHooks:
         gangs: Sequence[PodGang] = (),
         causes: Mapping[GangKey, Cause] = MappingProxyType({}),
     ) -> Memories:
-        """Have each extension take in what became of the pass, and do what it orders; see PassEnd."""
+        """Give each extension the results of the pass, and carry out its orders; see PassEnd."""
         placed, self._placed, self.notes = tuple(self._placed), [], {}
         settings, policy = self._pass.settings, self._pass.policy()
         labels = self._pass.cache.namespace_labels()
@@ -318,7 +319,7 @@ class ExtensionHooks:
         return memories
 
     def _carry_out(self, orders: EndOrders, running: _Running) -> Sequence[WriteResult]:
-        """Do what a hook orders; returns what has become of its writes."""
+        """Carry out the orders of a hook; returns the results of its writes."""
         self._show(orders.gauges)
         for name, counts in orders.counts.items():
             self._pass.metrics.count(name, counts)
@@ -336,7 +337,7 @@ class ExtensionHooks:
         return results
 
     def _correct(self, plan: CorrectedPlan, name: str) -> None:
-        """Write what a Placement is to say; a failure is seen in the next pass, which orders it again."""
+        """Write a corrected Placement; after a failure the next pass orders it again."""
         if not self._pass.may_act():
             return
         before = plan.placement
@@ -406,7 +407,7 @@ def _merged(
 
 
 def _reserve(name: str, source: ReservationSource, given: ReservationInput) -> Iterable[Reservation]:
-    """What an extension reserves; after a defect what it had reserved, until that ends."""
+    """The reservations of an extension; after a defect its last ones, until they end."""
     with _guarded(name):
         return tuple(source.reserve(given))
     ledger = given.ledger
@@ -415,7 +416,7 @@ def _reserve(name: str, source: ReservationSource, given: ReservationInput) -> I
 
 @contextmanager
 def _guarded(name: str) -> Iterator[None]:
-    """A hook whose defect must not keep the others from their work."""
+    """A hook whose defect must not stop the others."""
     try:
         yield
     except Exception:

@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _report_missing_extra(policy: Policy | None) -> None:
-    """Log what the policy asks for and this installation cannot do. Gangs that wait for it show it."""
+    """Log what the policy asks for and this installation lacks. Gangs that need it wait and show it."""
     if policy is not None and policy.resource_claims and not has_cel():
         logger.error("extra_missing setting=resourceClaims reason=%r", LACKS_CEL)
 

@@ -1,4 +1,4 @@
-"""What the sweeper counts and measures."""
+"""The metrics of the sweeper."""
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,10 +32,10 @@ PHASES: Final = (
     "measure",
     "extensions",
 )
-"""Steps of a pass; finish to rollback include what of "apply" carries their orders out."""
+"""Steps of a pass; finish to rollback include the part of "apply" that carries their orders out."""
 
 _LONG_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)
-"""Of what gangs wait for, from at once to a day."""
+"""Of the time for which gangs wait, from 1 second to a day."""
 
 _PASS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30)
 _RATIOS: Final = (1, 1.25, 1.5, 2, 3, 5, 10, 100)
@@ -73,7 +73,7 @@ class KnownGauge(Collector):
         yield GaugeMetricFamily(self._name, self._text)
 
     def collect(self) -> Iterator[Metric]:
-        """What the registry asks for."""
+        """Called by the registry."""
         if self.value is not None:
             yield GaugeMetricFamily(self._name, self._text, self.value)
 
@@ -262,7 +262,7 @@ class Metrics:
             replace(gauge, values)
 
     def count_dropped_events(self, total: int) -> None:
-        """Bring the counter up to what the recorder has counted."""
+        """Set the counter to the recorder's count."""
         self.dropped_events.inc(max(0, total - self._dropped))
         self._dropped = max(self._dropped, total)
 
@@ -285,7 +285,7 @@ class Metrics:
 
 
 def _count(gauge: Gauge, values: Iterable[str], known: Iterable[str]) -> None:
-    """Show how often each value occurs; known: those that are shown in any case."""
+    """Show how often each value occurs; known: values that are shown in any case."""
     counts = collections.Counter(values)
     replace(gauge, {(value,): counts[value] for value in {*known, *counts}})
 

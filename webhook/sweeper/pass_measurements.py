@@ -1,7 +1,7 @@
-"""What passes come to in figures, for the metrics: how long gangs took, how they lie, what GPUs there are.
+"""Measurements of passes for the metrics: how long gangs took, how compact they are, which GPUs there are.
 
-It adds up what a pass has at hand and asks nothing of anybody. The sums of the cluster are made at most every
-few seconds, and never for more than a small share of the time.
+It adds up values that a pass has already and reads nothing else. The sums over the cluster are computed at
+most every few seconds, and never for more than a small share of the time.
 """
 
 import time
@@ -28,13 +28,13 @@ SHARE: Final = 0.02
 
 MOST_CLASSES: Final = 32
 OTHER: Final = "other"
-"""What PriorityClasses beyond MOST_CLASSES, and models beyond MOST_MODELS, are called: neither they nor node
-labels must make series without end."""
+"""The label value for PriorityClasses beyond MOST_CLASSES, and models beyond MOST_MODELS: neither these nor
+node labels may create series without limit."""
 
 
 @dataclass
 class _Starting:
-    """A plan of this process whose pods do not all run yet. created: of its oldest pod, by the wall clock."""
+    """A plan of this process whose pods do not all run yet. created: of its oldest pod, wall-clock time."""
 
     created: float
     priority_class: str
@@ -42,7 +42,7 @@ class _Starting:
 
 
 class PassMeasurements:
-    """Observes what passes decide and do, and keeps the metrics of it."""
+    """Measures decisions and results of passes, and updates the metrics."""
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
         """now: seconds since 1970."""
@@ -64,7 +64,7 @@ class PassMeasurements:
         return self._stock is None or self._clock() - self._taken_at >= self._settings.interval_seconds
 
     def on_result(self, orders: Orders, done: Done) -> None:
-        """Take in what a step has decided and what became of it."""
+        """Record the decisions of a step, or their results."""
         cut = sum(outcome.cause is Cause.UNDECIDED for outcome in orders.outcomes)
         self._metrics.undecided.labels("waiting").inc(cut)
         for plan in done.placed:
@@ -88,7 +88,7 @@ class PassMeasurements:
         return name or "none"
 
     def note(self, view: View, snapshot: Snapshot | None, reserved: Mapping[str, Set[str]]) -> None:
-        """Take in what a pass has seen, at its end.
+        """Record a pass at its end.
 
         reserved: reserved nodes, by the name of the kind of reservation.
         """
@@ -123,7 +123,7 @@ class PassMeasurements:
         self._starting = still
 
     def _take_stock(self, snapshot: Snapshot) -> None:
-        """Add up; that is due again by what it takes, so that it takes a small share of the time."""
+        """Add up; the next time depends on how long it took, so that it takes a small share of the time."""
         before = self._clock()
         stock = self._stock = take_stock(snapshot, self._counting)
         replace_values(self._metrics.gpus, stock.gpus)
@@ -140,7 +140,7 @@ class PassMeasurements:
             self._metrics.reserved.labels(purpose).set(gpus)
 
     def _note_spread(self, plan: NewPlan, snapshot: Snapshot) -> None:
-        """Compare with the fewest domains. Of whole gangs alone: other plans go where the gang's pods are."""
+        """Compare with the fewest domains, for complete gangs only: other plans follow existing pods."""
         classes = Counter(
             member.pod_class
             for member in plan.asked.gang.members
@@ -158,7 +158,7 @@ class PassMeasurements:
 
 
 def _seconds(created: str | None) -> float:
-    """Seconds since 1970; of what cannot be read, now."""
+    """Seconds since 1970; of an invalid time, now."""
     found = since_1970(created)
     return time.time() if found is None else found
 
@@ -240,14 +240,14 @@ def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
 
 
 def _shown(models: Set[str]) -> Mapping[str, str]:
-    """What each model is called."""
+    """The label value of each model."""
     return {model: model if number < MOST_MODELS else OTHER for number, model in enumerate(sorted(models))}
 
 
 def _largest_of(
     blocks: Iterable[_BlockStock], levels: Sequence[str], shown: Mapping[str, str]
 ) -> Mapping[tuple[str, str], int]:
-    """See Stock.largest. shown: what each model is called."""
+    """See Stock.largest. shown: the label value of each model."""
     largest: dict[tuple[str, str], int] = {}
     for own in blocks:
         for level, by_model in zip(levels, own.largest, strict=True):

@@ -1,4 +1,4 @@
-"""What goes on between the passes: lead, read the cluster, wait for a change, tell probes and metrics."""
+"""The loop around passes: lead, read the cluster, wait for a change, answer probes and metrics."""
 
 import gc
 import logging
@@ -35,18 +35,18 @@ logger = logging.getLogger("webhook.sweeper")
 # --- garbage collection: the copy of a large cluster lasts, and has no cycles -------------------------
 
 _SELDOM: Final = (100_000, 50, 20)
-"""Thresholds of the three generations: the young are looked through all the same, for a server that is away
-for long, with an error for each try. Placing a gang makes up to a million objects without a cycle among them,
-which go all at once."""
+"""Thresholds of the three generations. Young objects are still examined, since each try while a server is
+away leaves an error. Placing a gang creates up to a million objects without a cycle, which are freed
+together."""
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
     """The collector hardly runs meanwhile, in the whole process.
 
-    It looks through all objects now and then: of 65,000 nodes and 200,000 pods there are 1.5 million, which
-    takes about as long as a pass with a gang.
-    By the usual thresholds it took a quarter to two fifths of what placing a gang takes on 100,000 nodes.
+    It examines all objects now and then: for 65,000 nodes and 200,000 pods these are 1.5 million, which takes
+    about as long as a pass with a gang. By the usual thresholds it took a quarter to two fifths of placing a
+    gang on 100,000 nodes.
     """
     before = gc.get_threshold()
     gc.set_threshold(*_SELDOM)
@@ -58,13 +58,13 @@ def seldom_collected() -> Iterator[None]:
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """What is made inside lasts: it is not looked through after it. Hardly meanwhile, inside the other."""
+    """Objects created inside last: they are not examined after it. Hardly meanwhile, inside the other."""
     yield
     gc.freeze()
 
 
 def no_longer() -> None:
-    """What was to last is garbage like other, once nothing refers to it."""
+    """The lasting objects can be collected like others again, once nothing refers to them."""
     gc.unfreeze()
 
 
@@ -92,7 +92,7 @@ class _Live:
     cache: ClusterCache | None = None
 
     def complaint(self, leads: bool, trouble: str = "") -> str:
-        """What is wrong, "" if nothing. trouble: why this process can neither lead nor tell who does."""
+        """The fault, "" if there is none. trouble: why this process cannot take part in leader election."""
         if not leads:
             return trouble
         cache = self.cache
@@ -104,7 +104,7 @@ class _Live:
 
 
 class _Events:
-    """Says it on the pod, on the pod's controller, and on what stands for its gang, as a JobSet."""
+    """Records Events on the pod, on its controller, and on the object of its gang, such as a JobSet."""
 
     def __init__(self, recorder: Recorder, owners: Owners) -> None:
         self._recorder = recorder
@@ -126,7 +126,7 @@ class _Events:
 
 @dataclass
 class _Process:
-    """The loop, and what probes and metrics read of it."""
+    """The loop, and the state that probes and metrics read."""
 
     api: Api
     settings: Settings
@@ -157,10 +157,10 @@ class _Process:
 
     @seldom_collected()
     def _lead(self) -> None:
-        """Sweep for as long as this process leads.
+        """Sweep as long as this process leads.
 
-        The cluster is read again when leadership begins: a copy made before could lack what the earlier
-        leader has done last.
+        The cluster is read again when leadership begins: an earlier copy could lack the last writes of the
+        earlier leader.
         """
         cache = self.live.cache = ClusterCache(self.api, self.settings.gate_prefix)
         cache.start()
@@ -174,7 +174,7 @@ class _Process:
         try:
             with lasting():
                 is_synced = self._synced(cache)
-                if is_synced:  # the first pass makes what all others go by
+                if is_synced:  # the first pass makes the objects that all others use
                     self._sweep(sweeper, cache)
             while is_synced and self.leads():
                 self._sweep(sweeper, cache)
@@ -205,7 +205,7 @@ class _Process:
         self._wait(cache.changed, due)
 
     def _wait(self, changed: threading.Event, seconds: float) -> None:
-        """Wait for a change (and a moment more, for its siblings), for what is due, or for the end."""
+        """Wait for a change (and a moment more, for further ones), for the next due time, or for the end."""
         deadline = time.monotonic() + seconds
         while self.leads() and (remaining := deadline - time.monotonic()) > 0:
             self.pulse.heartbeat()
@@ -251,12 +251,12 @@ def run(
 def _refresh(
     metrics: Metrics, live: "_Live", recorder: Recorder, settings: Settings, leads: Callable[[], bool]
 ) -> None:
-    """Bring up to date what is read, not counted as it happens."""
+    """Update the metrics that are read, not counted as events happen."""
     metrics.leading.set(leads())
     metrics.count_dropped_events(recorder.dropped)
     cache = live.cache
     if cache is None or not cache.synced:
-        metrics.forget_cluster()  # what is not known is not 0
+        metrics.forget_cluster()  # an unknown value is not 0
         return
     for name, seconds in cache.silences().items():
         metrics.silence.labels(name).set(seconds)

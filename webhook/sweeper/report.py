@@ -1,4 +1,4 @@
-"""Tell people: a gang's state and reason in its Placement, Events on its owner and its first pod, a log line.
+"""Reports: a gang's state and reason in its Placement, Events on its owner and its first pod, a log line.
 
 Nothing is reported twice: a status is written when it differs, an Event when its sentence is new.
 """
@@ -33,15 +33,15 @@ _SETTLING: Final = "Settling"
 
 
 # --- statuses of Placements ---------------------------------------------------------------------------
-# What differs is written, one by one, for as long as a pass may last.
-# A Placement that cannot be written keeps no other from being written; it is said once why.
+# Changed statuses are written one by one, for at most the time of a pass. A Placement that cannot be written
+# stops no other; the reason is logged once.
 
 
 class StatusWriter:
     """Writes for one pass, for as long as that may last from now on.
 
-    missed: the first Placement for which it had no time, or "". first: where the next pass is to begin, or
-    "". failed: by Placement ("namespace/name"), what kind of error has been logged.
+    missed: the first Placement for which it had no time, or "". first: where the next pass begins, or "".
+    failed: by Placement ("namespace/name"), the kind of error that was logged.
     """
 
     def __init__(self, surroundings: Pass, failed: Mapping[str, str]) -> None:
@@ -73,7 +73,7 @@ class StatusWriter:
         self._attempt(gang.key.placement_key, create, expected=(409,))
 
     def remove(self, placement: Placement) -> None:
-        """Remove a Placement whose gang is gone."""
+        """Delete a Placement whose gang is gone."""
 
         def remove() -> None:
             placements.delete(self._pass.api, placement)
@@ -89,9 +89,9 @@ class StatusWriter:
     def _attempt(self, name: str, write: Callable[[], None], expected: Sequence[int]) -> bool:
         """Write for one gang; returns whether the API server refused in an expected way (HTTP status).
 
-        Any other failure is said once until it is another. Once the API server is away nothing more is tried
-        in this pass: each try would wait as long. The next one begins behind that Placement, as it may be
-        away for its namespace alone.
+        Any other failure is logged once until it changes. After a failure to reach the API server nothing
+        more is written in this pass: each try would wait as long. The next pass begins after that Placement,
+        since the failure may concern its namespace only.
         """
         if not self._has_time(name) or not self._pass.may_act():
             return False
@@ -127,14 +127,14 @@ class StatusWriter:
         return before != kind
 
 
-# --- what people can read ------------------------------------------------------------------------------
+# --- messages for users --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _GangProgress:
-    """How many pods of a gang there are, or will be (count), how many of its plan are released and bound.
+    """How many pods of a gang exist, or will exist (count), and how many of its plan are released and bound.
 
-    others: that have had their turn without the plan, or are gone. least: how many are enough, 0 for all.
+    others: pods that ran without the plan, or are gone. least: how many are enough, 0 for all.
     """
 
     plan: PlacementSpec
@@ -165,10 +165,10 @@ class _GangProgress:
 
 @dataclass(frozen=True)
 class _Report:
-    """What the reports of one pass go by.
+    """The input of the reports of one pass.
 
-    reservations, turns, evicted: see Reporter.report. unmanaged: how many bound pods of each gang never went
-    through us.
+    reservations, turns, evicted: see Reporter.report. unmanaged: how many bound pods of each gang topogate
+    did not place.
     """
 
     view: View
@@ -180,27 +180,27 @@ class _Report:
     unmanaged: Mapping[GangKey, int]
 
     def holding(self, name: str) -> dict[str, Any]:
-        """What is held for the gang of a Placement, as fields of its status."""
+        """The reserved nodes of a Placement's gang, as fields of its status."""
         reservation = self.reservations.get(name)
         if reservation is None or not reservation.nodes:
             return {}
         return {"held": sorted(reservation.nodes), "held_until": f"{reservation.ends:%Y-%m-%dT%H:%M:%SZ}"}
 
     def others(self, placement: Placement, members: Sequence[Pod]) -> int:
-        """How many pods of a gang have had their turn without its plan, or are gone."""
+        """How many pods of a gang ran without its plan, or are gone."""
         finished = _finished(placement, members, self.evicted)
         return finished + self.unmanaged.get(_gang_of(placement), 0)
 
 
 class Reporter:
-    """Collects what a pass finds out and writes what has changed at its end."""
+    """Collects the results of a pass and writes the changed ones at its end."""
 
     def __init__(self, surroundings: Pass) -> None:
         self._pass = surroundings
         self._settings = surroundings.settings
         self._announcer = surroundings.announcer
         self._bound = IdentityCache[str, Placement]()
-        """Plans of gangs of which nothing more is to be said: in a large cluster nearly all."""
+        """Plans of gangs that need no further report: in a large cluster nearly all."""
         self._unchanged = IdentityCache[None, dict[str, Placement]]()
         self._still_bound: dict[str, Placement] = {}
         """Those of them that were found since any pod or label has changed."""
@@ -208,10 +208,10 @@ class Reporter:
     # --- during a pass --------------------------------------------------------------------------
 
     def on_result(self, news: Orders | Done, memory: ReportMemory) -> ReportMemory:
-        """Announce what a step has decided or done, and take it in; a defect in that stops nothing else."""
+        """Announce and record the decisions of a step, or their results; a defect here stops nothing else."""
         try:
             self._announce(news, memory)
-        except Exception:  # else no plan of anybody is written for the report on one gang
+        except Exception:  # else no plan would be written because of the report on one gang
             logger.exception("announce_failed")
         return memory.after(news, self._pass.clock())
 
@@ -237,7 +237,7 @@ class Reporter:
         if before is not None and before.reason == reason:
             return
         logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
-        # While nodes come one by one, the sentence changes with each: that they come has been reported.
+        # The sentence changes with each new node of a group; only the first one is reported.
         if gang.key not in memory.notes or before is None:
             self._announcer.announce(gang.gated[0], EventReason.GANG_WAITS, reason)
 
@@ -253,13 +253,12 @@ class Reporter:
         positions: Mapping[str, str] | None = None,
         waiters: Mapping[GangKey, tuple[Pod, str]] | None = None,
     ) -> tuple[bool, ReportMemory]:
-        """Write what differs: states, progress, reasons; remove Placements whose gang is gone.
+        """Write changed states, progress and reasons; remove Placements whose gang is gone.
 
-        evicted: released pods that we have deleted, which therefore have not had their turn. reservations:
-        nodes that are held, by the Placements ("namespace/name") of those for whom; positions: likewise,
-        sentences on whose turn it is. waiters: for which unconfirmed releases gangs wait, with a pod.
-        Writes for as long as a pass may last; returns whether all was written. The next pass begins where
-        this one stops.
+        evicted: released pods that we have deleted, which therefore did not run. reservations: reserved
+        nodes, by the Placements ("namespace/name") of their gangs; positions: likewise, sentences on the fair
+        order. waiters: the unconfirmed releases for which gangs wait, with a pod. Writes as long as a pass
+        may last; returns whether all was written. The next pass begins where this one stops.
         """
         memory = memory.current(view, gangs, self._pass.clock(), self._settings)
         memory = self._with_waiters(memory, waiters or {})
@@ -285,7 +284,7 @@ class Reporter:
         return is_complete and not writer.missed, replace(memory, failed_writes=failed, first=writer.first)
 
     def _report_on(self, gang: PodGang | None, placement: Placement | None, now: _Report) -> list[str]:
-        """Write what differs of one gang; returns its state, if it counts."""
+        """Write the changes of one gang; returns its state, if it counts."""
         if placement is None:
             return [self._report_gang(gang, None, now)] if gang is not None else []
         if (
@@ -313,7 +312,7 @@ class Reporter:
         return []
 
     def _is_known_as_bound(self, placement: Placement, view: View) -> bool:
-        """Whether the plan is the very same as when it said all of its gang, of which nothing has changed."""
+        """Whether the plan is the same object as when it was complete, and its gang is unchanged."""
         if self._still_bound.get(placement.key) is placement:
             return True
         if self._bound.find(placement.key, *_status_inputs(placement, view)) is None:
@@ -324,26 +323,26 @@ class Reporter:
     def _note_bound(
         self, placement: Placement, status: PlacementStatus, members: Sequence[Pod], view: View
     ) -> None:
-        """Take in the status of a gang none of whose pods waits.
+        """Update the status of a gang without waiting pods.
 
         Once all are bound and the plan says so, it depends on nothing but these pods and the labels of nodes;
-        while nodes are held for it, on the time as well.
+        while nodes are reserved for it, also on the time.
         """
         is_written = status == placement.status and not status.held
         if is_written and status.state == placements.BOUND and status.complete:
             gangs = {view.gang_of(pod) for pod in members}
-            if gangs == {_gang_of(placement)}:  # else nothing here tells of changes of all of them
+            if gangs == {_gang_of(placement)}:  # else not all of their changes are known here
                 self._bound.keep(placement.key, placement, *_status_inputs(placement, view))
 
     def _with_waiters(self, memory: ReportMemory, waiters: Mapping[GangKey, tuple[Pod, str]]) -> ReportMemory:
-        """One Event for as long as a gang waits so; for whom at last is in its status."""
+        """One Event for each cause of waiting; the current pods are in its status."""
         for key, (pod, sentence) in waiters.items():
             if key not in memory.waiters:
                 self._announcer.announce(pod, EventReason.WAITING_FOR_RELEASE, sentence)
         return replace(memory, waiters={key: sentence for key, (_, sentence) in waiters.items()})
 
     def _bound_beside_plans(self, view: View, current: Mapping[str, Placement]) -> Counter[GangKey]:
-        """How many bound pods of each unfinished gang never went through us (a launcher without GPU, say)."""
+        """How many bound pods of each unfinished gang topogate did not place, such as launchers."""
         found: Counter[GangKey] = Counter()
         for gang in {_gang_of(each) for each in current.values() if not each.is_complete}:
             for pod in view.index.mates.get(gang, ()):
@@ -351,11 +350,11 @@ class Reporter:
         return found
 
     def _report_gang(self, gang: PodGang, placement: Placement | None, now: _Report) -> str:
-        """The state of a gang none of whose pods has a plan; one with a plan has that of its progress."""
+        """The state of a gang none of whose pods has a plan; a gang with a plan has that of its progress."""
         known = now.memory.reasons.get(gang.key)
         settles = known is not None and known.cause is Cause.INCOMPLETE
         is_hindered = bool(now.memory.delays.notes_of(gang.key))
-        # What was said before it settled does not hold any more.
+        # The reason from before it settled is no longer valid.
         is_known = settles and placement is not None
         if not is_hindered and not is_known and (settles or known is None):
             return _SETTLING
@@ -402,7 +401,7 @@ class Reporter:
 
 
 def _finished(placement: Placement, members: Sequence[Pod], evicted: Set[PodId]) -> int:
-    """How many pods of a plan have finished, or were deleted by somebody else: those have had their turn."""
+    """How many pods of a plan have finished, or were deleted by others: these have run."""
     missing = {each.uid for each in placement.spec.pods} - {pod.metadata.uid for pod in members}
     return sum((placement.metadata.namespace, uid) not in evicted for uid in missing)
 
@@ -417,9 +416,9 @@ def _nodes_of(placement: Placement, members: Sequence[Pod]) -> list[str]:
 
 
 def _lacking(placement: Placement, count: int) -> str:
-    """What is said of a gang of which none waits, and that has fewer pods than were announced.
+    """The sentence for a gang without waiting pods that has fewer pods than announced.
 
-    Its others are yet to be made, or it goes on without them.
+    Its others are not created yet, or it continues without them.
     """
     spec = placement.spec
     if spec.kept and count < spec.size:
@@ -441,7 +440,7 @@ def _none(*_: object) -> dict[str, Placement]:
 
 
 def _status_inputs(placement: Placement, view: View) -> tuple[object, ...]:
-    """What the status of a gang none of whose pods waits is made of: each the very same until it changes."""
+    """The inputs of the status of a gang without waiting pods: the same objects until they change."""
     gang = _gang_of(placement)
     pods = view.by_uid.get(gang.id) if gang.kind == "Pod" else view.index.mates.get(gang)
     return placement, view.domains_of(view.nodes), pods

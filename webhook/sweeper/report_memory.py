@@ -1,8 +1,8 @@
-"""What has been reported about gangs that wait, as a value: why, and what keeps their pods from labels,
+"""The reported state of gangs that wait, as a value: why they wait, and what delays their pods' labels,
 release or eviction. Pure.
 
-An overloaded API server answers now so and now so; that it is deferred is one thing to tell. The status has
-the last answer for the first of the pods for which one holds.
+The answers of an overloaded API server vary; a delay is reported once. The status has the last answer for the
+first of the delayed pods.
 """
 
 from collections import defaultdict
@@ -31,11 +31,11 @@ _NAMED: Final = 3
 """Pods that a sentence names beside the first."""
 
 REASON_BYTES: Final = 4096
-"""The most that is kept and written of a reason: what it quotes is the author's choice."""
+"""A reason is cut to this length, since it quotes text that authors choose."""
 
 
 class GangReason(NamedTuple):
-    """What was said last. cause: None of a gang that has its place, INCOMPLETE of one that settles."""
+    """The last report. cause: None for a gang that has its place, INCOMPLETE for one that settles."""
 
     reason: str
     cause: Cause | None = None
@@ -45,7 +45,7 @@ GangReasons = Mapping[GangKey, GangReason]
 
 
 def reasons_after(reasons: GangReasons, news: Orders | Done) -> GangReasons:
-    """With what has been decided, or done; the very same where there is no news."""
+    """With these decisions or results; the same object if nothing is new."""
     placed = news.placed if isinstance(news, Done) else ()
     if not news.outcomes and not placed:
         return reasons
@@ -70,7 +70,7 @@ def reason_of(gang: PodGang, reason: str = "", cause: Cause | None = None) -> st
     return shortened(printable(joined(reason, *problems)), REASON_BYTES)
 
 
-# --- what keeps pods ----------------------------------------------------------------------------------
+# --- delays of pods -----------------------------------------------------------------------------------
 
 
 class _PodDelay(NamedTuple):
@@ -85,7 +85,7 @@ class _PodDelay(NamedTuple):
 
 @dataclass(frozen=True)
 class Delays:
-    """What holds for pods of gangs, by uid, in the order in which they were first reported."""
+    """Delays of pods of gangs, by uid, in the order in which they were first reported."""
 
     by_uid: Mapping[str, _PodDelay] = field(default_factory=dict)
 
@@ -98,11 +98,11 @@ class Delays:
         return notes
 
     def notes_of(self, gang: GangKey) -> Sequence[str]:
-        """What keeps pods of a gang, in sentences."""
+        """The delays of a gang's pods, in sentences."""
         return [note for each in _ALL if (note := self._notes.get((gang, each))) is not None]
 
     def news(self, done: Done) -> Sequence[Warn]:
-        """Of each gang what is not reported about it yet."""
+        """Of each gang the delays that were not reported yet."""
         found: defaultdict[tuple[GangKey, EventReason], list[Delay]] = defaultdict(list)
         for delay in done.delays:
             found[delay.gang, delay.hindered].append(delay)
@@ -113,7 +113,7 @@ class Delays:
         ]
 
     def after(self, done: Done, now: float) -> "Delays":
-        """With what became of orders."""
+        """With the results of orders."""
         if not self.by_uid and not done.delays:
             return self
         found = dict(self.by_uid)
@@ -132,7 +132,7 @@ class Delays:
         return Delays(found)
 
     def current(self, view: View, gangs: Sequence[PodGang], since: float) -> "Delays":
-        """Without what does not hold any more: the pod is released or gone, or was not tried since then."""
+        """Without delays that are over: the pod is released or gone, or was not tried since then."""
         if not self.by_uid:
             return self
         gated = {pod.metadata.uid for gang in gangs for pod in gang.gated}
@@ -145,17 +145,17 @@ class Delays:
 
 
 def _uids_over(done: Done) -> set[str]:
-    """Pods of which nothing holds that was said before."""
+    """Pods without a delay any more."""
     over = {planned.uid for planned in done.released}
     over |= {pod.metadata.uid for pod in (*done.labelled, *(order.pod for order in done.evicted))}
-    # A pod that is another by now, or has a node, is checked again: what was said of it does not hold.
+    # A pod that was replaced, or has a node, is checked again: its delay is over.
     stay = {delay.pod.metadata.uid for delay in done.delays}
     stay |= {order.pod.metadata.uid for order in done.put_off}
     return over | ({order.pod.metadata.uid for order in done.denied} - stay)
 
 
 def _so_with(others: Sequence[Pod]) -> str:
-    """What is said of further pods of the gang, "" if there are none."""
+    """A clause on further pods of the gang, "" if there are none."""
     named = ", ".join(pod.metadata.name for pod in others[:_NAMED])
     more = ", ..." if len(others) > _NAMED else ""
     return f"; likewise {len(others)} more of its pods: {named}{more}" if others else ""
@@ -165,16 +165,16 @@ def _stands(pod: Pod | None) -> bool:
     return pod is not None and not pod.metadata.deletion_timestamp
 
 
-# --- all of it ----------------------------------------------------------------------------------------
+# --- the whole memory ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ReportMemory:
-    """What has been reported; if it is lost, all is reported once more.
+    """All that was reported; if it is lost, all is reported once more.
 
-    reasons: why gangs wait. delays: what keeps their pods. waiters: sentences on the unconfirmed releases for
-    which they wait. notes: what extensions add. failed_writes: by Placement, what kind of error has been
-    logged. first: with which Placement the next pass begins to write, "" for the first one.
+    reasons: why gangs wait. delays: of their pods. waiters: sentences on the unconfirmed releases for which
+    they wait. notes: of extensions. failed_writes: by Placement, the kind of error that was logged. first:
+    the Placement with which the next pass begins to write, "" for the first one.
     """
 
     reasons: GangReasons = field(default_factory=dict)
@@ -185,12 +185,12 @@ class ReportMemory:
     first: str = ""
 
     def after(self, news: Orders | Done, now: float) -> "ReportMemory":
-        """With what has been decided, or done."""
+        """With these decisions or results."""
         delays = self.delays.after(news, now) if isinstance(news, Done) else self.delays
         return replace(self, reasons=reasons_after(self.reasons, news), delays=delays)
 
     def current(self, view: View, gangs: Sequence[PodGang], now: float, settings: Settings) -> "ReportMemory":
-        """Without gangs that are gone, and delays that hold no more."""
+        """Without gangs that are gone, and delays that are over."""
         living = {gang.key for gang in gangs}
         # All is tried again in such a time, unless it is not wanted any more.
         since = now - 2 * max(settings.interval_seconds, settings.rollback_seconds)
@@ -201,7 +201,7 @@ class ReportMemory:
         )
 
     def sentence(self, key: GangKey) -> str:
-        """The reason why a gang waits, and what else is reported."""
+        """The reason why a gang waits, and its other reports."""
         reason = known.reason if (known := self.reasons.get(key)) is not None else ""
         delays = self.delays.notes_of(key)
         parts = (reason, *delays, self.waiters.get(key, ""), self.notes.get(key, ""))

@@ -1,4 +1,4 @@
-"""What an operator can set of the sweeper: by file, by flags, flags last."""
+"""The sweeper's settings: by file and by flags; flags take precedence."""
 
 import argparse
 import re
@@ -246,7 +246,7 @@ class Settings:
 
     @property
     def counting(self) -> Counting:
-        """What the metrics count as GPUs, and what names their model."""
+        """The resources that metrics count as GPUs, and the label of their model."""
         return Counting(
             tuple(sorted(self.gpu_resources)), tuple(dict.fromkeys((self.model_label, *MODEL_LABELS)))
         )
@@ -255,7 +255,7 @@ class Settings:
 def _read_levels(value: Any, path: str, reader: DocumentReader) -> Topology:
     """A mapping of level names, coarsest first, to the label key of each family, or a list of such keys.
 
-    In the place of a key, device:DOMAIN/NAME stands for an attribute of the node's devices.
+    In the place of a key, device:DOMAIN/NAME is an attribute of the node's devices.
     """
     columns: list[list[str]] = []
     for name, given in reader.mapping(value, path, None).items():
@@ -336,7 +336,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "scale_up_requests": "scale_up.requests",
     "scale_up_pods": "scale_up.pods",
 }
-"""The sweeper's flags, as argparse names them, and the setting that each stands for."""
+"""The sweeper's flags, as argparse names them, and the setting of each."""
 
 
 def load(path: Path) -> Settings:

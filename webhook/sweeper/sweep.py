@@ -1,31 +1,31 @@
-"""One pass: observe, decide, apply, report; what is promised before what is new.
+"""One pass: observe, decide, apply, report; existing plans before new ones.
 
-A pass reads levels, not events: it looks at everything that is there and moves it one step on. It may stop
-anywhere; the next one, of this process or of another, goes on from what the API server holds.
+A pass is level-triggered: it reads the whole state and moves it one step on. It may stop anywhere. The next
+one, of this process or of another, continues from the state in the API server.
 
-    what is there                                     step       order
+    state                                             step       order
     ------------------------------------------------  ---------  ------------------------------------------
-    a plan names a gated pod, and holds               finish     release it, when its node is free for that
-    a plan names a gated pod, and does not hold       place      a new plan, as for any pod that waits
-    a released pod does not come to run               repair     delete it, if its controller recreates it
-    a gated pod came past the webhook                 label      add the nodeSelector of its GPU model
+    a valid plan names a gated pod                    finish     release it, when its node is free for that
+    an invalid plan names a gated pod                 place      a new plan, as for any pod that waits
+    a released pod does not start                     repair     delete it, if its controller recreates it
+    the webhook was not called for a gated pod        label      add the nodeSelector of its GPU model
     a gang is complete and fits                       place      write its plan, release its pods
-    it fits only in the place of lesser gangs         place      write its plan, which names them
-    a plan names gangs that are to go for it          preempt    evict them; its pods wait until they are gone
-    a gang has lost pods to others, for good          broken     evict the rest: it comes again as a whole
+    it fits only in the place of less important ones  place      write its plan, which names its victims
+    a plan names victims                              preempt    evict them; its pods wait until they are gone
+    a gang has lost pods to others, for good          broken     evict the rest: it returns as a whole
     it does not fit                                   place      none: it waits, may reserve nodes; a reason
     it is not complete                                place      none: it settles
     its released part waits too long for the rest     roll back  delete that part, if it is recreated
 
-What holds whichever step it stops in:
+Invariants, whichever step it stops in:
 
 1. No pod is released that no Placement names: the plan is written first, in one write.
 2. A pod counts on one node at most: where it is bound, else where it was sent, else where it is planned.
-   The last two come from what was written, never from what this process remembers alone.
-3. All is decided on one frozen view of the cluster, before anything is written; orders are values. A plan is
-   checked against what is known by then, if that has moved, right before it is written.
-4. An order that fails changes nothing here; what is remembered between passes (see memory) only saves work or
-   delays, so that a process without memory does the same a little later.
+   The last two come from the API server, never from the memory of this process alone.
+3. All decisions use one frozen view of the cluster, before anything is written; orders are values. If the
+   cluster has changed since, a plan is checked again right before it is written.
+4. A failed order changes nothing here. The memory between passes (see memory) only saves work or delays, so
+   a process without memory does the same a little later.
 """
 
 import logging
@@ -102,7 +102,7 @@ class Sweeper:
         self._memory = decided.memory
         due = min(decided.due_seconds, self._apply(decided, seen.view))
         if gangs is None:
-            return SOON_SECONDS  # nobody knows who waits, so nothing is reported or forgotten
+            return SOON_SECONDS  # the waiting pods are unknown, so nothing is reported or forgotten
         self._after_pass(seen.view, gangs)
         is_reported = self._report(decided, seen)
         is_whole = is_reported and not decided.failed
@@ -112,10 +112,10 @@ class Sweeper:
     # --- observe --------------------------------------------------------------------------------
 
     def _observe(self) -> Observation:
-        """What there is, but for gangs and what is said of them.
+        """The view of this pass, without gangs and reports.
 
-        In a large cluster a snapshot is most of a pass: there is none if nobody waits, but now and then for
-        metrics.
+        In a large cluster a snapshot is most of a pass: without waiting pods there is none, but now and then
+        for metrics.
         """
         usage_version = self._pass.cache.usage_version
         with self._timed("observe"):
@@ -139,7 +139,7 @@ class Sweeper:
                 if without is not view:
                     view, snapshot = without, self._snapshotter.snapshot(without)
         self._memory = replace(memory, given_up=frozenset(written - view.planned.keys()))
-        cache, budgets = self._pass.cache, Budgets(is_read=False)  # until they are read anybody may be kept
+        cache, budgets = self._pass.cache, Budgets(is_read=False)  # until then any pod may be protected
         with self._guarded("observe"):
             if snapshot is not None:
                 budgets = cache.budgets()
@@ -178,10 +178,10 @@ class Sweeper:
     # --- apply ----------------------------------------------------------------------------------
 
     def _apply(self, decided: Decided, view: View) -> float:
-        """Have done what is decided; returns the seconds after which another pass is due for that.
+        """Carry the decisions out; returns the seconds after which another pass is due for that.
 
         Plans of a gang are left to the next pass where the API server has just refused a release of it. A
-        gang whose plan is not written keeps what was reserved for it.
+        gang whose plan is not written keeps its reservation.
         """
         due = NO_HURRY if not decided.failed else SOON_SECONDS
         refused: set[GangKey] = set()
@@ -197,7 +197,7 @@ class Sweeper:
         return due
 
     def _carry_out(self, orders: Orders, view: View) -> Done:
-        """Have orders done; after a defect it is not known what became of them."""
+        """Carry orders out; after a defect their results are unknown."""
         with self._guarded("apply"):
             self._on_result(orders)
             done, memory = self._applier.apply(orders, view, self._memory.apply)
@@ -215,7 +215,7 @@ class Sweeper:
         self._memory = replace(self._memory, report=self._reporter.on_result(news, self._memory.report))
 
     def _after_pass(self, view: View, gangs: Sequence[PodGang]) -> None:
-        """Have extensions take in what has become of the pass, and act for gangs that found no place."""
+        """Give extensions the results of the pass; they act for gangs that found no place."""
         notes: Mapping[GangKey, str] = {}
         with self._guarded("extensions"):
             causes, memories = causes_of(self._memory.report.reasons), self._memory.extensions
@@ -245,14 +245,14 @@ class Sweeper:
             self._pass.metrics.unbound.value = count_unbound(troubles, self._pass.settings, view.now.seconds)
         return is_reported
 
-    # --- what all need --------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------
 
     def _now(self) -> Moment:
         return Moment(self._pass.clock(), datetime.now(UTC))
 
     @contextmanager
     def _guarded(self, phase: str) -> Iterator[None]:
-        """A phase whose defect must not keep the others from their work."""
+        """A phase whose defect must not stop the others."""
         self._pass.heartbeat()
         with self._timed(phase):
             try:

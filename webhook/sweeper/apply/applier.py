@@ -1,7 +1,7 @@
-"""Carry orders out: one write of a plan, then one guarded patch for each pod of it.
+"""Carry orders out: one write of a plan, then one guarded patch for each of its pods.
 
-Everything here may be cut off at any point. What is written is finished by the next pass of any leader;
-what is not written has not happened.
+The process may end at any point here. A written plan is carried out by the next pass of any leader; an
+unwritten one has no effect.
 """
 
 import logging
@@ -54,8 +54,8 @@ class Applier:
         snapshotter: Snapshotter,
         annotations: Callable[[], Mapping[str, Mapping[str, str]]] = dict,
     ) -> None:
-        """snapshotter: looks again where the cluster has changed since a plan was made. annotations: further
-        ones of a gang's pods, by its Placement.
+        """snapshotter: reads the cluster again where it has changed since a plan was made. annotations:
+        further ones of a gang's pods, by its Placement.
         """
         self._annotations = annotations
         self._pass = surroundings
@@ -79,7 +79,7 @@ class Applier:
         self._pool.shutdown(cancel_futures=True)
 
     def apply(self, orders: Orders, view: View, memory: ApplyMemory) -> tuple[Done, ApplyMemory]:
-        """Do all of it, several plans at once; returns what became of it, and what is to be remembered."""
+        """Carry all orders out, several plans at once; returns the results, and the memory of writes."""
         deferrals = memory.deferrals.current(self._pass.clock(), self._pass.settings.interval_seconds)
         self._retries, self._gang_of = Retries(self._pass, deferrals), view.gang_of
         evictor = Evictor(self._retries, memory.evicting)
@@ -88,7 +88,7 @@ class Applier:
         done += self._read_back(orders.reads)
         if orders.releases:
             done.append(self._release(orders.releases, view.nominated))
-        # What has changed meanwhile is looked at again for each plan: those that are left are recreated.
+        # Each plan is checked against the changes since; a plan that no longer fits is left out.
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
         together = Done.together(done)
@@ -102,7 +102,7 @@ class Applier:
         try:
             self._pass.heartbeat()
             if waits := self._retries.seconds_left(key):
-                return Done(again_seconds=waits)  # what was said of the last try holds
+                return Done(again_seconds=waits)  # the result of the last try still counts
             if not self._pass.may_act():
                 return Done()
             if self._pass.clock() >= deadline:
@@ -123,7 +123,7 @@ class Applier:
             if error.is_for_now:
                 again = self._retries.again(key)
                 return Done(outcomes=refusal, again_seconds=again.seconds, deferred=(again.deferred,))
-            # What is refused for good would take time in each pass, and be refused in each.
+            # Orders that would be refused for good take time in each pass.
             refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
             return Done(outcomes=refusal, refused=refused, failed=True, over=(key,))
         except Exception:  # one bad gang never stops the others
@@ -135,9 +135,9 @@ class Applier:
     def _write_if_it_holds(self, order: NewPlan, view: View) -> str:
         """Check by the newest that is known, then write; returns why it does not hold, "" if it does."""
         if self._pass.cache.usage_version == order.usage_version:
-            self._write(order, view)  # nothing has moved but what this pass assumed itself
+            self._write(order, view)  # the only changes are those of this pass
             return ""
-        with self._fresh_lock:  # the next one is to see what this one writes
+        with self._fresh_lock:  # the next plan is checked with this one
             fault = self._fault(order, view)
             if not fault:
                 self._write(order, view)
@@ -206,14 +206,14 @@ class Applier:
 
     def _after_release(self, pod: Pod, release: Release) -> Done:
         if release.outcome is Outcome.FAILED:
-            return self._again(pod, release)  # nothing that happens need tell of it, so a pass is due
+            return self._again(pod, release)  # no event is certain to follow, so a pass is due
         over = ((Write.RELEASE, release.planned.uid),)
         if release.outcome is Outcome.REFUSED:
             refused = _refused(pod, self._gang_of(pod), release)
             return replace(refused, failed_releases=_of_cards(pod, release, 0.0), over=over)
         # Whatever the last attempt was answered, one before may arrive still.
         unconfirmed = _of_cards(pod, release, 0.0) if release.unconfirmed_seconds else ()
-        # A webhook may have undone it; of one that is gone a proxy may say so that does not know it.
+        # A webhook may have undone the release; and a proxy may answer so for a deleted pod.
         released = (release.planned,) if release.outcome is Outcome.RELEASED else ()
         return Done(released=released, failed_releases=unconfirmed, over=over)
 
@@ -222,9 +222,9 @@ class Applier:
         return self._retries.deferrals.position((Write.RELEASE, uid))
 
     def _read_back(self, reads: Sequence[ReadBack]) -> list[Done]:
-        """What the pods say of unconfirmed releases, and of those that were answered as done and do not show.
+        """Read the pods of unconfirmed releases, and of those answered as done that do not show.
 
-        Those that could not be read take no time from the others: they are read less and less often.
+        Pods that could not be read take no time from the others: they are read less and less often.
         """
         waits = {
             each.planned.uid: self._retries.seconds_left((Write.READ, each.planned.uid)) for each in reads
@@ -265,7 +265,7 @@ class Applier:
 
     def _again(self, pod: Pod, release: Release) -> Done:
         if not release.is_tried:
-            return Done(failed=True)  # it comes before those that wait: else they might take all the time
+            return Done(failed=True)  # failed ones come last: else they might take all the time
         again = self._retries.again((Write.RELEASE, release.planned.uid))
         failed = _of_cards(pod, release, again.seconds)
         # Others may be released to its node before it is tried again.
@@ -283,14 +283,14 @@ class Applier:
         return Delay(gang, pod, EventReason.RELEASE_DEFERRED, str(release.status), note)
 
     def _annotations_of(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
-        """By uid, what else to write on pods."""
+        """By uid, further annotations for pods."""
         annotations = self._annotations()
         found = {pod.metadata.uid: self._gang_of(pod).placement_key for pod in pods if annotations}
         return {uid: annotations[name] for uid, name in found.items() if name in annotations}
 
 
 def _of_cards(pod: Pod, release: Release, seconds: float) -> tuple[FailedRelease, ...]:
-    """What the release queue goes by, of a release that failed: on nodes without cards there is none."""
+    """A failed release for the release queue: on nodes without cards there is none."""
     planned = release.planned
     failed = FailedRelease((pod, planned), seconds, release.unconfirmed_seconds)
     return (failed,) if planned.annotations else ()
@@ -309,7 +309,7 @@ def _refused(pod: Pod, gang: GangKey, release: Release) -> Done:
 
 
 # --- labels of GPU models -----------------------------------------------------------------------------
-# A bounded number in a pass, last those whose labels failed: else these might take all the time of each pass.
+# A bounded number in a pass, failed ones last: else these might take all the time of each pass.
 
 MOST_LABELS: Final = 500
 """Pods that are given labels in one pass: each is a write, and the pass is everybody's."""
@@ -357,7 +357,7 @@ class ModelLabelWriter:
         again = self._retries.again(_key(order))
         done = Done(again_seconds=again.seconds, deferred=(again.deferred,))
         if error.status in (404, 409, 422) and not again.stays:
-            return done  # what is gone or another by now looks so once
+            return done  # a deleted or replaced pod gets such an answer
         gang = self._gang_of(order.pod)
         retry = f"retried at least every {self._pass.settings.interval_seconds:g} s"
         if error.is_for_now:

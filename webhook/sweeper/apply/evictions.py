@@ -1,6 +1,6 @@
-"""Evict pods: by deletion what is to be placed again, by the eviction API what goes for the sake of others.
+"""Evict pods: by deletion those that are placed again, by the eviction API those that make way for others.
 
-The eviction API heeds budgets, and the pod's own grace.
+The eviction API respects budgets, and the pod's own grace period.
 """
 
 import logging
@@ -20,19 +20,19 @@ from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 
 _ATTEMPTS: Final = 3
-"""So often is a pod read again that somebody has written meanwhile."""
+"""A pod that was written meanwhile is read again this many times."""
 
 logger = logging.getLogger(__name__)
 
 
 def delete_pod(api: Api, pod: Pod, *, may_run: bool = False) -> bool:
-    """Delete a pod if it is still as it was judged. Returns False if it is another by now, or has a node.
+    """Delete a pod if it is unchanged. Returns False if it was replaced, or has a node.
 
-    may_run: whether it was judged as one that may run. Else its version guards a pod that has been bound
-    since: our copy may be behind. Of one that runs the version changes at any moment, and of a gang that goes
-    back as a whole none may be left behind for that: there the uid is enough.
+    may_run: whether it may be deleted even if it runs. If not, its version guards a pod that was bound since:
+    our copy may be behind. The version of a running pod changes at any moment, and when a gang is deleted as
+    a whole no pod may be left behind for that: then the uid is enough.
 
-    Raises ApiError, with the status 409 if somebody writes the pod all the time.
+    Raises ApiError, with the status 409 if the pod is written all the time.
     """
     path, uid = pod_path(pod), pod.metadata.uid
     version = "" if may_run else pod.metadata.resource_version
@@ -67,7 +67,7 @@ FAILED: Final = "failed"
 
 
 class Evictor:
-    """Carries the evictions of one step out. time: what is remembered of the time of all steps."""
+    """Carries the evictions of one step out. time: the memory of all steps' time."""
 
     def __init__(self, retries: Retries, time: EvictionTime) -> None:
         self._pass = retries.surroundings
@@ -76,13 +76,13 @@ class Evictor:
         self.time = time.current(self._pass.clock(), self._longest)
 
     def evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
-        """Gang after gang for as long as a pass may last; what is left is checked again by the next.
+        """Evict gang after gang as long as a pass may last; the next pass checks the rest.
 
-        A gang of which one pod is evicted is done with: the next pass may find that the others are in
-        nobody's way any more, and they would be left partially running. But once the time is over it ends
-        with the first that is not evicted: each of thousands may take as long to be refused. After a pass
-        whose time went by for nothing, all wait, for longer each time: it is missing to everything else. Then
-        those of other steps come first.
+        A gang of which one pod is evicted is finished in this pass: the next one may find that the others are
+        no longer in the way, and they would be left partially running. But once the time is over it ends with
+        the first pod that is not evicted: each of thousands may take as long to be refused. After a pass that
+        spent its time without an eviction, all evictions wait, longer each time, since everything else lacks
+        this time. Then those of other steps come first.
         """
         if not orders:
             return []
@@ -102,13 +102,13 @@ class Evictor:
         return done
 
     def _ordered(self, orders: Sequence[Eviction], view: View) -> list[Eviction]:
-        """Gang by gang, those last of which pods have failed: else they might take all the time each time."""
+        """Gang by gang, those with failed pods last: else they might take all the time each time."""
         gangs = [list(own) for _, own in groupby(orders, lambda order: view.gang_of(order.pod))]
         gangs.sort(key=lambda own: max(self._retries.deferrals.position(_key(order)) for order in own))
         return [order for own in gangs for order in own]
 
     def _cut(self, orders: Sequence[Eviction], done: list[Done]) -> list[Done]:
-        """There is no time for what is left of these orders."""
+        """There is no time for the rest of these orders."""
         left = tuple(orders[len(done) :])
         if any(each.evicted for each in done):
             self.time = EvictionTime()
@@ -133,7 +133,7 @@ class Evictor:
             return self._not_deleted(order, gang, error)
         over = (_key(order),)
         if not is_deleted:
-            return Done(denied=(order,), over=over)  # the watch will show what it is now
+            return Done(denied=(order,), over=over)  # the watch will show its current state
         self._pass.metrics.repairs.labels(order.cause).inc()
         _log(order)
         return Done(
@@ -151,9 +151,9 @@ class Evictor:
         return Done(denied=(order,), delays=(_refused(order, gang, error),), deferred=(again.deferred,))
 
     def _ask(self, order: Eviction, gang: GangKey) -> Done:
-        """Ask for it; whom a budget keeps is asked for again by a later pass.
+        """Request the eviction; a pod that a budget protects is tried again by a later pass.
 
-        The uid guards a pod of the same name that was made since.
+        The uid guards a pod of the same name that was created since.
         """
         metadata = order.pod.metadata
         path = f"{pod_path(order.pod)}/eviction"
@@ -168,7 +168,7 @@ class Evictor:
             self._pass.api.request("POST", path, body=body)
         except ApiError as error:
             if error.status in (404, 409):
-                return Done(over=(_key(order),))  # gone, or another pod by now: the watch will show it
+                return Done(over=(_key(order),))  # gone, or replaced by now: the watch will show it
             outcome = REFUSED if error.status == 429 else FAILED
             outcomes.labels(order.cause, outcome).inc()
             logger.warning(

@@ -1,9 +1,9 @@
 """The one guarded JSON Patch that pins a pod to its node, gives it its cards and removes our gates.
 
-The API server decides on the old object: a request that removes the last gate may tighten the affinity
-in the same breath, and after it the pod is frozen (KEP-3521, KEP-3838). Hence all of it in one patch,
-guarded by the pod's uid and the gates' names, so that a pod of the same name or a gate of somebody else
-is never touched.
+The API server decides on the old object: a request that removes the last gate may tighten the affinity as
+well, and after it the pod is frozen (KEP-3521, KEP-3838). Hence one patch does all of it, guarded by the
+pod's uid and the gates' names, so that a pod of the same name or a gate of another controller is never
+changed.
 
 A pod that is nominated to its node (bind: nominated) gets another affinity: its node, or any with the labels
 that its plan requires. kube-scheduler tries the nominated node first.
@@ -36,21 +36,21 @@ def release_patch(
 ) -> list[Operation]:
     """The patch for `pod` as it was last seen; removes the gates with `prefix`. Raises UnpinnableError.
 
-    node: "" where kube-scheduler is to choose. annotations: those that hand out its cards; none that its
-    author wrote for that purpose stays. within: what other nodes must meet that it may use as well, of a pod
-    that requires no nodes itself; see plans.nominated_node.
+    node: "" where kube-scheduler is to choose. annotations: those that give it cards; they replace those that
+    its author wrote for that purpose. within: the requirements on other nodes that it may use as well, for a
+    pod that requires no nodes itself; see plans.nominated_node.
     """
     pin = _pin(pod, node, within) if node else []
     return [*ungate_patch(pod, prefix), *pin, *_annotate(pod, annotations)]
 
 
 def forgetting_patch(pod: Pod) -> list[Operation]:
-    """What else to send, so that a pod's managedFields are emptied; nothing for one that is to keep them.
+    """Further operations that empty a pod's managedFields; none for a pod that keeps them.
 
-    The API server then tracks no more who writes which field, in this request and in all later ones, until
-    somebody applies (skipNonAppliedManager in k8s.io/apimachinery); one empty item is how a list is emptied
+    The API server then no longer tracks who writes which field, in this request and in all later ones, until
+    a client applies (skipNonAppliedManager in k8s.io/apimachinery); a list with one empty item empties it
     ("Clearing managedFields" in the documentation of server-side apply). Pods keep them that no controller
-    made, or that somebody applies to. An Apply that was not seen makes all of the patch fail.
+    created, or that a client applies to. An Apply that was not seen makes the whole patch fail.
     """
     metadata = pod.metadata
     if metadata.controller is None or not metadata.managed_fields or metadata.is_applied:
@@ -62,7 +62,7 @@ def forgetting_patch(pod: Pod) -> list[Operation]:
 
 
 def ungate_patch(pod: Pod, prefix: str = keys.GATE_PREFIX) -> list[Operation]:
-    """The patch that removes the gates with `prefix` alone: the pod goes wherever kube-scheduler sends it."""
+    """The patch that only removes the gates with `prefix`: kube-scheduler chooses the node."""
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}, *_remove_gates(pod, prefix)]
 
 
@@ -93,7 +93,7 @@ def _remove_gates(pod: Pod, prefix: str) -> list[Operation]:
     tests = [
         {"op": "test", "path": f"/spec/schedulingGates/{index}/name", "value": name} for index, name in gates
     ]
-    # From the end, so that the indices of the others stay what they are.
+    # From the end, so that the indices of the others do not change.
     return tests + [
         {"op": "remove", "path": f"/spec/schedulingGates/{index}"} for index, _ in reversed(gates)
     ]
@@ -134,9 +134,9 @@ def _append(path: str, term: NodeSelectorTerm, requirement: dict[str, Any]) -> O
 
 
 def _annotate(pod: Pod, annotations: dict[str, str]) -> list[Operation]:
-    """Write the annotations, and remove what the pod's author wrote in the others' place.
+    """Write the annotations, and remove those that the pod's author wrote in their place.
 
-    A pod made from the YAML of one that ran carries that one's cards, which would be read together with ours.
+    A pod made from the YAML of a running pod has that one's cards, which would be read together with ours.
     """
     present = pod.metadata.annotations
     foreign = [key for key in keys.GAS_ANNOTATIONS if key in present and key not in annotations]

@@ -35,22 +35,22 @@ _TOGETHER_SECONDS: Final = 20.0
 _SLOW_SECONDS: Final = 5.0
 """An attempt that fails after so long is the last one of its pass: the next one would take as long."""
 _SERVER_SECONDS: Final = 8
-"""What the API server gives a release: less than we wait for the answer, so that it is not done later."""
+"""The time limit for the API server: shorter than we wait for the answer, so that it is not done later."""
 LOST_SECONDS: Final = 120.0
-"""How long a request may still arrive that got no answer: TCP repeats what an ended connection has left for
-some 100 s."""
+"""How long a request without an answer may still arrive: TCP repeats the data of an ended connection for
+about 100 s."""
 _ANSWERED_SECONDS: Final = 30.0
 """How long a release may still arrive after an answer that does not say that it was refused: etcd may have it
 still, and gives it up after some 7 s; a proxy answers before the API server's time is over."""
 _LOOK_AGAIN: Final = (404, 409, 422)
-"""A guard failed, or the object is not what it was: it is read again before that is judged. Somebody's
-webhook may say so too of a pod that is there."""
+"""A guard failed, or the object has changed: it is read again before that is judged. A webhook of others may
+also answer so for an existing pod."""
 logger = logging.getLogger(__name__)
 _decoder: Final = msgspec.json.Decoder(Pod)
 
 
 class Outcome(StrEnum):
-    """What became of one release."""
+    """The outcome of one release."""
 
     RELEASED = "released"
     GONE = "gone"
@@ -73,7 +73,7 @@ class Release:
     detail: str = ""
     depends_on_node: bool = True
     answer: str = ""
-    """What the API server answered, where it was not released for that and may be later."""
+    """The API server's answer, where the release failed for now and may succeed later."""
     status: int = 0
     """The HTTP status of that answer, 0 if there was none."""
     is_tried: bool = True
@@ -84,11 +84,11 @@ class Release:
 
 @dataclass
 class _Attempts:
-    """What the attempts to release one pod have come to.
+    """The attempts to release one pod.
 
-    pod: as it was read last. also: annotations that are written with the release. objection: what the API
-    server said of a release that empties managedFields, "" where it refused none. detail, status, answer: of
-    the last error, see Release. unconfirmed_until: until when (time.monotonic) some attempt may still arrive.
+    pod: as it was last read. also: annotations that are written with the release. objection: the API server's
+    answer to a release that empties managedFields, "" where it refused none. detail, status, answer: of the
+    last error, see Release. unconfirmed_until: until when (time.monotonic) some attempt may still arrive.
     within: of a pod that is nominated to its node, see patches.release_patch.
     """
 
@@ -163,10 +163,10 @@ class Releaser:
     ) -> list[Release]:
         """Release pods as planned; pods of one node in the order given, since their cards depend on it.
 
-        So go those of a namespace that kube-scheduler takes in turn, by their rules on one another.
-        annotations: by uid, further ones of pods. position: of a uid; nodes with less go first, as those that
-        failed might else take all the time, each time. nominated: by uid of pods that are nominated to their
-        nodes, see View.
+        Pods of a namespace with rules on one another keep their order too, in which kube-scheduler accepts
+        them. annotations: by uid, further ones of pods. position: of a uid; nodes with lower ones come first,
+        since failed ones might otherwise take all the time. nominated: by uid of pods that are nominated to
+        their nodes, see View.
         """
         also = annotations or {}
         by_node = grouped(
@@ -182,10 +182,10 @@ class Releaser:
         return [release for releases in results for release in releases]
 
     def read_back(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
-        """What became of releases, by the pods as they are: FAILED, without an answer, for those that are
+        """The outcomes of releases, as read from the pods: FAILED, without an answer, for those that are
         still gated, and with an answer where a pod could not be read.
 
-        Those for which there was no time are left out.
+        Pods for which there was no time are left out.
         """
         deadline = time.monotonic() + _TOGETHER_SECONDS
         found = self._pool.map(lambda pair: self._read_pod(pair[0], pair[1], deadline), pairs)
@@ -223,7 +223,7 @@ class Releaser:
     ) -> list[Release]:
         found = []
         for pod, planned in pairs:
-            # Of what a plan holds only the annotations that hand out cards are written.
+            # Of a plan only the annotations that give cards are written.
             cards = {key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS}
             own = {**cards, **also.get(planned.uid, {})}
             attempts = _Attempts(pod, planned, own, nominated.get(planned.uid, ()))
@@ -260,7 +260,7 @@ class Releaser:
             attempts.note_failed_write(error)
             if error.status in _LOOK_AGAIN:
                 return self._look_again(attempts, number, forgets=forgets)
-            if error.is_for_now:  # also a 401: that tells of the server or our token, not of pod and node
+            if error.is_for_now:  # also a 401: it concerns the server or our token, not pod and node
                 if time.monotonic() - begun >= _SLOW_SECONDS:
                     return attempts.failed()
                 self._wait(error, number)
@@ -289,7 +289,7 @@ class Releaser:
             attempts.pod = msgspec.structs.replace(pod, metadata=metadata)
 
     def _look_again(self, attempts: _Attempts, number: int, *, forgets: bool) -> Release | None:
-        """Read a pod that is not as it was, says the API server; None if it is to be tried again."""
+        """Read a pod that has changed, as the API server answers; None if it is to be retried."""
         try:
             fresh = self._read(pod_path(attempts.pod))
         except ApiError as error:
@@ -316,9 +316,9 @@ class Releaser:
         return self._forgets_managers and pod.metadata.namespace not in self._keeping
 
     def _keep_managers(self, namespace: str, objection: str) -> None:
-        """Ask no more for what is refused in a namespace: what was refused with it has gone through without.
+        """Do not send again what is refused in a namespace: the same release without it has succeeded.
 
-        Others may have no such policy, or tenants guards of their own: each namespace is asked for itself.
+        Other namespaces may have no such policy, or tenants guards of their own: each is tried by itself.
         """
         if namespace not in self._keeping:
             self._keeping.add(namespace)
@@ -326,14 +326,14 @@ class Releaser:
 
     def _send(self, path: str, patch: list[patches.Operation]) -> bytes:
         """Patch a pod, as cheaply for the API server as can be asked; its metadata. Raises ApiError."""
-        # What it would warn of are fields that it does not know, of a patch that has none.
+        # Validation would only warn of unknown fields, and the patch has none.
         lax = {"fieldValidation": "Ignore", "timeout": f"{_SERVER_SECONDS}s"}
         return self._api.request(
             "PATCH", path, query=lax, body=patch, content_type=JSON_PATCH, accept=METADATA_ONLY
         )
 
     def _read(self, path: str) -> Pod | None:
-        """The pod as it is now, None if it is gone. Raises ApiError."""
+        """The current pod, None if it is gone. Raises ApiError."""
         try:
             text = self._api.request("GET", path)
         except ApiError as error:
@@ -342,12 +342,12 @@ class Releaser:
             raise
         try:
             return _decoder.decode(text)
-        except ValueError as error:  # it is to stop no other release
+        except ValueError as error:  # it must stop no other release
             raise self._api.unreadable("GET", path, text) from error
 
 
 def _is_the_same(fresh: Pod, pod: Pod) -> bool:
-    """Whether nobody has written the pod meanwhile, so that the same patch would meet the same refusal."""
+    """Whether the pod is unchanged, so that the same patch would be refused again."""
     ours, theirs = pod.metadata, fresh.metadata
     is_unwritten = ours.resource_version == theirs.resource_version
     return is_unwritten and fresh.spec == pod.spec and ours.annotations == theirs.annotations

@@ -170,7 +170,7 @@ def plan_metadata(gang: PodGang) -> dict[str, Any]:
 
 
 def _release_order(pod: Pod) -> tuple[str, str]:
-    """The kubelet admits pods by age, and the device plugin goes by gas-ts: keep both in one order."""
+    """The kubelet admits pods by age, and the device plugin uses gas-ts: keep both in one order."""
     return pod.metadata.creation_timestamp or "", pod.metadata.name
 
 

@@ -382,7 +382,7 @@ def look_for_victims(
         found, budgets, blocked = _evicting(groups, plan, view, found, budgets)
         began = known[plan.placement.key] = since.get(plan.placement.key, now)
         if now - began < (settings.bind_seconds if blocked else ENDING_SECONDS):
-            # After that it is left to kube-scheduler, which heeds no budget where nothing else helps.
+            # After that it is left to kube-scheduler, which respects no budget where nothing else helps.
             found = found.holding(plan, _waits(groups, plan, blocked))
     return found, known
 

@@ -383,7 +383,7 @@ def _spread(pods: Sequence[Pod], has_parts: bool, problems: list[str]) -> tuple[
 
 
 def _too_long(pod: Pod) -> str:
-    """Which annotation of a pod that waits is too long to be heeded, "" if none is."""
+    """Which annotation of a pod that waits is too long to be used, "" if none is."""
     for key, value in pod.metadata.annotations.items():
         if key in NEVER_SHORTENED and is_too_long(value):
             return f"annotation {key} of pod {pod.metadata.name} is longer than topogate reads: {value}"

@@ -103,7 +103,7 @@ def _nodes_named_by(term: NodeSelectorTerm) -> set[str] | None:
 
 
 def unpinned(pod: Pod, node: str) -> Pod:
-    """The pod as its controller would make it again: without the pin that we gave it."""
+    """The pod as its controller would recreate it: without the pin that we gave it."""
     affinity, is_released_softly = pod.spec.affinity, nominated_node(pod) is not None
     if affinity is None or affinity.node_affinity is None:
         return pod

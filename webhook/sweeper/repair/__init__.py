@@ -1,1 +1,1 @@
-"""What is done about released pods that do not come to run: found, judged, and deleted to come again."""
+"""Repair of released pods that do not start: found, checked, and deleted so that they are recreated."""

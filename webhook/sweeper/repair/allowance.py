@@ -1,4 +1,4 @@
-"""What the controllers of pods bear: whether they make deleted pods again, and how many failures are left.
+"""The limits of pods' controllers: whether they recreate deleted pods, and how many failures are left.
 
 A Job counts our deletions as failures of its pods, and fails for good at its backoffLimit. Pure.
 """
@@ -15,11 +15,11 @@ from webhook.workloads import marks
 from webhook.workloads.builtin import Job, job_failures_left, job_has_ended_pods, job_ignores_evictions
 
 _COUNTED_SECONDS: Final = 60.0
-"""After this long a deletion of ours stands in its Job's status."""
+"""After this long a deletion of ours shows in its Job's status."""
 
 
 JobOf = Callable[[str, str, str], Job | None]
-"""What is known of a Job, by namespace, name and uid; None if nothing."""
+"""The facts of a Job, by namespace, name and uid; None if unknown."""
 
 Deletions = Mapping[PodId, tuple[float, ...]]
 """By controller, when pods of it were deleted; losing it lets a Job fail a minute early."""
@@ -35,9 +35,9 @@ class Allowance:
     now: float = 0.0
 
     def why_not(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
-        """Why these pods of one gang are not to be deleted, all of them together; "" if they may be.
+        """Why these pods of one gang may not be deleted, all of them together; "" if they may.
 
-        ordered: pods whose deletion has been ordered already and is not counted yet.
+        ordered: pods whose deletion was ordered already and is not counted yet.
         """
         if not self.settings.repair:
             return "repair is switched off"
@@ -46,7 +46,7 @@ class Allowance:
         return self._why_a_job_fails(pods, ordered)
 
     def why_not_evicted(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
-        """Why these pods, what is left of a gang, are not to be evicted all together; "" if they may be.
+        """Why these pods, the rest of a gang, may not be evicted all together; "" if they may.
 
         Pods of a Job of which some have succeeded do not need one another.
         """
@@ -96,7 +96,7 @@ class Allowance:
 
 
 def after_deletion(deletions: Deletions, deleted: Iterable[Pod], now: float) -> Deletions:
-    """With pods that have just been deleted; of their controllers without what does not count any more."""
+    """With pods that were just deleted; for their controllers, entries that count no longer are dropped."""
     found = dict(deletions)
     for maker, pods in by_owner(pod for pod in deleted if pod.metadata.controller is not None).items():
         recent = (at for at in found.get(maker, ()) if now - at < _COUNTED_SECONDS)
@@ -105,22 +105,22 @@ def after_deletion(deletions: Deletions, deleted: Iterable[Pod], now: float) -> 
 
 
 def deletions_of(deletions: Deletions, living: Set[PodId], now: float) -> Deletions:
-    """Without those of controllers of which nothing is left. living: those that are there."""
+    """Without controllers that have no entries left. living: existing controllers."""
     return {
         key: times for key, times in deletions.items() if key in living or now - times[-1] < _COUNTED_SECONDS
     }
 
 
 def can_come_again(pod: Pod, owners: frozenset[str]) -> bool:
-    """Whether the pod's controller is one of those kinds ("Job.batch") that make a deleted pod again."""
+    """Whether the pod's controller is of one of those kinds ("Job.batch") that recreate a deleted pod."""
     owner = pod.metadata.controller
     return owner is not None and owner.kind_and_group in owners
 
 
 def by_owner(pods: Iterable[Pod]) -> dict[PodId, list[Pod]]:
-    """Pods by namespace and uid of their controller; one without a controller stands alone.
+    """Pods by namespace and uid of their controller; a pod without a controller is alone.
 
-    The uid alone says nothing: an author may write the uid of anybody's controller on a pod.
+    The uid alone is not enough: an author may write the uid of any controller on a pod.
     """
     return grouped((_maker(pod), pod) for pod in pods)
 

@@ -1,10 +1,10 @@
-"""Gangs that others have preempted below their minimum: what is left of them goes, to come again as a whole.
+"""Gangs that others have preempted below their minimum: the rest is evicted, to return as a whole.
 
-kube-scheduler preempts pod by pod. What is left of a gang holds GPUs and does nothing. That it was others
-shows in what is there: on the node that the gang's plan names for a pod that is gone stands a more important
-one. A gang whose new pods fit, or has enough without them, is left alone; so is one whose pods
-end by themselves or that its controller is updating: a pod that is gone is no sign of anything there. And a
-Ray cluster goes on with the workers that it has left, while its operator makes the lost one again. Pure.
+kube-scheduler preempts pod by pod. The rest of a gang holds GPUs and does nothing. Preemption by others is
+recognized by the existing pods: on the node that the gang's plan names for a missing pod is a pod of higher
+priority. A gang whose new pods fit, or that has enough pods without them, is left alone. So is one whose pods
+end by themselves or that its controller updates: a missing pod is no sign of preemption there. And a Ray
+cluster continues with the workers that it has left, while its operator recreates the lost one. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -29,7 +29,7 @@ _SCALED_TIMES: Final = 20
 
 
 class WhyNot(Protocol):
-    """Why pods of one gang are not to go, "" if they may; ordered: those that go already."""
+    """Why pods of one gang may not be evicted, "" if they may; ordered: evictions ordered already."""
 
     def __call__(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str: ...
 
@@ -47,9 +47,9 @@ def evict_broken(
     why_not: WhyNot,
     settings: Settings,
 ) -> tuple[Orders, BrokenSince]:
-    """Evict what is left of gangs that have been broken for long enough.
+    """Evict the rest of gangs that were broken for long enough.
 
-    causes: why gangs wait, as was said last. unasked: gangs of which that may not hold any more.
+    causes: why gangs wait, as last reported. unasked: gangs whose cause may no longer be valid.
     """
     if not settings.evict_broken:
         return Orders(), {}
@@ -82,9 +82,9 @@ def evict_broken(
 def _left_since(
     gang: PodGang, view: View, cause: Cause | None, is_unasked: bool, since: BrokenSince
 ) -> tuple[list[Pod], float | None]:
-    """What is left of a gang that is broken, and since when it is so; None if it is not.
+    """The rest of a broken gang, and since when it is broken; None if it is not.
 
-    Nothing is left to go where it is not known in this pass whether it is broken: its time goes on then.
+    No pod is returned where it is unknown in this pass whether it is broken: its time then continues.
     """
     if is_unasked:
         return [], since.get(gang.key)
@@ -93,7 +93,7 @@ def _left_since(
         return [], None
     if _have_ended(gang, view):  # or are yet to be recreated
         return [], since.get(gang.key)
-    # Who took the place may be gone again.
+    # The pods that took the place may be gone again.
     if gang.key not in since and not _is_lost_to_others(gang, left, view):
         return [], None
     return left, since.get(gang.key, view.now.seconds)
@@ -127,7 +127,7 @@ def _is_updated(gang: PodGang, left: Sequence[Pod]) -> bool:
 
 
 def _is_of_another_revision(pod: Pod, stand: Mapping[tuple[str, str], Pod]) -> bool:
-    """Whether a pod is of another revision than those that are left. stand: by owner's kind and uid."""
+    """Whether a pod is of another revision than the rest. stand: by owner's kind and uid."""
     owner = pod.metadata.controller
     if owner is None:
         return False
@@ -139,24 +139,24 @@ def _is_of_another_revision(pod: Pod, stand: Mapping[tuple[str, str], Pod]) -> b
 
 
 def _gone(gang: PodGang, view: View) -> list[PlannedPod]:
-    """What its plan says of pods that are not there any more."""
+    """The entries of its plan for pods that do not exist any more."""
     entries = view.placements[gang.key.placement_key].spec.pods
     return [entry for entry in entries if entry.uid not in view.by_uid]
 
 
 def _have_ended(gang: PodGang, view: View) -> bool:
-    """Whether more of its pods are gone than come again: they have finished, or were given up.
+    """Whether more of its pods are gone than are recreated: they have finished, or were given up.
 
-    Nobody knows of a staged gang, which comes again one by one.
+    This is unknown for a staged gang, whose pods return one by one.
     """
     return not gang.staged and len(_gone(gang, view)) > len(gang.gated) + len(gang.later)
 
 
 def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
-    """Whether a pod of its plan is gone from a node where a more important one stands, or is about to.
+    """Whether a pod of its plan is gone from a node that has, or will have, a pod of higher priority.
 
-    Not one that stands on every such node, as of a DaemonSet, nor one that asks for nothing that is scarce;
-    and a node that is closed, as for a drain, has lost its pods by that.
+    Pods that are on every such node do not count, as of a DaemonSet, nor those that ask for no scarce
+    resource; and a cordoned node, as for a drain, has lost its pods by that.
     """
     names = {entry.node for entry in _gone(gang, view)} & view.nodes.keys()
     nodes = {name for name in names if is_usable(view.nodes[name])}
@@ -172,7 +172,7 @@ def _highest(pods: Iterable[Pod]) -> float:
 
 
 def _pods_on(nodes: Set[str], view: View) -> Iterator[Pod]:
-    """Pods that stand on these nodes, or are about to."""
+    """Pods that are, or will be, on these nodes."""
     if not nodes:
         return
     for node in nodes:

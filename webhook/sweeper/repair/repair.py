@@ -1,8 +1,8 @@
-"""Which released pods are deleted so that their controllers make them again: those that need another place,
-and the released part of a gang whose rest finds no place. Pure.
+"""Which released pods are deleted so that their controllers recreate them: those that need another place, and
+the released part of a gang whose other pods find no place. Pure.
 
-A pod is deleted only if its controller recreates it and the deletion breaks nothing else; all pods of one
-Job are judged together, since a Job that has spent its failures on half of them is worse off than before.
+A pod is deleted only if its controller recreates it and the deletion breaks nothing else. All pods of one Job
+are checked together, since a Job that has spent its failures on half of them is worse off than before.
 """
 
 import logging
@@ -25,27 +25,27 @@ from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import group_name
 
 # --- pods in trouble ----------------------------------------------------------------------------------
-# A pin is for good: a released pod whose node is gone, or that kube-scheduler will not bind, can only be made
-# again, by the controller that made it. Its successor comes gated and joins its gang where it is. A pod that
-# nobody would make again is never deleted; the user gets an Event.
+# A pin is final: a released pod whose node is gone, or that kube-scheduler will not bind, can only be
+# recreated by its controller. Its successor is gated and joins its gang. A pod that no controller recreates
+# is never deleted; the user gets an Event.
 
 NODE_GONE_SECONDS: Final = 10.0
 UNTRIED: Final = "no-scheduler"
-"""The cause of a pod that waits for the scheduler alone: said, but not acted upon."""
+"""The cause of a pod that only waits for the scheduler: reported, but not acted upon."""
 
 _NO_NODE: Final = " nodes are available"
-"""In what kube-scheduler says of a pod for which it finds no node."""
+"""A part of kube-scheduler's message on a pod for which it finds no node."""
 
 NOT_BOUND: Final = "not-bound"
-"""The cause of a pod that kube-scheduler has tried to bind, in vain."""
+"""The cause of a pod that kube-scheduler has tried to bind without success."""
 
 
 @dataclass(frozen=True)
 class NeededRepair:
     """A released pod that needs another place. cause is a word for metrics, reason a sentence.
 
-    patience: for how many seconds it may be so; seconds: for how many it has been. counted_as: the kind of
-    trouble by which these are counted, "" for the cause.
+    patience: for how many seconds it may be so; seconds: for how many it was. counted_as: the kind of trouble
+    by which these are counted, "" for the cause.
     """
 
     pod: Pod
@@ -89,7 +89,7 @@ def needed_repairs(
 def _trouble(
     pod: Pod, nodes: Mapping[str, Node], emptying: Set[str], settings: Settings
 ) -> NeededRepair | None:
-    """What is wrong with a pod now, None for nothing."""
+    """The current trouble of a pod, None for nothing."""
     name = occupied_node(pod, settings.gate_prefix)
     if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
         return None
@@ -101,7 +101,7 @@ def _trouble(
     if what := _why_unusable(node, is_bound):
         reason = f"its node {name} is {what}"
         return NeededRepair(pod, name, "node-unusable", reason, settings.not_ready_seconds)
-    if is_bound or pod.spec.scheduling_gates:  # others may hold it as long as they like
+    if is_bound or pod.spec.scheduling_gates:  # others may delay it as long as they like
         return None
     return _not_bound(pod, name, emptying, settings)
 
@@ -125,7 +125,7 @@ def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> N
         return NeededRepair(pod, node, NOT_BOUND, reason, ENDING_SECONDS, "emptying")
     waits_longer = _preempts(pod) or waits_for_group(pod)
     patience = settings.bind_seconds * (3 if waits_longer else 1)
-    message = _scheduler_message(pod)  # which tells of rules that topogate does not model
+    message = _scheduler_message(pod)  # which refers to rules that topogate does not model
     note = f", saying: {message}" if message else ""
     reason = f"kube-scheduler has not bound it to {node} within {patience:.0f} s{note}"
     return NeededRepair(pod, node, NOT_BOUND, reason, patience)
@@ -140,7 +140,7 @@ def count_unbound(troubles: Troubles, settings: Settings, now: float) -> int:
 def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
     """The schedulers that have tried none of the released pods that wait for them: they are not running.
 
-    One that has tried others will not come to those that it has skipped.
+    A scheduler that has tried others will not return to those that it has skipped.
     """
     waiting = [pod for pod in released if not pod.spec.node_name and not pod.spec.scheduling_gates]
     names = {scheduler_of(pod) for pod in waiting}
@@ -148,7 +148,7 @@ def away_schedulers(released: Iterable[Pod]) -> frozenset[str]:
 
 
 def was_tried(pod: Pod) -> bool:
-    """Whether a scheduler has tried to bind the pod since it was released, and has said so."""
+    """Whether a scheduler has tried to bind the pod since it was released, and has reported it."""
     return _preempts(pod) or any(
         each.type == "PodScheduled" and each.reason not in ("", "SchedulingGated")
         for each in pod.status.conditions
@@ -163,8 +163,8 @@ def _preempts(pod: Pod) -> bool:
 def waits_for_group(pod: Pod) -> bool:
     """Whether kube-scheduler would bind the pod, and only waits for others of its PodGroup.
 
-    Of a group that it cannot bind it says of each pod either how many nodes are available to it, or that it
-    waits for the group (schedule_one_podgroup.go). Only the first kind needs another node.
+    For a group that it cannot bind, its message for each pod is either how many nodes are available to it, or
+    that it waits for the group (schedule_one_podgroup.go). Only the first kind needs another node.
     """
     message = _scheduler_message(pod)
     return bool(group_name(pod.spec)) and bool(message) and _NO_NODE not in message
@@ -176,7 +176,7 @@ def _scheduler_message(pod: Pod) -> str:
     return next(message, "")
 
 
-# --- gangs of which a part is released ----------------------------------------------------------------
+# --- partially released gangs -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def partly_released(
 ) -> tuple[list[tuple[PodGang, list[Pod]]], PartlyReleased]:
     """The gangs whose time is over, each with its released part. Each gang's time then starts again.
 
-    at_once: gangs that do not wait for theirs.
+    at_once: gangs that do not wait for their time.
     """
     now = view.now.seconds
     known: dict[GangKey, PartialRelease] = {}
@@ -216,7 +216,7 @@ def partly_released(
 
 
 def still_due(partly: PartlyReleased, gangs: Iterable[GangKey]) -> PartlyReleased:
-    """These were due, and have not been looked at."""
+    """These were due, and were not checked."""
     return {**partly, **{gang: replace(partly[gang], since=float("-inf")) for gang in gangs}}
 
 
@@ -228,14 +228,14 @@ def _released_part(gang: PodGang, view: View) -> list[Pod]:
     if gang.minimum is not None and len(gang.released) >= gang.minimum:
         return []  # enough to run: the others join as capacity comes
     ours = {planned.uid for planned in placement.spec.pods}
-    # A member that never went through us (a Ray head without GPU, say) is not ours to delete; and CPU-only
-    # pods stand in nobody's way.
+    # A member that topogate did not place (such as a Ray head without GPU) is not ours to delete, and
+    # CPU-only pods are in no pod's way.
     return [pod for pod in gang.released if pod.metadata.uid in ours - gang.cpu_pods]
 
 
 STAYS_SECONDS: Final = 30.0
-"""A pod that is there for so long after its deletion was ordered keeps nobody else from anything. One that is
-there for so long after that was answered is one that we cannot delete."""
+"""A pod that still exists this long after its deletion was ordered no longer delays others. One that exists
+this long after that was answered cannot be deleted by us."""
 
 _BACK: Final = "rolled-back"
 
@@ -244,11 +244,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RepairMemory:
-    """What is remembered of repairs; losing it only delays. Times are seconds of Moment.
+    """The memory of repairs; losing it only delays. Times are seconds of Moment.
 
-    evicted: the released pods that we have deleted, for as long as a plan names them. ordered: by uid, since
-    when a deletion is ordered; answered: likewise, since when the API server has answered one. going_back: by
-    uid, the gang that goes back with the pod. half_gone: gangs of which the rest is to follow.
+    evicted: the released pods that we have deleted, as long as a plan names them. ordered: by uid, since when
+    a deletion is ordered; answered: likewise, since when the API server has answered one. going_back: by uid,
+    the gang that is deleted with the pod. half_gone: gangs of which the rest is still to be deleted.
     """
 
     troubles: Troubles = field(default_factory=dict)
@@ -266,9 +266,9 @@ class RepairMemory:
         return replace(self, deletions=deletions_of(self.deletions, living, now))
 
     def after(self, done: Done, now: float) -> "RepairMemory":
-        """With what became of deletions.
+        """With the results of deletions.
 
-        What goes back as a whole and could not be deleted yet stays due: else half of it would go.
+        The rest of a gang that is deleted as a whole stays due: else only half of it would be deleted.
         """
         answered = {order.pod.metadata.uid: now for order in (*done.evicted, *done.denied)}
         put_off = self._rolled_back(done.put_off)
@@ -288,11 +288,11 @@ class RepairMemory:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What repair comes to in a pass.
+    """The results of repair in a pass.
 
-    unrepairable: uids of released pods that will not be bound, and that nobody makes again or we cannot
-    delete. blocked: their nodes, and those of pods whose scheduler is away: elsewhere cards come sooner, in
-    order. refusing: by maker, nodes that did not take a pod.
+    unrepairable: uids of released pods that will not be bound, and that no controller recreates or we cannot
+    delete. blocked: their nodes, and those of pods whose scheduler is away: elsewhere cards are available
+    sooner, in order. refusing: by maker, nodes that refused a pod.
     """
 
     orders: Orders = field(default_factory=Orders)
@@ -307,13 +307,13 @@ class Repaired:
         return backoff
 
 
-# --- those that need another place --------------------------------------------------------------------
+# --- pods that need another place ---------------------------------------------------------------------
 
 
 def repair_released(
     view: View, memory: RepairMemory, allowance: Allowance, settings: Settings
 ) -> tuple[Repaired, RepairMemory]:
-    """Delete the released pods that do not come to run where they were sent."""
+    """Delete the released pods that do not start where they were sent."""
     released, now = view.under_way, view.now.seconds
     emptying = {pod.spec.node_name for pod in view.index.of[Sort.ENDING].values()}
     needed, troubles = needed_repairs(memory.troubles, released, view.nodes, emptying, settings, now)
@@ -321,14 +321,14 @@ def repair_released(
     found = {repair.pod.metadata.uid: repair for repair in needed if repair.cause != UNTRIED}
     evictions, not_deleted = _judged(found, view, allowance, settings)
     memory = _ordered(replace(memory, troubles=troubles, evicted=memory.evicted & view.named), evictions, now)
-    # The author of a pod may write it all the time, or have it look like one that we may not delete: that is
-    # to cost nobody else the turn on its node.
+    # The author of a pod may write it all the time, or make it look undeletable: other pods on its node must
+    # not wait for that.
     staying = [found[uid] for uid in _for_long(memory.ordered, now)]
-    # While its scheduler is away nobody's turn comes: else all are bound at once when it is back.
+    # While its scheduler is away no pod is released after it: else all are bound at once when it is back.
     away = away_schedulers(released) & settings.schedulers
     passed_over = [repair for repair in untried if scheduler_of(repair.pod) not in away]
     unrepairable = [*passed_over, *(repair for repair, _ in not_deleted), *staying]
-    # Of what an overloaded API server puts off nobody knows whether we can delete it.
+    # For writes that an overloaded API server defers it is unknown whether we can delete the pod.
     stuck = [(found[uid], "topogate cannot delete it") for uid in _for_long(memory.answered, now)]
     repaired = Repaired(
         Orders(evictions=tuple(evictions), warnings=tuple(_warnings(untried, [*not_deleted, *stuck]))),
@@ -351,7 +351,7 @@ def _warnings(
 
 
 def _ordered(memory: RepairMemory, evictions: Iterable[Eviction], now: float) -> RepairMemory:
-    """With the deletions that are ordered; what is known of others is over."""
+    """With the ordered deletions; entries of other pods are dropped."""
     uids = [order.pod.metadata.uid for order in evictions]
     ordered = {uid: memory.ordered.get(uid, now) for uid in uids}
     answered = {uid: memory.answered[uid] for uid in uids if uid in memory.answered}
@@ -380,7 +380,7 @@ def _judged(
 
 
 def _are_abandoned(together: Sequence[NeededRepair], view: View, settings: Settings) -> bool:
-    """Whether these have kept their places for too long, and no pod that runs would go with them."""
+    """Whether these have waited for too long, and the deletion would end no running pod."""
     limit = settings.abandon_seconds
     if not settings.repair or not all(
         repair.cause == NOT_BOUND and repair.seconds >= limit for repair in together
@@ -398,7 +398,7 @@ def _refusals(found: Iterable[NeededRepair], view: View) -> Iterator[tuple[GangK
 
 
 def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
-    """The node that did not take a pod, and all of the domain for which its rule was broken there."""
+    """The node that refused a pod, and the whole domain for which its rule was broken there."""
     yield repair.node
     node = view.nodes.get(repair.node)
     for key in unmodelled.broken_over(repair.pod, _scheduler_message(repair.pod)) if node else ():
@@ -412,13 +412,13 @@ def _abandoned(repair: NeededRepair) -> Eviction:
     return Eviction(repair.pod, "abandoned", reason)
 
 
-# --- those whose gang finds no place for the rest -----------------------------------------------------
+# --- gangs whose other pods find no place -------------------------------------------------------------
 
 
 PlaceAgain = Callable[[PodGang, Sequence[Pod], ReservationLedger], tuple[str, ReservationLedger]]
-"""Given a gang and its released part, where the gang fits as a whole once that part is gone, "" if
-nowhere: then deleting what may run would cost the gang its pods, and lead to nothing. That place is reserved
-for it in the ledger."""
+"""Given a gang and its released part, where the whole gang fits once that part is gone, "" if nowhere: then
+the deletion of pods that may run would cost the gang its pods for nothing. That place is reserved for it
+in the ledger."""
 
 
 def roll_back(
@@ -434,12 +434,12 @@ def roll_back(
 ) -> tuple[Orders, RepairMemory, ReservationLedger]:
     """Delete the released part of gangs that have waited too long for the rest, if that helps them.
 
-    going: pods that are deleted in this pass. ledger: of the pass. seconds: by a clock; it is asked for as
-    long as a pass may last, and those that are left come in the next.
+    going: pods that are deleted in this pass. ledger: of the pass. seconds: by a clock; gangs are asked about
+    as long as a pass may last, and the others in the next one.
     """
     evictions: list[Eviction] = []
     warnings: list[Warn] = []
-    # Asked also while the pods that went are not there again, say: the rest goes once there is capacity.
+    # This also runs while deleted pods are not recreated, say: the rest is released once there is capacity.
     due, partly = partly_released(memory.partly, view, gangs, settings, memory.partly_evicted)
     partly_evicted, started = memory.partly_evicted.intersection(partly), seconds()
     rolling_back: dict[str, GangKey] = {}
@@ -452,7 +452,7 @@ def roll_back(
         evictions += orders.evictions
         warnings += orders.warnings
         if orders.evictions:
-            partly_evicted |= {gang.key}  # until it is known what became of it
+            partly_evicted |= {gang.key}  # until the result is known
             rolling_back |= {order.pod.metadata.uid: gang.key for order in orders.evictions}
     orders = Orders(evictions=tuple(evictions), warnings=tuple(warnings))
     return (
