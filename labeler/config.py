@@ -118,7 +118,7 @@ def _sources(value: object, faults: list[str]) -> tuple[tuple[str, Mapping[str, 
         if not isinstance(name, str) or not isinstance(options or {}, Mapping):
             faults.append(f"sources: {item!r} is neither a name nor one name with options")
         elif name in found:
-            faults.append(f"sources: {name} is there twice")
+            faults.append(f"sources: {name} is listed twice; list each source once")
         else:
             found[name] = options or {}
     return tuple(found.items())
@@ -130,7 +130,7 @@ def _levels(value: object, faults: list[str]) -> tuple[str, ...]:
         return ()
     for key in value:
         if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
-            faults.append(f"levels: {key!r} is no label key with a prefix")
+            faults.append(f"levels: {key!r} must be a label key with a prefix, such as example.com/rack")
     return tuple(value)
 
 

@@ -32,14 +32,14 @@ _SUFFIXES: Final[Mapping[str, Fraction]] = {
 
 
 class QuantityError(ValueError):
-    """A text that is no Kubernetes quantity."""
+    """The text is not a Kubernetes quantity."""
 
 
 def exact(text: str) -> Fraction:
-    """The amount as written, in its unit: "100m" -> 1/10. Raises QuantityError for what is no quantity."""
+    """The exact amount in its unit: "100m" -> 1/10. Raises QuantityError if the text is not a quantity."""
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise QuantityError(f"{text!r} is no quantity; write for example 500m, 2, 1.5 or 16Gi")
+        raise QuantityError(f"{text!r} is not a quantity; write for example 500m, 2, 1.5 or 16Gi")
     number, suffix = match.groups()
     if suffix in _SUFFIXES:
         factor = _SUFFIXES[suffix]
@@ -47,7 +47,9 @@ def exact(text: str) -> Fraction:
         exponent = int(suffix[1:8])  # further digits change nothing: it is far out of range already
         factor = Fraction(10) ** max(-2 * _DIGITS, min(2 * _DIGITS, exponent))
     else:
-        raise QuantityError(f"{text!r} is no quantity: unknown suffix {suffix!r}")
+        raise QuantityError(
+            f"{text!r} is not a quantity: unknown suffix {suffix!r}; write for example 500m or 16Gi"
+        )
     return _fraction(number) * factor
 
 
@@ -74,10 +76,10 @@ def _fraction(number: str) -> Fraction:
 def parse(quantity: str | int | float) -> int:
     """Thousandths of the unit, rounded away from zero: "100m" -> 100, "1Gi" -> 1073741824000.
 
-    Raises QuantityError for what is no quantity.
+    Raises QuantityError for anything that is not a quantity.
     """
     if isinstance(quantity, bool):
-        raise QuantityError(f"{quantity!r} is no quantity")
+        raise QuantityError(f"{quantity!r} is not a quantity; write a number, or text such as 500m or 16Gi")
     if isinstance(quantity, int):
         return quantity * 1000
     return _parse_text(quantity if isinstance(quantity, str) else repr(quantity))

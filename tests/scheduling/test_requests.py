@@ -214,7 +214,7 @@ def test_a_pod_with_an_unreadable_request_has_no_place_and_a_reason() -> None:
     resources = containers.Resources(requests={"cpu": "much"})
     spec = objects.PodSpec(containers=[containers.Container(resources=resources)])
     problem = convert.pod_class_of(objects.Pod(metadata=POD.metadata, spec=spec)).problem
-    assert "resource cpu: 'much' is no quantity" in problem
+    assert "resource cpu: 'much' is not a quantity" in problem
 
 
 def test_a_node_whose_labels_contradict_takes_no_pods_and_has_a_reason() -> None:

@@ -1,1 +1,1 @@
-"""Who makes the pods of gangs, how many of them, and in which stages and roles. Pure."""
+"""The controllers that create the pods of gangs: how many pods, in which stages and roles. Pure."""

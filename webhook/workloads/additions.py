@@ -1,8 +1,8 @@
-"""What a pod has that the template of its owner has not: what is added on its way through the API server.
+"""Fields that the API server's admission adds to pods and that their template does not have.
 
 LimitRanges add requests and limits, RuntimeClasses overhead, PodNodeSelector and policies node selectors,
-several plugins tolerations, Priority a priority, and webhooks whole containers. All of it is read off one
-pod, and is added to the template of a pod that is yet to be made. Pure.
+several plugins tolerations, Priority a priority, and webhooks whole containers. This module finds these
+additions in an existing pod and applies them to the template of a pod that does not exist yet. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,25 +17,26 @@ from webhook.kube.struct import Quantities, Struct
 
 
 class PodTemplateSpec(PodSpec, frozen=True):
-    """A pod's spec as in a template; the RuntimeClass says what overhead its pods get."""
+    """A pod's spec in a template; the RuntimeClass determines the overhead of its pods."""
 
     runtime_class_name: str = ""
 
 
 class PodTemplate(Struct, frozen=True):
-    """A pod as its owner's author wrote it: before admission, and without a name."""
+    """A pod before admission, as the author of its owner wrote it, without a name."""
 
     metadata: Metadata = Metadata()
     spec: PodTemplateSpec = PodTemplateSpec()
 
 
 def spec_as_made(template: PodTemplate, sample: PodTemplate, pod: Pod) -> PodSpec:
-    """Of a pod of this template as it will stand in the API server; like, pod: another, and a pod of that.
+    """The spec that a pod of this template will have in the API server.
 
-    What is added by a pod's resources, model or RuntimeClass is added where these are the same. A pod without
-    extended resources does not tell whether tolerations of them are added: they are believed to be, as by the
-    API server's ExtendedResourceToleration. What an author or a webhook wrote into the containers of that pod
-    after its template, its successors of the same template get too.
+    sample, pod: another template, and an existing pod of it. An addition that depends on resources, GPU model
+    or RuntimeClass is applied only if these are the same in both templates. A pod without extended resources
+    does not show whether tolerations are added for them. They are assumed to be, as by the API server's
+    ExtendedResourceToleration. Changes to the containers of the existing pod apply to all pods of its
+    template.
     """
     spec = PodSpec(**{name: getattr(template.spec, name) for name in PodSpec.__struct_fields__})
     same_runtime = template.spec.runtime_class_name == sample.spec.runtime_class_name
@@ -62,7 +63,7 @@ def spec_as_made(template: PodTemplate, sample: PodTemplate, pod: Pod) -> PodSpe
 
 
 def extended_resources(spec: PodSpec) -> frozenset[str]:
-    """The extended resources that the containers ask for."""
+    """The extended resources that the containers request."""
     asked = (each.resources for each in (*spec.containers, *spec.init_containers))
     return frozenset(
         name
@@ -73,27 +74,27 @@ def extended_resources(spec: PodSpec) -> frozenset[str]:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a resource has a domain of its own, as nvidia.com/gpu, or stands for a DeviceClass."""
+    """Whether a resource has a domain of its own, such as nvidia.com/gpu, or represents a DeviceClass."""
     return "/" in resource and ("kubernetes.io/" not in resource or resource.startswith(keys.DEVICE_CLASS))
 
 
-# --- where it may run ---------------------------------------------------------------------------------
+# --- node selectors and tolerations -------------------------------------------------------------------
 
 
 def _added_selector(template: PodTemplate, sample: PodTemplate, pod: Pod) -> dict[str, str]:
-    """That of the pod's model only for pods of the same; a pod that wants no model has none."""
+    """The added node selector; none for a template with other extended resources or another GPU model."""
     asked, model = extended_resources(sample.spec), _model(sample)
     same = extended_resources(template.spec) == asked and _model(template) == model
     if not (same or (not asked and model is None)):
         return {}
     if sample.spec.runtime_class_name not in ("", template.spec.runtime_class_name):
-        return {}  # a RuntimeClass may name nodes
+        return {}  # a RuntimeClass may add a node selector
     there = sample.spec.node_selector
     return {key: value for key, value in pod.spec.node_selector.items() if key not in there}
 
 
 def _added_tolerations(template: PodTemplate, sample: PodTemplate, pod: Pod) -> Iterable[PodToleration]:
-    """Those of extended resources only as far as the template asks for them."""
+    """The added tolerations; for extended resources only those that the template requests."""
     added = [each for each in pod.spec.tolerations if each not in sample.spec.tolerations]
     own, asked = extended_resources(template.spec), extended_resources(sample.spec)
     if own == asked:
@@ -107,12 +108,12 @@ def _model(template: PodTemplate) -> str | None:
     return template.metadata.annotations.get(keys.GPU_MODEL_ANNOTATION)
 
 
-# --- what it asks for ---------------------------------------------------------------------------------
+# --- requests and limits ------------------------------------------------------------------------------
 
 
 @dataclass
 class _Defaults:
-    """What a container gets that says nothing of a resource, as by a LimitRange."""
+    """Requests and limits for containers that have none of a resource, such as those of a LimitRange."""
 
     requests: Quantities = field(default_factory=dict)
     limits: Quantities = field(default_factory=dict)
@@ -125,7 +126,7 @@ def _defaults(sample: PodSpec, made: PodSpec) -> _Defaults:
         own = written.get(each.name)
         if own is None:
             continue
-        named = {**own.limits, **own.requests}  # the API server itself makes requests of limits
+        named = {**own.limits, **own.requests}  # the API server itself copies limits to requests
         found.requests |= {k: v for k, v in each.resources.requests.items() if k not in named}
         found.limits |= {k: v for k, v in each.resources.limits.items() if k not in own.limits}
     return found
@@ -137,7 +138,7 @@ def _completed(
     sample: Sequence[Container],
     made: Sequence[Container],
 ) -> list[Container]:
-    """Containers of a template with defaults, and those that were added to another pod."""
+    """The containers of a template with defaults, plus those that were added to the existing pod."""
     known = {each.name for each in (*containers, *sample)}
     return [
         *(_with(each, defaults) for each in containers),

@@ -1,4 +1,4 @@
-"""Kubernetes' own owners: Job and StatefulSet, with the fields that tell how many pods they make. Pure."""
+"""Kubernetes' own owners: Job and StatefulSet, with the fields that give the number of their pods. Pure."""
 
 import re
 import sys
@@ -21,14 +21,14 @@ class Owner(Struct, frozen=True):
 
 
 class FailureCondition(Struct, frozen=True):
-    """A condition of a failed pod by which a rule of its Job knows it."""
+    """A condition of failed pods that a rule of a Job matches."""
 
     type: str = ""
     status: str = ""
 
 
 class FailureRule(Struct, frozen=True):
-    """What a Job makes of pods that fail so; on_exit_codes is there where the rule goes by those."""
+    """A Job's action for certain failed pods; on_exit_codes is set if the rule matches exit codes."""
 
     action: str = ""
     on_exit_codes: dict[str, Any] | None = None
@@ -36,13 +36,13 @@ class FailureRule(Struct, frozen=True):
 
 
 class PodFailurePolicy(Struct, frozen=True):
-    """The rules of a Job, of which the first that holds counts."""
+    """The rules of a Job; the first that matches applies."""
 
     rules: list[FailureRule] = msgspec.field(default_factory=list)
 
 
 class JobSpec(Struct, frozen=True):
-    """What a Job says of its pods."""
+    """The spec of a Job."""
 
     parallelism: int | None = None
     completions: int | None = None
@@ -54,7 +54,7 @@ class JobSpec(Struct, frozen=True):
 
 
 class JobStatus(Struct, frozen=True):
-    """How many of them are done, well or badly; failed_indexes as "1,3-5": those that are given up."""
+    """How many pods succeeded or failed; failed_indexes, such as "1,3-5", are not retried."""
 
     succeeded: int | None = None
     failed: int | None = None
@@ -70,16 +70,16 @@ class Job(Owner, frozen=True):
 
 
 def job_is_staged(job: Job) -> bool:
-    """JobSet's webhook lets the pods of an exclusive Job be made only when the first of them has a node.
+    """Whether JobSet's webhook denies the other pods of an exclusive Job until the first has a node.
 
-    Not so where its nodes are labelled beforehand (the node-selector strategy).
+    It does not if the nodes are labelled beforehand (the node-selector strategy).
     """
     written = job.spec.template.metadata.annotations
     return marks.JOBSET_EXCLUSIVE in written and marks.JOBSET_NODE_SELECTOR not in written
 
 
 def job_shape(job: Job) -> Shape:
-    """Of an exclusive Job of a JobSet: first its leader, then the others."""
+    """The stages of an exclusive Job of a JobSet: first its leader, then the others."""
     if not job_is_staged(job):
         return ()
     template = job.spec.template
@@ -93,28 +93,29 @@ def job_shape(job: Job) -> Shape:
 
 
 def job_devices(job: Job) -> bool:
-    """By its one template."""
+    """Whether pods of its template ask for devices."""
     return any_asks_for_devices([job.spec.template])
 
 
 def job_size(job: Job) -> int | None:
-    """Pods that run at once: no more than are still to be completed; none more once the Job is decided."""
+    """The pods that run at once: at most those that still have to complete; 0 for a Job that ends."""
     if any(each.status == "True" and each.type in _DECIDED for each in job.status.conditions):
         return 0
     return at_once(job.spec, (job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
 
 
 def job_has_ended_pods(job: Job) -> bool:
-    """Whether pods of it have succeeded, or were given up: the others go on without them."""
+    """Whether pods of it have succeeded, or failed for good: the others run without them."""
     return bool((job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
 
 
 _DECIDED: Final = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
-"""Conditions of a Job that makes no more pods and ends those that run; the first is its success policy's."""
+"""Conditions of a Job that creates no more pods and ends those that run. SuccessCriteriaMet is set by its
+success policy."""
 
 
 def count_of_indexes(text: str) -> int:
-    """How many indexes a Job's status names: 4 of "1,3-5". What is none counts as nothing."""
+    """How many indexes a Job's status names: 4 for "1,3-5". Text that is not an index counts as 0."""
     return sum(map(_length, text.split(","))) if text else 0
 
 
@@ -133,18 +134,18 @@ _DEFAULT_BACKOFF_LIMIT: Final = 6
 
 
 def job_failures_left(job: Job) -> int:
-    """How many more of its pods may fail (a deleted pod does) before the Job itself fails for good."""
+    """How many more of its pods may fail before the Job itself fails; a deleted pod counts as failed."""
     limit = job.spec.backoff_limit
     if limit is None:
-        # Where each index has a limit of its own there is none for the Job unless it is written down.
+        # A Job with a limit for each index has no limit of its own unless backoffLimit is set.
         limit = sys.maxsize if job.spec.backoff_limit_per_index is not None else _DEFAULT_BACKOFF_LIMIT
     return limit - (job.status.failed or 0)
 
 
 def job_ignores_evictions(job: Job) -> bool:
-    """Whether a pod that was evicted or preempted (its condition DisruptionTarget says so) is no failure.
+    """Whether an evicted or preempted pod (condition DisruptionTarget) does not count as failed.
 
-    A rule on exit codes that stands before counts as one that holds: what a pod ends with nobody knows.
+    An earlier rule on exit codes counts as a match, since the exit code is not known in advance.
     """
     policy = job.spec.pod_failure_policy
     for rule in policy.rules if policy is not None else ():
@@ -156,7 +157,7 @@ def job_ignores_evictions(job: Job) -> bool:
 
 
 def at_once(spec: JobSpec, succeeded: int = 0) -> int:
-    """Pods that a Job runs at once when so many have succeeded."""
+    """The pods that a Job runs at once after so many have succeeded."""
     parallelism = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is None:
         return parallelism
@@ -168,7 +169,7 @@ class _Ordinals(Struct, frozen=True):
 
 
 class StatefulSetSpec(Struct, frozen=True):
-    """Its number of pods, and whether each waits for the one before it."""
+    """The number of pods, and whether each waits for the previous one."""
 
     replicas: int | None = None
     pod_management_policy: str = "OrderedReady"
@@ -183,17 +184,17 @@ class StatefulSet(Owner, frozen=True):
 
 
 def stateful_set_size(owner: StatefulSet) -> int | None:
-    """spec.replicas, 1 unless said."""
+    """spec.replicas, 1 by default."""
     return 1 if owner.spec.replicas is None else owner.spec.replicas
 
 
 def stateful_set_is_staged(owner: StatefulSet) -> bool:
-    """OrderedReady makes each pod when the one before it is Ready."""
+    """Whether each pod is created when the previous one is Ready (OrderedReady)."""
     return owner.spec.pod_management_policy != "Parallel"
 
 
 def stateful_set_shape(owner: StatefulSet) -> Shape:
-    """Where each pod waits for the one before it, each is a stage."""
+    """One stage for each pod, if each waits for the previous one."""
     if not stateful_set_is_staged(owner) or (stateful_set_size(owner) or 0) > MOST_PODS:
         return ()
     start = owner.spec.ordinals.start if owner.spec.ordinals else 0

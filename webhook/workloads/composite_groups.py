@@ -1,8 +1,8 @@
 """CompositePodGroups of scheduling.k8s.io: groups of PodGroups, or of such groups, bound as one. Pure.
 
 1.37 serves them as v1alpha3, with the feature gate CompositePodGroup (alpha, off by default). Each group
-names the one that it is of. kube-scheduler binds no pod of a tree before its groups are ready from the top
-down: minGroupCount of the groups of each, and minCount pods of each PodGroup (plugin GangScheduling).
+names its parent. kube-scheduler binds no pod of a tree before all of it is ready: minGroupCount groups of
+each CompositePodGroup, and minCount pods of each PodGroup (plugin GangScheduling).
 """
 
 from collections.abc import Mapping
@@ -16,31 +16,31 @@ COMPOSITE_GROUPS: Final = f"compositepodgroups.{GROUP}"
 VERSIONS: Final = ("v1alpha3",)
 
 DEEPEST: Final = 4
-"""Levels of groups in a tree, PodGroups among them (WorkloadMaxTreeDepth)."""
+"""Levels of groups in a tree, including the PodGroups (WorkloadMaxTreeDepth)."""
 
 Roots = Mapping[str, str]
-"""By "namespace/name" of a PodGroup, the name of the CompositePodGroup at the top of its tree."""
+"""PodGroup as "namespace/name" -> name of the CompositePodGroup at the top of its tree."""
 
 NO_ROOTS: Final[Roots] = {}
 
 
 class CompositeGangPolicy(Struct, frozen=True):
-    """All or nothing, from so many groups on."""
+    """All or nothing: at least so many groups are bound, or none."""
 
     min_group_count: int = 0
 
 
 class CompositePolicy(Struct, frozen=True):
-    """gang is not there where groups are bound one by one (basic)."""
+    """gang is None where groups are bound one by one (basic)."""
 
     gang: CompositeGangPolicy | None = None
 
 
 class CompositeGroupSpec(Struct, frozen=True):
-    """How the groups of a CompositePodGroup are bound, and which one it is of itself.
+    """How the groups of a CompositePodGroup are bound, and its own parent.
 
-    priority: that of its PriorityClass, filled in by the API server. preemption_policy: likewise, where the
-    feature gate PodGroupPreemptionPolicy is on.
+    priority: the value of its PriorityClass, set by the API server. preemption_policy: also from the
+    PriorityClass, if the feature gate PodGroupPreemptionPolicy is on.
     """
 
     scheduling_policy: CompositePolicy = CompositePolicy()
@@ -57,18 +57,18 @@ class CompositeGroup(Owner, frozen=True):
 
     @property
     def min_group_count(self) -> int:
-        """So many of its groups are to be ready, as kube-scheduler counts them."""
+        """The number of its groups that must be ready, as kube-scheduler counts them."""
         gang = self.spec.scheduling_policy.gang
         return max(1, gang.min_group_count) if gang is not None else 1
 
     @property
     def topology_keys(self) -> tuple[str, ...]:
-        """The node labels of each of which all pods of its groups are to be on nodes with one value."""
+        """Node labels: the nodes of all its pods must have the same value of each."""
         return topology_keys(self.spec.scheduling_constraints)
 
     @property
     def parent(self) -> str:
-        """The one that it is of, "" at the top."""
+        """The name of its parent, "" at the top."""
         return self.spec.parent_composite_pod_group_name or ""
 
 
@@ -77,7 +77,7 @@ Composites = Mapping[str, CompositeGroup]
 
 
 def composites_of(group: NativePodGroup, namespace: str, composites: Composites) -> tuple[str, ...]:
-    """The names of the CompositePodGroups that a PodGroup is of, the nearest first; only those there are."""
+    """The names of the existing CompositePodGroups above a PodGroup, the nearest first."""
     found: list[str] = []
     name = group.parent
     while name not in found and len(found) < DEEPEST - 1 and f"{namespace}/{name}" in composites:
@@ -87,7 +87,7 @@ def composites_of(group: NativePodGroup, namespace: str, composites: Composites)
 
 
 def roots_of(groups: Mapping[str, NativePodGroup], composites: Composites) -> Roots:
-    """The roots of these PodGroups, by "namespace/name"."""
+    """The roots of these PodGroups."""
     found = {}
     for key, group in groups.items() if composites else ():
         if above := composites_of(group, key.partition("/")[0], composites):

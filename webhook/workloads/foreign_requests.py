@@ -1,4 +1,4 @@
-"""Topology requests in other schedulers' words, which only these read. Pure."""
+"""Topology annotations of other schedulers, which topogate does not read. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +7,7 @@ from webhook.workloads import marks
 
 
 def foreign_requests(annotations: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each, with what topogate reads in its place."""
+    """A warning for each of them, which names topogate's own annotation."""
     for key in sorted(marks.TOPOLOGY_REQUESTS.keys() & annotations.keys()):
         ours = marks.TOPOLOGY_REQUESTS[key]
         if key.startswith(marks.VOLCANO_TOPOLOGY) and annotations.get(marks.VOLCANO_TOPOLOGY_MODE) == "soft":

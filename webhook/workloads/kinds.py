@@ -1,7 +1,7 @@
-"""How many pods the controllers of gangs make, and whether they make them all at once. Pure.
+"""How many pods the controllers of gangs create, and whether they create them all at once. Pure.
 
-One struct for each kind of owner, with only the fields that tell this. Where the owner leaves the number
-open (an autoscaled Ray cluster, a PodGroup without a minimum) the size is None: nobody knows it.
+Each kind of owner has one struct, with only the fields needed for this. The size is None if the owner leaves
+it open: an autoscaled Ray cluster, or a PodGroup without a minimum.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ def _never(owner: Any) -> bool:
     return False
 
 
-def _unsaid(owner: Any) -> int | None:
+def _no_number(owner: Any) -> int | None:
     return None
 
 
-def _untold(owner: Any) -> Shape:
+def _no_shape(owner: Any) -> Shape:
     return ()
 
 
@@ -37,13 +37,13 @@ def _unknown(owner: Any) -> bool | None:
 
 @dataclass(frozen=True)
 class Workload(Generic[T]):
-    """A kind of owner. kind: of the gang, as pods show it; group, versions, resource: where it is served.
+    """A kind of owner.
 
-    owner: its own kind, where that is another one.
-    versions: those that we can read, the best first. minimum: how many pods are enough, None where all are
-    needed. devices: whether any of its pods asks for an extended resource, None where that is not known.
-    by_uid: whether pods name the owner's uid, so that a later owner of the same name is distinguished.
-    id_prefix: what the ids of gangs of this kind begin with, which tells them from those of another API's.
+    kind: the gang's kind, as pods show it. owner: the owner's own kind, if different. group, versions,
+    resource: its API; versions are those that topogate can read, the best first. minimum: how many pods are
+    enough, None if all are needed. devices: whether any of its pods requests an extended resource, None if
+    unknown. by_uid: whether pods name the owner's uid, which distinguishes owners of the same name.
+    id_prefix: the prefix of the ids of its gangs, for a kind that several APIs have.
     """
 
     kind: str
@@ -53,26 +53,26 @@ class Workload(Generic[T]):
     struct: type[T]
     size: Callable[[T], int | None]
     is_staged: Callable[[T], bool] = _never
-    shape: Callable[[T], Shape] = _untold
+    shape: Callable[[T], Shape] = _no_shape
     by_uid: bool = False
-    minimum: Callable[[T], int | None] = _unsaid
+    minimum: Callable[[T], int | None] = _no_number
     devices: Callable[[T], bool | None] = _unknown
     owner: str = ""
     id_prefix: str = ""
 
     @property
     def owner_name(self) -> str:
-        """Its kind and group, as docs and settings write it."""
+        """Its kind and group, as in docs and settings."""
         return f"{self.owner or self.kind}.{self.group}"
 
     @property
     def has_minimum(self) -> bool:
-        """Whether it may say that fewer pods than all are enough."""
-        return self.minimum is not _unsaid
+        """Whether it may declare fewer pods than all to be enough."""
+        return self.minimum is not _no_number
 
     @property
     def name(self) -> str:
-        """As people and CustomResourceDefinitions say it."""
+        """The name that its CustomResourceDefinition has: resource.group."""
         return f"{self.resource}.{self.group}"
 
 
@@ -173,7 +173,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         composite_groups.VERSIONS,
         "compositepodgroups",
         composite_groups.CompositeGroup,
-        _unsaid,
+        _no_number,
         id_prefix=f"{native_gangs.GROUP}/",
     ),
     _training("PyTorchJob"),

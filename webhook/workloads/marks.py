@@ -1,8 +1,8 @@
-"""How workload controllers mark their pods: which pods are one gang, how many they are, and their order.
+"""Keys of workload controllers on their pods: the gang of a pod, its size, and the order of its pods.
 
-The keys of other projects that topogate reads. A key that topogate itself, or the node's side, writes belongs
-to labeler.contract. This module knows nothing of the webhook's side, so that the decoder of objects can ask
-it which annotations to keep.
+These are the keys of other projects that topogate reads. Keys that topogate or its programs on nodes write
+are in labeler.contract. This module imports nothing of the webhook, so that the decoder of objects can import
+it.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ VOLCANO_GROUP_LABEL: Final = "scheduling.volcano.sh/group-name"
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 
 GANG_LABELS: Final = (
-    # (kind for people, key of the name, key of what tells two of that name apart)
+    # (displayed kind, key of the name, key of an id that is unique among gangs of this name)
     ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),
     ("LeaderWorkerSet", LEADER_WORKER_SET_NAME_LABEL, LEADER_WORKER_SET_GROUP_LABEL),
     ("PodGroup", KUEUE_GROUP_LABEL, KUEUE_GROUP_LABEL),
@@ -35,13 +35,13 @@ GANG_LABELS: Final = (
     ("Job", JOB_NAME_LABEL, "batch.kubernetes.io/controller-uid"),
     ("Job", LEGACY_JOB_NAME_LABEL, "controller-uid"),
 )
-"""Labels or annotations, outermost owner first: a JobSet's pods carry their child Job's labels as well."""
+"""Labels or annotations, outermost owner first: a JobSet's pods also have their Job's labels."""
 
 SURVIVES_LOST_PODS: Final = frozenset({"RayCluster"})
-"""Kinds of gangs that go on with fewer pods, while their controller makes each lost one again by itself."""
+"""Kinds of gangs that run on with fewer pods; their controller recreates each lost pod by itself."""
 
 GANG_KEYS: Final = frozenset(key for _, *two in GANG_LABELS for key in two)
-"""All that tell a gang's name or which of that name it is."""
+"""All keys of a gang's name or id."""
 
 CPU_POD_LABELS: Final = (
     JOBSET_NAME_LABEL,
@@ -51,26 +51,26 @@ CPU_POD_LABELS: Final = (
     COSCHEDULING_GROUP_LABEL,
     VOLCANO_GROUP_LABEL,
 )
-"""Labels of gangs whose pods may be of several templates: one without GPUs may stand beside others with some.
-Not those of a Job, whose pods are alike, nor of a RayCluster, whose head may have to ask for its workers."""
+"""Labels of gangs with several templates, where a pod without GPUs may accompany pods with GPUs. A Job has
+only one template. The head of a RayCluster may have to request its workers first."""
 
 GANG_SIZE_KEYS: Final = (
     keys.GANG_SIZE_ANNOTATION,
     "leaderworkerset.sigs.k8s.io/size",
     "kueue.x-k8s.io/pod-group-total-count",
 )
-"""Annotations that say how many pods a gang has; the first that is there counts."""
+"""Annotations with the number of pods of a gang; the first one present counts."""
 
 # --- ranks and roles ----------------------------------------------------------------------------------
 
 JOB_INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
-"""Rank of an indexed Job's pod; both an annotation and, since Kubernetes 1.28, a label."""
+"""Rank of an indexed Job's pod: an annotation and, since Kubernetes 1.28, also a label."""
 
 JOB_GLOBAL_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
 """The number of a Job among all Jobs of its JobSet."""
 
 JOBS_OF_JOBSET: Final = "jobset.sigs.k8s.io/global-replicas"
-"""How many Jobs its JobSet has in all."""
+"""How many Jobs the JobSet of a pod has."""
 
 SUBGROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/subgroup-index"
 """The number of a LeaderWorkerSet's subgroup within its group."""
@@ -86,7 +86,7 @@ WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 """The number of a pod within its LeaderWorkerSet's group; the leader has 0."""
 
 RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
-    # (keys of what the pod is for, where each role or group has a numbering of its own; keys of its numbers)
+    # (keys of the role, if each role or group numbers its own pods; keys of the numbers)
     ((), (JOB_GLOBAL_INDEX, JOB_INDEX_KEY)),
     ((), (JOB_INDEX_KEY,)),
     ((), (WORKER_INDEX,)),
@@ -100,55 +100,55 @@ RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     ((TASK_SPEC,), ("volcano.sh/task-index",)),
     ((), ("apps.kubernetes.io/pod-index",)),
 )
-"""Labels or annotations that number the pods of a gang; several together count from the outside in. The
-first entry counts of which all numbers are there."""
+"""Labels or annotations that number the pods of a gang, the outermost number first. The first entry whose
+numbers are all present counts."""
 
 ROLE_KEYS: Final = (REPLICATED_JOB_LABEL, REPLICA_TYPE, JOB_ROLE, TASK_SPEC)
-"""Labels or annotations whose value is what the users of a gang call pods that do the same."""
+"""Labels or annotations whose value is the role of a pod, as users name it."""
 
 LEADER_KEYS: Final = (REPLICA_TYPE, JOB_ROLE, RAY_NODE_TYPE, TASK_SPEC)
-"""Labels or annotations that tell a leader: there is one, and some controllers do not number it."""
+"""Labels or annotations that mark a leader: a gang has one, and some controllers do not number it."""
 
 LEADER_ROLES: Final = ("master", "chief", "launcher", "head")
 ROLES: Final = (*LEADER_ROLES, "ps", "evaluator", "worker")
-"""Roles in the order of rank: master, chief and launcher have rank 0 of their framework. Letter case does not
-matter; roles that are not listed come last, by name."""
+"""Roles in the order of rank: master, chief and launcher have rank 0 in their frameworks. Letter case does
+not matter; unlisted roles come last, by name."""
 
-# --- what decides how a controller goes on ------------------------------------------------------------
+# --- behaviour of controllers -------------------------------------------------------------------------
 
 JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
-"""Written by the Job controller where each index has a limit of its own."""
+"""Written by the Job controller if each index has its own backoff limit."""
 
 REVISION_LABEL: Final = "controller-revision-hash"
-"""By which revision of its template a StatefulSet has made a pod."""
+"""The revision of the StatefulSet's template that a pod was created from."""
 
 JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LWS_SUBGROUP_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
-"""Annotations that name a node label: each Job, group or subgroup wants a domain of it to itself. By the
-first and the third, controllers make some pods only after a leader has a node, unless (the second) the nodes
-are labelled beforehand."""
+"""Annotations for exclusive topology. Their value is a node label: each Job, group or subgroup gets a domain
+of it to itself. With JOBSET_EXCLUSIVE or LWS_EXCLUSIVE, controllers create followers once their leader has a
+node. With JOBSET_NODE_SELECTOR, the nodes are labelled beforehand and followers do not wait."""
 
 EXCLUSIVE_LABELS: Final = (
     "jobset.sigs.k8s.io/job-key",
     "leaderworkerset.sigs.k8s.io/group-key",
     "leaderworkerset.sigs.k8s.io/subgroup-key",
 )
-"""By which the affinity that those controllers' webhooks write finds whom to keep out of such a domain: also
-pods of Jobs and groups that want none themselves."""
+"""Labels in the anti-affinity that these controllers' webhooks write. It excludes all other pods with them
+from such a domain, also pods of Jobs and groups without exclusive topology."""
 
 # --- topology of other schedulers ---------------------------------------------------------------------
 
 KUEUE_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 KUEUE_ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
-"""Gates of Kueue: until it has said the nodes that it chose, and until it has admitted a plain pod."""
+"""Gates of Kueue: until it has written its choice of nodes, and until it has admitted a plain pod."""
 
 KUEUE_LABELS: Final = frozenset({"kueue.x-k8s.io/managed", "kueue.x-k8s.io/podset"})
-"""On pods that Kueue admits: on plain ones, and on those of workloads that it has started."""
+"""Labels of pods that Kueue admits: of plain pods, and of pods of workloads that it has started."""
 VOLCANO_TOPOLOGY: Final = "volcano.sh/network-topology-"
 VOLCANO_TOPOLOGY_MODE: Final = VOLCANO_TOPOLOGY + "mode"
-"""hard, or soft: then it says what our preferred topology says."""
+"""hard, or soft, which corresponds to our preferred topology."""
 TOPOLOGY_REQUESTS: Final = {
     "kueue.x-k8s.io/podset-required-topology": keys.REQUIRED_TOPOLOGY_ANNOTATION,
     "kueue.x-k8s.io/podset-preferred-topology": keys.PREFERRED_TOPOLOGY_ANNOTATION,
@@ -160,14 +160,15 @@ TOPOLOGY_REQUESTS: Final = {
     VOLCANO_TOPOLOGY_MODE: keys.REQUIRED_TOPOLOGY_ANNOTATION,
     VOLCANO_TOPOLOGY + "highest-tier": keys.REQUIRED_TOPOLOGY_ANNOTATION,
 }
-"""Annotations of Kueue, KAI and Volcano, each with ours that says the same. The values of Kueue's and KAI's
-are node labels, which ours take too; Volcano's are numbers of its own tiers."""
+"""Annotations of Kueue, KAI and Volcano, each with topogate's equivalent. The values of Kueue and KAI are
+node labels, as for topogate; Volcano's are numbers of its own tiers."""
 
 # --- requests for nodes -------------------------------------------------------------------------------
 
 CONSUMED_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
 PROVISIONING_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"
-"""On a pod, for autoscalers: by which ProvisioningRequest its node was asked for, and the class of that."""
+"""On a pod, for autoscalers: the ProvisioningRequest that requested its node, and the class of the
+request."""
 
 ALL: Final = frozenset(
     {

@@ -1,7 +1,8 @@
 """Which owners make gangs, and which make pods that do not wait for one another. Pure.
 
-The gangs are those of kinds.WORKLOADS; here are the others, and what the operator says of further kinds.
-An owner of which nobody says anything makes a gang: to wait for too many is seen, to run a part is not.
+kinds.WORKLOADS lists the owners of gangs. This module adds the other owners, and the operator's own rules.
+The pods of an owner that no rule names are a gang: users notice a gang that waits for too many pods, but not
+one that runs with too few.
 """
 
 import re
@@ -13,14 +14,14 @@ from webhook.kube.objects import OwnerReference
 from webhook.workloads.kinds import WORKLOADS
 
 NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}(?:\.[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)?")
-"""A kind of owner as operators write it: Kind of the core group, or Kind.group."""
+"""A kind of owner as operators write it: Kind for the core group, else Kind.group."""
 
 
 @dataclass(frozen=True)
 class LooseOwner:
     """A kind of owner whose pods do not wait for one another.
 
-    group: None where that holds of the kind in every group.
+    group: None for the kind in any group.
     """
 
     kind: str
@@ -28,7 +29,7 @@ class LooseOwner:
 
     @property
     def name(self) -> str:
-        """As docs and settings call it."""
+        """The name in docs and settings."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def is_of(self, owner: OwnerReference) -> bool:
@@ -46,13 +47,13 @@ LOOSE_OWNERS: Final = (
     LooseOwner("TaskRun", "tekton.dev"),
     LooseOwner("Pod", ""),
 )
-"""The last is the driver of a Spark application, which makes the executors."""
+"""The owner Pod is the driver of a Spark application, which creates the executors."""
 
 _GANG_KINDS: Final = frozenset(each.kind for each in WORKLOADS)
 
 
 class Makes(Enum):
-    """What pods an owner makes."""
+    """The pods that an owner creates: a gang, or pods that do not wait for one another."""
 
     GANG = auto()
     LOOSE = auto()
@@ -61,11 +62,11 @@ class Makes(Enum):
 
 @dataclass(frozen=True)
 class OwnerRules:
-    """What the operator says of owners, beside what is known.
+    """The operator's rules about owners, in addition to the built-in ones.
 
-    gang_labels: keys of pod labels, of which the first that a pod has makes one gang of those with the same
-    value, where neither annotations nor a known owner says so. gang_owners, loose_owners: further kinds, as
-    NAME has it, which go before what is known.
+    gang_labels: keys of pod labels. Pods with the same value of the first one that they have are one gang,
+    unless an annotation or a known owner names their gang. gang_owners, loose_owners: further kinds, in the
+    form of NAME; they override the built-in rules.
     """
 
     gang_labels: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ class OwnerRules:
     loose_owners: frozenset[str] = frozenset()
 
     def makes(self, owner: OwnerReference) -> Makes:
-        """What pods an owner makes."""
+        """The kind of pods that an owner creates."""
         if self.is_named_loose(owner):
             return Makes.LOOSE
         if owner.kind_and_group in self.gang_owners:
@@ -83,9 +84,9 @@ class OwnerRules:
         return Makes.GANG if owner.kind in _GANG_KINDS else Makes.UNKNOWN
 
     def is_named_loose(self, owner: OwnerReference | None) -> bool:
-        """Whether the operator says that pods of such an owner do not wait, whatever their labels say."""
+        """Whether the operator lists this owner in loose_owners; labels of its pods do not matter then."""
         return owner is not None and owner.kind_and_group in self.loose_owners
 
 
 KNOWN_RULES: Final = OwnerRules()
-"""What is known without an operator."""
+"""The built-in rules alone."""

@@ -1,8 +1,8 @@
-"""The PodGroups that topogate gives to gangs (policy bind), so that each is bound as one. Pure.
+"""The names of the PodGroups that topogate gives to gangs (policy bind), to bind each as one. Pure.
 
-Admission writes the name of a pod's PodGroup while nothing but the pod is known, and it can never change. So
-the name follows from the pod alone: from the gang that its annotation or its controller's labels say. A pod
-of whose gang neither says anything gets none, and is bound by itself.
+Admission knows only the pod, and the PodGroup of a pod can never change. So the name follows from the pod
+alone: from the gang that its annotation or its controller's labels name. A pod without either gets no
+PodGroup and is bound by itself.
 """
 
 import hashlib
@@ -18,25 +18,25 @@ from webhook.workloads.native_gangs import group_name
 from webhook.workloads.ranks import COUNT
 
 PREFIX: Final = "topogate-"
-"""What the names of these PodGroups begin with; a policy of the API server keeps the sweeper to such."""
+"""The prefix of these names. A ValidatingAdmissionPolicy allows the sweeper no other PodGroups."""
 
 NOMINATED_PREFIX: Final = f"{PREFIX}nominated-"
-"""Of those whose pods are nominated to their nodes; no kind of gang is called so."""
+"""The prefix for pods that are nominated to their nodes; no kind of gang has this name."""
 
 MOST_JOBS: Final = 128
-"""Jobs of a JobSet that are placed together where each wants a domain of its own; of more, each by itself."""
+"""The most exclusive Jobs of a JobSet that are placed together; of more Jobs, each is placed by itself."""
 
 _LONGEST: Final = 256
 """Characters of a gang's name that the sweeper reads, see webhook.kube.annotated."""
 
 _READABLE: Final = 180
-"""Characters of a PodGroup's name that people can read; it may have 253."""
+"""Characters of the readable part of a PodGroup's name; a name may have 253 in all."""
 
 Texts = Mapping[str, str]
 
 
 def marked_gang(labels: Texts, annotations: Texts) -> tuple[str, str, str] | None:
-    """Kind, name and id of the gang that its controller writes on a pod, None where it writes none."""
+    """Kind, name and id of the gang that the controller writes on a pod, None if it writes none."""
     for kind, name_key, id_key in marks.GANG_LABELS:
         name = labels.get(name_key) or annotations.get(name_key)
         if not name or (kind == "JobSet" and _is_on_its_own(labels, annotations)):
@@ -46,7 +46,7 @@ def marked_gang(labels: Texts, annotations: Texts) -> tuple[str, str, str] | Non
 
 
 def _is_on_its_own(labels: Texts, annotations: Texts) -> bool:
-    """Whether an exclusive Job is placed without the others of its JobSet, which are too many."""
+    """Whether an exclusive Job is placed by itself, since its JobSet has too many Jobs."""
     if marks.JOBSET_EXCLUSIVE not in annotations:
         return False
     jobs = labels.get(marks.JOBS_OF_JOBSET) or annotations.get(marks.JOBS_OF_JOBSET) or ""
@@ -56,10 +56,10 @@ def _is_on_its_own(labels: Texts, annotations: Texts) -> bool:
 def bind_group_name(
     labels: Texts, annotations: Texts, priority_class: str, scheduler: str, prefix: str = PREFIX
 ) -> str:
-    """The name of the PodGroup of a pod's gang, "" if nothing on the pod says of which gang it is.
+    """The name of the PodGroup of a pod's gang, "" if nothing on the pod names a gang.
 
-    Pods of several PriorityClasses or schedulers are of several PodGroups: kube-scheduler 1.37 binds no group
-    whose pods differ in these (validatePodGroup in schedule_one_podgroup.go).
+    Each PriorityClass and each scheduler gets its own PodGroup: kube-scheduler 1.37 binds no group whose pods
+    differ in these (validatePodGroup in schedule_one_podgroup.go).
     prefix: PREFIX, or NOMINATED_PREFIX with bind: nominated.
     """
     own = annotations.get(keys.GANG_ANNOTATION)
@@ -70,7 +70,7 @@ def bind_group_name(
 
 
 def bind_group_of(pod: Pod) -> str:
-    """The PodGroup that a pod has by admission, "" if it has none or one that somebody else has named."""
+    """The PodGroup that topogate's admission gave a pod, "" if it has none or another one."""
     metadata, spec = pod.metadata, pod.spec
     name = group_name(spec)
     if not name.startswith(PREFIX):
@@ -88,7 +88,7 @@ def is_nominated(pod: Pod) -> bool:
 
 
 def native_group_of(pod: Pod) -> str:
-    """The PodGroup that somebody else has given to a pod, "" if it has none or one by admission."""
+    """The PodGroup that a pod has from others, "" if it has none or one of topogate's."""
     return "" if bind_group_of(pod) else group_name(pod.spec)
 
 

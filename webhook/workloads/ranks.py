@@ -1,7 +1,7 @@
-"""In which order the pods of a gang stand, by what their controller writes on them. Pure.
+"""The ranks of the pods of a gang, from the labels and annotations of their controller. Pure.
 
-Controllers number their pods in different ways: by one number, by several from the outside in, or within
-each role (master, workers) from 0 on. The placement core knows single numbers.
+Controllers number pods differently: by one number, by several from the outermost to the innermost, or from 0
+within each role (master, workers). The placement core uses single numbers.
 """
 
 import re
@@ -12,21 +12,21 @@ from webhook.kube.objects import Pod
 from webhook.workloads import marks
 
 COUNT: Final = re.compile(r"[0-9]{1,9}")
-"""Numbers that users and controllers write; longer ones are mistakes, or meant to hurt."""
+"""Numbers from users and controllers; longer ones are mistakes or attacks."""
 
 _TRAILING_NUMBER: Final = re.compile(r"-([0-9]{1,9})$")
 
 Rank = tuple[int | str, ...]
-"""As a controller writes it: roles, then numbers."""
+"""Roles, then numbers, as a controller writes them."""
 
 
 def ranks_by_uid(
     gated: list[Pod], released: list[Pod], problems: list[str], later: Iterable[tuple[Rank, Pod]] = ()
 ) -> dict[str, int]:
-    """Ranks by uid if every pod has one and no two have the same; else none, and why.
+    """Ranks by uid if every gated pod has one and no two are equal; else none, with the reason in `problems`.
 
-    A pod that we do not hold may lack one (an MPI launcher, a Ray head): it takes nobody's place. later: pods
-    that are yet to be made, with the ranks that they will have.
+    A pod without our gate may lack a rank (an MPI launcher, a Ray head): it takes no other pod's position.
+    later: pods that do not exist yet, with their ranks.
     """
     found = {pod.metadata.uid: rank_of(pod) for pod in (*gated, *released)}
     if all(rank is None for rank in found.values()):
@@ -46,8 +46,10 @@ def ranks_by_uid(
 
 
 def _in_one_row(ranks: Mapping[str, Rank]) -> dict[str, int]:
-    """The same order in single numbers. Where pods have one number each (within a role), gaps stay as they
-    are: they belong to pods that are yet to come, or that have finished.
+    """The same order in single numbers.
+
+    If pods have one number each (within a role), gaps stay: they belong to pods that do not exist yet, or
+    that have finished.
     """
     if any(isinstance(part, int) for rank in ranks.values() for part in rank[:-1]):
         position = {rank: index for index, rank in enumerate(sorted(ranks.values(), key=_order))}
@@ -63,7 +65,7 @@ def _in_one_row(ranks: Mapping[str, Rank]) -> dict[str, int]:
 
 
 def _order(rank: Rank) -> list[tuple[int, int, str]]:
-    """Sorts ranks; a leader stands before pods that have nothing but a number, other roles behind them."""
+    """The sort key of a rank: leaders first, then pods with only a number, then other roles."""
     return [_order_of_part(part) for part in rank]
 
 
@@ -75,9 +77,9 @@ def _order_of_part(part: int | str) -> tuple[int, int, str]:
 
 
 def rank_of(pod: Pod) -> Rank | None:
-    """A pod's place in its gang as its controller numbers it, None where it does not.
+    """A pod's rank in its gang by its controller's numbers, None if it has none.
 
-    One number, or several from the outside in; roles that are numbered each for itself stand before those.
+    The outermost number comes first; roles with their own numbering come before the numbers.
     """
     for roles, parts in marks.RANK_KEYS:
         values = [mark(pod, key) for key in parts]
@@ -92,16 +94,16 @@ def rank_of(pod: Pod) -> Rank | None:
 
 
 def own_rank(pod: Pod) -> Rank | None:
-    """A pod's rank, also that of a leader that its controller does not number."""
+    """A pod's rank; also for a leader without a number."""
     return rank_of(pod) or _rank_of_leader(pod)
 
 
 def _rank_of_leader(pod: Pod) -> Rank | None:
-    """The rank of a leader that its controller does not number, as there is only one."""
+    """The rank of a leader without a number; a gang has only one."""
     roles = (mark(pod, key).lower() for key in marks.LEADER_KEYS)
     return next(((role, 0) for role in roles if role in marks.LEADER_ROLES), None)
 
 
 def mark(pod: Pod, key: str) -> str:
-    """The value of a label, or else of the annotation of that name, "" without either."""
+    """The value of a label, else of the annotation with the same key, "" without either."""
     return pod.metadata.labels.get(key) or pod.metadata.annotations.get(key) or ""

@@ -1,4 +1,4 @@
-"""What users call the pods of a gang that do the same: the role that their controller writes. Pure."""
+"""The role of a pod within its gang, as its controller writes it and users name it. Pure."""
 
 import re
 from typing import Final
@@ -8,13 +8,13 @@ from webhook.workloads import marks
 from webhook.workloads.ranks import mark
 
 _NUMBERED: Final = re.compile(r"(?:-[0-9]+)+(?:-[bcdfghjklmnpqrstvwxz2456789]{5})?$")
-"""How a controller ends the names of pods that are alike: by numbers, and by letters drawn at random."""
+"""The end of generated pod names: numbers, and then perhaps random letters."""
 
 
 def role_of(pod: Pod) -> str:
     """A JobSet's replicated job, a Kubeflow replica type, a Ray group, leader or worker of a LeaderWorkerSet.
 
-    Of other pods what their names have in common; "" for a name without a number.
+    For other pods it is the common part of their names; "" for a name without a number.
     """
     for key in marks.ROLE_KEYS:
         if role := mark(pod, key):

@@ -1,4 +1,4 @@
-"""Owners that make sets of pods by other controllers: JobSet, LeaderWorkerSet, and PodGroups. Pure."""
+"""Owners of sets of pods that other controllers create: JobSet, LeaderWorkerSet, and PodGroups. Pure."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ class _Dependency(Struct, frozen=True):
 
 
 class ReplicatedJob(Struct, frozen=True):
-    """So many Jobs of one template."""
+    """Jobs of one template."""
 
     name: str = ""
     replicas: int | None = None
@@ -41,7 +41,7 @@ class _StartupPolicy(Struct, frozen=True):
 
 
 class JobSetSpec(Struct, frozen=True):
-    """Its Jobs, and in which order they are made."""
+    """The Jobs, and the order of their creation."""
 
     replicated_jobs: list[ReplicatedJob] = msgspec.field(default_factory=list)
     startup_policy: _StartupPolicy | None = None
@@ -53,7 +53,7 @@ class _ReplicatedJobStatus(Struct, frozen=True):
 
 
 class JobSetStatus(Struct, frozen=True):
-    """How many Jobs of each template are done."""
+    """How many Jobs of each template have succeeded."""
 
     replicated_jobs_status: list[_ReplicatedJobStatus] = msgspec.field(default_factory=list)
 
@@ -66,7 +66,7 @@ class JobSet(Owner, frozen=True):
 
 
 def job_set_size(owner: JobSet) -> int | None:
-    """The pods of all its Jobs that are not done."""
+    """The pods of all its Jobs that have not succeeded."""
     done = _ended(owner)
     return sum(
         max(0, (1 if each.replicas is None else each.replicas) - done.get(each.name, 0))
@@ -76,9 +76,9 @@ def job_set_size(owner: JobSet) -> int | None:
 
 
 def job_set_is_staged(owner: JobSet) -> bool:
-    """Jobs in order, Jobs that depend on others, or followers that wait until their leader is bound.
+    """Whether Jobs start in order, depend on others, or have followers that wait for their leader's node.
 
-    The last is exclusive topology, unless its nodes are labelled beforehand (the node-selector strategy).
+    Followers wait with exclusive topology, unless the nodes are labelled beforehand (node-selector strategy).
     """
     policy = owner.spec.startup_policy
     if policy is not None and policy.startup_policy_order == "InOrder":
@@ -87,10 +87,10 @@ def job_set_is_staged(owner: JobSet) -> bool:
 
 
 def job_set_shape(owner: JobSet) -> Shape:
-    """A part for each template, in the order in which its Jobs are made.
+    """A part for each template, in the order of creation of its Jobs.
 
-    Jobs that wait until others have completed never run beside them, so they are none of the same plan. Of an
-    exclusive Job the first pod is made first, and the others once that has a node.
+    Jobs that wait until others have completed never run beside them, so the plan does not include them. The
+    first pod of an exclusive Job is created first, and the others once it has a node.
     """
     jobs = owner.spec.replicated_jobs
     if not job_set_is_staged(owner):
@@ -117,7 +117,7 @@ def _parts_of(owner: JobSet, each: ReplicatedJob, stage: int, groups: tuple[Rank
     template = _annotated(each.template.spec.template, written)
     count, ended = at_once(each.template.spec), _ended(owner).get(each.name, 0)
     if each.template.spec.completion_mode == "NonIndexed":
-        ended = len(groups)  # nobody tells its pods apart, so none can be missed
+        ended = len(groups)  # its pods are indistinguishable, so none counts as missing
 
     def part(indices: range, follows: bool = False) -> Part:
         return Part(each.name, stage, template, indices, groups, follows, marks.JOB_GLOBAL_INDEX, ended)
@@ -128,7 +128,7 @@ def _parts_of(owner: JobSet, each: ReplicatedJob, stage: int, groups: tuple[Rank
 
 
 def _ended(owner: JobSet) -> dict[str, int]:
-    """How many Jobs of each template are done."""
+    """How many Jobs of each template have succeeded."""
     return {each.name: each.succeeded for each in owner.status.replicated_jobs_status}
 
 
@@ -142,14 +142,14 @@ def _annotated(template: PodTemplate, written: dict[str, str], **labels: str) ->
 
 
 def job_set_devices(owner: JobSet) -> bool:
-    """By the templates whose pods run beside one another: none that waits until others have completed."""
+    """Whether pods that run at once ask for devices; Jobs that wait for a completion do not count."""
     stages = _stages(owner)
     jobs = owner.spec.replicated_jobs
     return any_asks_for_devices(each.template.spec.template for each in jobs if each.name in stages)
 
 
 def _stages(owner: JobSet) -> dict[str, int]:
-    """The stage of each template by what it depends on; none for those behind a Job that is to complete."""
+    """The stage of each template by its dependencies; templates that wait for a completion have none."""
     done = _ended(owner)
     completed = {
         each.name
@@ -169,7 +169,7 @@ def _stages(owner: JobSet) -> dict[str, int]:
 
 
 def _exclusive(owner: JobSet, each: ReplicatedJob) -> dict[str, str]:
-    """What its controller writes on the pods of a Job about a domain of its own."""
+    """The annotations about exclusive topology that the controller writes on the pods of a Job."""
     written = {**owner.metadata.annotations, **each.template.metadata.annotations}
     return {
         key: written[key] for key in (marks.JOBSET_EXCLUSIVE, marks.JOBSET_NODE_SELECTOR) if key in written
@@ -196,7 +196,7 @@ class _LeaderWorkerTemplate(Struct, frozen=True):
 
 
 class LeaderWorkerSetSpec(Struct, frozen=True):
-    """The size of each of its groups, and when the workers of a group are made."""
+    """The size of each group, and when the workers of a group are created."""
 
     leader_worker_template: _LeaderWorkerTemplate = _LeaderWorkerTemplate()
     startup_policy: str = "LeaderCreated"
@@ -209,18 +209,18 @@ class LeaderWorkerSet(Owner, frozen=True):
 
 
 def leader_worker_set_size(owner: LeaderWorkerSet) -> int | None:
-    """Pods of one group, its leader included: a group is a gang."""
+    """The pods of one group with its leader: a group is a gang."""
     size = owner.spec.leader_worker_template.size
     return 1 if size is None else size
 
 
 def leader_worker_set_is_staged(owner: LeaderWorkerSet) -> bool:
-    """The workers are made when the leader is Ready, or (exclusive topology) when it has a node."""
+    """Whether workers are created when the leader is Ready, or (exclusive topology) when it has a node."""
     return owner.spec.startup_policy == "LeaderReady" or marks.LWS_EXCLUSIVE in owner.metadata.annotations
 
 
 def leader_worker_set_shape(owner: LeaderWorkerSet) -> Shape:
-    """Of a group whose workers wait for their leader: first that, then them, a part for each subgroup."""
+    """The stages of a group whose workers wait: first the leader, then the workers by subgroup."""
     size = leader_worker_set_size(owner) or 1
     if not leader_worker_set_is_staged(owner) or size > MOST_PODS:
         return ()
@@ -238,8 +238,8 @@ def leader_worker_set_shape(owner: LeaderWorkerSet) -> Shape:
 
 
 def subgroup_of(index: int, size: int, each: int) -> int:
-    """In which subgroup of so many pods a pod of a group of this size is, as LeaderWorkerSet counts."""
-    # Where all but the leader divide into subgroups, it is one more than those of the first.
+    """The subgroup of a pod, as LeaderWorkerSet counts. size: of the group; each: of a subgroup."""
+    # If the workers alone divide into subgroups, the leader joins the first one as an additional pod.
     first = int((size - 1) % each == 0 and size % each != 0)
     return max(0, index - first) // each
 
@@ -256,7 +256,7 @@ def _subgroups(policy: _SubGroupPolicy | None, size: int) -> list[tuple[int | No
 
 
 def leader_worker_set_devices(owner: LeaderWorkerSet) -> bool:
-    """By the templates of leader and workers."""
+    """Whether the template of the leader or of the workers asks for devices."""
     template = owner.spec.leader_worker_template
     return any_asks_for_devices(
         [template.leader_template or template.worker_template, template.worker_template]
@@ -264,7 +264,7 @@ def leader_worker_set_devices(owner: LeaderWorkerSet) -> bool:
 
 
 class PodGroupSpec(Struct, frozen=True):
-    """How many pods are the least to run."""
+    """The least number of pods to run."""
 
     min_member: int | None = None
 
@@ -276,5 +276,5 @@ class PodGroup(Owner, frozen=True):
 
 
 def pod_group_size(owner: PodGroup) -> int | None:
-    """spec.minMember; pods beyond it join the gang when they come."""
+    """spec.minMember; later pods join the gang when they are created."""
     return owner.spec.min_member or None

@@ -1,7 +1,7 @@
-"""What pods a controller will make: parts whose pods are alike, and the stages in which they come. Pure.
+"""The pods that a controller will create: parts of one template each, and the stages of their creation. Pure.
 
-The pods of a stage are made once all pods of the stages before it run (or have a node, as the controller will
-have it). So a gang can be planned by what it will be while its first pods alone are there.
+A controller creates the pods of a stage once all pods of earlier stages run (for some controllers: have a
+node). With this shape a whole gang can be planned while only its first pods exist.
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -14,18 +14,18 @@ from webhook.workloads.additions import PodTemplate, extended_resources, spec_as
 from webhook.workloads.ranks import Rank, own_rank
 
 MOST_PODS: Final = 5000
-"""Pods of a gang up to which it is planned by what it will be: numbers in owners are whatever their authors
-write, and each pod that is yet to be made costs time and memory in every pass."""
+"""The largest gang, in pods, that is planned by its shape. The numbers in an owner are up to its author, and
+each pod that does not exist yet costs time and memory in every pass."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Pods of one template. Each group of them (a Job, a role) numbers its own.
+    """Pods of one template, in groups (a Job, a role) that number their pods separately.
 
-    groups: the beginning of each group's ranks; indices: the pods within a group. follows: whether the pods
-    of each group are made once its leader, which is of the same stage, has a node. numbered: the label by
-    which its controller numbers the groups. ended: how many of the groups have ended, as their controller
-    says; None where its pods end only with the gang.
+    groups: the prefix of each group's ranks; indices: the pods within a group. follows: whether the pods
+    of a group are created once its leader, in the same stage, has a node. numbered: the label with the
+    number of the group. ended: how many groups have ended according to their controller; None if its pods
+    end only with the gang.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Part:
 
     @property
     def count(self) -> int:
-        """How many pods."""
+        """The number of pods."""
         return max(0, self.indices.stop - self.indices.start) * len(self.groups)
 
     @property
@@ -48,19 +48,19 @@ class Part:
         return self.ranks_of(self.groups)
 
     def ranks_of(self, groups: Iterable[Rank]) -> Iterator[Rank]:
-        """Those of some groups."""
+        """The ranks of the pods of some groups."""
         return ((*group, index) for group in groups for index in self.indices)
 
     def begun(self, there: Container[Rank]) -> list[Rank]:
-        """The groups whose pods are made by now, if its stage is: all, but for followers that still wait."""
+        """The groups whose pods exist once the stage has begun: all but followers that still wait."""
         if not self.follows:
             return list(self.groups)
         return [group for group in self.groups if any(rank in there for rank in self.ranks_of([group]))]
 
     def stands(self, there: Collection[Rank]) -> bool:
-        """Whether all of its pods that its controller keeps are there, if its stage is an earlier one.
+        """Whether all pods of an earlier stage exist, except those that have ended.
 
-        Of a group that is there in part the others may have ended one by one, and later ones have come.
+        A group with some pods counts as complete: the others may have ended one by one.
         """
         if self.ended is None:
             return all(rank in there for rank in self.ranks)
@@ -69,19 +69,19 @@ class Part:
 
 
 Shape = tuple[Part, ...]
-"""All pods of a gang; () where a controller makes all of them at once, does not tell, or makes too many."""
+"""All pods of a gang. () if the controller creates them at once, creates too many, or gives no numbers."""
 
 
 def pod_count(shape: Shape) -> int:
-    """How many pods a gang has in all."""
+    """The number of pods of a gang."""
     return sum(part.count for part in shape)
 
 
 @dataclass(frozen=True)
 class MissingPods:
-    """What is missing of a shape.
+    """The pods of a shape that do not exist yet.
 
-    is_stage_complete: whether all pods are there that the controller can have made by now. later: the pods of
+    is_stage_complete: whether all pods exist that the controller can have created by now. later: the pods of
     later stages as they will be, each with its rank.
     """
 
@@ -90,11 +90,11 @@ class MissingPods:
 
 
 def missing_pods(shape: Shape, pods: Iterable[Pod]) -> MissingPods:
-    """What the controller still makes when these pods of its gang are there; nothing beyond MOST_PODS.
+    """The pods that the controller still has to create, given the existing ones; none beyond MOST_PODS.
 
-    Of earlier stages what has not ended is awaited: it was rolled back, or lost, and is recreated. Pods that
-    are opted out are no concern of ours; nor are those that ask for no extended resource, unless they alone
-    are a stage.
+    Missing pods of earlier stages that have not ended are expected: they were rolled back or lost, and are
+    recreated. Opted-out pods do not count. Pods without extended resources count only if no other pods are in
+    their stage.
     """
     if not shape or pod_count(shape) > MOST_PODS:
         return MissingPods()
@@ -111,10 +111,10 @@ def missing_pods(shape: Shape, pods: Iterable[Pod]) -> MissingPods:
 
 @dataclass(frozen=True)
 class _StagesMade:
-    """How far a controller has come with a gang.
+    """How many stages of a gang its controller has created.
 
-    devices: the templates, by id, whose pods ask for devices. newest: the part of the newest stage of which
-    pods are there, one with devices if any has some.
+    devices: ids of the templates whose pods ask for devices. newest: a part of the newest stage with existing
+    pods, preferably one with devices.
     """
 
     parts: Sequence[Part]
@@ -123,7 +123,7 @@ class _StagesMade:
     newest: Part
 
     def is_stage_complete(self) -> bool:
-        """Whether all pods are there that the controller can have made by now."""
+        """Whether all pods exist that the controller can have created by now."""
         now = self._counting(self.newest.stage)
         if self._leaders_have_run(now):
             now = [part for part in now if part.follows]
@@ -133,7 +133,7 @@ class _StagesMade:
         return all(part.stands(self.there) for stage in earlier for part in self._counting(stage))
 
     def _leaders_have_run(self, now: Sequence[Part]) -> bool:
-        """Whether leaders that are missing have ended: others have a node, and all are placed together."""
+        """Whether missing leaders have ended: all are placed together, and others have a node."""
         leaders = [rank for part in now if not part.follows for rank in part.ranks if rank in self.there]
         return any(part.follows for part in now) and any(self.there[each].spec.node_name for each in leaders)
 
@@ -151,7 +151,7 @@ class _StagesMade:
                 yield rank, _as_made(part, rank, made[id(template)], first)
 
     def _coming(self) -> Iterator[tuple[Part, Sequence[Rank]]]:
-        """Parts of later stages, and groups of which the leader alone is there, with their groups."""
+        """Parts to be created, each with its groups: later stages, and groups that only have a leader."""
         for part in self.parts:
             if part.stage > self.newest.stage:
                 yield part, part.groups
@@ -161,18 +161,18 @@ class _StagesMade:
                 yield part, [each for each in part.groups if (*each, 0) in self.there and each not in begun]
 
     def _counting(self, stage: int) -> list[Part]:
-        """The parts of a stage that count: those with devices, or all where none has any."""
+        """The parts of a stage that count: those with devices, or all if none has devices."""
         found = [part for part in self.parts if part.stage == stage]
         return [part for part in found if id(part.template) in self.devices] or found
 
 
 def asks_for_devices(spec: PodSpec) -> bool:
-    """Whether any container asks for an extended resource, as a GPU, or the pod has claims on devices."""
+    """Whether a container requests an extended resource, such as a GPU, or the pod has device claims."""
     return bool(extended_resources(spec) or spec.resource_claims)
 
 
 def any_asks_for_devices(templates: Iterable[PodTemplate]) -> bool:
-    """Whether pods of any of these templates do, but for those that are opted out."""
+    """Whether pods of any of these templates ask for devices; opted-out templates do not count."""
     return any(asks_for_devices(each.spec) for each in templates if not _is_opted_out(each))
 
 
@@ -186,7 +186,7 @@ def _as_made(part: Part, rank: Rank, spec: PodSpec, first: Pod) -> Pod:
     metadata = PodMetadata(
         name=name,
         namespace=first.metadata.namespace,
-        # Groups of one set have pods of the same names until their controller has named these.
+        # The pods of several groups of a set have the same name here; the first pod's uid makes uids unique.
         uid=f"later/{first.metadata.uid}/{name}",
         labels={**part.template.metadata.labels, **number},
         annotations=part.template.metadata.annotations,

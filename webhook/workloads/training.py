@@ -10,7 +10,7 @@ from webhook.workloads.shape import Part, Shape, any_asks_for_devices
 
 
 class ReplicaSpec(Struct, frozen=True):
-    """So many pods of one role."""
+    """The pods of one role."""
 
     replicas: int | None = None
     template: PodTemplate = PodTemplate()
@@ -32,7 +32,7 @@ Roles = dict[str, ReplicaSpec | None]
 
 
 class TrainingJobSpec(Struct, frozen=True):
-    """Its roles, under the name that each kind gives them."""
+    """The roles, in the field that each kind has for them."""
 
     pytorch_replica_specs: Roles = msgspec.field(default_factory=dict)
     tf_replica_specs: Roles = msgspec.field(default_factory=dict)
@@ -51,7 +51,7 @@ class _RoleStatus(Struct, frozen=True):
 
 
 class TrainingJobStatus(Struct, frozen=True):
-    """How many pods of each role are done."""
+    """How many pods of each role have succeeded."""
 
     replica_statuses: dict[str, _RoleStatus | None] | None = None
 
@@ -64,7 +64,7 @@ class TrainingJob(Owner, frozen=True):
 
 
 def training_job_size(owner: TrainingJob) -> int | None:
-    """Pods of all roles that are not done."""
+    """The pods of all roles that have not succeeded."""
     statuses = owner.status.replica_statuses or {}
     roles = _roles(owner.spec)
     total = 0
@@ -75,7 +75,7 @@ def training_job_size(owner: TrainingJob) -> int | None:
 
 
 def training_job_minimum(owner: TrainingJob) -> int | None:
-    """schedulingPolicy.minAvailable; else as many workers as elasticPolicy asks for, and all other roles."""
+    """schedulingPolicy.minAvailable; else elasticPolicy's least number of workers, plus all other roles."""
     policy = owner.spec.run_policy and owner.spec.run_policy.scheduling_policy
     if policy and policy.min_available and policy.min_available > 0:
         return policy.min_available
@@ -102,14 +102,15 @@ def _roles(spec: TrainingJobSpec) -> Roles:
 
 
 def training_job_is_staged(owner: TrainingJob) -> bool:
-    """An MPIJob's launcher may be made only when its workers are Ready."""
+    """Whether an MPIJob's launcher is created only when the workers are Ready."""
     return owner.spec.launcher_creation_policy == "WaitForWorkersReady"
 
 
 def training_job_shape(owner: TrainingJob) -> Shape:
-    """Of an MPIJob whose launcher waits: first the workers, then that.
+    """The stages of an MPIJob whose launcher waits: first the workers, then the launcher.
 
-    Its operator numbers the workers without their role: from 1 on where the launcher works too, as number 0.
+    The operator numbers workers without their role. If the launcher also works, it is number 0 and the
+    workers begin at 1.
     """
     if not training_job_is_staged(owner):
         return ()
@@ -126,7 +127,7 @@ def training_job_shape(owner: TrainingJob) -> Shape:
 
 
 def training_job_devices(owner: TrainingJob) -> bool:
-    """By the templates of all roles."""
+    """Whether the template of any role asks for devices."""
     return any_asks_for_devices(spec.template for spec in _roles(owner.spec).values() if spec)
 
 
@@ -135,24 +136,24 @@ class _Trainer(Struct, frozen=True):
 
 
 class TrainJobSpec(Struct, frozen=True):
-    """Its nodes."""
+    """The trainer, with its number of nodes."""
 
     trainer: _Trainer | None = None
 
 
 class TrainJob(Owner, frozen=True):
-    """trainer.kubeflow.org/v1alpha1. Its pods are mostly a JobSet's, and then that tells their number."""
+    """trainer.kubeflow.org/v1alpha1. A JobSet creates most of its pods, and then has their number."""
 
     spec: TrainJobSpec = TrainJobSpec()
 
 
 def train_job_size(owner: TrainJob) -> int | None:
-    """spec.trainer.numNodes; without it its runtime decides."""
+    """spec.trainer.numNodes; None if its runtime decides."""
     return owner.spec.trainer.num_nodes if owner.spec.trainer else None
 
 
 class WorkerGroup(Struct, frozen=True):
-    """So many replicas of so many hosts."""
+    """Replicas of one or more hosts (pods) each."""
 
     replicas: int | None = None
     min_replicas: int | None = None
@@ -162,7 +163,7 @@ class WorkerGroup(Struct, frozen=True):
 
 
 class RayClusterSpec(Struct, frozen=True):
-    """Its groups of workers."""
+    """The groups of workers."""
 
     worker_group_specs: list[WorkerGroup] | None = None
     enable_in_tree_autoscaling: bool | None = None
@@ -175,7 +176,7 @@ class RayCluster(Owner, frozen=True):
 
 
 def ray_cluster_size(owner: RayCluster) -> int | None:
-    """The head and all workers, each group's replicas within its bounds; None where it is autoscaled."""
+    """The head and all workers, within each group's minimum and maximum; None if it is autoscaled."""
     if owner.spec.enable_in_tree_autoscaling:
         return None
     groups = owner.spec.worker_group_specs or []
@@ -183,9 +184,9 @@ def ray_cluster_size(owner: RayCluster) -> int | None:
 
 
 def ray_cluster_minimum(owner: RayCluster) -> int | None:
-    """The head, and the least replicas of each group, 0 at least; None where a replica has several hosts.
+    """The head, and the minimum replicas of each group; None if a replica has several hosts.
 
-    Of such a replica a part is of no use, and which pods are of one replica nobody says here.
+    A part of such a replica is useless, and nothing here says which pods form one replica.
     """
     groups = owner.spec.worker_group_specs or []
     if any((group.num_of_hosts or 1) > 1 for group in groups):
@@ -194,7 +195,7 @@ def ray_cluster_minimum(owner: RayCluster) -> int | None:
 
 
 def _workers(group: WorkerGroup, replicas: int) -> int:
-    """Pods of a group that has so many replicas, if its maximum allows."""
+    """The pods of a group with so many replicas, capped at its maximum."""
     if group.max_replicas is not None:
         replicas = min(replicas, group.max_replicas)
     return 0 if group.suspend else max(0, replicas) * (group.num_of_hosts or 1)
