@@ -7,6 +7,7 @@ import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.preemptions import SETTINGS, Scene, member, plan
+from tests.sweeper.sets import pinned_to
 from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
@@ -296,6 +297,23 @@ def test_a_plan_that_preempts_holds_on_a_node_as_long_as_none_but_lower_pods_fil
     view = placing.view()
     left = without_overbooked(view, placing.snapshotter.snapshot(view), SentReleases())
     assert {each.node for each in left.planned.values()} == planned
+
+
+@pytest.mark.parametrize("is_leaving", [False, True], ids=["stays", "ends"])
+@pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
+def test_a_plan_that_preempts_is_invalid_once_another_gang_of_ours_has_got_its_node(
+    is_bound: bool, is_leaving: bool
+) -> None:
+    """A new leader finds the plan that the earlier one had dropped: it would preempt a single pod."""
+    scene = Scene()
+    place = {"node": "n0"} if is_bound else {"schedulingGates": [], "affinity": pinned_to("n0")}
+    other = member("other", 0, **place, metadata=LEAVING if is_leaving else {})
+    scene.cluster.pods = [other, scene.high]
+    scene.cluster.placements |= dict([plan("other", {"ns-other-0": "n0"})])
+    placing = Placing(scene.cluster, SETTINGS)
+    view = placing.view()
+    left = without_overbooked(view, placing.snapshotter.snapshot(view), SentReleases())
+    assert left.planned.keys() == ({"ns-high-0"} if is_leaving else set())
 
 
 @pytest.mark.parametrize(("priority", "planned"), [(1, {"next", "high"}), (100, set[str]())])

@@ -315,8 +315,8 @@ def with_valid_plans(
 def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:
     """The view without unreleased entries of plans on nodes that others have filled meanwhile.
 
-    It is the same view if there are none. A plan that preempts is for full nodes on purpose: pods of lower
-    priority do not make it invalid, nor do its victims.
+    It is the same view if there are none. A plan that preempts is for full nodes on purpose: its victims do
+    not make it invalid, nor do other pods of lower priority that make way for it.
     """
     preempting = {
         planned.uid
@@ -329,14 +329,33 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
 
     def going(pod: Pod) -> Callable[[Usage], bool]:
         below = (pod.spec.priority or 0) if pod.metadata.uid in preempting else None
-        return lambda use: use.uid in victims or (below is not None and _is_below(use.uid, below, view))
+        return lambda use: use.uid in victims or (below is not None and is_displaced(use.uid, below))
 
+    is_displaced = _displaced_pods(view, pods.keys() - sent.done.keys(), victims)
     dropped = {
         uid
         for uid, planned in view.planned.items()
         if uid not in sent and _is_overbooked(snapshot, planned, pods[uid], view, going(pods[uid]))
     }
     return without_plans(view, dropped, sent)
+
+
+def _displaced_pods(view: View, unreleased: Set[str], victims: Set[str]) -> Callable[[str, int], bool]:
+    """Whether a pod makes way for a plan that preempts, by uid and the priority of the plan's pod.
+
+    Pods of other gangs that topogate has placed do not: they have got the node since. kube-scheduler would
+    preempt some of a gang, or bind them first. unreleased: pods whose own entry is invalid instead.
+    """
+    gangs = {view.gang_of(view.by_uid[uid]) for uid in victims}  # they may have got further pods
+
+    def is_displaced(uid: str, priority: int) -> bool:
+        pod = view.by_uid.get(uid)
+        if pod is None or (pod.spec.priority or 0) >= priority:
+            return False
+        is_passing = uid in unreleased or pod.metadata.deletion_timestamp is not None
+        return is_passing or not view.is_ours(pod) or view.gang_of(pod) in gangs
+
+    return is_displaced
 
 
 def without_given_up(view: View, before: View) -> View:
@@ -401,12 +420,6 @@ def _is_overbooked(
     if any(state.free[name] + sum(requests.get(name, 0) for requests in going) < 0 for name in short):
         return True
     return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
-
-
-def _is_below(uid: str, priority: int, view: View) -> bool:
-    """Whether a pod is known to be of lower priority."""
-    pod = view.by_uid.get(uid)
-    return pod is not None and (pod.spec.priority or 0) < priority
 
 
 def unfinished(
