@@ -1,5 +1,7 @@
 """When a gang is complete, by the clock."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.sweeper.clock import Clock
@@ -63,6 +65,22 @@ def test_a_gang_that_was_whole_waits_for_a_pod_to_be_recreated_as_long_as_for_a_
     assert case.remaining(100, 0, 1, 2) == 0
     assert case.remaining(101, 0, 1) == 59
     assert case.remaining(150, 0) == 10, "the loss of another does not begin it anew"
+
+
+@pytest.mark.parametrize(
+    ("failed", "is_running", "wait"),
+    [(1, False, 60), (4, False, 90), (7, False, 610), (500, False, 610), (7, True, 60)],
+)
+def test_pods_wait_for_others_that_the_job_controller_creates_after_failures(
+    failed: int, is_running: bool, wait: float
+) -> None:
+    """As after a preemption: the pods that are there would hold GPUs for nothing until the others come."""
+    case = Case(OwnerFacts(3, failed=lambda: failed))
+    case.remaining(0, 0, 1, 2)
+    gang = case.gang(0)
+    gang = replace(gang, gated=(), released=gang.gated) if is_running else gang
+    assert case.growth is not None
+    assert seconds_to_complete(gang, case.growth, SETTINGS, 0) == wait
 
 
 def test_a_gang_to_which_pods_come_without_end_is_placed_all_the_same() -> None:

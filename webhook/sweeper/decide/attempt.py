@@ -39,6 +39,11 @@ RETRY_SECONDS: Final = 60.0
 """A gang that found no place is asked about again after this long even if nothing has changed."""
 
 
+_FIRST_JOB_DELAY: Final = 10.0
+_LONGEST_JOB_DELAY: Final = 600.0
+_JOB_CREATES_SECONDS: Final = 10.0
+"""After the delay, the Job controller creates all missing pods within this time."""
+
 # --- what passes remember of a gang -------------------------------------------------------------------
 
 
@@ -73,11 +78,25 @@ def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: 
     if _needs_nobody(gang):
         return 0.0
     if gang.size is not None and not gang.staged:
-        return max(0.0, growth.grown_at + settings.patience_seconds - now)
+        # Pods that are placed alone would hold GPUs for nothing until the others come.
+        delay = 0.0 if gang.released else job_delay_seconds(gang.failed)
+        return max(0.0, growth.grown_at + max(settings.patience_seconds, delay) - now)
     # Waiting for all pods, or for no further ones, could take for ever.
     since = now if growth.waiting_since is None else growth.waiting_since
     settled = growth.grown_at + settings.settle_seconds
     return max(0.0, min(settled, since + settings.patience_seconds) - now)
+
+
+def job_delay_seconds(failed: int) -> float:
+    """How long the Job controller may take to replace failed pods, 0 without any. failed: their number.
+
+    It waits for 10 seconds after the last failure, doubled for each one, 600 at most (backoff_utils.go and
+    job_controller.go of Kubernetes: 9 min 59 s were seen after eight failures at once). Pods that were
+    deleted while they ran, as for a gang of higher priority, count as failed.
+    """
+    if not failed:
+        return 0.0
+    return min(_LONGEST_JOB_DELAY, _FIRST_JOB_DELAY * (1 << min(failed - 1, 10))) + _JOB_CREATES_SECONDS
 
 
 def _needs_nobody(gang: PodGang) -> bool:

@@ -79,11 +79,12 @@ class PodGang:
     sentences for the user. fault: why the gang cannot be placed as it is written, "" if it can. later: pods
     of a staged gang that are created once its present ones run. is_stage_complete: no more pods come before
     these run. minimum: how many are enough to run, while the others join as capacity comes; None where all
-    are needed. hindrance: why its controller cannot create the missing pods, "" if it reports nothing. parts:
-    the pod sets that ask for different levels or slices, () where all pods ask for the same: then levels and
-    slices are those of the gang. within: the level of which one domain has all parts, None for no such level.
-    cpu_pods: uids of pods without GPUs that are placed beside the others. alone: whether the gang has no
-    other pods, and will have none. division: how an extension has divided it.
+    are needed. blocked_reason: why its controller cannot create the missing pods, "" if it reports nothing.
+    failed: how many pods of its Job have failed, 0 for a gang that lacks none. parts: the pod sets that ask
+    for different levels or slices, () where all pods ask for the same: then levels and slices are those of
+    the gang. within: the level of which one domain has all parts, None for no such level. cpu_pods: uids of
+    pods without GPUs that are placed beside the others. alone: whether the gang has no other pods, and will
+    have none. division: how an extension has divided it.
     """
 
     key: GangKey
@@ -102,6 +103,7 @@ class PodGang:
     is_stage_complete: bool = False
     minimum: int | None = None
     blocked_reason: str = ""
+    failed: int = 0
     parts: tuple[GangPart, ...] = ()
     within: str | None = None
     cpu_pods: frozenset[str] = frozenset()
@@ -215,9 +217,9 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     size = size_of(key, pods, owner.size, problems)
     minimum = minimum_of(pods, size, owner.minimum, problems)
     lacks_pods = _lacks_pods(pods, size, minimum) and not missing.is_stage_complete
-    blocked_reason = _blocked_reason(pods, owner) if lacks_pods else ""
+    blocked_reason, failed = (_blocked_reason(pods, owner), owner.failed()) if lacks_pods else ("", 0)
     if lacks_pods:
-        problems[:0] = _why_lacking(f"{len(pods)} of {size} pods exist", blocked_reason, owner.failed())
+        problems[:0] = _why_lacking(f"{len(pods)} of {size} pods exist", blocked_reason, failed)
     return PodGang(
         key,
         _by_rank(gated, ranks),
@@ -236,6 +238,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
         is_stage_complete=missing.is_stage_complete,
         minimum=minimum,
         blocked_reason=blocked_reason,
+        failed=failed,
         cpu_pods=beside,
         alone=len(beside) == len(pods) and not later and owner.devices() is False,
     )
@@ -328,10 +331,8 @@ def _blocked_reason(pods: list[Pod], owner: OwnerFacts) -> str:
 def _why_lacking(there: str, blocked_reason: str, failed: int) -> list[str]:
     """Why a gang's controller has not created all of its pods, as far as is known.
 
-    The Job controller replaces failed pods after 10 seconds, doubled for each failure, at most 600
-    (backoff_utils.go and job_controller.go of Kubernetes: 9 min 59 s were seen after eight failures at once).
-    Pods that were deleted while they ran, as for a gang of higher priority, count as failed. The Job
-    controller does not report this delay.
+    The Job controller does not report how long it delays the replacements of failed pods, see
+    job_delay_seconds.
     """
     reasons = (
         [f"{there}, as its controller cannot create the others: {blocked_reason}"] if blocked_reason else []
