@@ -66,8 +66,8 @@ def test_a_level_on_nodes_without_topology_labels_is_a_fault(annotations: dict[s
 @pytest.mark.parametrize(
     ("pods", "annotations", "expected"),
     [
-        (9, {}, "the nodes that it may use have no capacity for 9 pods, even if they were empty"),
-        (5, {"required_topology": "block"}, "no block has capacity for 5 pods, even if they were empty"),
+        (9, {}, "the nodes that it may use have no capacity for 9 pods, even when they are empty"),
+        (5, {"required_topology": "block"}, "no block has capacity for 5 pods, even when it is empty"),
         (4, {"required_topology": "block"}, ""),
         (9, {"gang_min_size": "8"}, ""),
     ],

@@ -51,11 +51,11 @@ def test_a_gang_that_waits_for_a_quarter_of_an_hour_is_named(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("pods", "annotations", "why"),
     [
-        (9, {}, "the nodes that it may use have no capacity for 9 pods, even if they were empty"),
+        (9, {}, "the nodes that it may use have no capacity for 9 pods, even when they are empty"),
         (
             5,
             {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"},
-            "no block has capacity for 5 pods, even if they were empty",
+            "no block has capacity for 5 pods, even when it is empty",
         ),
         (
             4,

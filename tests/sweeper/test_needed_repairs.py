@@ -93,6 +93,14 @@ def test_a_cordon_concerns_only_a_pod_that_is_not_bound_yet() -> None:
     assert causes(released(bound=True), node(unschedulable=True), 1000) == []
 
 
+def test_a_node_that_takes_no_new_pods_is_reported_as_cordoned_or_being_removed() -> None:
+    leaving = node(taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])
+    for nodes, expected in ((node(unschedulable=True), "cordoned"), (leaving, "being removed")):
+        watch = Watch()
+        watch.find(released(), nodes, 0.0)
+        assert [lost.reason for lost in watch.find(released(), nodes, 50)] == [f"its node n1 is {expected}"]
+
+
 def test_a_pod_that_is_not_bound_in_time_is_lost() -> None:
     assert causes(released(), node(), 99) == []
     assert causes(released(), node(), 100) == ["not-bound"]

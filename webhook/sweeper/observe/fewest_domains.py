@@ -65,9 +65,9 @@ class FewestDomains:
         count = sum(pods.values())
         if not domains:
             asked = counted(count, "pod")
-            return f"the nodes that it may use have no capacity for {asked}, even if they were empty"
+            return f"the nodes that it may use have no capacity for {asked}, even when they are empty"
         if level in names and domains[names.index(level)] > 1:
-            return f"no {level} has capacity for {counted(count, 'pod')}, even if they were empty"
+            return f"no {level} has capacity for {counted(count, 'pod')}, even when it is empty"
         return ""
 
     def _levels(

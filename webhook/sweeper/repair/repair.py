@@ -110,7 +110,9 @@ def _why_unusable(node: Node, is_bound: bool) -> str:
     """Why a pod cannot run there, "" if it can. is_bound: whether it is bound there already."""
     if not is_ready(node):
         return "not ready"
-    return "" if is_bound or is_usable(node) else "unschedulable"
+    if is_bound or is_usable(node):
+        return ""
+    return "cordoned" if node.spec.unschedulable else "being removed"
 
 
 def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> NeededRepair:
