@@ -17,7 +17,7 @@ from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.ui.detail import KnownOwners, detail
 from webhook.ui.redact import EVERYTHING
 
-WAITS = "Gang research/Job/train-405b needs capacity for 40 pods in one block."
+WAITS = "Gang research/Job/train-405b cannot be placed: 40 pods do not fit into one block."
 
 
 class Events(NoEvents):

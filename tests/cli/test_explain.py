@@ -236,7 +236,7 @@ def test_a_request_to_be_spread_is_shown_and_named_where_it_alone_prevents_it() 
     assert (
         "Spread: at most 1 in each domain of level block, counting 0 pods that have a node already." in text
     )
-    assert "3 pods, at most 1 in a block: the cluster has capacity for 2 of 3" in text
+    assert "3 pods, at most 1 per block, do not fit; the cluster has capacity for 2 of 3" in text
     assert f"without {keys.SPREAD_TOPOLOGY_ANNOTATION}=block:1 it would fit now, on 2 blocks" in text
     request = {"annotations": {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}}
     assert "Spread: evenly over the domains of level block" in explained(cluster(job_pods(2, **request), 2))

@@ -74,28 +74,28 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a leader that may go nowhere": (
         jobs(("l", 1, asking(2, {"nodeSelector": ELSEWHERE})), ("w", 3, asking(8))),
         ["capacity for 3 of 3 pods of w and 0 of 1 pod of l",
-         "for 1 pod of l alone there is capacity for 0 (nodeSelector: 6)"],
+         "for 1 pod of l alone: capacity for 0 (nodeSelector: 6)"],
     ),
     "workers that may go nowhere": (
         jobs(("l", 1, asking(2)), ("w", 3, asking(8, {"nodeSelector": ELSEWHERE}))),
         ["capacity for 0 of 3 pods of w and 1 of 1 pod of l",
-         "for 3 pods of w alone there is capacity for 0 (nodeSelector: 6)"],
+         "for 3 pods of w alone: capacity for 0 (nodeSelector: 6)"],
     ),
     "a leader that is too large": (
         jobs(("l", 1, asking(2, cpu=99)), ("w", 3, asking(8))),
-        ['for 1 pod of l alone there is capacity for 0 (resource "cpu": 4, ' + OUT],
+        ['for 1 pod of l alone: capacity for 0 (resource "cpu": 4, ' + OUT],
     ),
     "one leader too many": (
         jobs(("l", 1, asking(2)), ("w", 4, asking(8))),
         ["capacity for 4 of 4 pods of w and 0 of 1 pod of l",
-         "for 4 pods of w alone there is capacity for 4",
+         "for 4 pods of w alone: capacity for 4",
          "for 1 pod of l alone"],
     ),
     "a group's leader": (
         group({"size": 4, "leaderTemplate": asking(2, {"nodeSelector": ELSEWHERE}),
                "workerTemplate": asking(8)}),
         ["capacity for 3 of 3 workers and 0 of 1 leader",
-         "for 1 leader alone there is capacity for 0 (nodeSelector: 6)"],
+         "for 1 leader alone: capacity for 0 (nodeSelector: 6)"],
     ),
     "a group whose leader asks the same": (
         group({"size": 6, "leaderTemplate": asking(8), "workerTemplate": asking(8)}), ["capacity for 4 of 6"],
@@ -103,28 +103,31 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "one of three kinds": (
         jobs(("a", 2, asking(2)), ("b", 2, asking(4, {"nodeSelector": ELSEWHERE})), ("c", 3, asking(8))),
         ["capacity for 3 of 3 pods of c, 2 of 2 pods of a and 0 of 2 pods of b",
-         "for 2 pods of b alone there is capacity for 0 (nodeSelector: 6)"],
+         "for 2 pods of b alone: capacity for 0 (nodeSelector: 6)"],
     ),
     "kinds that fit alone, and not together": (
         jobs(("a", 4, asking(5)), ("b", 4, asking(4))),
         ["capacity for 2 of 4 pods of a and 4 of 4 pods of b",
-         "for 4 pods of a alone there is capacity for 4",
+         "for 4 pods of a alone: capacity for 4",
          "for 4 pods of b alone"],
     ),
-    "in one block": (whole_nodes(4, **REQUIRED), ["in one block: block b0 has capacity for 3 of 4", OUT]),
+    "in one block": (whole_nodes(4, **REQUIRED), ["into one block; block b0 has capacity for 3 of 4", OUT]),
     "in slices": (
         whole_nodes(6, **SLICES),
-        ["capacity for 2 of 6 in slices of 2 per subblock; capacity for 1 of 3 in a subblock"],
+        ["capacity for 2 of 6 in slices of 2 per subblock; capacity for 1 of 3 subblock slices"],
     ),
     "in slices in slices": (
         whole_nodes(8, **NESTED),
-        ["in slices of 4 per block, 2 per subblock; capacity for 0 of 2 in a block; 1 of 4 in a subblock"],
+        [
+            "in slices of 4 per block, 2 per subblock",
+            "; capacity for 0 of 2 block slices, 1 of 4 subblock slices",
+        ],
     ),
     "with anti-affinity": (
         whole_nodes(5, away_from(OWN_JOB)),
-        ["capacity for 4 of 5; a node takes only one of them (anti-affinity"],
+        ["capacity for 4 of 5; each node takes only one of them (anti-affinity"],
     ),
-    "with a host port": (whole_nodes(5, PORT), ["a node takes only one of them (host port 80/TCP)"]),
+    "with a host port": (whole_nodes(5, PORT), ["each node takes only one of them (host port 80/TCP)"]),
     "with a rule to be spread": (
         whole_nodes(4, {"topologySpreadConstraints": [{
             "maxSkew": 1, "topologyKey": keys.GCE_TOPOLOGY[0], "whenUnsatisfiable": "DoNotSchedule",
@@ -171,5 +174,5 @@ def test_explain_names_the_pod_that_has_no_place_and_why() -> None:
     }
     body = pod_json("train-3", containers=[container], metadata=metadata, nodeSelector=ELSEWHERE)
     text = explained(reading([*job_pods(3), decode(body)], parallelism=4))
-    assert "for 1 pod like train-3 alone there is capacity for 0 (nodeSelector: 4)" in text
+    assert "for 1 pod like train-3 alone: capacity for 0 (nodeSelector: 4)" in text
     assert "uid" not in text

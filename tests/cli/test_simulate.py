@@ -65,7 +65,8 @@ def test_a_gang_without_place_is_shown_with_the_reason_and_an_exit_status(
     request = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
     assert simulated(tmp_path, nodes, job(3, **request)) == 1
     assert capsys.readouterr().out == (
-        "Gang train needs capacity for 3 pods in one block: block b1 has capacity for 2 of 3. "
+        "Gang train cannot be placed: 3 pods do not fit into one block; block b1 has capacity for 2 of 3. "
+        "Use topogate.io/preferred-topology, or add nodes. "
         'Of 3 nodes, excluded: resource "nvidia.com/gpu": 1.\n'
     )
 
@@ -340,7 +341,7 @@ def test_groups_of_a_leader_worker_set_are_gangs_of_their_own(
     assert simulated(tmp_path, racks(2), body) == 1
     output = capsys.readouterr().out
     assert "Gang t: 2 pods on 1 block, 1 subblock, 2 hosts, 2 nodes\n  t-0    r0h0\n  t-0-1  r0h1\n" in output
-    assert "Gang t needs capacity for 2 pods" in output
+    assert "Gang t cannot be placed: 2 pods do not fit" in output
 
 
 def test_a_domain_that_an_exclusive_job_of_the_dump_has_is_nobody_s(

@@ -116,9 +116,7 @@ def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_top
         lines = kubectl("get", "placements", "--all-namespaces").stdout.splitlines()
         return {line.split()[2]: line for line in lines if line.split()[0] in ("NAMESPACE", opted_in)}
 
-    installed.cluster.wait_for(
-        "its reason", lambda: "needs capacity for 9 pods" in rows().get("Job/waits", "")
-    )
+    installed.cluster.wait_for("its reason", lambda: "9 pods do not fit" in rows().get("Job/waits", ""))
     shown = rows()
     assert shown["GANG"].split()[2:] == [
         "GANG",

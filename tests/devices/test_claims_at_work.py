@@ -449,7 +449,7 @@ def test_nobody_is_preempted_for_devices(with_devices: Cluster, namespace: str) 
     def waits(pods: Pods) -> bool:
         nonlocal passes
         assert run_all(pods, "low", len(GRID))
-        passes += any("needs capacity for 1 pod" in reason for reason in reasons(with_devices, namespace))
+        passes += any("1 pod does not fit" in reason for reason in reasons(with_devices, namespace))
         return passes > 10
 
     pods = sweep(with_devices, namespace, SETTINGS, waits, "the high gang to wait for a while")

@@ -159,7 +159,7 @@ def test_of_two_gangs_whose_replacements_find_no_node_one_is_bound_and_one_waits
     ways = [{"a2", "b", "c"}, {"d2", "e", "f"}]
     with scene.sweeping() as until:
         until("one of them to be bound", lambda: scene.bound() in ways)
-        until("the other to be told", lambda: "needs capacity for 3 pods" in scene.reason())
+        until("the other to be told", lambda: "3 pods do not fit" in scene.reason())
         assert scene.bound() in ways
 
 

@@ -50,7 +50,7 @@ def test_an_answer_takes_at_most_twice_its_budget_and_names_what_it_does_not_pro
     if isinstance(found, Assignment):
         assert check(found, asked, snapshot) == []
     elif not found.proven:
-        assert "search steps" in found.sentence or "within the bound" in found.sentence
+        assert "search steps" in found.sentence or "within the search budget" in found.sentence
 
 
 def test_no_further_field_of_a_large_program_is_begun_once_the_steps_are_used_up() -> None:

@@ -207,8 +207,8 @@ def test_each_unusable_node_is_counted_once_under_its_worst_cause() -> None:
     assert isinstance(found, NoFit)
     assert found.causes == {"nodeSelector": 2, 'resource "cpu"': 1, 'taint "key=value:NoSchedule"': 1}
     assert found.sentence == (
-        "Gang g needs capacity for 1 pod: no node has capacity for any of them. Of 4 nodes, excluded: "
-        'nodeSelector: 2, resource "cpu": 1, taint "key=value:NoSchedule": 1.'
+        "Gang g cannot be placed: 1 pod does not fit; no node has capacity for any of them. "
+        'Of 4 nodes, excluded: nodeSelector: 2, resource "cpu": 1, taint "key=value:NoSchedule": 1.'
     )
 
 

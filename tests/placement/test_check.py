@@ -50,14 +50,14 @@ def carded(*shares: CardShare) -> Assignment:
 
 
 CASES: list[tuple[str, Callable[[], Assignment], Gang, str]] = [
-    ("a member left out", lambda: moved("c", "c"), GANG, "p-2 has no place"),
-    ("a foreign pod", lambda: moved("c", "c", "c"), gang_of(2), "p-2 is no member of the gang"),
-    ("an unknown node", lambda: moved("c", "c", "x"), GANG, "p-2: node x is not there"),
+    ("a member left out", lambda: moved("c", "c"), GANG, "p-2 is not placed"),
+    ("a foreign pod", lambda: moved("c", "c", "c"), gang_of(2), "p-2 is not a member of the gang"),
+    ("an unknown node", lambda: moved("c", "c", "x"), GANG, "p-2: node x does not exist"),
     (
         "too much on a node",
         lambda: moved("b", "b", "b"),
         GANG,
-        "b has 1000 of cpu free, 3000 are placed on it",
+        "b has 1000 of cpu free, but its pods ask for 3000",
     ),
     (
         "two blocks",
@@ -65,12 +65,12 @@ CASES: list[tuple[str, Callable[[], Assignment], Gang, str]] = [
         GANG,
         "the gang is in 2 domains of the required level block",
     ),
-    ("a taint", lambda: moved("d", "d", "d"), GANG, 'p-0 may not run on d: taint "no:NoSchedule"'),
+    ("a taint", lambda: moved("d", "d", "d"), GANG, 'p-0 cannot run on d: taint "no:NoSchedule"'),
     (
         "an excluded node",
         lambda: moved("c", "c", "c"),
         replace(GANG, excluded_nodes=frozenset("c")),
-        "c is excluded",
+        "node c is excluded",
     ),
     (
         "a slice apart",
@@ -78,9 +78,14 @@ CASES: list[tuple[str, Callable[[], Assignment], Gang, str]] = [
         SLICED,
         "slice 0 of 2 is in 2 domains of level block",
     ),
-    ("no card", lambda: carded(), WITH_CARD, "wants 1 distinct cards and was given []"),
-    ("an unknown card", lambda: carded(CardShare("card9", (0,))), WITH_CARD, "card9 of a may not be used"),
-    ("no tile", lambda: carded(CardShare("card0")), WITH_CARD, "wants 1 tiles of card0 and was given ()"),
+    ("no card", lambda: carded(), WITH_CARD, "asks for 1 distinct cards and has []"),
+    (
+        "an unknown card",
+        lambda: carded(CardShare("card9", (0,))),
+        WITH_CARD,
+        "card card9 of a is not allowed",
+    ),
+    ("no tile", lambda: carded(CardShare("card0")), WITH_CARD, "asks for 1 tiles of card0 and has ()"),
     (
         "a foreign tile",
         lambda: carded(CardShare("card0", (7,))),
@@ -103,7 +108,7 @@ def test_two_pods_on_one_card_that_holds_one_are_named() -> None:
     same = tuple(
         replace(placed, cards=((CardShare("card0", (n,)),),)) for n, placed in enumerate(found.placed)
     )
-    assert check(replace(found, placed=same), two, SNAPSHOT) == ["p-1 container 0: card0 is short of 2 share"]
+    assert check(replace(found, placed=same), two, SNAPSHOT) == ["p-1 container 0: card card0 lacks 2 share"]
 
 
 def test_slices_beside_placed_pods_without_ranks_are_runs_of_workers_as_in_a_new_gang() -> None:

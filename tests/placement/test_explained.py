@@ -47,5 +47,5 @@ def test_workers_that_are_short_are_not_called_by_their_leader_s_name_though_it_
     gang = Gang("g", (Member("leader", -1, kind), *workers), slices=(Slice("host", 2),))
     found = place(gang, Snapshot.build(nodes, []))
     assert isinstance(found, NoFit)
-    assert "for 8 pods like worker-0 alone there is capacity for 4" in found.sentence
+    assert "for 8 pods like worker-0 alone: capacity for 4" in found.sentence
     assert "like leader alone" not in found.sentence

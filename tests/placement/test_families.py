@@ -87,7 +87,7 @@ def test_a_level_that_a_family_lacks_is_its_next_finer_one() -> None:
 def test_a_key_that_is_of_several_levels_is_no_name_of_one() -> None:
     topology = Topology((("a", "b"), ("b", "c")), ("block", "rack"))
     gang = Gang("g", gang_of(1).members, required_level="b")
-    with pytest.raises(PlacementError, match="b is a key of several levels, block and rack: name the level"):
+    with pytest.raises(PlacementError, match="b is a key of several levels, block and rack; name the level"):
         place(gang, Snapshot.build([node("n", a="x", b="y")], [], topology))
     assert (topology.level("a"), topology.level("c"), Topology().level(HOST)) == (0, 1, 3)
 
@@ -142,10 +142,10 @@ def test_a_gang_without_capacity_gets_a_reason_in_the_words_of_the_nearest_famil
     racks = [each for each in pools() if not each.name.startswith("plain")]
     none = place(gang_of(4, required_level="subblock"), Snapshot.build(racks, []))
     assert isinstance(none, NoFit)
-    assert "in one NVLink domain: NVLink domain z/clique-0 has capacity for 3 of 4" in none.sentence
+    assert "into one NVLink domain; NVLink domain z/clique-0 has capacity for 3 of 4" in none.sentence
     none = place(gang_of(8, spread=Spread("subblock", 3)), Snapshot.build(racks, []))
     assert isinstance(none, NoFit)
-    assert "at most 3 in an NVLink domain" in none.sentence
+    assert "at most 3 per NVLink domain" in none.sentence
 
 
 def test_an_operator_s_own_names_of_levels_stay() -> None:

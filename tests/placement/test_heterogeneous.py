@@ -191,7 +191,7 @@ def test_a_leader_equal_to_its_workers_stands_beside_the_slices(seed: int) -> No
 def test_more_than_a_few_other_pods_beside_slices_are_refused_by_name() -> None:
     others = [Member(f"o{rank}", 10 + rank, pod_class(2)) for rank in range(9)]
     asked = Gang("g", (*gang_of(10).members, *others), slices=(Slice("subblock", 2),))
-    with pytest.raises(PlacementError, match="at most 8 other pods may stand beside them"):
+    with pytest.raises(PlacementError, match="at most 8 other pods are allowed beside them"):
         place(asked, snapshot_of({"b": {"r": {"a": 99}}}))
 
 
@@ -218,8 +218,9 @@ def test_a_gang_in_slices_gets_the_layer_that_lacks_capacity() -> None:
     tree = {"b": {"r1": {"a": 4, "b": 1}, "r2": {"c": 2, "d": 1}}}
     found = place(gang_of(8, slices=(Slice("subblock", 4), Slice("host", 2))), snapshot_of(tree))
     assert isinstance(found, NoFit)
-    assert "in slices of 4 per subblock, 2 per host; capacity for 1 of 2 in a subblock; 3 of 4 in a host" in (
-        found.sentence
+    assert (
+        "in slices of 4 per subblock, 2 per host; capacity for 1 of 2 subblock slices, 3 of 4 host slices"
+        in found.sentence
     )
 
 
@@ -229,7 +230,7 @@ def test_of_different_pods_those_are_named_that_do_not_fit_and_why() -> None:
     found = place(asked, snapshot_of({"b": {"r": {"a": 4, "c": 4}}}))
     assert isinstance(found, NoFit)
     assert found.proven
-    assert "for 1 pod like leader alone there is capacity for 0 (nodeSelector: 2)" in found.sentence
+    assert "for 1 pod like leader alone: capacity for 0 (nodeSelector: 2)" in found.sentence
 
 
 def test_of_different_pods_that_each_fit_alone_each_gets_what_is_excluded_for_it() -> None:
@@ -240,8 +241,8 @@ def test_of_different_pods_that_each_fit_alone_each_gets_what_is_excluded_for_it
     nodes[0] = replace(nodes[0], labels={**nodes[0].labels, "kubernetes.io/os": "a"})
     found = place(Gang("g", (*gang_of(3).members, leader)), Snapshot.build(nodes, []))
     assert isinstance(found, NoFit)
-    assert "for 3 pods like p-0 alone there is capacity for 4 (no node is out)" in found.sentence
-    assert "for 1 pod like leader alone there is capacity for 1 (nodeSelector: 1)" in found.sentence
+    assert "for 3 pods like p-0 alone: capacity for 4 (no node is excluded)" in found.sentence
+    assert "for 1 pod like leader alone: capacity for 1 (nodeSelector: 1)" in found.sentence
 
 
 def test_of_different_pods_in_one_domain_each_gets_the_free_slots_of_the_largest_domain() -> None:
@@ -251,7 +252,7 @@ def test_of_different_pods_in_one_domain_each_gets_the_free_slots_of_the_largest
     tree = {"b": {"r1": {"a": 4, "b": 1}, "r2": {"c": 4, "d": 1}}}
     found = place(replace(asked, required_level="subblock"), snapshot_of(tree))
     assert isinstance(found, NoFit)
-    assert 'for 2 pods like p-0 alone there is capacity for 1 (resource "cpu": 2)' in found.sentence
+    assert 'for 2 pods like p-0 alone: capacity for 1 (resource "cpu": 2)' in found.sentence
 
 
 def test_more_classes_of_pods_than_can_be_looked_at_on_so_many_nodes_get_that_answer() -> None:
@@ -262,7 +263,6 @@ def test_more_classes_of_pods_than_can_be_looked_at_on_so_many_nodes_get_that_an
     assert isinstance(found, NoFit)
     assert not found.proven
     assert found.sentence == (
-        "Gang g needs capacity for 40 pods: none was found within 250 search steps, which does not prove "
-        "that "
-        "there is none; looking at 20 nodes for 40 kinds of pods takes more."
+        "Gang g is not placed: no placement of 40 pods was found within 250 search steps, which does not "
+        "prove that none exists; checking 20 nodes for 40 pod classes takes more steps."
     )

@@ -120,7 +120,8 @@ def test_the_nearest_domain_is_named_with_its_capacity_for_each_role(
     assert found.proven
     assert found.nearest == Nearest("block", ("b0",), 26)
     assert found.nearest.sentence == expected
-    assert found.sentence.startswith(f"Gang g needs capacity for 31 pods in one block: {expected}")
+    head = "Gang g cannot be placed: 31 pods do not fit into one block"
+    assert found.sentence.startswith(f"{head}; {expected}")
 
 
 def test_the_nearest_domain_of_workers_in_slices_holds_whole_slices_beside_the_others() -> None:
@@ -131,7 +132,7 @@ def test_the_nearest_domain_of_workers_in_slices_holds_whole_slices_beside_the_o
     assert isinstance(found, NoFit)
     assert found.nearest is not None
     assert found.nearest.sentence == "block b0 has capacity for 24 of 36 workers and 2 of 3 evaluators"
-    assert "; capacity for 4 of 6 in a subblock" in found.sentence
+    assert "; capacity for 4 of 6 subblock slices" in found.sentence
 
 
 def test_roles_that_ask_for_the_same_are_named_together() -> None:

@@ -112,19 +112,20 @@ def test_what_is_there_counts_whether_of_the_gang_or_a_peer() -> None:
     [
         (
             spread_over("block", 1),
-            "Gang g needs capacity for 4 pods, at most 1 in a block: the cluster has capacity for 3 of 4. "
-            "None of 5 nodes is excluded.",
+            "Gang g cannot be placed: 4 pods, at most 1 per block, do not fit; the cluster has capacity for "
+            "3 of 4. Add nodes, or allow more pods per block. None of 5 nodes is excluded.",
         ),
         (
             gang_of(1, spread=Spread("block", 1, ("a1", "b1", "c1"))),
-            "Gang g needs capacity for 1 pod, at most 1 in a block beside the 3 that are placed: no block "
-            "with "
-            "capacity may take one more. Of 5 nodes, excluded: its domain has as many of them as it may: 5.",
+            "Gang g cannot be placed: 1 pod, at most 1 per block beside the 3 that are placed, does not fit; "
+            "each block with capacity has as many pods as the spread allows. Add nodes, or allow more pods "
+            "per block. Of 5 nodes, excluded: its domain has as many pods as the spread allows: 5.",
         ),
         (
             spread_over("subblock", 2, required_level="block"),
-            "Gang g needs capacity for 4 pods in one block, at most 2 in a subblock: "
-            "block b0 has capacity for 2 of 4. None of 5 nodes is excluded.",
+            "Gang g cannot be placed: 4 pods, at most 2 per subblock, do not fit into one block; block b0 "
+            "has capacity for 2 of 4. Use topogate.io/preferred-topology, or add nodes. None of 5 nodes is "
+            "excluded.",
         ),
     ],
     ids=["too few", "all full", "in one block"],
@@ -139,16 +140,16 @@ def test_a_cap_that_leaves_no_capacity_is_named(gang: Gang, sentence: str) -> No
     ("gang", "complaint"),
     [
         (spread_over("rack"), 'no level "rack"'),
-        (spread_over("block", 0), "at most 0 pods a domain; 1 is the least"),
+        (spread_over("block", 0), "at most 0 pods per domain; allow at least 1"),
         (spread_over("block", required_level="block"), "block, is not below the required block"),
-        (spread_over("block", slices=(Slice("host", 2),)), "slices are not spread"),
+        (spread_over("block", slices=(Slice("host", 2),)), "slices cannot be spread"),
         (
             Gang(
                 "g",
                 (Member("a", 0, pod_class()), Member("b", 1, pod_class(2))),
                 spread=Spread("block"),
             ),
-            "only pods that are alike can be spread",
+            "only identical pods can be spread",
         ),
     ],
     ids=["no level", "none", "required", "slices", "unlike"],

@@ -249,9 +249,8 @@ def test_a_refusal_names_why_a_node_takes_only_one_member() -> None:
     found = place(gang(rules, *pods), snapshot(rules, {"n1": [], "n2": []}))
     assert isinstance(found, NoFit)
     assert found.sentence == (
-        "Gang g needs capacity for 3 pods: the cluster has capacity for 2 of 3; a node takes only one of "
-        "them "
-        "(host port 80/TCP). None of 2 nodes is excluded."
+        "Gang g cannot be placed: 3 pods do not fit; the cluster has capacity for 2 of 3; each node takes "
+        "only one of them (host port 80/TCP). None of 2 nodes is excluded."
     )
 
 

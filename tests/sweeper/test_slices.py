@@ -180,7 +180,7 @@ def test_a_leader_stands_beside_slices_in_slices() -> None:
 def test_the_layer_in_which_slices_in_slices_are_short_is_named() -> None:
     sentence = placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), cluster(a1=3, a2=3, b1=3, b2=1))
     assert (
-        "in slices of 4 per subblock, 2 per host; capacity for 1 of 2 in a subblock; 3 of 4 in a host"
+        "in slices of 4 per subblock, 2 per host; capacity for 1 of 2 subblock slices, 3 of 4 host slices"
         in sentence
     )
 

@@ -123,7 +123,8 @@ def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_is_placed_
     placing = Placing(cluster, SETTINGS)
     (outcome,) = placing.one().outcomes
     assert (
-        "at most 1 in a block beside the 2 that are placed: no block with capacity may take" in outcome.reason
+        "at most 1 per block beside the 2 that are placed, does not fit; each block with capacity has"
+        in outcome.reason
     )
     cluster.pods.remove(run[0])
     assert placed(cluster, placing) == {"new": "b0"}

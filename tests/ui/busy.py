@@ -40,12 +40,13 @@ class _Job:
 
 
 NO_BLOCK = (
-    "Gang research/Job/train-405b needs capacity for 40 pods in one block: block b1 has capacity for 6 of "
-    "40. "
+    "Gang research/Job/train-405b cannot be placed: 40 pods do not fit into one block; block b1 has capacity "
+    "for 6 of 40. Use topogate.io/preferred-topology, or add nodes. "
     'Of 64 nodes, excluded: nodeSelector nvidia.com/gpu.product: 32, resource "nvidia.com/gpu": 22.'
 )
 NO_SUBBLOCK = (
-    "Gang vision/Job/pretrain needs capacity for 12 pods in one subblock: subblock b3/s0 has capacity for 8."
+    "Gang vision/Job/pretrain cannot be placed: 12 pods do not fit into one subblock; subblock b3/s0 has "
+    "capacity for 8."
 )
 LONG_NAME = "notebook-gang-with-a-rather-long-name-of-its-own"
 JOBS = (

@@ -188,7 +188,7 @@ def test_what_if_can_change_the_size_of_a_waiting_gang(page: FlaskClient) -> Non
 def test_what_if_can_change_the_level_of_a_waiting_gang(page: FlaskClient) -> None:
     question = {"gang": only_gang(page), "size": 5, "level": "block"}
     body: Any = page.post("/api/what-if", json=question).json
-    assert "in one block" in body["sentence"]
+    assert "do not fit into one block" in body["sentence"]
 
 
 def launched(workers: int) -> list[Pod]:
@@ -246,7 +246,7 @@ def test_what_if_keeps_each_slice_of_a_manifest_together(page: FlaskClient) -> N
     ("groups", "fits", "expected"),
     [
         (2, True, "It fits, 2 groups, each by itself: 3 pods on 1 block"),
-        (3, False, "1 of 3 groups have no place. Gang served-2 needs capacity for 3 pods"),
+        (3, False, "1 of 3 groups have no place. Gang served-2 cannot be placed: 3 pods do not fit"),
     ],
 )
 def test_what_if_places_each_group_of_a_leader_worker_set_by_itself(

@@ -1,4 +1,4 @@
-"""Whether an assignment keeps every rule, worked out simply and apart from the solver."""
+"""Checks that an assignment keeps every rule: simple code that is independent of the solver."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,19 +19,19 @@ from webhook.placement.snapshot import NodeState, Path, Snapshot, key_of
 
 
 def check(assignment: Assignment, gang: Gang, snapshot: Snapshot) -> list[str]:
-    """What is wrong with it, in sentences; [] when it is good."""
+    """The broken rules as sentences, [] if there are none."""
     members = {member.name: member for member in gang.members}
     problems = list(_names(assignment, members))
     known = [p for p in assignment.placed if p.member in members and p.node in snapshot.nodes]
     problems += [
-        f"{p.member}: node {p.node} is not there" for p in assignment.placed if p.node not in snapshot.nodes
+        f"{p.member}: node {p.node} does not exist" for p in assignment.placed if p.node not in snapshot.nodes
     ]
     by_node: dict[str, list[Placed]] = {}
     for placed in known:
         by_node.setdefault(placed.node, []).append(placed)
     for name, residents in by_node.items():
         if name in gang.excluded_nodes:
-            problems.append(f"{name} is excluded")
+            problems.append(f"node {name} is excluded for the gang")
         problems += faults_on(snapshot.nodes[name], residents, members)
     problems += _required(known, gang, snapshot)
     problems += _slices(known, members, gang, snapshot)
@@ -42,27 +42,27 @@ def check(assignment: Assignment, gang: Gang, snapshot: Snapshot) -> list[str]:
 def _names(assignment: Assignment, members: dict[str, Member]) -> Iterator[str]:
     names = [placed.member for placed in assignment.placed]
     for name in sorted(set(members) - set(names)):
-        yield f"{name} has no place"
+        yield f"{name} is not placed"
     for name in sorted(set(names) - set(members)):
-        yield f"{name} is no member of the gang"
+        yield f"{name} is not a member of the gang"
     if len(set(names)) != len(names):
         yield "a member is placed twice"
 
 
 def faults_on(state: NodeState, residents: list[Placed], members: dict[str, Member]) -> Iterator[str]:
-    """What is wrong with these members on this node, in sentences."""
+    """The rules that these members break on this node, as sentences."""
     wanted: dict[str, int] = {}
     for placed in residents:
         pod_class = members[placed.member].pod_class
         reason = pod_class.problem or capacity.reason_against_node(pod_class, state)
         if reason:
-            yield f"{placed.member} may not run on {state.name}: {reason}"
+            yield f"{placed.member} cannot run on {state.name}: {reason}"
         for resource, amount in pod_class.requests:
             wanted[resource] = wanted.get(resource, 0) + amount
     for resource, amount in wanted.items():
         if amount > state.free.get(resource, 0):
             free = state.free.get(resource, 0)
-            yield f"{state.name} has {free} of {resource} free, {amount} are placed on it"
+            yield f"{state.name} has {free} of {resource} free, but its pods ask for {amount}"
     yield from _cards(state, residents, members)
 
 
@@ -78,9 +78,9 @@ def _cards(state: NodeState, residents: list[Placed], members: dict[str, Member]
 
 
 def _misfit(placed: Placed, pod: PodClass) -> str:
-    """Why its card slots are not those of the pod's containers; "" if they are."""
+    """Why the card slots do not match the pod's containers, "" if they do."""
     if not pod.wants_cards:
-        return f"{placed.member} is given cards that it does not ask for" if any(placed.cards) else ""
+        return f"{placed.member} has cards that it does not ask for" if any(placed.cards) else ""
     if len(placed.cards) != len(pod.cards):
         return f"{placed.member} has {len(placed.cards)} card slots for {len(pod.cards)} containers"
     return ""
@@ -93,10 +93,10 @@ def _slots(
     free: dict[str, dict[str, int]],
     tiles: dict[str, set[int]],
 ) -> Iterator[str]:
-    """What is wrong with a pod's cards, which are taken from what is free."""
+    """The rules that a pod's cards break. Takes the cards from `free` and `tiles`."""
     shared = pod.same_card[:1]
     if any(placed.cards[index] != placed.cards[shared[0]] for index in pod.same_card):
-        yield f"{placed.member}: containers that share a card were given different ones"
+        yield f"{placed.member}: containers that share a card have different ones"
     for index, (request, slot) in enumerate(zip(pod.cards, placed.cards, strict=True)):
         where = f"{placed.member} container {index}"
         yield from _slot_rules(where, state, pod, request, slot)
@@ -109,7 +109,7 @@ def _slot_rules(
 ) -> Iterator[str]:
     names = [share.card for share in slot]
     if len(names) != request.count or len(set(names)) != len(names):
-        yield f"{where} wants {request.count} distinct cards and was given {names}"
+        yield f"{where} asks for {request.count} distinct cards and has {names}"
     for share in slot:
         yield from _share_rules(where, state, pod, request, share)
     numas = {card.numa for card in state.node.cards if card.name in names}
@@ -124,15 +124,15 @@ def _share_rules(
 ) -> Iterator[str]:
     card = next((card for card in state.node.cards if card.name == share.card), None)
     if card is None or card.disabled or share.card in pod.denied_cards:
-        yield f"{where}: {share.card} of {state.name} may not be used"
+        yield f"{where}: card {share.card} of {state.name} is not allowed"
     if pod.allowed_cards is not None and share.card not in pod.allowed_cards:
-        yield f"{where}: {share.card} is not among the allowed cards"
+        yield f"{where}: card {share.card} is not among the allowed cards"
     if len(share.tiles) != request.tiles:
-        yield f"{where} wants {request.tiles} tiles of {share.card} and was given {share.tiles}"
+        yield f"{where} asks for {request.tiles} tiles of {share.card} and has {share.tiles}"
 
 
 def _paired(slot: tuple[CardShare, ...], cards: tuple[Card, ...]) -> bool:
-    """Whether the cards fall into pairs with a direct link (between given tiles where tiles are given)."""
+    """Whether the cards form pairs with a direct link, between the assigned tiles if there are any."""
     if not slot:
         return True
     first, *others = slot
@@ -163,7 +163,7 @@ def _take(
     for resource, amount in amounts.items():
         left[resource] = left.get(resource, 0) - amount
         if left[resource] < 0:
-            yield f"{where}: {share.card} is short of {-left[resource]} {resource}"
+            yield f"{where}: card {share.card} lacks {-left[resource]} {resource}"
     have = tiles.get(share.card, set())
     if not set(share.tiles) <= have:
         yield f"{where}: tiles {sorted(set(share.tiles) - have)} of {share.card} are not free"
@@ -181,11 +181,11 @@ def _required(known: list[Placed], gang: Gang, snapshot: Snapshot) -> Iterator[s
     if level < len(snapshot.topology.level_names):
         for node in sorted(nodes):
             if snapshot.nodes[node].path is None:
-                yield f"{node} belongs to no {gang.required_level}"
+                yield f"node {node} is in no {gang.required_level}"
 
 
 def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot) -> Iterator[str]:
-    """By rank where a placed pod has begun a slice, else each run of workers, in the order of ranks."""
+    """Checks slices: by rank where a placed pod has begun one, else each run of workers in rank order."""
     for part in gang.slices:
         level = snapshot.topology.level(part.level)
         begun = _begun(gang, part, snapshot)
@@ -203,7 +203,7 @@ def _slices(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
 
 
 def _begun(gang: Gang, part: Slice, snapshot: Snapshot) -> dict[int, set[Path]]:
-    """The slices that placed pods with ranks have begun, and the domains that these are in."""
+    """The slices in which placed pods have ranks, and the domains of these pods."""
     level = snapshot.topology.level(part.level)
     begun: dict[int, set[Path]] = {}
     for anchor in gang.anchors:
@@ -213,7 +213,7 @@ def _begun(gang: Gang, part: Slice, snapshot: Snapshot) -> dict[int, set[Path]]:
 
 
 def _workers(known: list[Placed], members: dict[str, Member]) -> list[Placed]:
-    """The members of the largest class, leaders left out, in the order of their ranks."""
+    """The members of the largest class without leaders, in rank order."""
     classes: dict[PodClass, list[Placed]] = {}
     for placed in known:
         if not _leads(members[placed.member]):
@@ -223,7 +223,7 @@ def _workers(known: list[Placed], members: dict[str, Member]) -> list[Placed]:
 
 
 def _spread(known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot) -> Iterator[str]:
-    """At most so many in each domain; or else no pod that could move to a domain with two fewer."""
+    """Checks the cap of each domain, or that no pod could move to a domain with two pods fewer."""
     request = gang.spread
     if request is None:
         return
@@ -236,13 +236,14 @@ def _spread(known: list[Placed], members: dict[str, Member], gang: Gang, snapsho
         return
     for domain in sorted({_domain(snapshot, placed.node, level) for placed in known}):
         if pods_in[domain] > request.most:
-            yield f"{pods_in[domain]} pods are in {'/'.join(domain[1:])}, at most {request.most} may be"
+            where = "/".join(domain[1:])
+            yield f"{pods_in[domain]} pods are in {where}, where at most {request.most} are allowed"
 
 
 def _uneven(
     known: list[Placed], members: dict[str, Member], gang: Gang, snapshot: Snapshot, pods_in: Counter[Path]
 ) -> Iterator[str]:
-    """A node for a pod of the fullest domain, in a domain with two fewer. pods_in: pods in each domain."""
+    """Finds a node for a pod of the fullest domain in a domain with two pods fewer. pods_in: by domain."""
     if gang.spread is None or not known:
         return
     level = snapshot.topology.level(gang.spread.level)
@@ -258,12 +259,12 @@ def _uneven(
         if capacity.reason_against_node(pod_class, state):
             continue
         if capacity.count_slots(pod_class, state).pods > on_node[name]:
-            yield f"{worst.member} on {worst.node} would be spread more evenly on {name}"
+            yield f"{worst.member} on {worst.node} would make the spread more even on {name}"
             return
 
 
 def _may_move(placed: Placed, name: str, level: int, gang: Gang, snapshot: Snapshot) -> bool:
-    """Whether a node is one for a pod: not excluded, in a domain of the spread's level, and as required."""
+    """Whether a pod may use a node: not excluded, labelled for the spread's level, in the required domain."""
     is_labelled = level < len(snapshot.topology.level_names)
     if name in gang.excluded_nodes or (is_labelled and snapshot.nodes[name].path is None):
         return False

@@ -1,4 +1,4 @@
-"""Why a gang has no place: each unusable node counted once under its worst cause, and what came closest."""
+"""Why a gang cannot be placed: each excluded node counted once, by its main cause, and the nearest domain."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +9,6 @@ from webhook.placement.budget import Budget
 from webhook.placement.eligibility import SYNTHETIC_CAPACITY, is_synthetic
 from webhook.placement.evaluate import class_slots
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
-from webhook.placement.names import an
 from webhook.placement.nearest import ClassNames, layers, level_word, nearest_domain
 from webhook.placement.question import Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import NodeState, Snapshot, key_of
@@ -18,32 +17,40 @@ from webhook.placement.vertex import Vertex, domains_at, slot_counts_of_states
 
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:
-    """A gang that its own wishes make impossible."""
+    """The answer for a gang whose own request no node can meet."""
     sentence = f"Gang {gang.name} cannot be placed: {reason}."
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, hopeless=True)
 
 
 def undecided(gang: Gang, snapshot: Snapshot, what: str) -> NoFit:
-    """A gang for which something was not decided in the steps there are."""
-    sentence = f"Gang {gang.name} was not decided within the bound of steps: {what} were not found."
-    return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
-
-
-def too_many_classes(gang: Gang, classes: int, snapshot: Snapshot, bound: int) -> NoFit:
-    """A gang of so many kinds of pods that looking at each node for each of them takes too long."""
+    """The answer for a gang for which the search budget ended before something was found."""
     sentence = (
-        f"Gang {gang.name} needs capacity for {_count(len(gang.members), 'pod')}: {_not_found(bound)}; "
-        f"looking at {_count(len(snapshot.nodes), 'node')} for {classes} kinds of pods takes more."
+        f"Gang {gang.name} is not placed: {what} were not found within the search budget, "
+        "which does not prove that none are free."
     )
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
 
 
-def _not_found(steps: int) -> str:
-    return f"none was found within {steps} search steps, which does not prove that there is none"
+def too_many_classes(gang: Gang, classes: int, snapshot: Snapshot, bound: int) -> NoFit:
+    """The answer for a gang with too many pod classes to check each node for each class."""
+    sentence = (
+        f"Gang {gang.name} is not placed: {_not_found(gang, snapshot, bound)}; "
+        f"checking {_count(len(snapshot.nodes), 'node')} for {classes} pod classes takes more steps."
+    )
+    return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
+
+
+def _not_found(gang: Gang, snapshot: Snapshot, steps: int) -> str:
+    pods = f"{_count(len(gang.members), 'pod')}{_at_most(gang, snapshot)}"
+    where = f" in one {level_word(gang.required_level, snapshot)}" if gang.required_level else ""
+    return (
+        f"no placement of {pods}{where} was found within {steps} search steps, "
+        "which does not prove that none exists"
+    )
 
 
 def unexplained(gang: Gang, snapshot: Snapshot, proven: bool) -> NoFit:
-    """A gang of which nobody asks why it found no place."""
+    """The answer where the caller does not ask for the reason."""
     sentence = f"Gang {gang.name} cannot be placed."
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=proven)
 
@@ -51,7 +58,7 @@ def unexplained(gang: Gang, snapshot: Snapshot, proven: bool) -> NoFit:
 def no_fit(
     gang: Gang, question: Question, snapshot: Snapshot, tree: Tree, proven: bool, budget: Budget
 ) -> NoFit:
-    """The reason for a gang that found no place. budget: of the steps to work it out."""
+    """The reason why a gang cannot be placed. budget: the steps for finding the reason."""
     root = tree.root
     wanted = len(gang.members)
     budget.take(len(snapshot.nodes))
@@ -71,15 +78,15 @@ def no_fit(
 
 
 _SlotCounts = Mapping[str, Counts]
-"""Of several classes: of each node that fits any of them, its capacity for each class alone."""
+"""For several classes: the free slots for each class alone, by node, for nodes that fit any of them."""
 
 
 def _causes(
     question: Question, snapshot: Snapshot, slot_counts: _SlotCounts, budget: Budget
 ) -> Iterator[str]:
-    """The cause of each node, once for those that have the same free of what the gang asks for.
+    """The cause of each node, computed once for nodes with the same free amounts of the gang's resources.
 
-    That is of pods whose rules, cards and domains say nothing of nodes, and nodes that take any pod.
+    That applies to pods without rules, cards and confinement, on nodes that take any pod.
     """
     classes = question.classes
     is_plain = not any(each.rules.has_preferences or each.wants_cards for each in classes)
@@ -99,7 +106,7 @@ def _once(
     is_plain: Callable[[NodeState], bool],
     cause: Callable[[NodeState], str],
 ) -> Iterator[str]:
-    """The cause of each node, once for open and plain ones that have the same free of these resources."""
+    """The cause of each node, computed once for open, plain nodes with equal free amounts."""
     names = tuple(resources)
     known: dict[tuple[int, ...], str] = {}
     for state in states:
@@ -115,7 +122,7 @@ def _once(
 
 
 def _cause(question: Question, state: NodeState, slot_counts: _SlotCounts, budget: Budget) -> str:
-    """Why no pod of the gang goes to the node, of the class that is hardest to serve; "" when one does."""
+    """Why no pod of the gang fits on the node, for the most frequent class; "" if one fits."""
     if state.name in question.excluded:
         return "reserved for others or avoided"
     if state.path is None and question.labelled_only:
@@ -123,7 +130,7 @@ def _cause(question: Question, state: NodeState, slot_counts: _SlotCounts, budge
     if not is_in(question.inside, state, question.levels):
         return "outside the domain of the gang's placed pods"
     if question.spread is not None and question.spread.is_full(key_of(state, question.levels)):
-        return "its domain has as many of them as it may"
+        return "its domain has as many pods as the spread allows"
     identical = len(question.classes) == 1
     if class_slots(question, 0, state, budget) if identical else state.name in slot_counts:
         return ""
@@ -131,7 +138,7 @@ def _cause(question: Question, state: NodeState, slot_counts: _SlotCounts, budge
 
 
 def _class_cause(question: Question, number: int, state: NodeState, budget: Budget) -> str:
-    """Why no pod of a class goes to a node that the gang may use."""
+    """Why no pod of a class fits on a node that the gang may use."""
     pod_class = question.classes[number]
     return (
         capacity.reason_against_node(pod_class, state)
@@ -143,7 +150,7 @@ def _class_cause(question: Question, number: int, state: NodeState, budget: Budg
 def _class_causes(
     question: Question, number: int, snapshot: Snapshot, slot_counts: _SlotCounts, budget: Budget
 ) -> Iterator[str]:
-    """The same of each node that the gang may use and that has no capacity for the class."""
+    """The same for each node that the gang may use and that has no capacity for the class."""
     pod_class = question.classes[number]
     is_plain = not (pod_class.rules.has_preferences or pod_class.wants_cards)
     return _once(
@@ -162,9 +169,10 @@ def _class_causes(
 def _short_classes(
     gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, slot_counts: _SlotCounts, budget: Budget
 ) -> str:
-    """Of pods of several classes, those for which there is too little capacity even if they were alone (in
-    the domain of the required level that has most for them), and why; where each has enough alone, what is
-    ruled out for each.
+    """The classes without enough capacity even if the gang had no other pods, and why, as clauses.
+
+    It counts the domain of the required level with the most capacity for the class. If each class alone has
+    enough, it names the excluded nodes of each class.
     """
     sums = [0] * len(question.counts)
     for domain in domains_at(root, question.required):
@@ -176,13 +184,14 @@ def _short_classes(
     for number in (short or range(len(sums)))[:MOST_CLASSES]:
         causes = Counter(_class_causes(question, number, snapshot, slot_counts, budget))
         pods = names.pods(number, question.counts[number])
-        why = ", ".join(f"{cause}: {times}" for cause, times in _by_times(causes).items()) or "no node is out"
-        text += f"; for {pods} alone there is capacity for {sums[number]} ({why})"
+        counted = (f"{cause}: {times}" for cause, times in _by_times(causes).items())
+        why = ", ".join(counted) or "no node is excluded"
+        text += f"; for {pods} alone: capacity for {sums[number]} ({why})"
     return text
 
 
 MOST_CLASSES = 3
-"""Classes of pods that a sentence names."""
+"""The most pod classes that a sentence names."""
 
 
 def _by_times(causes: Counter[str]) -> dict[str, int]:
@@ -190,7 +199,7 @@ def _by_times(causes: Counter[str]) -> dict[str, int]:
 
 
 def _shortage(pod_class: PodClass, state: NodeState, budget: Budget) -> str:
-    """What is short; a rule about pods that may not be together only where nothing real is."""
+    """The scarcest resource; a rule that keeps pods apart only where no real resource is short."""
     real = tuple(pair for pair in pod_class.requests if not is_synthetic(pair[0]))
     if len(real) == len(pod_class.requests):
         return capacity.shortage(pod_class, state, budget)
@@ -200,7 +209,7 @@ def _shortage(pod_class: PodClass, state: NodeState, budget: Budget) -> str:
 
 
 def _alone(question: Question) -> list[str]:
-    """The rules that keep pods of one class apart from each other."""
+    """The rules that allow only one pod of a class per node."""
     return sorted(
         {
             resource.removesuffix(" in use")
@@ -219,20 +228,21 @@ def _nearness(
     nearest: Nearest | None,
     proven: bool,
 ) -> str:
-    """What came closest, in words."""
+    """The nearest domain, in words."""
     has_none = nearest is not None and not nearest.free_slots
     if not proven:
-        return _not_decided(question, nearest)
+        return _not_decided(gang, question, snapshot, nearest)
     if has_none and root.free_slots and gang.spread is not None:
-        return f"no {level_word(gang.spread.level, snapshot)} with capacity may take one more"
+        level = level_word(gang.spread.level, snapshot)
+        return f"each {level} with capacity has as many pods as the spread allows"
     if has_none or not root.children:
         return "no node has capacity for any of them"
-    return "there is no way to place them all" if nearest is None else nearest.sentence
+    return "no placement of all of them exists" if nearest is None else nearest.sentence
 
 
-def _not_decided(question: Question, nearest: Nearest | None) -> str:
-    """What came closest without proof that it must, for several classes alone."""
-    body = _not_found(question.options.bound)
+def _not_decided(gang: Gang, question: Question, snapshot: Snapshot, nearest: Nearest | None) -> str:
+    """That the search ended without a proof; for several classes also the nearest domain."""
+    body = _not_found(gang, snapshot, question.options.bound)
     if nearest is None or not nearest.free_slots or len(question.counts) == 1:
         return body
     return f"{body}; {nearest.sentence}"
@@ -241,23 +251,36 @@ def _not_decided(question: Question, nearest: Nearest | None) -> str:
 def _sentence(
     gang: Gang, question: Question, snapshot: Snapshot, body: str, causes: dict[str, int], proven: bool
 ) -> str:
-    wanted = len(gang.members)
-    where = f" in one {level_word(gang.required_level, snapshot)}" if gang.required_level else ""
-    if gang.spread is not None and gang.spread.most is not None:
-        where += f", at most {gang.spread.most} in {an(level_word(gang.spread.level, snapshot))}"
-        if question.spread is not None and question.spread.there:
-            where += f" beside the {sum(question.spread.there.values())} that are placed"
-    head = f"Gang {gang.name} needs capacity for {_count(wanted, 'pod')}{where}: "
-    alone = _alone(question)
-    if alone and proven:
-        body += f"; a node takes only one of them ({'; '.join(alone)})"
     total = _count(len(snapshot.nodes), "node")
     ruled = ", ".join(f"{cause}: {count}" for cause, count in causes.items())
-    return (
-        f"{head}{body}. Of {total}, excluded: {ruled}."
-        if ruled
-        else f"{head}{body}. None of {total} is excluded."
-    )
+    excluded = f"Of {total}, excluded: {ruled}." if ruled else f"None of {total} is excluded."
+    if not proven:
+        return f"Gang {gang.name} is not placed: {body}. {excluded}"
+    if alone := _alone(question):
+        body += f"; each node takes only one of them ({'; '.join(alone)})"
+    there = sum(question.spread.there.values()) if question.spread is not None else 0
+    beside = f" beside the {there} that are placed" if there else ""
+    limit = f"{at_most}{beside}," if (at_most := _at_most(gang, snapshot)) else ""
+    where = f" into one {level_word(gang.required_level, snapshot)}" if gang.required_level else ""
+    pods, do = _count(len(gang.members), "pod"), "does" if len(gang.members) == 1 else "do"
+    head = f"Gang {gang.name} cannot be placed: {pods}{limit} {do} not fit{where}"
+    return f"{head}; {body}. {_advice(gang, snapshot)}{excluded}"
+
+
+def _at_most(gang: Gang, snapshot: Snapshot) -> str:
+    """The cap of a spread gang as a clause, "" without one."""
+    if gang.spread is None or gang.spread.most is None:
+        return ""
+    return f", at most {gang.spread.most} per {level_word(gang.spread.level, snapshot)}"
+
+
+def _advice(gang: Gang, snapshot: Snapshot) -> str:
+    """A sentence on what helps a gang whose own topology request is a reason, "" for others."""
+    if gang.required_level:
+        return "Use topogate.io/preferred-topology, or add nodes. "
+    if gang.spread is not None and gang.spread.most is not None:
+        return f"Add nodes, or allow more pods per {level_word(gang.spread.level, snapshot)}. "
+    return ""
 
 
 def _count(number: int, what: str) -> str:

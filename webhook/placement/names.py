@@ -1,4 +1,4 @@
-"""Names and words: the order of names that hold numbers, and articles."""
+"""The natural order of names that contain numbers."""
 
 import re
 from functools import lru_cache
@@ -15,8 +15,3 @@ def natural(name: str) -> tuple[tuple[int, int | str], ...]:
 @lru_cache(maxsize=200_000)
 def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in _PARTS.split(name) if part)
-
-
-def an(word: str) -> str:
-    """The word with its article."""
-    return f"{'an' if word.startswith(('a', 'NV')) else 'a'} {word}"

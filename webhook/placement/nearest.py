@@ -1,6 +1,6 @@
-"""Which domain comes nearest to holding a gang that has no place, and how a sentence says so.
+"""The domain with the most capacity for a gang that cannot be placed, and how messages name it.
 
-A sentence calls pods of a class by their role if it is of that class alone, else by one of them.
+Messages name the pods of a class by their role if no other class has it, else by one of the pods.
 """
 
 import re
@@ -11,18 +11,17 @@ from typing import Final
 from webhook.placement import heterogeneous
 from webhook.placement.budget import Budget
 from webhook.placement.model import Gang, Member, Nearest, PodClass
-from webhook.placement.names import an
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import Snapshot
 from webhook.placement.spread import slots_under_cap
 from webhook.placement.vertex import Vertex, domains_at
 
 _SliceCapacity = tuple[int, tuple[int, ...]]
-"""Capacity for workers in whole slices, and for how many slices of each layer."""
+"""Free slots for workers in complete slices, and the number of slices of each layer that fit."""
 
 
 def layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
-    """For how many of the slices of each layer there is capacity: in slices of which layer it is short."""
+    """A clause on the slices of each layer that fit, "" without slices."""
     if not question.slices:
         return ""
     names = snapshot.topology.names(key[0] for key in snapshot.blocks)
@@ -30,19 +29,19 @@ def layers(question: Question, snapshot: Snapshot, root: Vertex) -> str:
     counts = max((_slices_in(domain, question.slices)[1] for domain in domains), default=())
     sizes = ", ".join(f"{size} per {names[level]}" for level, size in question.slices)
     parts = [
-        f"{min(there, question.counts[0] // size)} of {question.counts[0] // size} in {an(names[level])}"
+        f"{min(there, question.counts[0] // size)} of {question.counts[0] // size} {names[level]} slices"
         for (level, size), there in zip(question.slices, counts, strict=False)
     ]
-    return f" in slices of {sizes}" + (f"; capacity for {'; '.join(parts)}" if any(counts) else "")
+    return f" in slices of {sizes}" + (f"; capacity for {', '.join(parts)}" if any(counts) else "")
 
 
 def slots_in_slices(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> int:
-    """For how many workers in whole slices a domain has capacity."""
+    """Free slots of a domain for workers in complete slices."""
     return _slices_in(vertex, slices)[0]
 
 
 def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> _SliceCapacity:
-    """What a domain holds."""
+    """The slice capacity of a domain."""
     in_slices = partial(_in_slices, slices)
     none = (0,) * len(slices)
     if vertex.state is not None:
@@ -59,7 +58,10 @@ def _slices_in(vertex: Vertex, slices: tuple[tuple[int, int], ...]) -> _SliceCap
 def _in_slices(
     slices: tuple[tuple[int, int], ...], top: int, bottom: int, capacity: _SliceCapacity
 ) -> _SliceCapacity:
-    """What a domain of these levels holds of what is in it: slices of its own levels are whole there."""
+    """The slice capacity of a domain of these levels, from the capacity inside it.
+
+    Only complete slices of its own levels count.
+    """
     free_slots, counts = capacity[0], list(capacity[1])
     for layer in reversed(range(len(slices))):
         level, size = slices[layer]
@@ -70,10 +72,10 @@ def _in_slices(
 
 
 PART: Final = 8
-"""The part of the steps for the domain that comes nearest."""
+"""The search for the nearest domain gets one part in so many of the steps."""
 
 MOST_NAMED: Final = 3
-"""Classes up to which a sentence says for how many pods of each there is capacity."""
+"""The most classes for which a message gives the capacity of each."""
 
 
 def nearest_domain(
@@ -81,7 +83,7 @@ def nearest_domain(
 ) -> Nearest | None:
     """The domain of the required level with the most capacity for members together, or the whole cluster.
 
-    None where there is none, or where looking for it takes too long.
+    None if no domain has capacity, or if the search takes too long.
     """
     found = _largest_domain(question, root, len(snapshot.nodes), budget)
     if found is None:
@@ -107,14 +109,14 @@ def _largest_domain(
 
 
 def _slots_alone(question: Question, vertex: Vertex) -> int:
-    """Capacity of a domain for identical pods, in whole slices, and under a cap."""
+    """Free slots of a domain for identical pods, in complete slices and under the spread's cap."""
     if question.spread is not None:
         return slots_under_cap(question, vertex)
     return slots_in_slices(vertex, question.slices) if question.slices else vertex.free_slots
 
 
 def _pods_per_class(gang: Gang, question: Question, counts: Counts) -> str:
-    """How many pods of each class fit where there are a few classes, else how many pods."""
+    """How many pods of each class fit if there are few classes, else how many pods fit in all."""
     if not 1 < len(counts) <= MOST_NAMED or not sum(counts):
         return f"{sum(counts)} of {len(gang.members)}"
     names = ClassNames(gang, question)
@@ -126,7 +128,7 @@ def _pods_per_class(gang: Gang, question: Question, counts: Counts) -> str:
 
 
 def level_word(level: str, snapshot: Snapshot) -> str:
-    """What the users of the nodes' labels call a level that is asked for by its name."""
+    """The word for a level in messages: the one that the nodes' label family uses."""
     names = snapshot.topology.level_names
     if level not in names:
         return level
@@ -134,14 +136,14 @@ def level_word(level: str, snapshot: Snapshot) -> str:
 
 
 _WHO: Final = re.compile(r".*[a-z](?:er|or)", re.IGNORECASE)
-"""Roles that say who a pod is (worker, server, executor), and so have a plural."""
+"""Roles that are nouns for one pod (worker, server, executor), and so have a plural."""
 
 MOST_ROLES: Final = 3
-"""Roles of one class that are named."""
+"""The most roles of one class that a message names."""
 
 
 class ClassNames:
-    """The classes of one gang; beside slices leaders are a class of their own, whatever they ask for."""
+    """The names of a gang's classes. Beside slices, leaders always are a class of their own."""
 
     def __init__(self, gang: Gang, question: Question) -> None:
         numbers: dict[PodClass, list[int]] = defaultdict(list)
@@ -164,21 +166,21 @@ class ClassNames:
         self._shared = {"", *(role for role, of in classes.items() if len(of) > 1)}
 
     def _of_member(self, member: Member, numbers: list[int]) -> list[int]:
-        """Of the classes of pods that ask for the same those that a member may be of."""
+        """Of the classes with the member's requests, those to which it can belong."""
         if not self._question.unbound_slices or len(numbers) == 1:
             return numbers
         leads = member.rank is not None and member.rank < 0
         return [number for number in numbers if self._is_of_leaders(number) == leads]
 
     def _is_of_leaders(self, number: int) -> bool:
-        """Of classes that ask for the same: whether no slice binds it, and no placed pod of its slice."""
+        """Of classes with equal requests: whether no slice and no placed pod of a slice binds the class."""
         question = self._question
         return (
             question.unbound_slices[number] == len(question.slices) and question.confinement(number) is None
         )
 
     def pods(self, number: int, count: int) -> str:
-        """So many pods of a class: "96 workers", "1 pod of decode", "2 pods like p-0"."""
+        """A number of pods of a class: "96 workers", "1 pod of decode", "2 pods like p-0"."""
         return f"{count} {self.noun(number, count)}"
 
     def noun(self, number: int, count: int) -> str:

@@ -328,5 +328,5 @@ def _cards(
     budget.take(reserve.spent - before)
     chosen = chosen or first_found(cards, pods)
     if chosen is None:  # fewer pods than were found to fit may be what the search does not decide
-        raise _CardsUndecided(f"cards of {name} for {len(pods)} of its pods")
+        raise _CardsUndecided(f"cards of node {name} for {len(pods)} of its pods")
     return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]

@@ -43,16 +43,16 @@ def spreading(gang: Gang, snapshot: Snapshot, required: int | None, classes: int
     topology = snapshot.topology
     level = topology.level(request.level)
     if request.most is not None and request.most < 1:
-        raise PlacementError(f"gang {gang.name}: at most {request.most} pods a domain; 1 is the least")
+        raise PlacementError(f"gang {gang.name}: at most {request.most} pods per domain; allow at least 1")
     if required is not None and level <= required:
         raise PlacementError(
-            f"gang {gang.name}: the level that it is to be spread over, {request.level}, is not below "
-            f"the required {gang.required_level}"
+            f"gang {gang.name}: the level to spread over, {request.level}, is not below the required "
+            f"{gang.required_level}; spread over a finer level"
         )
     if gang.slices:
-        raise PlacementError(f"gang {gang.name}: slices are not spread; one wish excludes the other")
+        raise PlacementError(f"gang {gang.name}: slices cannot be spread; ask for slices or for a spread")
     if classes > 1:
-        raise PlacementError(f"gang {gang.name}: only pods that are alike can be spread, and these are not")
+        raise PlacementError(f"gang {gang.name}: only identical pods can be spread, and its pods differ")
     there = Counter(
         key_of(snapshot.nodes[name], len(topology.level_names))[: level + 2]
         for name in (*(anchor.node for anchor in gang.anchors), *request.peers)
@@ -281,7 +281,7 @@ def ask(
 
 def _check_members(gang: Gang) -> None:
     if len({member.name for member in gang.members}) != len(gang.members):
-        raise PlacementError(f"gang {gang.name} names a member twice")
+        raise PlacementError(f"gang {gang.name}: two of its members have the same name")
     for member in gang.members:
         if member.pod_class.problem:
             raise Impossible(f"pod {member.shown}: {member.pod_class.problem}")
@@ -329,7 +329,7 @@ def _inside(gang: Gang, places: _Places, required: int | None) -> Path | None:
     domains = sorted({key[: required + 2] for key, _ in places})
     if len(domains) > 1:
         names = " and ".join("/".join(domain[1:]) for domain in domains)
-        raise Impossible(f"it must stay in one {gang.required_level}, but its placed pods are in {names}")
+        raise Impossible(f"it requires one {gang.required_level}, but its placed pods are in {names}")
     return domains[0]
 
 
@@ -384,14 +384,15 @@ def _neighbour(member: Member, level: int, places: _Places) -> Path | None:
 def _check_slices(gang: Gang, slices: tuple[tuple[int, int], ...], required: int | None) -> None:
     for level, size in slices:
         if size < 1:
-            raise PlacementError(f"gang {gang.name}: a slice of {size} pods; a slice has at least 1")
+            raise PlacementError(f"gang {gang.name}: slices of {size} pods; a slice has at least 1")
         if required is not None and level < required:
             raise PlacementError(
-                f"gang {gang.name}: its slices are at a level above the required {gang.required_level}"
+                f"gang {gang.name}: its slices are at a level above the required {gang.required_level}; "
+                "use a finer level for them"
             )
     for (level, size), (below, smaller) in pairwise(slices):
         if level == below:
-            raise PlacementError(f"gang {gang.name}: two slice sizes at one level")
+            raise PlacementError(f"gang {gang.name}: two slice sizes at one level; keep one of them")
         if size % smaller:
             raise PlacementError(f"gang {gang.name}: slices of {size} do not divide into slices of {smaller}")
 
@@ -423,8 +424,8 @@ def _unbound_slices(
     counts = [len(groups[key]) for key in keys]
     if sum(counts[1 : len(free)]) > BESIDE_SLICES:
         raise PlacementError(
-            f"gang {gang.name}: slices need workers that are alike; "
-            f"at most {BESIDE_SLICES} other pods may stand beside them"
+            f"gang {gang.name}: slices need identical workers; "
+            f"at most {BESIDE_SLICES} other pods are allowed beside them"
         )
     for count, done in zip(counts, unbound, strict=True):
         if done < len(slices) and count % slices[done][1]:

@@ -199,7 +199,7 @@ class Snapshot:
         states: dict[str, NodeState] = {}
         for node in nodes:
             if node.name in states:
-                raise PlacementError(f"node {node.name} is there twice")
+                raise PlacementError(f"two nodes are named {node.name}")
             used = usages.get(node.name, ())
             states[node.name] = _state_after(old.get(node.name), node, used, topology)
         blocks = _blocks(states, len(topology.level_names), previous if old else None)

@@ -1,4 +1,4 @@
-"""The levels of the network: by which labels a node has its place, and what people call them."""
+"""The levels of the topology: the labels that locate a node, and the names of the levels."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,15 +8,15 @@ from labeler.contract import keys
 
 
 class PlacementError(ValueError):
-    """A question that has no meaning, such as a level that the topology does not have."""
+    """An invalid request, such as a level that the topology does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The label families that place a node, coarsest level first, and what people call their levels.
+    """The label families that locate a node, coarsest level first, and the names of the levels.
 
-    A node uses the first family whose labels it has complete. Below the last level is always the node itself.
-    A level that a family lacks has the key of its next finer one.
+    A node uses the first family of which it has all labels. Below the last level is always the node itself.
+    If a family lacks a level, it repeats the key of the next finer level.
     """
 
     families: tuple[tuple[str, ...], ...] = keys.TOPOLOGY_FAMILIES
@@ -32,10 +32,10 @@ class Topology:
                 )
 
     def path(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
-        """A node's place: family number and level values, coarsest first; None without a full family."""
+        """A node's path: family number and level values, coarsest first; None without a complete family."""
         for number, family in enumerate(self.families):
             if not labels.get(family[0]):
-                continue  # most families of most nodes
+                continue  # the case of most families and nodes
             values = tuple(labels.get(key, "") for key in family)
             if all(values):
                 return (str(number), *values)
@@ -43,15 +43,15 @@ class Topology:
 
     @property
     def machine(self) -> int:
-        """The level whose domains are machines: the host where there is such a level, else the node."""
+        """The level whose domains are machines: the host if the topology has that level, else the node."""
         host = keys.LEVEL_NAMES[-1]
         return self.level_names.index(host) if host in self.level_names else len(self.level_names)
 
     def names(self, families: Iterable[str]) -> tuple[str, ...]:
-        """What people call the levels, and the node, where nodes are of these families (as in a path).
+        """The words for the levels, and for the node, if nodes are of these families (as in a path).
 
-        That is the word of a family for its label where all of them have the same one, else the level's name.
-        An operator's own names of levels are kept.
+        A level has the families' word for its label if all of them use the same word, else its own name.
+        Level names that the operator sets are used unchanged.
         """
         words = self._words(families)
         return (*(word or name for word, name in zip(words, self.level_names, strict=True)), "node")
@@ -71,9 +71,9 @@ class Topology:
         return found
 
     def spread(self, counts: Iterable[int], families: Iterable[str] = ()) -> str:
-        """How far a gang is spread, as "1 block, 16 nodes". counts: domains of each level, then nodes.
+        """The spread of a gang, as "1 block, 16 nodes". counts: domains of each level, then nodes.
 
-        families: of its nodes, see names.
+        families: those of its nodes, see `names`.
         """
         return ", ".join(
             f"{count} {name}{'' if count == 1 else 's'}"
@@ -82,9 +82,9 @@ class Topology:
         )
 
     def level(self, name: str) -> int:
-        """Number of a level by its name or one of its label keys, 0 the coarsest; node is the last.
+        """The number of a level by its name or one of its label keys: 0 is the coarsest, the node the last.
 
-        Raises PlacementError for a name that is none, or a key that is not of the same level in all families.
+        Raises PlacementError for an unknown name, and for a key that is of different levels in two families.
         """
         if name in self.level_names:
             return self.level_names.index(name)
@@ -95,6 +95,6 @@ class Topology:
             return found.pop()
         if found:
             meant = " and ".join(self.level_names[level] for level in sorted(found))
-            raise PlacementError(f"{name} is a key of several levels, {meant}: name the level instead")
+            raise PlacementError(f"{name} is a key of several levels, {meant}; name the level instead")
         known = f"{', '.join(self.level_names)} and node"
         raise PlacementError(f"no level {json.dumps(name)}; known: {known}")

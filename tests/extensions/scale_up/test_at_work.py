@@ -197,7 +197,7 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_r
     standin = StandIn(api, GRID)
     standin.set_condition(request["metadata"], "Provisioned", "True", "on their way")
     until(empty, one_pass, "its word", lambda: "exist or are being added" in reason_of(empty, namespace))
-    assert "needs capacity for 2 pods" in reason_of(empty, namespace), "there may be capacity, and no place"
+    assert "2 pods do not fit" in reason_of(empty, namespace), "there may be capacity, and no place"
     create_job(api, namespace, "small", 1, template(8))
     api.request("POST", "/api/v1/nodes", body=GRID[0].manifest(GRID[0].topology_labels))
 

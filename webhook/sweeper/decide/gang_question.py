@@ -277,7 +277,7 @@ def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
     """The answer for a gang that has capacity, but none that was found to keep its rules."""
     names = {reason for kind in rules.classes for reason in kind.names}
     sentence = (
-        f"Gang {gang.name} needs capacity for {counted(len(gang.members), 'pod')}: there is capacity, but no "
+        f"Gang {gang.name} is not placed: there is capacity for {counted(len(gang.members), 'pod')}, but no "
         f"placement was found that also keeps their rules on other pods ({', '.join(sorted(names))})."
     )
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
