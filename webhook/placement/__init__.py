@@ -1,4 +1,4 @@
-"""The pure placement core: a snapshot of the cluster and a gang in, the best assignment or the reason out."""
+"""The pure placement core: it finds the best assignment of a gang on a snapshot, or why there is none."""
 
 from webhook.placement.budget import Budget
 from webhook.placement.check import check

@@ -1,6 +1,6 @@
-"""Capacities of the domains below a vertex, level by level, and the bounds of costs that follow from them.
+"""Capacities of the domains below a vertex, level by level, and the cost bounds that follow from them.
 
-What is asked about the inside of a domain is worked out once for each vertex and kept with it.
+Facts about the inside of a domain are computed once for each vertex and cached in its notes.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ from webhook.placement.vertex import Vertex
 
 
 def slot_sums(vertex: Vertex) -> list[list[int]]:
-    """Of the domains of each level below a vertex the sums of the 1, 2, ... largest capacities."""
+    """For each level below a vertex: the sums of the 1, 2, ... largest domain capacities."""
     if "sums" not in vertex.notes:
         vertex.notes["sums"] = [
             list(accumulate(sorted(slot_counts, reverse=True))) for slot_counts in slot_counts_below(vertex)
@@ -32,7 +32,7 @@ def slot_counts_below(vertex: Vertex) -> list[list[int]]:
     if "slot_counts" in vertex.notes:
         known: list[list[int]] = vertex.notes["slot_counts"]
         return known
-    if (leaves := vertex.leaves) is not None:  # quicker worked out than remembered
+    if (leaves := vertex.leaves) is not None:  # computing it is faster than caching it
         return [[]] * leaves.top + [leaves.slot_counts] * (leaves.costs.depth - leaves.top)
     slot_counts: list[list[int]] = []
     for part in vertex.parts:
@@ -48,12 +48,15 @@ def slot_counts_below(vertex: Vertex) -> list[list[int]]:
 
 
 def slot_counts_at(vertex: Vertex, level: int) -> list[int]:
-    """Capacities of the domains of a level in a domain, or its own where it stands for the level."""
+    """Capacities of a domain's subdomains at a level; its own capacity if the vertex covers that level."""
     return [vertex.free_slots] if vertex.bottom >= level else slot_counts_below(vertex)[level]
 
 
 def least_cost(vertex: Vertex, wanted: int, costs: Costs) -> int:
-    """At most the cost of holding so many pods in a domain, that of using it left out: each level alone."""
+    """A lower bound of the cost of placing so many pods inside a domain, each level taken alone.
+
+    The cost of using the domain itself is not included.
+    """
     total = 0
     for level, sums in enumerate(slot_sums(vertex)):
         if sums:
@@ -63,7 +66,7 @@ def least_cost(vertex: Vertex, wanted: int, costs: Costs) -> int:
 
 
 def census(vertex: Vertex) -> list[tuple[int, int]]:
-    """Of each level below a vertex the number of domains and the largest capacity; else (0, 0)."""
+    """For each level below a vertex: the number of domains and the largest capacity, (0, 0) if none."""
     if "census" not in vertex.notes:
         vertex.notes["census"] = [
             (len(slot_counts), max(slot_counts, default=0)) for slot_counts in slot_counts_below(vertex)
@@ -73,7 +76,7 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
 
 
 def shape(vertex: Vertex) -> object:
-    """Equal for two domains, or nodes, of which identical pods see other names alone."""
+    """A key that is equal for two domains, or nodes, that differ only in their names to identical pods."""
     if "shape" not in vertex.notes:
         leaves = vertex.leaves
         if leaves is not None:
@@ -93,23 +96,24 @@ def child_slot_counts(vertex: Vertex) -> list[int]:
 
 
 def anchored_children(vertex: Vertex, costs: Costs) -> set[int]:
-    """Numbers of the children that anchors use, so that using them costs nothing at their highest level."""
+    """Numbers of the children that anchors use. Using them costs nothing at their highest level."""
     level = vertex.bottom + 1
     return {number for number, part in enumerate(vertex.parts) if not _is_paid(part, level, costs)}
 
 
 def _is_paid(part: Vertex, level: int, costs: Costs) -> bool:
-    """Whether using a domain costs one of a level."""
+    """Whether using a domain adds one to the number of used domains of a level."""
     return bool(part.own >> costs.domains[level] & (1 << COUNT_BITS) - 1)
 
 
 def slot_counts_beside(part: Vertex, level: int, costs: Costs) -> tuple[list[int], list[int]]:
-    """Capacities of a domain's domains of a level: of those that anchors use, which cost nothing, and of the
-    others.
+    """Capacities of a domain's subdomains at a level: first those that anchors use, then the others.
+
+    Subdomains that anchors use cost nothing.
     """
     if part.bottom >= level:
         return ([], [part.free_slots]) if _is_paid(part, level, costs) else ([part.free_slots], [])
-    if not anchored_children(part, costs):  # nor is there any in what stands as leaves
+    if not anchored_children(part, costs):  # leaves have none either
         return [], slot_counts_at(part, level)
     below = [slot_counts_beside(each, level, costs) for each in part.parts]
     return [free_slots for free, _ in below for free_slots in free], [
@@ -120,10 +124,11 @@ def slot_counts_beside(part: Vertex, level: int, costs: Costs) -> tuple[list[int
 def fewest_children(
     slot_counts: Sequence[int], anchored: set[int], wanted: int
 ) -> tuple[dict[int, int], int]:
-    """The children that can be part of a solution with the fewest children, with the least that each holds
-    then, and that number of children. slot_counts: of all children; anchored: numbers of the free ones.
+    """The children that can be in a solution with the fewest paid children, and that fewest number.
 
-    Of a level that compares first: a child that costs holds what all others of that number cannot.
+    Each child comes with the fewest pods that it holds in such a solution: the pods that do not fit into
+    the largest other children. slot_counts: capacities of all children. anchored: numbers of those that cost
+    nothing. This holds for the level that is compared first.
     """
     missing = wanted - sum(slot_counts[number] for number in anchored)
     if missing <= 0:
@@ -143,13 +148,13 @@ def fewest_children(
 
 
 def least_domains(gang: Gang, snapshot: Snapshot, options: Options, budget: Budget) -> tuple[int, ...] | None:
-    """At least so many domains of each level, the coarsest first, and nodes; None if there is no capacity.
+    """A lower bound of the domains used at each level, coarsest first, and of nodes; None without capacity.
 
-    Each level for itself: the largest domains that together hold the gang. For pods that are alike, without
-    placed ones, in modes in which the fewest domains are best; of others an empty tuple, which says nothing:
-    so also where the capacities of cards are not decided within the budget, as there may be more than is
-    known. What is found out about the blocks of the snapshot is kept for place. Raises PlacementError as
-    place does.
+    For each level alone, it counts the largest domains that together have capacity for the gang. It serves
+    identical pods without placed members, in mode best-fit. For other gangs it returns (), which bounds
+    nothing. So it does where the budget does not decide the capacities of cards, which may then be larger
+    than known. Results about the blocks of the snapshot stay cached for `place`. Raises PlacementError as
+    `place` does.
     """
     try:
         question, _ = ask(gang, snapshot, options)

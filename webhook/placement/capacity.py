@@ -1,4 +1,4 @@
-"""How many pods a node takes, of one class or of several together: free amounts, pod count and cards."""
+"""Free slots of a node for pods of one class or of several: by free amounts, pod count and cards."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
@@ -13,11 +13,11 @@ from webhook.placement.model import PodClass
 from webhook.placement.snapshot import Block, NodeState
 
 UNBOUNDED = 10**9
-"""Capacity for pods that ask for nothing on a node that does not limit its pods."""
+"""The free slots for pods without requests on a node without a pod limit."""
 
 
 def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
-    """Why such a pod may not run on the node whatever is free, in a few words; "" when it may."""
+    """Why such a pod cannot run on the node, whatever is free, in a few words; "" if it can."""
     node, rules = state.node, pod_class.rules
     if node.problem:
         return node.problem
@@ -27,7 +27,7 @@ def reason_against_node(pod_class: PodClass, state: NodeState) -> str:
 
 
 class SlotCounts(NamedTuple):
-    """How many pods each node takes. undecided: numbers of the nodes that may take more."""
+    """Free slots of each node. undecided: numbers of the nodes that may have more."""
 
     counts: list[int]
     undecided: frozenset[int] = frozenset()
@@ -40,9 +40,9 @@ def count_slots(
     budget: Budget | None = None,
     longest: int = LONGEST,
 ) -> FreeSlots:
-    """How many pods of the class the node takes beside its own, whatever its rules say.
+    """How many more pods of the class fit on the node, without regard to the rules of the class.
 
-    budget: takes the steps of what cards decide; once it is exhausted nothing more is decided. longest: see
+    budget: pays for the search for cards; once it is exhausted, no further search is made. longest: see
     cards.choose.count_slots.
     """
     free = state.free
@@ -53,11 +53,11 @@ def count_slots(
 
 
 MOST_COLUMNS = 32
-"""Resources, and sets of them, of which is kept what a block has free: anybody may name more and more."""
+"""Resources, and sets of them, whose free amounts a block caches. Users may name any number of resources."""
 
 
 class Columns:
-    """What many nodes have free, for questions about several classes of pods."""
+    """The free amounts of many nodes by resource, for questions about several pod classes."""
 
     def __init__(self, states: Sequence[NodeState]) -> None:
         self.states = states
@@ -65,7 +65,7 @@ class Columns:
         self._groups: dict[tuple[str, ...], NodeGroups] = {}
 
     def free(self, resource: str) -> list[int]:
-        """What each node has free of a resource."""
+        """The free amount of a resource on each node."""
         if resource not in self._free:
             if len(self._free) >= MOST_COLUMNS:
                 self._free.clear()
@@ -73,7 +73,7 @@ class Columns:
         return self._free[resource]
 
     def groups(self, resources: tuple[str, ...]) -> "NodeGroups":
-        """The nodes distinguished by what they have free of these resources."""
+        """The nodes grouped by their free amounts of these resources."""
         if resources not in self._groups:
             if len(self._groups) >= MOST_COLUMNS:
                 self._groups.clear()
@@ -85,27 +85,27 @@ class Columns:
 
     @cached_property
     def are_open(self) -> bool:
-        """Whether each node takes any pod without wishes."""
+        """Whether each node takes any pod that has no rules of its own."""
         return all(map(is_open, self.states))
 
 
 class NodeGroups(NamedTuple):
-    """of_nodes: the number of each node's kind; free: what a node of each kind has free."""
+    """of_nodes: the group number of each node; free: the free amounts in each group."""
 
     of_nodes: list[int]
     free: list[tuple[int, ...]]
 
 
 def columns_of(block: Block) -> Columns:
-    """Of all nodes of a block, kept with it."""
+    """The columns of all nodes of a block, cached with the block."""
     columns: Columns = block.worked_out("columns", lambda: Columns(block.states))
     return columns
 
 
 def card_steps(classes: Iterable[PodClass], blocks: Iterable[Block], steps: int) -> int:
-    """Steps for what cards decide on one node: where all nodes differ in their cards, a share for each.
+    """Steps for the card search on one node: an equal share for each distinct set of cards.
 
-    steps: for all nodes. Without a share of its own the first nodes would take all of them.
+    steps: for all nodes. Without shares, the first nodes would take all of them.
     """
     hard = sum(map(cards.is_hard, classes))
     if not hard:
@@ -130,10 +130,10 @@ def count_slots_by_node(
     budget: Budget | None = None,
     longest: int = LONGEST,
 ) -> SlotCounts:
-    """How many pods of the class each node takes, 0 where its rules do not let it run: `count_slots` of many.
+    """Free slots of each node for a class, 0 where its rules exclude the node: `count_slots` for many nodes.
 
-    Works it out once for all nodes with the same free amounts, or resource by resource where these are many:
-    both are several times faster than node by node.
+    It computes the slots once for all nodes with the same free amounts, or resource by resource where these
+    amounts vary much. Both are several times faster than node by node.
     """
     columns = nodes if isinstance(nodes, Columns) else Columns(nodes)
     states = columns.states
@@ -158,7 +158,7 @@ def _card_slot_counts(
     budget: Budget | None,
     longest: int,
 ) -> SlotCounts:
-    """How many pods of the class the cards of each node serve, at most as many as fit its free amounts."""
+    """Free slots by the cards of each node, at most those by its free amounts."""
     known: dict[object, FreeSlots] = {0: FreeSlots(0, True)}
     found = []
     for count, state in zip(counts, states, strict=True):
@@ -171,7 +171,7 @@ def _card_slot_counts(
 
 
 def _counts(pod_class: PodClass, columns: Columns) -> list[int]:
-    """What fits the free amounts of each node."""
+    """Free slots by the free amounts of each node."""
     groups = columns.groups(tuple([resource for resource, _ in pod_class.requests]))
     if 2 * len(groups.free) <= len(groups.of_nodes):
         amounts = tuple([amount for _, amount in pod_class.requests])
@@ -186,15 +186,16 @@ def _counts(pod_class: PodClass, columns: Columns) -> list[int]:
     return [count if count > 0 else 0 for count in counts]
 
 
-@lru_cache(maxsize=1 << 16)  # blocks have nodes of the same kinds
+@lru_cache(maxsize=1 << 16)  # the same groups recur in many blocks
 def _slots_in(free: tuple[int, ...], amounts: tuple[int, ...]) -> int:
     """How many pods that ask for these amounts fit what is free."""
     return _fitting(zip(free, amounts, strict=True), UNBOUNDED)
 
 
 def _fitting(amounts: Iterable[tuple[int, int]], most: int) -> int:
-    """How many pods fit, at most so many. amounts: of each resource what is free, which may be less than
-    nothing, and what a pod takes.
+    """How many pods fit, at most `most`. amounts: for each resource the free amount and the request of a pod.
+
+    A free amount may be below 0.
     """
     for available, amount in amounts:
         if available < amount * most:
@@ -203,7 +204,7 @@ def _fitting(amounts: Iterable[tuple[int, int]], most: int) -> int:
 
 
 def is_open(state: NodeState) -> bool:
-    """Whether the node takes any pod without wishes."""
+    """Whether the node takes any pod that has no rules of its own."""
     node = state.node
     return node.ready and not (node.taints or node.unschedulable or node.problem)
 
@@ -211,7 +212,7 @@ def is_open(state: NodeState) -> bool:
 def fits_together(
     pods: Sequence[PodClass], state: NodeState, budget: Budget | None = None, looks: int = STEPS
 ) -> bool | None:
-    """Whether all these pods fit on the node beside its own, whatever its rules say; None: not decided.
+    """Whether these pods fit on the node together, without regard to rules; None: not decided.
 
     looks: see cards.choose.fits.
     """
@@ -226,8 +227,9 @@ def fits_together(
 
 
 def shortage(pod_class: PodClass, state: NodeState, budget: Budget | None = None) -> str:
-    """The most restrictive thing that leaves no capacity for one pod: the resource with the least share of
-    the need free (names decide ties), or the cards when the sums suffice; "" when a pod fits.
+    """The scarcest resource of a node without free slots, cards if all amounts suffice; "" if a pod fits.
+
+    That is the resource whose free amount is the smallest share of the request; names decide ties.
     """
     short = [
         (max(0, state.free.get(resource, 0)) * 10**6 // amount, resource)

@@ -1,14 +1,14 @@
-"""A cost as one integer made of fields, the most important highest; so costs add up and compare.
+"""A cost is one integer made of fields, the most important highest, so that costs add up and compare.
 
-The fields: domains used at each level, leftover at each level, headroom penalty, and where pods
-have preferences what the nodes lack of these (see model.Objective). In mode keep-whole the holes stand among
+The fields are the domains used at each level, the leftover at each level, the headroom penalty and, where
+pods have preferences, the preference penalty (see model.Objective). In mode keep-whole the holes come among
 the domains, before those of the machines.
 
-Penalties say what a gang's pods would rather have of two nodes where all else is equal: headroom first, then
-preferences. The second adds up what kube-scheduler's scores of a node lack, times their default weights: for
-taints that are only to be avoided (PreferNoSchedule, 3), preferred node affinity (2), topology spread that
-need not be kept (ScheduleAnyway, 2), and preferred pod affinity and anti-affinity (2). Each is 0 to 100, on a
-scale that all nodes of the snapshot make. Pods are counted as they stand before the gang is placed.
+Penalties choose between nodes that are equal otherwise: headroom first, then preferences. The preference
+penalty adds up the points that kube-scheduler's scores of a node lack, times their default weights:
+PreferNoSchedule taints (3), preferred node affinity (2), topology spread with ScheduleAnyway (2), and
+preferred pod affinity and anti-affinity (2). Each score is 0 to 100, scaled over all nodes of the snapshot.
+Pods are counted as they are before the gang is placed.
 
 Source: kube-scheduler's plugins TaintToleration, NodeAffinity, PodTopologySpread and InterPodAffinity.
 """
@@ -26,23 +26,23 @@ COUNT_BITS = 32
 SLOT_BITS = 64
 SCORE_BITS = 64
 MOST_UNLIKED = 900
-"""What a node lacks at most of what its pods would like; see preferences."""
+"""The largest preference penalty of a node; see the module's text."""
 
 HOLE_BITS = 96
-"""For the squares of free slots: of as many pods as capacity.UNBOUNDED, on 100,000 nodes."""
+"""Enough for the squares of free slots: capacity.UNBOUNDED pods on each of 100,000 nodes."""
 
 
 class Costs:
     """Packs and unpacks the fields of a cost for a topology of `levels` label levels and the node below."""
 
     def __init__(self, levels: int, machine: int | None = None, ties: int = 0) -> None:
-        """levels: number of label levels, without the node. machine: in mode keep-whole the level from which
-        on domains are machines, else None. ties: bits of the preferences, below those of the headroom.
+        """levels: number of label levels, without the node. machine: in mode keep-whole the coarsest level
+        whose domains are machines, else None. ties: bits of the preferences, below those of the headroom.
         """
         self._of_nodes: dict[tuple[int, int], int] = {}
         self.ties = ties
         self.most_penalty = 100 if not ties else (100 << ties) + MOST_UNLIKED
-        """The largest penalty of a node: for its headroom and for what its pods would like."""
+        """The largest penalty of a node, for headroom and preferences together."""
         self.depth = levels + 1
         self.machine = machine
         self.leftover = [SCORE_BITS + SLOT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
@@ -65,7 +65,7 @@ class Costs:
         return sum(self.of_domain(level, free_slots) for level in range(top, bottom + 1))
 
     def of_node(self, top: int, free_slots: int) -> int:
-        """Cost of using a node that stands for all levels from `top` down, but for its headroom penalty."""
+        """Cost of using a node that stands for all levels from `top` down, without its headroom penalty."""
         cost = self._of_nodes.get((top, free_slots))
         if cost is None:
             cost = self._of_nodes[top, free_slots] = self.of_levels(top, self.depth - 1, free_slots)
@@ -83,16 +83,16 @@ class Costs:
 
 
 WEIGHTS: Final = {"taints": 3, "node affinity": 2, "spread": 2, "pod affinity": 2}
-"""Together they make a penalty of costs.MOST_UNLIKED at most."""
+"""Together they make a penalty of at most MOST_UNLIKED."""
 
 _SOFT: Final = "PreferNoSchedule"
 
 
 class Ranking:
-    """The penalties of all nodes for a class of pods.
+    """The preference penalties of all nodes for a pod class.
 
-    key: with the class all that decides them, for as long as the nodes' own states are the same; None where
-    pods decide as well, which come and go.
+    key: with the class it determines the penalties as long as the nodes' states stay the same. It is None
+    where other pods affect them too.
     """
 
     def __init__(self, pod_class: PodClass, snapshot: Snapshot) -> None:
@@ -109,12 +109,12 @@ class Ranking:
         self.key = (preferences.terms, scales) if is_lasting else None
 
     def __bool__(self) -> bool:
-        """Whether any node is better than another."""
+        """Whether the penalties of any two nodes differ."""
         return len(set(self.penalties.values())) > 1
 
 
 def ranking(pod_class: PodClass, snapshot: Snapshot) -> Ranking | None:
-    """What the pods would rather have; None where all nodes are equal to them, as they are to most."""
+    """The ranking of nodes by the pods' preferences; None where all nodes are equal, the usual case."""
     if not pod_class.preferred and not any(map(_has_soft_taints, snapshot.blocks.values())):
         return None
     return Ranking(pod_class, snapshot) or None
@@ -130,9 +130,10 @@ def _has_soft_taints(block: Block) -> bool:
 def _lacking(
     states: Sequence[NodeState], preferences: Preferences, taints: Sequence[int], liked: Sequence[int]
 ) -> Iterator[list[int]]:
-    """What each node lacks of kube-scheduler's scores, times their weights; [] where all nodes are equal.
+    """The points that each node lacks in each of kube-scheduler's scores, times its weight; [] if all equal.
 
-    taints: soft ones that the pods do not tolerate. liked: the weights of the preferred terms that hold.
+    taints: for each node the soft taints that the pods do not tolerate. liked: the sum of the weights of the
+    preferred terms that match it.
     """
     if any(taints):
         yield [WEIGHTS["taints"] * 100 * count // max(taints) for count in taints]
@@ -143,7 +144,7 @@ def _lacking(
 
 
 def _of_blocks(snapshot: Snapshot, key: object, worth: Callable[[NodeState], int]) -> list[int]:
-    """Something of every node, kept with its block."""
+    """A value of each node, cached with its block."""
     found: list[int] = []
     for block in snapshot.blocks.values():
         found += block.worked_out(key, partial(_worths, block, worth))
@@ -168,7 +169,7 @@ def _liked(state: NodeState, preferences: Preferences) -> int:
 
 
 def _spread(states: Sequence[NodeState], preferences: Preferences) -> list[int]:
-    """The scores for spread: the fewer pods are in its domains, the better a node."""
+    """The scores for topology spread: a node with fewer pods in its domains scores higher."""
     if not preferences.spread:
         return []
     crowds = _crowds(states, preferences)
@@ -178,9 +179,9 @@ def _spread(states: Sequence[NodeState], preferences: Preferences) -> list[int]:
 
 
 def _crowds(states: Sequence[NodeState], preferences: Preferences) -> list[int | None]:
-    """How many pods are in each node's domains, by weight; None for nodes that lack one of the labels.
+    """The weighted number of pods in each node's domains; None for nodes that lack one of the labels.
 
-    kube-scheduler leaves these out.
+    kube-scheduler does not score these nodes.
     """
     is_known = [True] * len(states)
     crowds = [0.0] * len(states)
@@ -197,7 +198,7 @@ def _crowds(states: Sequence[NodeState], preferences: Preferences) -> list[int |
 
 
 def _near(states: Sequence[NodeState], preferences: Preferences) -> list[int]:
-    """The scores for pods that are near."""
+    """The scores for preferred pod affinity and anti-affinity."""
     if not preferences.near:
         return []
     tables = [(each.key, dict(each.counts)) for each in preferences.near]
@@ -209,12 +210,13 @@ def _near(states: Sequence[NodeState], preferences: Preferences) -> list[int]:
 class Score:
     """The headroom score of nodes, 0 to 100.
 
-    It is the weighted mean, over the resources, of the amount that stays free after one pod of the class, in
-    hundredths of the largest allocatable amount that any node of the snapshot has. So a large node that is
-    half free scores above a small one that is wholly free. Weights are the operator's (Options.weights, by
-    default cpu and memory with 1 each); extended resources that the class asks for count with 1 unless given
-    another weight. Resources that no node has do not count. Where the pods have preferences, what a node
-    lacks of them stands below its penalty, in bits of its own.
+    For each resource it takes the amount that stays free after one pod of the class, in hundredths of the
+    largest allocatable amount on any node. The score is the weighted mean over the resources. So a large node
+    that is half free scores above a small node that is completely free.
+
+    The operator sets the weights (Options.weights; by default cpu and memory with 1 each). Extended resources
+    that the class requests count with 1 unless they have a weight. Resources that no node has do not count.
+    Where the pods have preferences, the preference penalty takes the bits below the headroom penalty.
     """
 
     def __init__(
@@ -236,7 +238,7 @@ class Score:
         self._total = sum(weight for _, weight, _, _ in self.parts)
 
     def penalty(self, state: NodeState) -> int:
-        """100 minus the score; the score itself where the most allocated node is wanted."""
+        """100 minus the score; the score itself if the most allocated nodes are preferred."""
         parts = 0
         for resource, weight, need, most in self.parts:
             left = state.free.get(resource, 0) - need
@@ -247,7 +249,7 @@ class Score:
         return penalty if self.ranking is None else penalty << self.ties | self.ranking.penalties[state.name]
 
     def penalties(self, states: Sequence[NodeState]) -> list[int]:
-        """The penalty of each of many nodes: `penalty`, resource by resource, which is faster."""
+        """The penalty of each node: as `penalty`, but resource by resource, which is faster."""
         sums = [0] * len(states)
         for resource, weight, need, most in self.parts:
             sums = [
@@ -265,11 +267,11 @@ class Score:
 
 
 WORD = 61
-"""Bits that a cost may have in a machine word, so that the sum of two and "unreachable" still fit."""
+"""Most bits of a cost in a machine word: the sum of two costs and "unreachable" still fit."""
 
 
 class PackedCost:
-    """Some fields of a wide cost (see Costs), the most important first, in their real widths."""
+    """Some fields of a wide cost (see Costs), the most important first, in the widths that they need."""
 
     def __init__(self, fields: Sequence[tuple[int, int, int]]) -> None:
         """fields: (shift in the wide cost, bits there, bits needed)."""
@@ -290,9 +292,9 @@ class PackedCost:
         return found
 
     def unpack(self, packed: int) -> int:
-        """A wide cost of these fields alone."""
+        """The wide cost with these fields alone."""
         total = 0
-        for shift, _, to in reversed(self.parts):  # the most important first: what is left is below
+        for shift, _, to in reversed(self.parts):  # the most important first
             total += (packed >> to) << shift
             packed &= (1 << to) - 1
         return total

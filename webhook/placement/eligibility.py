@@ -1,7 +1,7 @@
-"""Whether a pod may run on a node at all, whatever is free there: the rules of kube-scheduler's filters.
+"""Whether a pod can run on a node, whatever is free there: the rules of kube-scheduler's filters.
 
 Sources: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity, toleration) and the plugins NodeAffinity,
-NodeUnschedulable, TaintToleration and, for what volumes demand, VolumeBinding and VolumeZone. Readiness is
+NodeUnschedulable, TaintToleration and, for volumes, VolumeBinding and VolumeZone. The check of readiness is
 ours: kube-scheduler knows it only through taints.
 """
 
@@ -15,7 +15,7 @@ _STRICT_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _INT64: Final = range(-(2**63), 2**63)
 NAME_FIELD: Final = "metadata.name"
 _FEW: Final = 8
-"""So many values are as soon compared one by one."""
+"""Up to so many values, comparing one by one is as fast as a set."""
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 _BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
@@ -35,7 +35,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's toleration; an empty operator is Equal, an empty effect every effect."""
+    """A pod's toleration. An empty operator means Equal, an empty effect means every effect."""
 
     key: str = ""
     operator: str = ""
@@ -47,7 +47,7 @@ class Toleration:
 class Requirement:
     """A condition on one label or field: In, NotIn, Exists, DoesNotExist, Gt, Lt.
 
-    among: the values, to look one up in; how many there are, their author decides.
+    among: the values as a container for look-ups; users may list any number of values.
     """
 
     key: str
@@ -70,11 +70,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Where a pod may run: nodeSelector, required node affinity (None: no such wish), tolerations, volumes.
+    """Where a pod can run: nodeSelector, required node affinity (None: not set), tolerations, volumes.
 
-    volumes: for each thing that its volumes demand of a node, the terms of which one must hold. claims: the
-    same for what the devices that its claims were given demand.
-    exclusions: names of nodes from which other rules keep it, by what these are called.
+    volumes: for each requirement of its volumes, the terms; one of them must match the node. claims: the same
+    for the devices that are allocated to its claims. exclusions: for each other rule, its name and the nodes
+    that it excludes.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -86,7 +86,7 @@ class Rules:
 
     @property
     def has_preferences(self) -> bool:
-        """Whether anything but tolerations decides."""
+        """Whether any rule other than tolerations is set."""
         preferences = self.selector or self.volumes or self.claims or self.exclusions
         return bool(preferences) or self.affinity is not None
 
@@ -99,7 +99,7 @@ def reason_against(
     unschedulable: bool,
     ready: bool,
 ) -> str:
-    """Why such a pod may not run on a node, in a few words; "" when it may."""
+    """Why such a pod cannot run on a node, in a few words; "" if it can."""
     against = _rule_against(rules, name, labels)
     if against:
         return against
@@ -112,7 +112,7 @@ def reason_against(
 
 
 def _rule_against(rules: Rules, name: str, labels: Mapping[str, str]) -> str:
-    """The rule of the pod's own that the node does not meet, in a few words; "" if there is none."""
+    """The first rule of the pod that the node does not meet, in a few words; "" if there is none."""
     for key, value in rules.selector:
         if labels.get(key) != value:
             return "nodeSelector"
@@ -129,7 +129,7 @@ def _rule_against(rules: Rules, name: str, labels: Mapping[str, str]) -> str:
 
 
 def _one_of_each_holds(each: tuple[tuple[Term, ...], ...], name: str, labels: Mapping[str, str]) -> bool:
-    for terms in each:  # written out, as every node is asked: generators take twice as long
+    for terms in each:  # explicit loops, since this runs for every node: generators take twice as long
         for term in terms:
             if term_holds(term, name, labels):
                 break
@@ -171,7 +171,7 @@ def _is_int64(text: str) -> bool:
 
 
 def term_holds(term: Term, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node meets a term; an empty one nobody."""
+    """Whether a node meets a term; an empty term matches no node."""
     if not term.expressions and not term.fields:
         return False
     for requirement in term.expressions:
@@ -211,7 +211,7 @@ def _compares(value: str, requirement: Requirement) -> bool:
 
 
 def _field_holds(requirement: Requirement, name: str) -> bool:
-    """Fields take In and NotIn with one value, and metadata.name is the only one of a node."""
+    """Whether a node meets a field requirement: only metadata.name, with In or NotIn and one value."""
     if requirement.key != NAME_FIELD or len(requirement.values) != 1:
         return False
     same = requirement.values[0] == name
@@ -219,9 +219,9 @@ def _field_holds(requirement: Requirement, name: str) -> bool:
 
 
 SYNTHETIC_CAPACITY: Final = 1_000_000
-"""All that a node has of a synthetic resource: more than the pods of any node, each taking 1 of it."""
+"""A node's capacity for a synthetic resource: more than the pods on any node, each of which takes 1."""
 
 
 def is_synthetic(resource: str) -> bool:
-    """Whether the resource stands for such a rule: its name has a blank, which no node's own resource has."""
+    """Whether a resource stands for a rule between pods: its name has a blank, as no real resource has."""
     return " " in resource

@@ -1,4 +1,4 @@
-"""What a solver found, and its objective, worked out of the nodes' states alone."""
+"""The result of a solver, and its objective, computed from the nodes' states alone."""
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from webhook.placement.vertex import Vertex
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Nodes in topology order that hold identical pods, each with the pods it may take, and their cost."""
+    """Nodes in topology order for identical pods, each with its free slots, and the cost of using them."""
 
     cost: int
     nodes: list[tuple[NodeState, int]]
@@ -23,9 +23,9 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Pods of each class by node (None: no place found), and whether that is proven to be the best.
+    """Pods of each class by node (None: no placement found), and whether it is proven to be the best.
 
-    cost: that of the nodes used, where the solver knows it; counts are in topology order then.
+    cost: of the nodes used, if the solver knows it; then the counts are in topology order.
     """
 
     counts: Mapping[str, Counts] | None
@@ -34,13 +34,13 @@ class Solution:
 
 
 def cost_of(root: Vertex, places: Iterable[Path]) -> int:
-    """Cost of using these nodes, by their paths with their names."""
+    """Cost of using these nodes. places: their paths, which end with their names."""
     used = set(places)
     return _cost_below(root, {place[:2] for place in used}, {place[-1] for place in used}) or 0
 
 
 def _cost_below(vertex: Vertex, blocks: Set[Path], names: Set[str]) -> int | None:
-    """Cost of using these nodes of a domain; None if it has none of them. blocks: those that have some."""
+    """Cost of using these nodes of a domain; None if it has none of them. blocks: the blocks of the nodes."""
     if vertex.state is not None:
         return vertex.own if vertex.state.node.name in names else None
     leaves = vertex.leaves
@@ -54,7 +54,7 @@ def _cost_below(vertex: Vertex, blocks: Set[Path], names: Set[str]) -> int | Non
 
 
 def evaluate(question: Question, snapshot: Snapshot, counts: Mapping[str, int], costs: Costs) -> Objective:
-    """The objective of a distribution (node name -> members on it), worked out from scratch."""
+    """The objective of a distribution (node name -> members on it), computed from scratch."""
     used: set[tuple[int, Path]] = set()
     total = 0
     score = score_of(question, snapshot)
@@ -83,7 +83,7 @@ def _slots_by_prefix(question: Question, snapshot: Snapshot) -> dict[Path, int]:
 
 
 def _reference_slots(question: Question, state: NodeState) -> int:
-    """Capacity for leftover: wherever the class may run, even where it is confined elsewhere."""
+    """Free slots that count as leftover: wherever the class can run, even if it is confined elsewhere."""
     pod_class = question.classes[question.reference]
     if capacity.reason_against_node(pod_class, state):
         return 0
@@ -91,7 +91,7 @@ def _reference_slots(question: Question, state: NodeState) -> int:
 
 
 def class_slots(question: Question, number: int, state: NodeState, budget: Budget | None = None) -> int:
-    """How many pods of a class of the gang may and can run on a node, as far as the budget tells."""
+    """Free slots of a node for a class of the gang, by rules and amounts, as far as the budget decides."""
     if not is_in(question.confinement(number), state, question.levels):
         return 0
     pod_class = question.classes[number]

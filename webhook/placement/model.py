@@ -1,7 +1,7 @@
-"""The values that placement takes and gives: nodes and their cards, usage, gangs, assignments, reasons.
+"""The input and output of placement: nodes and their cards, usage, gangs, assignments, reasons.
 
-Amounts are exact integers: cpu in thousandths, everything else in whole units (bytes, counts), see
-quantities.in_units. Everything is frozen; a Mapping given here must not be changed afterwards.
+Amounts are exact integers: cpu in thousandths, all others in whole units (bytes, counts); see
+quantities.in_units. All values are frozen: do not change a Mapping after you pass it.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def vector(amounts: Mapping[str, int]) -> Vector:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU card of a node. capacity: what one card holds; tiles: how many tiles it has, 0 for unknown."""
+    """A GPU card of a node. capacity: its amounts by resource; tiles: their number, 0 if unknown."""
 
     name: str
     capacity: Mapping[str, int]
@@ -35,7 +35,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A node as far as placement cares."""
+    """The facts about a node that placement uses."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -45,14 +45,14 @@ class NodeInfo:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     problem: str = ""
-    """Why the node cannot be used at all, such as labels that contradict; "" when it can."""
+    """Why the node cannot be used at all, such as contradictory labels; "" if it can."""
     unmanaged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Uid of a pod for which nobody chose cards -> those that it has, one name a device, if that is known."""
+    """Uid of a pod whose cards topogate did not choose -> its cards, one name per device, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardRequest:
-    """What one container asks of cards: how many, and of each of them the amounts and the tiles."""
+    """The card request of one container: the number of cards, and the amounts and tiles of each."""
 
     count: int = 0
     per_card: Vector = ()
@@ -61,7 +61,7 @@ class CardRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an existing pod takes on its node; name, gang and priority matter to the preemption view alone."""
+    """What an existing pod uses on its node. Only preemption reads name, gang and priority."""
 
     requests: Mapping[str, int]
     cards: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -71,14 +71,14 @@ class Usage:
     priority: int = 0
     uid: str = ""
     unmanaged: tuple[CardRequest, ...] = ()
-    """What containers ask of cards that nobody chose: they have some of the node's (see cards.state)."""
+    """Requests of containers whose cards are not recorded; they use some cards (see cards.state)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """Pods in the domains of a label, as (value, how many, or what they are worth) where there are any.
+    """Pods in the domains of a label: pairs of a label value and a number or weight of pods.
 
-    max_skew: by how much domains may differ before it counts.
+    max_skew: the difference between domains that is tolerated.
     """
 
     key: str
@@ -88,8 +88,9 @@ class PodCounts:
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What pods would like of their node. terms: each with its weight; spread: the fewer pods, the better;
-    near: what the pods there are worth, below 0 for those to be far from. See preferences.
+    """The preferences of pods for nodes, see costs. terms: preferred node affinity with weights.
+
+    spread: domains with fewer pods are better. near: weights of pods nearby, below 0 for anti-affinity.
     """
 
     terms: tuple[tuple[int, Term], ...] = ()
@@ -97,19 +98,18 @@ class Preferences:
     near: tuple[PodCounts, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether any preference is set."""
         return bool(self.terms or self.spread or self.near)
 
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """Pods that are alike to placement: the same requests, rules and card wishes.
+    """Pods that placement does not distinguish: they have the same requests, rules and card requests.
 
-    cards has one wish for each of spec.containers, or is empty when none asks for a card. same_card: numbers
-    of containers that share one card. beside: amounts that it need not find on its node, but takes of it for
-    those who come later. preferred: decides between placements that are equal else; pods that differ
-    in it are alike all the same, and the first one's counts. problem: why such a pod can never be placed; ""
-    when it can.
+    cards: one request for each of spec.containers, empty if none asks for a card. same_card: numbers of
+    containers that share one card. beside: amounts that the pod uses on its node, but that need not be free
+    there. preferred: chooses between placements that are equal otherwise. It does not distinguish classes:
+    the preferences of the first pod count. problem: why such a pod can never be placed, "" if it can.
     """
 
     requests: Vector
@@ -132,10 +132,10 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One pod of the gang that is to be placed; its name is opaque here.
+    """One pod of the gang to place. Its name is opaque here.
 
-    called: how sentences name it, by its name where empty. role: what its users call the pods that do the
-    same ("worker"), "" where they have no word for them. Neither makes two members unlike.
+    called: its name in messages, if that differs. role: the users' word for pods with its job ("worker"), ""
+    if there is none. Neither distinguishes members.
     """
 
     name: str
@@ -146,13 +146,13 @@ class Member:
 
     @property
     def shown(self) -> str:
-        """Its name for people."""
+        """Its name in messages."""
         return self.called or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A pod of the gang that is placed already; its use of the node must be in the snapshot."""
+    """A pod of the gang that has a node. The snapshot must contain its usage."""
 
     node: str
     rank: int | None = None
@@ -160,7 +160,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Each `size` consecutive ranks from 0 share one domain of a level; a rank below 0 leads, in no slice."""
+    """Each `size` consecutive ranks from 0 share one domain. Leaders have a rank below 0 and no slice."""
 
     level: str
     size: int
@@ -168,9 +168,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The domains of a level share the pods: at most `most` in each, or (None) as evenly as capacity allows.
+    """Spread the pods over the domains of a level: at most `most` in each, or evenly if `most` is None.
 
-    peers: nodes of pods that count too, beside the gang's anchors, once for each pod.
+    peers: nodes of other pods that count, beside the gang's anchors, one entry per pod.
     """
 
     level: str
@@ -180,10 +180,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Pods that are placed together or not at all. Levels by name; see Topology.level.
+    """Pods that are placed together or not at all. Levels are names; see Topology.level.
 
-    preferred_levels: of each, one domain if there is capacity. The objective takes the fewest domains anyway,
-    so they only decide where a mode would not: see question.machine_of.
+    preferred_levels: use one domain of each if there is capacity. The objective minimizes domains anyway, so
+    they only matter where a mode does not: see question.machine_of.
     """
 
     name: str
@@ -197,13 +197,15 @@ class Gang:
 
     @property
     def identity(self) -> str:
-        """Tells it from others that people call the same, as the groups of one set: no two share a member."""
+        """Distinguishes gangs with the same name, such as the groups of one set: no two share a member."""
         return f"{self.name}/{self.members[0].name}" if self.members else self.name
 
 
 class Mode(StrEnum):
-    """How a gang is laid out once the fewest domains are kept (see most_headroom for how far headroom
-    keeps them; keep-whole, the fewest above the machines: see Objective.holes).
+    """How placement chooses among placements with the fewest domains.
+
+    Mode headroom minimizes domains only as far as most_headroom says, and keep-whole only above the machines
+    (see Objective.holes).
     """
 
     BEST_FIT = "best-fit"
@@ -213,10 +215,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices of the operator. weights: resource -> weight in the headroom score (see headroom.Score), where
-    a GPU that is asked for counts too. bound: steps that one question may take in all, about a microsecond of
-    CPU each (see budget.Budget). any_place: whether a gang of several large classes may have the first place
-    that is found, which costs less to find than the best.
+    """The operator's options. weights: resource -> weight in the headroom score (see costs.Score).
+
+    bound: the steps of one question, about a microsecond of CPU each (see budget.Budget). any_place: whether
+    a gang of several large classes may get the first placement found, which takes less work than the best.
     """
 
     mode: Mode = Mode.BEST_FIT
@@ -228,19 +230,19 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class CardShare:
-    """One card as a container gets it, with its tiles where tiles were asked for."""
+    """One card of a container, with its tiles if the container asks for tiles."""
 
     card: str
     tiles: tuple[int, ...] = ()
 
 
 Slots = tuple[tuple[CardShare, ...], ...]
-"""Cards of a pod: one slot for each of spec.containers, () for one without cards."""
+"""The cards of a pod: one entry for each of spec.containers, () for one without cards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where one member goes."""
+    """The node and cards of one member."""
 
     member: str
     node: str
@@ -251,14 +253,15 @@ class Placed:
 class Objective:
     """The value of an assignment; smaller is better, compared from the left.
 
-    domains: how many are used at each level, coarsest first, the last being nodes. leftover: at each level,
-    the capacity (in pods of the gang's most frequent class, before placing) of the domains used.
-    headroom_penalty: 100 minus the headroom score (see headroom.Score), added over the nodes used. Domains
-    that anchors use cost nothing. holes: the squares of the capacities of the nodes used in mode keep-whole,
-    else 0; they compare before the numbers of machines (hosts and nodes). preference_penalty: of the nodes
-    used, see preferences; it compares last. Beside anchors with ranks, nearness to the neighbouring ranks
-    comes before the headroom penalty. Where a gang is spread evenly, the sum of the squares of what the
-    domains hold comes before all.
+    domains: the number used at each level, coarsest first, and of nodes. Domains that anchors use cost
+    nothing. leftover: for each level the capacity of the domains used, before the gang is placed, in pods of
+    its most frequent class. headroom_penalty: 100 minus the headroom score (see costs.Score), summed over the
+    nodes used. holes: in mode keep-whole the sum of the squared capacities of the nodes used, else 0; it
+    comes before the numbers of machines (hosts and nodes). preference_penalty: of the nodes used, see costs;
+    it comes last.
+
+    Beside anchors with ranks, nearness to the neighbouring ranks comes before the headroom penalty. For a
+    gang that is spread evenly, the sum of the squared pod counts of the domains comes first.
     """
 
     domains: tuple[int, ...]
@@ -270,10 +273,10 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A place for every member.
+    """A node for every member.
 
-    proven: nothing better exists by the objective.
-    Of a gang that rules share among domains which are no level: nothing uses fewer domains.
+    proven: no assignment is better by the objective. For a gang that rules spread over domains outside the
+    topology: none uses fewer domains.
     """
 
     placed: tuple[Placed, ...]
@@ -297,9 +300,9 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The domain that came closest: its level's name, its label values, capacity for how many members.
+    """The domain with the most capacity for the gang: level name, label values and free slots.
 
-    Both are empty where the whole cluster counts. sentence: the same for people, by the roles of the members.
+    Level and domain are empty for the whole cluster. sentence: the same in words, by the members' roles.
     """
 
     level: str
@@ -310,10 +313,10 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """Why a gang has no place. causes: cause -> nodes that it rules out, each node once.
+    """Why a gang cannot be placed. causes: cause -> number of nodes that it excludes, each node once.
 
-    proven: no place exists; otherwise the search ended at its budget. hopeless: the gang's own wishes rule
-    out any place, whatever nodes there are.
+    proven: no placement exists; otherwise the search ended at its budget. hopeless: the gang's own request
+    excludes any placement, whatever nodes exist.
     """
 
     sentence: str
