@@ -39,7 +39,7 @@ class EventReason(StrEnum):
         "GangWaits",
         EventSource.SWEEPER,
         True,
-        "The gang finds no place; the sentence says what is missing.",
+        "The gang finds no place; the note names what is missing.",
     )
     MANIFEST_WARNING = (
         "ManifestWarning",
@@ -57,7 +57,7 @@ class EventReason(StrEnum):
         "PodGroupMissing",
         EventSource.SWEEPER,
         True,
-        "The gang has a plan, and the PodGroup by which it is bound as one could not be made.",
+        "The gang has a plan, and the PodGroup by which it is bound as one could not be created.",
     )
     BOUND_ELSEWHERE = (
         "BoundElsewhere",
@@ -69,7 +69,7 @@ class EventReason(StrEnum):
         "MembersNotHeld",
         EventSource.SWEEPER,
         True,
-        "Pods of the gang were created without the gate; they stay where kube-scheduler put them.",
+        "Pods of the gang were created without the gate; they stay on the nodes that kube-scheduler chose.",
     )
     PODS_NOT_GATED = (
         "PodsNotGated",
@@ -113,7 +113,7 @@ class EventReason(StrEnum):
         "EvictionDeferred",
         EventSource.SWEEPER,
         True,
-        "The API server refuses an eviction now, as because of a PodDisruptionBudget; it is tried again.",
+        "The API server refuses an eviction now, such as for a PodDisruptionBudget; it is tried again.",
     )
     EVICTION_REFUSED = "EvictionRefused", EventSource.SWEEPER, True, "The API server refused an eviction."
     PREEMPTED = (
@@ -132,13 +132,13 @@ class EventReason(StrEnum):
         "NotEvicted",
         EventSource.SWEEPER,
         True,
-        "A gang of which only a part runs keeps its nodes; the sentence says why.",
+        "A gang of which only a part runs keeps its nodes; the note says why.",
     )
     NOT_SCHEDULED = (
         "NotScheduled",
         EventSource.SWEEPER,
         True,
-        "A released pod did not start; the sentence says what becomes of it.",
+        "A released pod did not start; the note says what happens to it.",
     )
     NOT_REPAIRED = (
         "NotRepaired",
@@ -177,7 +177,7 @@ class EventReason(StrEnum):
         "CardsRefused",
         EventSource.ALLOCATOR,
         True,
-        "A container gets no cards; the sentence says why.",
+        "A container gets no cards; the note says why.",
     )
     CARDS_BY_DEFAULT = (
         "CardsByDefault",
@@ -189,7 +189,7 @@ class EventReason(StrEnum):
         "CardsGuessed",
         EventSource.ALLOCATOR,
         True,
-        "Several pods could be the one that asks, and the oldest is taken for it.",
+        "The kubelet may ask for one of several pods; the oldest gets the cards.",
     )
 
     STARTED = "Started", EventSource.TASKS, False, "The Job was created."
@@ -197,8 +197,8 @@ class EventReason(StrEnum):
     WAITING = "Waiting", EventSource.TASKS, False, "The pods of the task wait for a place."
     RUNNING = "Running", EventSource.TASKS, False, "All workers of the task run."
     SUSPENDED = "Suspended", EventSource.TASKS, False, "The task is suspended."
-    SUCCEEDED = "Succeeded", EventSource.TASKS, False, "The task has ended well."
-    FAILED = "Failed", EventSource.TASKS, True, "The task failed; the sentence says why."
+    SUCCEEDED = "Succeeded", EventSource.TASKS, False, "The task has succeeded."
+    FAILED = "Failed", EventSource.TASKS, True, "The task failed; the note says why."
     INVALID = "Invalid", EventSource.TASKS, True, "The specification cannot be read."
     INVALID_REQUEST = "InvalidRequest", EventSource.TASKS, True, "The specification contradicts itself."
     UNKNOWN_MODEL = "UnknownModel", EventSource.TASKS, True, "The policy has no such GPU model."
@@ -231,7 +231,7 @@ class EventReason(StrEnum):
         "TemplateRefused",
         EventSource.TASKS,
         True,
-        "The template asks for something outside its pod, as a path of the host.",
+        "The template asks for something outside its pod, such as a host path.",
     )
     JOB_REFUSED = "JobRefused", EventSource.TASKS, True, "The API server refuses the Job."
     JOB_NAME_TAKEN = (
