@@ -100,6 +100,8 @@ class Sweeper:
         )
         decided = decide(seen, self._memory, self._pass.settings, self._guarded, gangs is not None)
         self._memory = decided.memory
+        troubles, now = decided.memory.repairs.troubles, seen.view.now.seconds
+        self._pass.metrics.unbound.value = count_unbound(troubles, self._pass.settings, now)
         due = min(decided.due_seconds, self._apply(decided, seen.view))
         if gangs is None:
             return SOON_SECONDS  # the waiting pods are unknown, so nothing is reported or forgotten
@@ -241,8 +243,6 @@ class Sweeper:
             kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
             by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}
             self._measurements.note(view, seen.snapshot, by_kind)
-            troubles = self._memory.repairs.troubles
-            self._pass.metrics.unbound.value = count_unbound(troubles, self._pass.settings, view.now.seconds)
         return is_reported
 
     # --- helpers --------------------------------------------------------------------------------
